@@ -19,9 +19,8 @@ from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers.registry import train, trainer
-from service.trainers.source import TrainingSet
+from service.trainers.source import Tools, TrainingSet
 from service.trainers.spec import Trained
-from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from service.workflows.labelled import Labelled, no_progress, read_labelled_with
 from service.workflows.prepared import prepare_in_memory

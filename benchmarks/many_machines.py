@@ -29,18 +29,16 @@ from benchmarks.batch_files import crew_of_nodes
 from benchmarks.data import prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import spread
-from service.datasets.parts import DataStream
+from service.datasets.reader import DataStream
 from service.executors.local import Crew
 from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
-from service.executors.steps import Calls
-from service.executors.values import n_bytes
+from service.executors.values import Calls, n_bytes
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import PASSES_MAX
 from service.trainers.classifiers import Solve
 from service.trainers.clustering import SUBTREE, _halve
 from service.trainers.representations import _represent
-from service.trainers.source import MemorySource, TrainingSet
-from service.trainers.work import Tools
+from service.trainers.source import MemorySource, Tools, TrainingSet
 
 NODES = (1, 2, 10, 100, 1000)
 TILE = 16

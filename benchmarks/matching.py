@@ -12,8 +12,7 @@ from benchmarks.runs import Settings, note, show
 from model_store.label_info import Subject
 from service.vocabulary.concepts import concepts_of
 from service.vocabulary.matching import NAME_FEATURES, NameMatcher
-from service.vocabulary.names import build_names
-from service.vocabulary.words import NameParameters
+from service.vocabulary.names import NameParameters, build_names
 
 SIZES = (27_787, 1_000_000)
 N_TEXTS, TEXT_WORDS = 200, 170

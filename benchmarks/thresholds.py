@@ -19,8 +19,7 @@ from model_store.store import Store
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
-from service.inference.parts import predict_all
-from service.inference.predictor import PredictOptions, Predictor
+from service.inference.predictor import PredictOptions, Predictor, predict_all
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.store.codec import METHODS

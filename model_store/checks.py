@@ -31,9 +31,8 @@ from model_store.extras import (
     is_full,
 )
 from model_store.manifest import AT_REST, Manifest, member_arrays, member_prefix
-from model_store.members import assemble_ranker, check_ranker
+from model_store.members import assemble_near, assemble_ranker, check_near, check_ranker
 from model_store.names import NameTable, names_in
-from model_store.near import assemble_near, check_near
 from model_store.origin import read_report
 
 ENSEMBLE = "ensemble"

@@ -14,11 +14,156 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_all, group_of, take, take_group
-from model_store.compiled.handles import F32_1, I32_1, handle
+from model_store.arrays import (
+    at,
+    check_all,
+    check_lists,
+    empty_group,
+    file_name,
+    group_of,
+    has_group,
+    take,
+    take_group,
+)
+from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
-from model_store.near import CONTEXT, assemble_near, has_near, near_features
+
+NEAR = "near"
+"""How the names of these arrays begin."""
+
+ROWS_MAX = 64
+"""Rows of a label, at most."""
+
+OTHERS_MAX = 32
+"""Labels that are kept of those true together with a label, at most."""
+
+NEAREST = 50
+"""Rows that vote, at most."""
+
+NEAR_FEATURES = (
+    "greatest cosine",
+    "mean of the three greatest",
+    "sum of cubes",
+    "mean cosine",
+    "votes",
+    "share of all votes",
+    "greatest cosine of a vote",
+    "expected by the best labels",
+    "share of the greatest cosine",
+    "share of the greatest sum of cubes",
+    "share of the greatest expectation",
+    "score beside the next",
+    "sum of the scores",
+    "greatest score",
+    "sum of the votes",
+    "greatest cosine of the votes",
+)
+"""What near rows say of a candidate.
+
+Four are of the cosines between the row that is answered and the label's rows. The mean cosine is the product
+with the centroid of these rows, which so needs no arrays of its own. Each is 0 where a label has no rows; of
+two rows the third greatest is 0. Then the NEAREST of all rows vote for their labels, by the cube of their
+cosines: the votes for the label, these as a share of all votes, and the greatest cosine of a row that votes
+for it. Then the mean, by score, of how often the label was true where the first member's
+best labels were, and three of these beside the greatest that a candidate of this row has.
+
+The last five are the row's context. "score beside the next" is the logarithm of the first member's score for
+the label divided by that of its next label; 0 where it does not propose the label. The others are equal for
+all candidates of a row: of the first member's scores and of the candidates' votes.
+"""
+
+CONTEXT = NEAR_FEATURES.index("score beside the next")
+"""The first feature of a row's context: rankers of older versions have those before it alone."""
+
+POSTINGS_MAX = 256
+"""Rows of a feature, at most: those where it weighs most (champion lists: Manning, Raghavan and Schütze 2008,
+"Introduction to Information Retrieval", section 7.1.3). So answers take no longer where there are more rows.
+"""
+
+ZERO = 128
+"""What stands for 0 among the values."""
+
+
+@handle
+class NearRows(NamedTuple):
+    """n rows of K labels as an inverted index: the lists of F columns of the first member's features.
+
+    label_ptr  int64[K + 1]  label l has rows label_row[label_ptr[l] : label_ptr[l + 1]], ROWS_MAX at most
+    label_row  int32[..]     ascending within a label
+    feature    int32[F]      ascending, below the number of the first member's columns
+    feature_ptr  int64[F + 1]  its rows are row[feature_ptr[i] : feature_ptr[i + 1]], POSTINGS_MAX at most
+    row        int32[..]     ascending within a feature
+    value      uint8[..]     (value - ZERO) * scale[r] is what row r, at length 1, has of the feature
+    scale      float32[n]    0 or more
+    row_label_ptr  int64[n + 1]  row r votes for row_label[row_label_ptr[r] : row_label_ptr[r + 1]]
+    row_label      int32[..]     ascending within a row: its labels, none where they are too many
+    other_ptr  int64[K + 1]  label l was true together with other_label[other_ptr[l] : other_ptr[l + 1]]
+    other_label  int32[..]   ascending within a label, OTHERS_MAX at most
+    other_share  float32[..] of its rows, from 0 to 1
+    """
+
+    label_ptr: I64_1
+    label_row: I32_1
+    feature: I32_1
+    feature_ptr: I64_1
+    row: I32_1
+    value: U8_1
+    scale: F32_1
+    row_label_ptr: I64_1
+    row_label: I32_1
+    other_ptr: I64_1
+    other_label: I32_1
+    other_share: F32_1
+
+
+def has_near(arrays: Mapping[str, NDArray[Any]]) -> bool:
+    """Return whether a version has near rows, whole or not."""
+    return has_group(arrays, NEAR)
+
+
+def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return how many features near rows add to a candidate: 0 in a version that has none."""
+    return len(NEAR_FEATURES) if has_near(arrays) else 0
+
+
+def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:
+    """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
+    if not has_near(arrays):
+        of_label = np.zeros(n_labels + 1, np.int64)
+        of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
+        return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
+    sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "row"}
+    sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
+    return take_group(arrays, NEAR, NearRows, **sizes)
+
+
+def check_near(near: NearRows, n_columns: int) -> None:
+    """Raise Corrupt unless every invariant of NearRows holds; its floats were seen to be finite.
+
+    n_columns  of the first member's features
+    """
+    n_rows = len(near.scale)
+    n_labels = len(near.label_ptr) - 1
+    check_lists(NEAR, near, "label_ptr", "label_row", n_rows)
+    check_lists(NEAR, near, "feature_ptr", "row", n_rows)
+    check_lists(NEAR, near, "row_label_ptr", "row_label", n_labels)
+    check_lists(NEAR, near, "other_ptr", "other_label", n_labels)
+    for name, ptr, most in (
+        ("label_ptr", near.label_ptr, ROWS_MAX),
+        ("other_ptr", near.other_ptr, OTHERS_MAX),
+        ("feature_ptr", near.feature_ptr, POSTINGS_MAX),
+    ):
+        longest = int(np.diff(ptr).max(initial=0))
+        if longest > most:
+            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} in a list", longest)
+    rises = np.diff(near.feature, prepend=np.int64(-1)) > 0
+    fits = rises & (near.feature < n_columns)
+    check_all(f"{NEAR}/feature", fits, f"ascending columns from 0 to {n_columns - 1}", near.feature)
+    check_all(f"{NEAR}/scale", near.scale >= 0, "0 or more", near.scale)
+    is_share = (near.other_share >= 0) & (near.other_share <= 1)
+    check_all(f"{NEAR}/other_share", is_share, "a share from 0 to 1", near.other_share)
+
 
 RANKER = "ranker"
 """How the names of the ranker's arrays begin."""

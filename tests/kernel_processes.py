@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from model_store.compiled.sources import ROOT
+from model_store.compiled.cache import ROOT
 
 KERNELS = """
 from model_store.compiled.decorators import inlined, kernel

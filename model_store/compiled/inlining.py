@@ -17,8 +17,7 @@ from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
-from model_store.compiled.kernel_files import KernelCacheLocator
-from model_store.compiled.loading import rebuilt
+from model_store.compiled.kernel_files import KernelCacheLocator, rebuilt
 
 
 class _Library(JITCodeLibrary):

@@ -15,8 +15,7 @@ from numba.core.runtime.nrt import rtsys
 
 from model_store.compiled.cache import remove_unused, shipped_dir, shipped_environments
 from model_store.compiled.inlining import InlinedCacheImpl
-from model_store.compiled.kernel_files import KernelFiles
-from model_store.compiled.loading import CachedKernelImpl
+from model_store.compiled.kernel_files import CachedKernelImpl, KernelFiles
 from model_store.compiled.progress import PROGRESS
 
 

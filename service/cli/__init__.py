@@ -29,9 +29,8 @@ def _show_version(wanted: bool) -> None:
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
     from service.cli import aliases, combine, denied, feedback, jobs, keys, labels, models, remote, schedules
-    from service.cli.derive import calibrate, import_vectorizer
+    from service.cli.derive import calibrate, extend, import_vectorizer
     from service.cli.evaluate import compare, evaluate
-    from service.cli.extend import extend
     from service.cli.predict import predict, score
     from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds

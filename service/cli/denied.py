@@ -17,7 +17,7 @@ from service.cli.places import store_at
 
 if TYPE_CHECKING:
     from model_store.alias import LabelChange
-    from service.registry.denials import Denial
+    from service.registry.registry import Denial
 
 app = typer.Typer(help="Denied labels: a part of `xylem models`.")
 
@@ -53,7 +53,7 @@ def deny(
     from model_store.identifiers import is_version
     from model_store.moves import DENIED
     from service.datasets.sparse_text import read_label_names
-    from service.registry import denials
+    from service.registry import registry
 
     name, alias = parse_reference(model)
     if is_version(alias):
@@ -67,7 +67,7 @@ def deny(
         raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
     change: LabelChange | None = None
     if allow_again:
-        change = denials.allow_again(names)
+        change = registry.allow_again(names)
     elif names:
         change = set(names).union
     elif clear:
@@ -77,9 +77,9 @@ def deny(
         return
     opened = store_at(store)
     if change is not None:
-        known = denials.denying_known(opened, name, alias, change)
+        known = registry.denying_known(opened, name, alias, change)
         registry_of(store).change(name, alias, DENIED, known, cause_of(reason))
-    print_denial(denials.denial_of(opened, name, alias, opened.alias(name, alias)), json)
+    print_denial(registry.denial_of(opened, name, alias, opened.alias(name, alias)), json)
 
 
 def denying(labels: Collection[str]) -> str:
@@ -95,7 +95,7 @@ def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange
     """
     from model_store.alias import denying
     from service.cli.remote import alias_there
-    from service.registry.denials import Denial, check_known, unknown_in
+    from service.registry.registry import Denial, check_known, unknown_in
     from service.registry.remote import RemoteStore
 
     remote = RemoteStore(url)

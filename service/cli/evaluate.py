@@ -70,7 +70,7 @@ def evaluate(
     Bands are groups of labels by their number of training rows. With --trees, scores are means over the
     first trees.
     """
-    from service.evaluation.fmeasure import empty_convention
+    from service.evaluation.ranking import empty_convention
     from service.workflows.charts import PageSubject, prepare_files, write_files
     from service.workflows.evaluate import evaluate_rows
     from service.workflows.labelled import read_labelled
@@ -186,7 +186,7 @@ def compare(
     A difference is real when the 95% interval of a paired bootstrap over the rows leaves out 0. Labels are
     matched by name; macro-F is compared where both versions are tuned.
     """
-    from service.evaluation.fmeasure import empty_convention
+    from service.evaluation.ranking import empty_convention
     from service.workflows.compare import CompareRequest, Contender
     from service.workflows.compare import compare as compare_versions
 

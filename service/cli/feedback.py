@@ -23,7 +23,7 @@ from service.serving.line_files import STDIN, blocks, opened
 if TYPE_CHECKING:
     from service.base.settings import Limits, Settings
     from service.db.engine import Database
-    from service.serving.feedback_rows import KeptRows
+    from service.serving.feedback import KeptRows
     from service.serving.served import ServedVersion
 
 
@@ -136,7 +136,7 @@ def delete_rows(
 
 
 def _local_rows(database: Database, settings: Settings) -> KeptRows:
-    from service.serving.feedback_rows import KeptRows
+    from service.serving.feedback import KeptRows
     from service.thresholds.store.feedback_rows import FeedbackRows
 
     return KeptRows(store_at(settings.store), FeedbackRows(database, settings), settings.limits)

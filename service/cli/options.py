@@ -171,7 +171,7 @@ class Table(NamedTuple):
 
     def guessed(self, file: Path) -> TableColumns:
         """Return the columns that are named, others as they look in a file. Raises BadInput."""
-        from service.datasets.guess import guess_columns
+        from service.datasets.tables import guess_columns
 
         return guess_columns(file, *self)
 

@@ -175,7 +175,7 @@ def train(
     from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
     published.
     """
-    from service.datasets.parts import STDIN
+    from service.datasets.reader import STDIN
     from service.trainers.registry import trainer as find_trainer
     from service.workflows.label_info import read_label_info, with_label_info
     from service.workflows.train import TrainRequest, train_and_publish

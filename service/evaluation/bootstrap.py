@@ -14,8 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from model_store.compiled.handles import F64, I64
-from service.evaluation.fmeasure import EmptyConvention, f_scores
-from service.evaluation.ranking import KS, PredictedRows, Truth, row_sums
+from service.evaluation.ranking import KS, EmptyConvention, PredictedRows, Truth, f_scores, row_sums
 
 NDCG_K = 5
 RESAMPLES = 1000

@@ -7,9 +7,16 @@ import numpy as np
 from model_store.compiled.handles import I64
 from model_store.names import NameTable, name_of
 from service.base.rows import LabelRows
-from service.evaluation.fmeasure import EmptyConvention, LabelCounts
 from service.evaluation.probabilities import ReliabilityBin, calibration_error
-from service.evaluation.ranking import KS, RECALL_K, PredictedRows, mark_true, ranks_of
+from service.evaluation.ranking import (
+    KS,
+    RECALL_K,
+    EmptyConvention,
+    LabelCounts,
+    PredictedRows,
+    mark_true,
+    ranks_of,
+)
 
 STARTS = (0, 1, 10, 100, 1000)
 """The training rows at which bands begin."""

@@ -1,13 +1,48 @@
-"""Which predictions are true, and metrics of the first k of a ranking, as the Extreme Classification
-Repository defines them.
+"""Metrics: which predictions are true, of the first k of a ranking, propensity-scored, and F of predicted
+sets.
+
+Those of rankings are as the Extreme Classification Repository defines them.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from model_store.compiled.handles import F64, I32, I64, Bools
+from service.base.errors import BadParameter
 from service.base.rows import LabelRows
+
+A = 0.55
+B = 1.5
+
+
+def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
+    """Return a and b, with which a version was trained: the defaults where its trainer takes none.
+
+    parameters  of the trainer, as the version's manifest has them
+    """
+    a, b = parameters.get("propensity_a", A), parameters.get("propensity_b", B)
+    if not isinstance(a, int | float) or not isinstance(b, int | float):
+        return A, B
+    return float(a), float(b)
+
+
+def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> F64:
+    """Return the propensity of each label, in (0, 1].
+
+    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4: 1 / (1 + C (N + B)^-A),
+    C = (ln n_rows - 1) (B + 1)^A. Deviation: C is not below 0, as it would be for one or two rows.
+
+    label_counts  [K], training rows of each label
+    n_rows        training rows, at least 1
+    a, b          constants of the data set; the repository's defaults
+    """
+    c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
+    found: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
+    return found
+
 
 KS = (1, 3, 5)
 RECALL_K = 5
@@ -163,3 +198,83 @@ def _best_weights(
     rank = ranks_of(np.searchsorted(row, np.arange(labels.n_rows + 1)))
     first = rank < k
     return row[first], rank[first], weight[first]
+
+
+EmptyConvention = Literal["one", "zero"]
+"""What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one" the
+convention of the papers on extreme F-measures."""
+
+CONVENTIONS: tuple[EmptyConvention, ...] = ("zero", "one")
+
+USUAL_EMPTY: EmptyConvention = "zero"
+"""The convention where none is named: a label that never occurs earns nothing."""
+
+
+def empty_convention(text: object, name: str) -> EmptyConvention:
+    """Return the convention of empty labels that an option of this name says. Raises BadParameter."""
+    if text in CONVENTIONS:
+        return text
+    raise BadParameter(f"{name}: expected {' or '.join(CONVENTIONS)}, found {text!r}")
+
+
+class FMeasures(NamedTuple):
+    """F-measures in percent, and the convention under which they hold."""
+
+    macro_f: float
+    micro_f: float
+    instance_f: float
+    empty_label_convention: EmptyConvention
+
+
+def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -> FMeasures:
+    """Return macro-F (mean over labels), micro-F (of all decisions) and instance-F (mean over rows).
+
+    F is 2 hits / (true + predicted). `empty` says what it is where that is 0 / 0: of a label for macro-F, of
+    a row for instance-F, of everything for micro-F.
+
+    predicted  the labels of each row, without repeats, out of the K that the model knows
+    truth      labels that the model does not know count as missed in micro-F and instance-F; macro-F is the
+               mean over K + n_unknown labels, theirs is 0
+
+    There is a row and a label at least. Raises ValueError when the numbers of rows differ. Deterministic.
+    """
+    labels, unknown, n_unknown = truth
+    hits = np.bincount(rows_of(predicted.ptr)[mark_true(predicted, labels)], minlength=labels.n_rows)
+    rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
+    of_labels = count_labels(predicted, labels).f(empty)
+    return FMeasures(
+        100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),
+        100.0 * float(f_scores(rows.sum(0, keepdims=True), empty)[0]),
+        100.0 * float(f_scores(rows, empty).mean()),
+        empty,
+    )
+
+
+class LabelCounts(NamedTuple):
+    """What was decided of each label, int64[K] each.
+
+    support    rows in which it is true
+    hits       rows in which it is true and predicted
+    predicted  rows in which it is predicted
+    """
+
+    support: I64
+    hits: I64
+    predicted: I64
+
+    def f(self, empty: EmptyConvention) -> F64:
+        """Return F of each label in [0, 1], float64[K]."""
+        return f_scores(np.stack([self.hits, self.support + self.predicted], axis=1), empty)
+
+
+def count_labels(decided: PredictedRows, truth: LabelRows) -> LabelCounts:
+    """Return the counts of each label. Raises ValueError when the numbers of rows differ."""
+    columns = truth.indices, decided.labels[mark_true(decided, truth)], decided.labels
+    return LabelCounts(*(np.bincount(labels, minlength=truth.n_labels) for labels in columns))
+
+
+def f_scores(counts: I64, empty: EmptyConvention) -> F64:
+    """Return F in [0, 1] of each pair (hits, true + predicted), int64[n, 2]."""
+    f = np.full(len(counts), 1.0 if empty == "one" else 0.0)
+    np.divide(2.0 * counts[:, 0], counts[:, 1], out=f, where=counts[:, 1] > 0)
+    return f

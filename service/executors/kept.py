@@ -10,11 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, get_type_hints
 
-from model_store.compiled.sources import source_digest
+from model_store.compiled.cache import source_digest
 from service.base.errors import Unavailable
 from service.executors.local import Crew
-from service.executors.steps import Held, R, Step, T, function_of
-from service.executors.values import Named, digest_of, packed, unpacked
+from service.executors.values import Held, Named, R, Step, T, digest_of, function_of, packed, unpacked
 
 _NAME_BYTES = 32
 _HEAD_BYTES = _NAME_BYTES + 8

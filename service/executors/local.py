@@ -14,8 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from service.base.errors import Unavailable
-from service.executors.steps import Held, R, Step, T
-from service.executors.values import packed, unpacked
+from service.executors.values import Held, R, Step, T, packed, unpacked
 
 
 class _InFile(NamedTuple):

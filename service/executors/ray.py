@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from model_store.compiled.sources import ROOT, source_digest
+from model_store.compiled.cache import ROOT, source_digest
 from service.base.errors import BadInput, BadParameter, Unavailable, XylemError
 from service.base.logs import log
 from service.base.rows import writeable
 from service.executors.local import Crew
-from service.executors.steps import Held, R, Step, T
-from service.executors.values import mapped, shared
+from service.executors.values import Held, R, Step, T, mapped, shared
 
 EXTRA = "pip install 'xylem-serve[ray]'"
 

@@ -14,16 +14,15 @@ from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows
 from service.executors.local import Crew
-from service.executors.steps import Calls
+from service.executors.values import Calls
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words, short_names
 from service.features.characters import classes, encoded, in_blocks
-from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
+from service.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_meant
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.rows import NORM_CODES, normalise_rows, weighted_rows
 from service.features.tables import CHARS, NAMES, take_idf, take_names
 from service.features.text_featurizer import TextFeaturizer, TextRows
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
-from service.features.vocabulary import rows_meant
 from service.features.word_forms import WordForms, load_forms
 from service.features.words import NgramSpans, Words, ngrams_a_word
 

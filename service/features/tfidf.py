@@ -27,12 +27,11 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows, inverse, offsets
 from service.executors.local import Crew
 from service.features.characters import classes, in_blocks
-from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
+from service.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_meant
 from service.features.parameters import TfidfParameters
 from service.features.rows import NORM_CODES, tidied, weigh_counts, weighted_rows
 from service.features.tables import NAMES, take_feature_names, take_idf
 from service.features.text_featurizer import TextFeaturizer, TextRows
-from service.features.vocabulary import rows_meant
 from service.features.word_forms import WordForms, fit_forms, load_forms, words_of
 from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows

@@ -22,8 +22,7 @@ from service.workflows.compare import CompareRequest, Contender, compare
 from service.workflows.evaluate import LEAST_THRESHOLD, best_threshold, empty_convention, evaluate_rows
 from service.workflows.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from service.workflows.labelled import Labelled, labelled_dataset
-from service.workflows.tune import keep, request_of, tune
-from service.workflows.tuning_outcome import facts_of
+from service.workflows.tune import facts_of, keep, request_of, tune
 
 _ROWS = Path("rows")
 """What faults call rows that are no file's."""

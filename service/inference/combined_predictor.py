@@ -8,17 +8,24 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32, U8, handle, handle_of
 from model_store.ensemble import LANES
-from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
-from model_store.near import NEAREST, assemble_near, has_near
+from model_store.members import (
+    MEMBER_FEATURES,
+    NEAREST,
+    Proposing,
+    assemble_near,
+    assemble_ranker,
+    has_near,
+    map_name,
+    proposing_of,
+)
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
 from service.features.combined import CombinedFeaturizer, members_of
 from service.inference.answering import places_for
 from service.inference.buffers import Need
-from service.inference.embedded import EmbeddedPredictor
 from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
 from service.inference.options import PredictOptions
-from service.inference.predictor import Predictor
+from service.inference.predictor import EmbeddedPredictor, Predictor
 from service.inference.searcher import LabelSearcher, Searcher
 from service.kernels.search.call import Answers, set_answers
 from service.kernels.search.combined import CombinedWorkspace, Member, combined_rows, describe_candidates

@@ -11,12 +11,19 @@ from model_store.version import Model
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 from service.features import Featurizer
 from service.features.tensor_request import TensorBodies
-from service.inference.embedded import EmbeddedPredictor
-from service.inference.fast_answers import FastAnswer, FastForms, FastVersion, RowsRead, Signed
-from service.inference.fast_request import BeamRequests, Writer, with_identity
+from service.inference.fast_request import (
+    BeamRequests,
+    FastAnswer,
+    FastForms,
+    FastVersion,
+    RowsRead,
+    Signed,
+    Writer,
+    with_identity,
+)
 from service.inference.options import NodeThresholds, PredictOptions
 from service.inference.prediction_json import spans_of
-from service.inference.predictor import Predictor
+from service.inference.predictor import EmbeddedPredictor, Predictor
 from service.inference.searcher import LabelSearcher, Searcher
 from service.kernels.search.call import NUMBER, TUNED
 from service.kernels.search.fast_request import TENSORS, is_taken

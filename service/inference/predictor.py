@@ -1,17 +1,25 @@
-"""The predictor of label trees: an opened model and sparse rows in, labels and probabilities out."""
+"""The predictor of label trees: an opened model and sparse rows in, labels and probabilities out.
 
-from collections.abc import Callable
+With softmax nodes rows become dense first, by the model's embedding. All labels of many rows that reach their
+thresholds come part by part, so that memory stays bounded.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64, U8, read_only
+from model_store.compiled.handles import F32, F64, I32, I64, U8, read_only
+from model_store.decoding import dense_weights
 from model_store.ensemble import LANES, TreeEnsemble
+from model_store.extras import assemble_embedding
 from model_store.version import Model
-from service.base.rows import SparseRows
+from service.base.rows import SparseRows, offsets
+from service.features.combined import RowEmbedding
 from service.inference.answering import Predictions, writeable
 from service.inference.buffers import FIRST, LAST, Need
-from service.inference.explain import Explanation, PathNode, most_shares, told_shares
+from service.inference.explain import Explanation, PathNode, most_shares, told_shares, top_features
 from service.inference.options import LabelScores, log_thresholds, logs_of
 from service.inference.options import NodeThresholds as NodeThresholds
 from service.inference.options import NodeWeights as NodeWeights
@@ -22,7 +30,7 @@ from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.call import set_rows
 from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.scores import QueueWorkspace, make_queue, score_rows
-from service.kernels.search.subtrees import Paths, greatest_below
+from service.kernels.search.subtrees import Paths, RowSearch, greatest_below
 from service.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
 
 _BLOCK_ROWS_MIN = 32
@@ -169,3 +177,113 @@ def _make_own(ensemble: TreeEnsemble, shape: BeamShape, need: Need) -> BeamWorks
     if need.block_rows == 0:
         return make_queue(ensemble, top_r=need.top_r)
     return shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
+
+
+class EmbeddedPredictor(Predictor):
+    """Answers rows from one opened version whose link is softmax. Thread-safe."""
+
+    def __init__(self, model: Model) -> None:
+        """Take an opened model, whose arrays have been checked."""
+        self.embedding = RowEmbedding(assemble_embedding(model.manifest.n_features, model.arrays))
+        super().__init__(model)
+
+    def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
+        """Do as `Predictor.predict`."""
+        return super().predict(self.embedding.rows(rows), options, threads)
+
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
+        """Do as `Predictor.score_labels`."""
+        return super().score_labels(self.embedding.rows(rows), label_ptr, labels)
+
+    @property
+    def nodes_explained(self) -> int:
+        """Do as `Predictor.nodes_explained`; here a node costs a look at each dimension for each feature."""
+        n_dims: int = self.embedding.dim
+        return super().nodes_explained * n_dims
+
+    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
+        """Return as many rows: those chosen dense, the others without features."""
+        sizes = np.zeros(rows.n_rows, np.int64)
+        sizes[chosen] = self.embedding.dim
+        dense = self.embedding.rows(rows.take(np.flatnonzero(sizes)))
+        return dense._replace(indptr=offsets(sizes))
+
+    @contextmanager
+    def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
+        """Do as `Predictor.row_search`, for rows as `rows_to_search` returns them."""
+        with super().row_search(prepared, max(n_features, self.embedding.dim)) as search:
+            yield search
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
+        """Return how one row of `rows` comes by its score for a label: what each of its features adds.
+
+        A node's margin is linear in the features: a feature's share of it is told less its share of what the
+        node's children have on average, by their probabilities.
+        """
+        alone = rows.cut(row, row + 1)
+        dense = self.embedding.rows(alone)
+        shares = self.embedding.shares(alone.indices, alone.values)
+        found = super().explain(dense, 0, label)
+        trees = []
+        for path in found.trees:
+            nodes = []
+            for node in path:
+                added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
+                features = top_features(alone.indices, added.astype(np.float32))
+                nodes.append(node._replace(features=features))
+            trees.append(nodes)
+        return Explanation(trees)
+
+    def _pull_of(self, node: int, r: F64) -> F64:
+        """Return the weights of a node less the mean of its siblings' and its own, by their probabilities."""
+        above = int(self._ensemble.parent[node])
+        first, last = self._ensemble.child_ptr[above : above + 2].tolist()
+        weights = dense_weights(self._ensemble, above, self.embedding.dim)
+        margins = weights @ r + self._ensemble.node_bias[first:last]
+        p = np.exp(margins - margins.max())
+        pull: F64 = weights[node - first] - (p / p.sum()) @ weights
+        return pull
+
+
+PLACES_MAX = 1 << 24
+"""Places for predicted labels at a time: rows of a part times labels of the model."""
+
+
+def predict_parts(
+    predictor: Searcher,
+    rows: SparseRows,
+    threshold_of: Callable[[], float | NodeThresholds],
+    threads: int,
+    on_done: Callable[[int], None],
+) -> Iterator[Predictions]:
+    """Yield the predictions of the rows, one part after the other.
+
+    threshold_of  is asked for the threshold of each part
+    on_done       is told how many rows have been answered
+    """
+    step = max(1, PLACES_MAX // predictor.n_labels)
+    for first in range(0, rows.n_rows, step):
+        on_done(first)
+        options = PredictOptions(top_r=predictor.n_labels, exact=True, threshold=threshold_of())
+        yield predictor.predict(rows.cut(first, first + step), options, threads)
+    on_done(rows.n_rows)
+
+
+def predict_all(
+    predictor: Searcher,
+    rows: SparseRows,
+    threshold: float | NodeThresholds,
+    threads: int,
+    on_done: Callable[[int], None],
+) -> tuple[I64, I32]:
+    """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach the threshold."""
+    return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
+
+
+def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:
+    """Return (ptr int64[n + 1], labels int32[..]) of the answers of parts, without their scores."""
+    ptrs, labels = [np.zeros(1, np.int64)], []
+    for found in parts:
+        ptrs.append(found.ptr[1:] + ptrs[-1][-1])
+        labels.append(found.labels)
+    return np.concatenate(ptrs), np.concatenate(labels)

@@ -3,9 +3,8 @@
 from model_store.version import Model
 from service.features.combined import members_of
 from service.inference.combined_predictor import CombinedPredictor
-from service.inference.embedded import EmbeddedPredictor
 from service.inference.forest_predictor import ForestPredictor
-from service.inference.predictor import Predictor
+from service.inference.predictor import EmbeddedPredictor, Predictor
 from service.inference.searcher import Searcher
 
 

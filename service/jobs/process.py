@@ -1,7 +1,8 @@
-"""A job's process as its worker sees it: started, watched, killed as a group, and what came of it."""
+"""A job's process as its worker sees it, and that of the workers beside a server: started and ended."""
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import signal
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from service.base.logs import log
 from service.base.settings import Limits, Settings
 from service.jobs.confinement import group_memory_bytes, memory_bytes, stand_back
 from service.jobs.files import WORK, BoundedLog
@@ -221,3 +223,74 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+RESTART_SECONDS = 2.0
+"""The pause before a process that died is started again."""
+
+STOP_SECONDS = 10.0
+"""Given to it to give back its jobs; then it is killed, and they are another's after their leases."""
+
+
+class JobWorkers:
+    """The process that runs the jobs of a server; it never shares the server's interpreter or event loop.
+
+    Not thread-safe: the thread that serves calls it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Return the number of the process, None when there is none now."""
+        return None if self._process is None else self._process.pid
+
+    def tend(self) -> None:
+        """Start the process, again if it died, after a pause. Call it about once a second; takes a
+        millisecond.
+        """
+        if self._settings.jobs == 0:
+            return
+        if self._process is not None and (status := self._process.poll()) is not None:
+            log(logging.ERROR, "job_worker_died", pid=self._process.pid, status=status)
+            self._process, self._start_at = None, time.monotonic() + RESTART_SECONDS
+        if self._process is None and time.monotonic() >= self._start_at:
+            try:
+                self._process = self._start()
+            except OSError as error:
+                log(logging.ERROR, "job_worker_failed", detail=error.strerror)
+                self._start_at = time.monotonic() + RESTART_SECONDS
+
+    def stop(self) -> None:
+        """Tell the process to end: its jobs wait for another one. Does not wait for it: `join` does."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def join(self) -> None:
+        """Wait for the process to end; kill it if it does not."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            log(logging.ERROR, "job_worker_killed", pid=self._process.pid)
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process: signals of the terminal are for the server, which tells it what to do."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service.jobs.worker"],
+            stdin=subprocess.PIPE,
+            env=inherited_environment(),
+            process_group=0,
+        )
+        send_order(process, self._settings, jobs=self._settings.jobs, parent=os.getpid())
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        return process

@@ -11,8 +11,7 @@ from model_store.store import LATEST, Store
 from service.base.errors import XylemError
 from service.base.logs import log
 from service.base.repeating import Repeating
-from service.registry.remote import INDEX, RemoteStore
-from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
+from service.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
 
 
 class RemoteFollower:

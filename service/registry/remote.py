@@ -9,26 +9,115 @@ models asks for one object, and there are no two objects that could say differen
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from model_store.alias import Alias, Change, apply
+from model_store.alias import SERIAL_MAX, Alias, Change, alias_of, apply
 from model_store.archive import Readable
-from model_store.errors import Conflict, Corrupt, StoreError, VersionNotFound
-from model_store.identifiers import check_alias, check_model
+from model_store.documents import (
+    DIGEST,
+    integer,
+    object_of,
+    optional,
+    parse_sealed,
+    record,
+    refusal,
+    render_sealed,
+)
+from model_store.errors import BadNames, Conflict, Corrupt, StoreError, VersionNotFound
+from model_store.identifiers import ALIAS, NAME, VERSION, check_alias, check_model
 from model_store.label_info import head_digest
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
 from service.base.errors import Unavailable, XylemError
 from service.base.files import file_system, shown_url
 from service.registry.conditional import object_at
-from service.registry.remote_index import (
-    INDEX_BYTES_MAX,
-    RemoteIndex,
-    RemoteInfo,
+
+MODELS_MAX = 10_000
+"""Models of an object store."""
+
+ALIASES_MAX = 256
+"""Aliases of a model."""
+
+INDEX_BYTES_MAX = 16 << 20
+"""Of the index; nearly all of it may be names of denied labels."""
+
+
+class RemoteVersion(NamedTuple):
+    """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
+
+    version: int
+    digest: str
+
+
+class RemoteInfo(NamedTuple):
+    """A model's label info: the SHA-256 of its head, which has that of all behind it, and its bytes."""
+
+    digest: str
+    bytes: int
+
+
+class RemoteModel(NamedTuple):
+    """A model's aliases by name, the digests of the versions that they name, and its label info, if any."""
+
+    aliases: Mapping[str, Alias] = {}
+    digests: Mapping[int, str] = {}
+    label_info: RemoteInfo | None = None
+
+
+class RemoteIndex(NamedTuple):
+    """All models by name. Each change has the next generation; 0: nothing was written yet."""
+
+    generation: int = 0
+    models: Mapping[str, RemoteModel] = {}
+
+
+def render_index(index: RemoteIndex) -> bytes:
+    """Return the bytes of an index: the document, and the line that proves it whole.
+
+    Raises BadNames for more than an index may hold.
+    """
+    models = {}
+    for name, model in index.models.items():
+        aliases = {alias: found.fields() for alias, found in model.aliases.items()}
+        digests = {str(version): digest for version, digest in model.digests.items()}
+        info = model.label_info and model.label_info._asdict()
+        models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
+    data = render_sealed({"generation": index.generation, "models": models})
+    n_aliases = max(len(model.aliases) for model in index.models.values())
+    for found, most, what in (
+        (len(models), MODELS_MAX, "models"),
+        (n_aliases, ALIASES_MAX, "aliases of a model"),
+        (len(data), INDEX_BYTES_MAX, "bytes, denied labels and all"),
+    ):
+        if found > most:
+            raise BadNames(f"expected an index of at most {most} {what}, found {found}")
+    return data
+
+
+def parse_index(data: bytes, where: str) -> RemoteIndex:
+    """Return the index in these bytes; raise Corrupt naming `where` for anything else."""
+    if len(data) > INDEX_BYTES_MAX:
+        raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
+    index: RemoteIndex = _INDEX(parse_sealed(data, where), where)
+    return index
+
+
+def _model_of(found: object, where: str) -> RemoteModel:
+    model: RemoteModel = _MODEL(found, where)
+    digests = {int(number): digest for number, digest in model.digests.items()}
+    if digests.keys() != {version for alias in model.aliases.values() for version in alias.versions}:
+        raise refusal(f"{where}: digests", "one of each version that an alias names", sorted(digests))
+    return model._replace(digests=digests)
+
+
+_MODEL = record(
     RemoteModel,
-    RemoteVersion,
-    parse_index,
-    render_index,
+    aliases=object_of(alias_of, ALIASES_MAX, ALIAS),
+    digests=object_of(DIGEST, 3 * ALIASES_MAX, VERSION),
+    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
 )
+_INDEX = record(RemoteIndex, generation=integer(1, SERIAL_MAX), models=object_of(_model_of, MODELS_MAX, NAME))
+
 
 ATTEMPTS = 16
 """Tries to change the index, which others change too."""

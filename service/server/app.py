@@ -44,7 +44,7 @@ from service.api.routes import (
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
-from service.api.routes.services import Services
+from service.api.routes.requests import Services
 from service.base.files import shown_url
 from service.base.logs import log
 from service.base.process import settle

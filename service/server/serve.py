@@ -30,7 +30,7 @@ from service.base.files import shown_url
 from service.base.logs import configure, log
 from service.base.process import are_used_up, collect_seldom, raise_limit
 from service.base.settings import Settings
-from service.jobs.serving import JobWorkers
+from service.jobs.process import JobWorkers
 from service.registry.follower import RemoteFollower
 from service.registry.remote import RemoteStore
 from service.server.app import create_app

@@ -12,8 +12,7 @@ from service.base.settings import Limits
 from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
 from service.features.request_bodies import NO_THRESHOLD, NUMBER, BodyForms, BodyQuery
 from service.features.request_bodies import TUNED as TUNED_KIND
-from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, RowsRead, Signed
-from service.inference.fast_request import Writer
+from service.inference.fast_request import FastAnswer, FastForms, FastLimits, RowsRead, Signed, Writer
 from service.serving.dialect import Body, Dialect, Longer, Query, Reply
 from service.serving.rows import search_chunked, to_options
 from service.serving.schemas.limits import utf8_length

@@ -14,7 +14,7 @@ from service.base.settings import Limits
 from service.base.stages import StageTimings
 from service.features import Featurizer
 from service.inference.answering import Predictions
-from service.inference.fast_answers import NO_FORM, FastAnswer
+from service.inference.fast_request import NO_FORM, FastAnswer
 from service.inference.predictor import PredictOptions
 from service.serving.rows import ChunkedRows
 from service.serving.schemas.predict import Options

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model_store.version import Model
 from service.base.errors import UnsupportedOption
-from service.evaluation.propensity import constants_of, propensities
+from service.evaluation.ranking import constants_of, propensities
 from service.inference.predictor import NodeWeights
 from service.inference.searcher import Searcher, label_ids
 

@@ -37,8 +37,7 @@ from service.serving.schemas.models import ValidationFigures, VersionFigures, Ve
 from service.serving.served import ServedVersion
 from service.thresholds.live.shadow import Shadow
 from service.thresholds.store.codec import Tuned
-from service.thresholds.store.label_history import label_history
-from service.thresholds.store.state import checkpoints, find_head
+from service.thresholds.store.state import checkpoints, find_head, label_history
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:

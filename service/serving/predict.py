@@ -7,8 +7,7 @@ import orjson
 from service.base.settings import Limits
 from service.features import Featurizer
 from service.inference.answering import Predictions
-from service.inference.fast_answers import FastAnswer
-from service.inference.fast_request import AS_PREDICTIONS
+from service.inference.fast_request import AS_PREDICTIONS, FastAnswer
 from service.inference.predictor import PredictOptions
 from service.serving.answer import SearchDialect
 from service.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions

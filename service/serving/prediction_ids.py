@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from service.inference.fast_answers import Present, Signed
+from service.inference.fast_request import Present, Signed
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
 

@@ -23,7 +23,7 @@ from service.serving.problems import describe_error
 from service.serving.rows import n_items_of, to_rows
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.limits import refuse_beyond
-from service.serving.schemas.score import (
+from service.serving.schemas.predict import (
     AnyScored,
     InstanceScores,
     ScoreAnswer,

@@ -5,8 +5,7 @@ from importlib.util import find_spec
 
 from service.base.errors import BadParameter
 from service.base.settings import Settings
-from service.traces.context import sampling_of
-from service.traces.tracer import Tracer
+from service.traces.tracer import Tracer, sampling_of
 
 
 def are_on(settings: Settings) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import LabelRows, inverse, offsets
-from service.executors.steps import Calls
+from service.executors.values import Calls
 from service.kernels.training.problem import NO_ROOM, localise
 from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
@@ -35,10 +35,9 @@ from service.trainers.classifiers import (
 from service.trainers.held_blocks import Blocks, dealt
 from service.trainers.shape import Shape, parents_of
 from service.trainers.size import count_used
-from service.trainers.source import HeldRows, JoinedRows, TrainingSet
+from service.trainers.source import HeldRows, JoinedRows, Tools, TrainingSet, derived_seed
 from service.trainers.spec import rows_by_label
 from service.trainers.weighing import weighed
-from service.trainers.work import Tools, derived_seed
 
 PASSES_MAX = 20
 """Passes over all blocks: late ones change little (docs/adr/0020-steps-and-who-runs-them.md has figures)."""

@@ -22,7 +22,7 @@ from service.kernels.training.problem import (
 )
 from service.kernels.training.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from service.trainers.shape import Shape
-from service.trainers.work import Tools, derived_seed
+from service.trainers.source import Tools, derived_seed
 
 Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}

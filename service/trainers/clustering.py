@@ -9,10 +9,10 @@ import numpy as np
 
 from model_store.compiled.handles import I32, I64
 from service.base.rows import SparseRows
-from service.executors.steps import Calls
+from service.executors.values import Calls
 from service.kernels.training.cluster import bisect, kmeans
 from service.trainers.shape import Shape, join
-from service.trainers.work import Tools, derived_seed
+from service.trainers.source import Tools, derived_seed
 
 STAGE = "clustering"
 

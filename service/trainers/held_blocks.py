@@ -10,7 +10,7 @@ import numpy as np
 from model_store.compiled.handles import F32
 from service.base.errors import BadData
 from service.base.rows import SparseRows, offsets
-from service.executors.steps import Calls, Held
+from service.executors.values import Calls, Held
 from service.trainers.representations import (
     VECTORS,
     label_sums,
@@ -19,9 +19,8 @@ from service.trainers.representations import (
     pieces_of,
     unit_vectors,
 )
-from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet
+from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, Tools, TrainingSet, derived_seed
 from service.trainers.weighing import FeatureCounts, count_features, weighed
-from service.trainers.work import Tools, derived_seed
 
 _PARTS = 2
 """A block is of so many times fewer MiB of the file than a step may hold of rows."""

@@ -17,16 +17,25 @@ from service.base.rows import NO_ROWS, LabelRows, SparseRows
 from service.trainers.blocks import features_used, train_blocks
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
-from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, RareDecay
 from service.trainers.held_blocks import Blocks, blocks_of, factors_of, vectors_of
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size, size_of
-from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, rows_by_label
+from service.trainers.source import RowSource, Tools, TrainingSet, all_rows
+from service.trainers.spec import (
+    CostDecay,
+    Eps,
+    Idf,
+    LabelTrees,
+    LeafSize,
+    MaxEpochs,
+    RareDecay,
+    Trained,
+    TrainerSpec,
+    rows_by_label,
+)
 from service.trainers.weighing import Weighed, weigh
-from service.trainers.work import Tools
 
 Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
 

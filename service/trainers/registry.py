@@ -27,9 +27,16 @@ from service.trainers.plt.trainer import PLT
 from service.trainers.ranking.forest import FASTXML, PFASTREXML
 from service.trainers.regrowing import Regrown
 from service.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
-from service.trainers.source import MemorySource, RowSource, TrainingSet, check_training_set
+from service.trainers.source import (
+    MemorySource,
+    Progress,
+    RowSource,
+    Tools,
+    TrainingSet,
+    check_training_set,
+    no_progress,
+)
 from service.trainers.spec import Regrows, Trained, TrainerSpec
-from service.trainers.work import Progress, Tools, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec

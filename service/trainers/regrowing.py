@@ -23,9 +23,8 @@ from service.kernels.training.problem import add_margins, forget_rows, rows_of
 from service.trainers.classifiers import Again, Loss, Members, Solving, Some, merge_chunks, train_classifiers
 from service.trainers.representations import label_representations, label_sums
 from service.trainers.shape import Shape, parents_of, shape_of
-from service.trainers.source import TrainingSet
+from service.trainers.source import Tools, TrainingSet, derived_seed
 from service.trainers.weighing import Weighed, weigh
-from service.trainers.work import Tools, derived_seed
 
 _NO_LABELS = np.empty(0, np.int32)
 

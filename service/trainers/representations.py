@@ -10,11 +10,10 @@ from scipy import sparse
 
 from model_store.compiled.handles import F64, I32, I64
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.executors.steps import Calls, Step, T
+from service.executors.values import Calls, Step, T
 from service.kernels.training.cluster import add_projected
-from service.trainers.source import RowSource
+from service.trainers.source import RowSource, Tools, parts_told
 from service.trainers.spec import rows_by_label
-from service.trainers.work import Tools, parts_told
 
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""

@@ -12,10 +12,10 @@ from model_store.compiled.handles import I64
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
 from service.evaluation.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
-from service.executors.steps import Calls
+from service.executors.values import Calls
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
 """A weight of a sparse row as a version of each type has it: the child's position and the value."""

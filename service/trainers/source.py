@@ -1,8 +1,9 @@
-"""Labelled rows as trainers read them: held in memory, read again for each pass, or seen once."""
+"""What a training works with: labelled rows, in memory or read again; a seed, and who runs its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -13,7 +14,9 @@ from model_store.compiled.handles import I32, I64
 from model_store.ensemble import TreeEnsemble
 from service.base.errors import BadData
 from service.base.rows import LabelRows, SparseRows
-from service.executors.steps import Held
+from service.executors.local import Crew
+from service.executors.values import Held, R, Step, T
+from service.trainers.state import EVERY_PASS, Passes
 
 Reads = Literal["rows", "passes", "once"]
 """How rows are read: all at hand, from the first to the last as often as needed, or as they come."""
@@ -172,3 +175,67 @@ def check_training_set(data: TrainingSet) -> None:
     if len(wrong):
         row = int(np.searchsorted(data.rows.indptr, wrong[0], "right")) - 1
         raise BadData(f"row {row}: expected finite values, found {data.rows.values[wrong[0]]}")
+
+
+Progress = Callable[[str, int, int], None]
+"""Called in the caller's thread with (stage, units done, units in all)."""
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def parts_told(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
+    """Yield the parts of a source and tell how far it is."""
+    n_rows, total = 0, source.census.n_rows
+    progress(stage, 0, total)
+    for part in source.parts():
+        yield part
+        n_rows += part.n_rows
+        progress(stage, n_rows, total)
+
+
+def derived_seed(*words: int) -> int:
+    """Return a seed of 63 bits that depends on all the words: the user's seed, then what it is for."""
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a training, or a part of it, works with.
+
+    seed      the same data, parameters and seed give the same bits, whatever the number of threads
+    crew      who runs its steps
+    progress  is told how far it is
+    on_rows   is shown rows of the first pass before they are learnt, by a trainer that shows them
+    passes    which of them are made, by a trainer that keeps a state
+    """
+
+    seed: int = 0
+    crew: Crew = field(default_factory=lambda: Crew(1))
+    progress: Progress = no_progress
+    on_rows: OnRows | None = None
+    passes: Passes = EVERY_PASS
+
+    def seeded(self, *words: int) -> Tools:
+        """Return the same with a seed of its own for a part of the work."""
+        return replace(self, seed=derived_seed(self.seed, *words))
+
+    def collected(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
+        """Return the results of a step in the order of the items, and tell how many there are so far."""
+        found: dict[T, R] = {}
+
+        def done(item: T, result: R) -> None:
+            found[item] = result
+            self.progress(stage, len(found), len(items))
+
+        self.crew.steps(step, items, done)
+        return [found[item] for item in items]
+
+    def of_tree(self, tree: int, n_trees: int) -> Tools:
+        """Return what a tree of several is trained with: its number follows the name of each stage."""
+        part, progress = self.seeded(tree), self.progress
+        if n_trees == 1:
+            return part
+        told = f"tree {tree + 1} of {n_trees}"
+        return replace(part, progress=lambda stage, done, total: progress(f"{stage}, {told}", done, total))

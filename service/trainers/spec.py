@@ -1,13 +1,14 @@
-"""What a trainer is given, what it gives back, and how the registry describes it."""
+"""What a trainer is given, with parameters that several have, what it gives back, and what describes it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy import sparse
 
 from model_store.build import build_ensemble
@@ -17,12 +18,68 @@ from model_store.version import Model
 from service.base.parameters import Parameters, Scalar
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.size import SizeEstimate
-from service.trainers.source import Reads, RowSource, TrainingSet
+from service.trainers.source import Reads, RowSource, Tools, TrainingSet
 from service.trainers.state import LearnerState, PassPlan
-from service.trainers.work import Tools
 
 if TYPE_CHECKING:
     from service.trainers.regrowing import Regrown
+
+
+LabelTrees: TypeAlias = Annotated[
+    int, Field(ge=1, le=100, description="number of trees; their probabilities are averaged")
+]
+DecisionTrees: TypeAlias = Annotated[
+    int, Field(ge=1, le=1000, description="number of trees; their scores are averaged")
+]
+LeafSize: TypeAlias = Annotated[
+    int, Field(ge=1, le=1_000_000, description="a group of at most so many labels is not divided further")
+]
+CostDecay: TypeAlias = Annotated[
+    float,
+    Field(ge=0.0, le=1.0, description="a node with n of all N rows has the cost C * (N / n)^cost_decay"),
+]
+RareDecay: TypeAlias = Annotated[
+    float,
+    Field(
+        ge=0.0,
+        le=1.0,
+        description="a child with p of its node's n rows has the node's cost times (n / p)^rare_decay",
+    ),
+]
+Eps: TypeAlias = Annotated[
+    float,
+    Field(ge=1e-4, le=10.0, description="stop a classifier when its dual gradients differ by at most this"),
+]
+MaxEpochs: TypeAlias = Annotated[
+    int, Field(ge=1, le=100_000, description="maximum number of passes for one classifier")
+]
+MaxDepth: TypeAlias = Annotated[
+    int, Field(ge=1, le=1000, description="most splits on a path from the root to a leaf")
+]
+LeafLabels: TypeAlias = Annotated[
+    int, Field(ge=1, le=1_000_000, description="a leaf stores so many labels, the most frequent")
+]
+Prune: TypeAlias = Annotated[
+    float, Field(ge=0.0, le=100.0, description="remove weights with a smaller absolute value; 0 keeps all")
+]
+Idf: TypeAlias = Annotated[
+    Literal["auto", "yes", "no"],
+    Field(
+        description="train as if features were weighted by inverse document frequency; auto: yes if the "
+        "values within each row are equal, so that they only say which features the row has"
+    ),
+]
+Rerank: TypeAlias = Annotated[
+    Literal["no", "yes"], Field(description="re-rank the trees' labels by the distance to their mean rows")
+]
+Alpha: TypeAlias = Annotated[
+    float, Field(ge=0.0, le=1.0, description="weight of the trees in the re-ranked score; 1: the trees alone")
+]
+Gamma: TypeAlias = Annotated[
+    float,
+    Field(ge=0.0, le=1e6, description="how fast the score falls with the distance to a label's mean row"),
+]
+
 
 P = TypeVar("P", bound=Parameters)
 
@@ -95,7 +152,7 @@ class TrainerSpec(Generic[P]):
               BadParameter for parameters with which they do not. None: they never do
     plan      the passes that parameters plan, of a trainer that may stop after each and go on, or None
     alone     says why a training with these parameters is one process's work; None: its work is steps
-              (`service.executors.steps`), which other machines may run
+              (`service.executors.values`), which other machines may run
     worker_bytes  what the largest of its steps takes besides its fields and its result
     """
 

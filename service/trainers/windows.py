@@ -19,8 +19,18 @@ from numpy.typing import DTypeLike, NDArray
 from model_store.compiled.handles import I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet, all_rows
-from service.trainers.work import Progress, Tools, derived_seed, parts_told
+from service.trainers.source import (
+    Census,
+    HeldRows,
+    JoinedRows,
+    Progress,
+    RowSource,
+    Tools,
+    TrainingSet,
+    all_rows,
+    derived_seed,
+    parts_told,
+)
 
 WINDOW_ENTRIES_MAX = 1 << 23
 """A window has about so many units of 8 bytes (`source.entries_of`): 64 MiB."""

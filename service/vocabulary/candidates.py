@@ -21,10 +21,14 @@ from service.vocabulary.search import (
     SEQUENCE,
     SPAN,
     Matches,
+    TextWords,
     count_inside,
+    empty_slots,
     find_matches,
+    local_word,
+    number_words,
+    slot_of,
 )
-from service.vocabulary.text_words import TextWords, empty_slots, local_word, number_words, slot_of
 from service.vocabulary.trie import NameTrie
 
 NameFeatures = namedtuple(

@@ -10,7 +10,7 @@ from service.features import Featurizer, load_featurizer
 from service.features.combined import CombinedFeaturizer, members_of
 from service.vocabulary.candidates import NAME_FEATURES
 from service.vocabulary.matching import NameMatcher
-from service.vocabulary.words import NameParameters
+from service.vocabulary.names import NameParameters
 
 
 def featurizer_of(model: Model) -> Featurizer:

@@ -14,10 +14,9 @@ from service.features.tables import take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
 from service.features.word_forms import load_forms, words_of
 from service.features.words import Words, split_words, texts_between
-from service.vocabulary.building import check_trie
 from service.vocabulary.candidates import NAME_FEATURES, name_rows
-from service.vocabulary.trie import NameTrie
-from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters
+from service.vocabulary.names import GROUP, STOPS, WORDS, NameParameters
+from service.vocabulary.trie import NameTrie, check_trie
 
 
 class MatchedName(NamedTuple):

@@ -1,7 +1,8 @@
-"""Names of concepts -> the arrays by which they are found in texts, and what is said of a concept found."""
+"""Names of concepts -> words, and the arrays by which they are found in texts; what is said of a concept."""
 
 import re
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +11,70 @@ from model_store.arrays import group_of
 from model_store.compiled.handles import I32, I64
 from model_store.names import build_names as build_table
 from service.base.errors import BadData
-from service.base.rows import inverse, offsets, ranges
-from service.features.ngram_counts import count_ids
+from service.base.rows import Growing, inverse, offsets, ranges
+from service.features.characters import in_blocks
+from service.features.ngram_counts import Vocabulary, count_ids
+from service.features.parameters import WordParameters
 from service.features.rows import idf_of
-from service.features.vocabulary import Vocabulary
-from service.features.word_forms import fit_forms
-from service.vocabulary.building import NONE, build_trie
+from service.features.word_forms import WordForms, fit_forms, words_of
+from service.features.words import texts_between
 from service.vocabulary.concepts import Concepts
-from service.vocabulary.trie import NAME_WORDS_MAX, Lists
-from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters, WordFrequencies, numbered
+from service.vocabulary.trie import NAME_WORDS_MAX, NONE, Lists, build_trie
+
+GROUP = "names"
+"""What the names of the arrays begin with."""
+
+WORDS, STOPS = f"{GROUP}/words", f"{GROUP}/stops"
+
+
+class NameParameters(WordParameters):
+    """How names and texts become words, as features of words do: stems, lemmas and stop words by language."""
+
+    kind: ClassVar[str] = "names"
+
+
+class WordFrequencies(NamedTuple):
+    """In how many of n_texts texts each word stands.
+
+    words   forms of words, as `NameParameters` make them
+    counts  int64, as many, at least 1
+    """
+
+    words: list[str]
+    counts: I64
+    n_texts: int
+
+
+def numbered(
+    texts: Sequence[str], parameters: NameParameters, forms: WordForms | None, vocabulary: Vocabulary
+) -> Lists:
+    """Return the words of texts as numbers of a vocabulary, to which new ones are added.
+
+    -1: a word too long to have a number.
+    """
+    ids, sizes = Growing(np.int32), Growing(np.int64)
+    for block in in_blocks(texts):
+        words = words_of(block, parameters, forms)
+        ids.extend(vocabulary.add(words.utf8, words.start, words.end))
+        sizes.extend(np.diff(words.word_ptr))
+    return Lists(offsets(sizes.finish()), ids.finish())
+
+
+def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequencies:
+    """Return in how many of these texts each of their words stands. Raises as `fit_forms`."""
+    vocabulary = Vocabulary()
+    lists = numbered(texts, parameters, fit_forms(parameters), vocabulary)
+    counts, _ = count_ids(lists.ids, lists.ptr, vocabulary.n)
+    return WordFrequencies(vocabulary.names(np.arange(vocabulary.n)), counts, len(texts))
+
+
+def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
+    """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
+    counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
+    kept, at = np.flatnonzero(counts), arrays[f"{WORDS}/offsets"]
+    words = texts_between(arrays[f"{WORDS}/utf8"], at[kept], at[kept + 1])
+    return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))
+
 
 _QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
 

@@ -41,7 +41,7 @@ from service.serving.schemas.predict import Options
 from service.thresholds.store.codec import METHODS
 from service.trainers import TRAINERS
 from service.vocabulary.concepts import concepts_of
-from service.vocabulary.words import NameParameters, count_words
+from service.vocabulary.names import NameParameters, count_words
 from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker, renumbered
 from service.workflows.estimate import estimate_size
 from service.workflows.evaluate import evaluate_rows

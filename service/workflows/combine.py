@@ -29,7 +29,7 @@ from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictors import make_predictor
 from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import featurizer_of
-from service.vocabulary.words import count_words
+from service.vocabulary.names import count_words
 from service.workflows.combined_parts import (
     CombinedParts,
     NamesToMatch,

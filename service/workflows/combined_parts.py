@@ -26,10 +26,10 @@ from model_store.members import (
     Proposing,
     Ranker,
     candidate_features,
+    near_features,
     ranker_arrays,
 )
 from model_store.names import NameTable, all_names, build_names, find_all
-from model_store.near import near_features
 from model_store.origin import MADE_FOR, ORIGIN, REPORT
 from model_store.version import Draft, Model
 from service.base.errors import BadData, BadParameter
@@ -41,8 +41,8 @@ from service.features.parameters import ContextParameters, NamedParameters, RawP
 from service.vocabulary.candidates import NAME_FEATURES
 from service.vocabulary.concepts import Concepts
 from service.vocabulary.matching import NameMatcher
+from service.vocabulary.names import NameParameters, WordFrequencies
 from service.vocabulary.names import build_names as build_name_arrays
-from service.vocabulary.words import NameParameters, WordFrequencies
 
 LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
 """How arrays of a member begin that tell of it, or are for training: they are of no use to answer."""

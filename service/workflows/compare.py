@@ -22,8 +22,7 @@ from service.evaluation.bootstrap import (
 )
 from service.evaluation.ranking import mark_true, rows_of
 from service.features.parameters import ContextParameters
-from service.inference.parts import predict_all
-from service.inference.predictor import PredictOptions
+from service.inference.predictor import PredictOptions, predict_all
 from service.inference.predictors import make_predictor
 from service.workflows.evaluate import TOP_R
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled

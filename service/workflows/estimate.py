@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from service.executors.local import Crew
-from service.executors.steps import Held, R, Step, T
-from service.executors.values import Named, n_bytes
+from service.executors.values import Held, Named, R, Step, T, n_bytes
 from service.trainers import TrainingSet, estimate
 from service.trainers.blocks import block_bytes
 from service.trainers.label_tree import ClassifierParameters
 from service.trainers.registry import estimate_blocks
 from service.trainers.registry import trainer as find_trainer
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 from service.workflows.labelled import OnProgress, no_progress
 from service.workflows.prepared import prepare, prepare_in_memory
 from service.workflows.request import TrainRequest

@@ -13,8 +13,6 @@ from model_store.manifest import has_calibration
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
-from service.evaluation.fmeasure import LabelCounts, count_labels
-from service.evaluation.fmeasure import empty_convention as empty_convention
 from service.evaluation.kept_figures import Band, frequency_bands, kept_figures
 from service.evaluation.probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD
 from service.evaluation.probabilities import (
@@ -24,11 +22,10 @@ from service.evaluation.probabilities import (
     calibration_error,
     reliability,
 )
-from service.evaluation.propensity import constants_of
-from service.evaluation.ranking import mark_true
+from service.evaluation.ranking import LabelCounts, constants_of, count_labels, mark_true
+from service.evaluation.ranking import empty_convention as empty_convention
 from service.inference.answering import Predictions
-from service.inference.parts import predict_all, predict_parts
-from service.inference.predictor import PredictOptions
+from service.inference.predictor import PredictOptions, predict_all, predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.workflows.labelled import Labelled, OnProgress, no_progress

@@ -14,8 +14,7 @@ from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
 from service.base.rows import Dataset, SparseRows
 from service.datasets.files import source_of
-from service.datasets.parts import DataStream
-from service.datasets.reader import blocks_of_texts, open_texts
+from service.datasets.reader import DataStream, blocks_of_texts, open_texts
 from service.executors.local import Crew
 from service.features import Featurizer, streaming_featurizer
 from service.features.context import ContextFeaturizer, context_of, tokens_of

@@ -1,24 +1,29 @@
-"""A training that goes on from a version: labels added, other rows learnt, or the passes that are left."""
+"""A training that goes on from a version: labels added, other rows learnt, or the passes that are left.
+
+A version may keep its training rows for that, so that old rows and new ones are learnt together.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
 from model_store.extras import EMBEDDING
-from model_store.manifest import CALIBRATION, COMBINED
+from model_store.manifest import CALIBRATION, COMBINED, ROWS
 from model_store.names import NameTable, all_names, build_names, find_all
 from model_store.origin import parent_of, read_origin
-from model_store.version import Model
+from model_store.version import Model, at_rest
 from service.base.errors import BadData, BadParameter
 from service.base.parameters import split_items
-from service.base.rows import Dataset
-from service.datasets.parts import STDIN, DataStream
+from service.base.rows import Dataset, LabelRows, SparseRows, offsets
+from service.datasets.reader import STDIN, DataStream
 from service.executors.local import Crew
 from service.features import Featurizer
 from service.trainers.registry import check_growth, grow_on, trainer
+from service.trainers.representations import matrix_of
 from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import TrainingSet
 from service.trainers.spec import Trained
@@ -26,10 +31,60 @@ from service.trainers.state import LearnerState, PassPlan, check_that, read_stat
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.combined_parts import renumbered
 from service.workflows.file_source import FileSource
-from service.workflows.kept_rows import join_rows, keeps_rows, read_kept
 from service.workflows.labelled import OnProgress
 from service.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from service.workflows.request import Chosen, TrainRequest
+
+_PARTS = ("indptr", "indices", "values", "label_ptr", "label_idx")
+
+
+def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
+    """Return the arrays that keep training rows with a version."""
+    rows, labels = data
+    found: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
+    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, found, strict=True)}
+
+
+def keeps_rows(model: Model) -> bool:
+    """Return whether a version keeps its training rows."""
+    return f"{ROWS}/{_PARTS[0]}" in model.arrays
+
+
+def read_kept(model: Model) -> TrainingSet | None:
+    """Return the training rows that a version keeps, None if it keeps none. Raises Corrupt."""
+    if not keeps_rows(model):
+        return None
+    arrays = at_rest(model, ROWS)
+    indptr, indices, values, label_ptr, label_idx = (arrays[f"{ROWS}/{name}"] for name in _PARTS)
+    manifest = model.manifest
+    rows = SparseRows(indptr, indices, values, manifest.n_features)
+    return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))
+
+
+def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
+    """Return old and new rows; a new row that is an old one, to the bit, gives that its labels.
+
+    Otherwise the document that shows what a new label is would be, without it, one of what it is not.
+    """
+    data = TrainingSet.join([old, new])
+    rows, labels = data
+    sums = matrix_of(rows) @ np.random.default_rng(0).random(rows.n_features)
+    into, first = np.arange(rows.n_rows), dict[bytes, int]()
+    for row in np.flatnonzero(np.isin(sums, sums[old.n_rows :]) & (np.diff(rows.indptr) > 0)).tolist():
+        part = slice(rows.indptr[row], rows.indptr[row + 1])
+        key = rows.indices[part].tobytes() + rows.values[part].tobytes()
+        if row < old.n_rows:
+            first.setdefault(key, row)
+        else:
+            into[row] = first.get(key, row)
+    carrier = np.repeat(into, np.diff(labels.indptr)).astype(np.int64)
+    pairs = np.sort(carrier * labels.n_labels + labels.indices)
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # each once; numpy's unique takes ten times as long
+    carrier, label = np.divmod(pairs, labels.n_labels)
+    indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
+    merged = LabelRows(indptr, label.astype(np.int32), labels.n_labels)
+    return TrainingSet(rows, merged).take(np.flatnonzero(into == np.arange(rows.n_rows)))
+
 
 NEW_LABELS_MAX = 100_000
 """Labels that are added at once: beyond, and beyond as many as there are, a training is not much longer."""

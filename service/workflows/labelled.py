@@ -19,8 +19,8 @@ from service.datasets.reader import read_texts
 from service.evaluation import Truth
 from service.features import Featurizer
 from service.features.context import ContextFeaturizer
-from service.trainers.work import Progress
-from service.trainers.work import no_progress as no_progress
+from service.trainers.source import Progress
+from service.trainers.source import no_progress as no_progress
 from service.vocabulary.featurizers import featurizer_of
 
 OnProgress = Progress

@@ -17,9 +17,16 @@ from model_store.arrays import group_of
 from model_store.checks import LABEL_COUNTS
 from model_store.label_info import URI
 from model_store.manifest import CALIBRATION, COMBINED
-from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
+from model_store.members import (
+    NEAR,
+    NO_LABEL,
+    assemble_near,
+    assemble_ranker,
+    has_near,
+    map_name,
+    proposing_of,
+)
 from model_store.names import all_names, build_names
-from model_store.near import NEAR, assemble_near, has_near
 from model_store.origin import REPORT, origin_arrays, parent_of, read_origin
 from model_store.store import Store
 from model_store.version import Draft, Model
@@ -28,7 +35,7 @@ from service.features.combined import members_of
 from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import matcher_of
 from service.vocabulary.names import build_names as build_name_arrays
-from service.vocabulary.words import kept_frequencies
+from service.vocabulary.names import kept_frequencies
 from service.workflows.combined_parts import CombinedParts
 from service.workflows.label_info import read_label_info
 from service.workflows.labelled import OnProgress, no_progress

@@ -9,7 +9,7 @@ from model_store.names import NameTable, build_names
 from model_store.version import Model
 from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.rows import Dataset
-from service.datasets.parts import STDIN, DataStream
+from service.datasets.reader import STDIN, DataStream
 from service.executors.local import Crew
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
 from service.features.parameters import AutoParameters, ContextParameters

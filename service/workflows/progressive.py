@@ -13,7 +13,7 @@ from model_store.ensemble import TreeEnsemble
 from service.base.errors import BadData
 from service.base.rows import LabelRows
 from service.evaluation import USUAL_EMPTY
-from service.inference.parts import predict_parts
+from service.inference.predictor import predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at

@@ -16,7 +16,7 @@ from service.base.errors import BadParameter, ParameterFault
 from service.base.parameters import Parameters, json_object, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
-from service.datasets.parts import STDIN
+from service.datasets.reader import STDIN
 from service.executors.kept import kept_steps
 from service.executors.local import Crew
 from service.executors.ray import crew_of
@@ -25,7 +25,7 @@ from service.features.parameters import PREFIX, WordParameters, check_features
 from service.features.word_forms import fit_forms
 from service.trainers.label_tree import ClassifierParameters
 from service.trainers.registry import TRAINERS, check_spreads, trainer
-from service.trainers.work import Progress
+from service.trainers.source import Progress
 
 
 @dataclass(frozen=True)

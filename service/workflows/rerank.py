@@ -19,10 +19,9 @@ from service.base.rows import Dataset, SparseRows, offsets
 from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictors import make_predictor
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.alike import GROUP_ROWS, group_alike
 from service.workflows.combined_parts import combined_parts, no_ranker
 from service.workflows.labelled import OnProgress, labelled_dataset
-from service.workflows.near_rows import check_rerank, near_of
+from service.workflows.near_rows import GROUP_ROWS, check_rerank, group_alike, near_of
 from service.workflows.ranker import (
     BOOSTED_ROWS,
     Candidates,

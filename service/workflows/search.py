@@ -22,7 +22,7 @@ from service.base.parameters import Scalar, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
 from service.executors.ray import crew_of
-from service.executors.steps import Calls
+from service.executors.values import Calls
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import HELD_OUT_PARTS
 from service.workflows.evaluate import valid_figures

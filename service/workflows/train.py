@@ -23,12 +23,11 @@ from service.features.languages import libraries_of
 from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, fit
+from service.trainers.source import Tools
 from service.trainers.state import Passes
-from service.trainers.work import Tools
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
-from service.workflows.going_on import GoingOn, go_on, going_on, origin_of, prepare_on
-from service.workflows.kept_rows import kept_rows
+from service.workflows.going_on import GoingOn, go_on, going_on, kept_rows, origin_of, prepare_on
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.prepared import PreparedRows, PreparedSource, prepare, prepare_dataset, warnings_of
 from service.workflows.progressive import ProgressiveThresholds

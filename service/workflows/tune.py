@@ -1,4 +1,4 @@
-"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does."""
+"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does, and what its report says."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.db.engine import Database
 from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, PredictedRows, f_measures
-from service.evaluation.fmeasure import empty_convention
+from service.evaluation.ranking import empty_convention
 from service.inference.answering import writeable
-from service.inference.parts import predict_all, predict_parts
+from service.inference.predictor import predict_all, predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.live.events import instances_of
@@ -47,7 +47,48 @@ from service.thresholds.methods.starts import choose_kappa, choose_start, replay
 from service.thresholds.store.codec import METHODS, Method, Tuned
 from service.thresholds.store.state import TUNED, lock_head, replace_state
 from service.workflows.labelled import Labelled, OnProgress, read_labelled
-from service.workflows.tuning_outcome import TuningOutcome, facts_of
+
+
+class TuningOutcome(NamedTuple):
+    """What a method found, and how good it is on the rows it was found on and on others.
+
+    kappa     that was chosen; None where it was given
+    rejected  macro-F on the validation rows of the method that was asked for, where one threshold for all
+              labels is better there and was taken; else None
+    """
+
+    tuned: Tuned
+    validation: FMeasures
+    test: FMeasures | None
+    kappa: float | None = None
+    rejected: tuple[Method, float] | None = None
+
+
+def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
+    """Return what a report says of an outcome, as JSON values."""
+    tuned = outcome.tuned
+    facts: dict[str, Any] = {
+        "method": tuned.method,
+        **_named("validation", outcome.validation),
+        **({} if outcome.test is None else _named("test", outcome.test)),
+        "empty_label_convention": tuned.convention,
+        "labels": len(tuned.thresholds),
+        "start": [tuned.start.a, tuned.start.b],
+        "power": tuned.start.power,
+        "scale": tuned.start.scale,
+        **({} if outcome.kappa is None else {"kappa": outcome.kappa}),
+    }
+    if outcome.rejected is not None:
+        method, macro_f = outcome.rejected
+        kept = "one threshold for all labels, which is kept"
+        note = f"{method} has less macro-F on the validation rows than {kept}"
+        facts |= {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
+    return facts
+
+
+def _named(part: str, f: FMeasures) -> dict[str, float]:
+    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
+
 
 KAPPA = 0.01
 KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5

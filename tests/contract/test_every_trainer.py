@@ -26,8 +26,8 @@ from service.inference.predictors import make_predictor
 from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
 from service.trainers.held_blocks import STAGE as BLOCKS
 from service.trainers.registry import TRAINERS
+from service.trainers.source import Tools
 from service.trainers.windows import STAGE
-from service.trainers.work import Tools
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.choose_features import trial_model
 from service.workflows.train import TrainRequest, train_and_publish

@@ -180,7 +180,7 @@ def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, 
 _SERVER = """
 import sys, time
 from pathlib import Path
-from service.jobs.serving import JobWorkers
+from service.jobs.process import JobWorkers
 from tests.jobs_helpers import settings_for
 jobs = JobWorkers(settings_for(Path(sys.argv[1]), jobs=1))
 jobs.tend()

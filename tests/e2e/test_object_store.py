@@ -16,8 +16,7 @@ from model_store.manifest import manifest_digest
 from model_store.store import Store
 from service import cli
 from service.registry.follower import RemoteFollower
-from service.registry.remote import RemoteStore
-from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
+from service.registry.remote import RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
 from tests.alias_helpers import deny
 from tests.faulty_fs import QuickFileSystem
 from tests.replicas import reserved_ports

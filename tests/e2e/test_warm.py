@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from service.api.routes.services import KERNELS_OF_A_MODEL
+from service.api.routes.requests import KERNELS_OF_A_MODEL
 from tests.servers import ServerProcess, wait_for
 
 _PROBE = """

@@ -17,9 +17,8 @@ import numpy as np
 
 from model_store.arrays import group_of
 from model_store.label_info import Subject
-from model_store.members import Ranker
+from model_store.members import NEAR, Ranker
 from model_store.names import build_names
-from model_store.near import NEAR
 from model_store.origin import REPORT, json_array
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
@@ -31,7 +30,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.vocabulary.concepts import concepts_of
 from service.vocabulary.featurizers import featurizer_of
-from service.vocabulary.words import NameParameters, count_words
+from service.vocabulary.names import NameParameters, count_words
 from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
 from service.workflows.near_rows import draw_near_rows
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft

@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from service.vocabulary.search import FAR_GAP, NEAR_GAP, PLACES_MAX
-from service.vocabulary.text_words import PART_CHARACTERS_MIN, REST_CHARACTERS_MIN
+from service.vocabulary.search import FAR_GAP, NEAR_GAP, PART_CHARACTERS_MIN, PLACES_MAX, REST_CHARACTERS_MIN
 from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 
 

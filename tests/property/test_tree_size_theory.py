@@ -14,9 +14,8 @@ from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import members_of
 from service.trainers.shape import join, random_shape
 from service.trainers.size import SizeEstimate, estimate_size
-from service.trainers.source import TrainingSet
+from service.trainers.source import Tools, TrainingSet, derived_seed
 from service.trainers.spec import rows_by_label
-from service.trainers.work import Tools, derived_seed
 from tests.oracles.problems import to_labels, to_rows, training_sets
 
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8

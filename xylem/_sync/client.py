@@ -7,11 +7,20 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from xylem import batches, calls
+from xylem import calls
 from xylem._sync.admin import Admin
 from xylem._sync.base import Answer
-from xylem.batches import Part, item_of, parts_of
-from xylem.calls import BatchOptions, Instance, PredictOptions, Request, batch_request, model_path
+from xylem.calls import (
+    BatchOptions,
+    Instance,
+    Part,
+    PredictOptions,
+    Request,
+    batch_request,
+    item_of,
+    model_path,
+    parts_of,
+)
 from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
 from xylem.results import (
     Feedback,
@@ -49,7 +58,7 @@ def _blocks_of(instances: Source[Instance]) -> Iterator[list[bytes]]:
         for instance in each(instances):
             block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
-            if len(block) == batches.LINES_MAX or n_bytes >= batches.BYTES_MAX:
+            if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
                 yield block
                 block, n_bytes = [], 0
     except Exception:

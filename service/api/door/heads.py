@@ -17,7 +17,7 @@ from service.api.door.encodings import codings_of
 from service.serving.dialect import Dialect
 from service.serving.served import DEFAULT_ALIAS
 from service.serving.split import KEY_HEADER
-from service.traces.context import TRACESTATE_MAX
+from service.traces.tracer import TRACESTATE_MAX
 
 HEAD_LENGTH_KEPT = 1024
 """Bytes of a head up to which it is remembered, without what each request has of its own."""

@@ -12,7 +12,7 @@ from service.access.ring import Principal
 from service.access.scopes import AccessScope
 from service.api.door.responses import etag_of, unless_known
 from service.api.routes.operations import OPENAPI, operation_of
-from service.api.routes.services import Services
+from service.api.routes.requests import Services
 from service.base.errors import XylemError
 from service.base.logs import log
 from service.serving.problems import code_of

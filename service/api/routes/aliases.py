@@ -10,10 +10,9 @@ from model_store.moves import DENIED, SPLIT, Cause
 from service.api.routes.admins import AuditedRoute, router_of
 from service.api.routes.operations import ModelName
 from service.api.routes.registry import cause_of
-from service.api.routes.requests import json_body
-from service.api.routes.services import Services, Wired
-from service.registry.denials import Denial, denial_of, denying_known
+from service.api.routes.requests import Services, Wired, json_body
 from service.registry.facts import split_facts
+from service.registry.registry import Denial, denial_of, denying_known
 from service.serving.schemas.registry import (
     AliasDenied,
     CanaryRequest,

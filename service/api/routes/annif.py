@@ -14,8 +14,7 @@ from service.api.door.responses import json_response
 from service.api.routes.admins import RawRoute, keeps_rows, router_of
 from service.api.routes.models import kept_manifest, refuse_before_first_look
 from service.api.routes.operations import content, query_parameters, takes, takes_json
-from service.api.routes.requests import find_version, reply_in
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired, find_version, reply_in
 from service.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS, events_of, refuse_rejected
 from service.serving.label_info import languages_of
 from service.serving.schemas.annif import (

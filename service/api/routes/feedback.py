@@ -11,10 +11,8 @@ from service.api.door.request_timings import timings_of, timings_of_block
 from service.api.door.responses import json_response, stream_of
 from service.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
 from service.api.routes.operations import ModelName, answers, content, of_version, takes
-from service.api.routes.requests import find_served, json_body, query_of
-from service.api.routes.services import Services, Wired
-from service.serving.feedback import BLOCK_EVENTS_MAX
-from service.serving.feedback_rows import KeptRows
+from service.api.routes.requests import Services, Wired, find_served, json_body, query_of
+from service.serving.feedback import BLOCK_EVENTS_MAX, KeptRows
 from service.serving.lines import Answered, LineBlock
 from service.serving.schemas.feedback import (
     DeleteRowsRequest,

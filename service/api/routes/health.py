@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from service.api.door.neighbours import join_pages
 from service.api.routes.admins import needs, router_of
 from service.api.routes.operations import answers, content
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired
 from service.serving.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
 
 router = router_of("service")

@@ -22,7 +22,7 @@ from service.api.routes.operations import (
     takes,
     takes_json,
 )
-from service.api.routes.services import Services, Wired
+from service.api.routes.requests import Services, Wired
 from service.base.errors import Overloaded
 from service.jobs.job import Job
 from service.serving.lines import dump

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from service.access.keys import AccessKeys
 from service.access.scopes import parse_scopes
 from service.api.routes.admins import AuditedRoute, router_of
-from service.api.routes.requests import json_body, query_of
-from service.api.routes.services import Services, Wired
+from service.api.routes.requests import Services, Wired, json_body, query_of
 from service.base.errors import Unavailable
 from service.serving.schemas.registry import (
     AuditFacts,

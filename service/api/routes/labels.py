@@ -5,8 +5,7 @@ from fastapi import Request, Response
 from service.api.door.responses import json_response
 from service.api.routes.admins import RawRoute, router_of
 from service.api.routes.operations import of_version, problems, query_parameters
-from service.api.routes.requests import find_served
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired, find_served
 from service.serving.pages import describe_features, describe_history, describe_labels
 from service.serving.parse import parse_query
 from service.serving.schemas.labels import (

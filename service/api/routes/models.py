@@ -10,7 +10,7 @@ from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
 from service.api.routes.admins import TaggedRoute, router_of
 from service.api.routes.operations import ModelName, VersionPath, version_number
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired
 from service.base.errors import Unavailable
 from service.serving.pages import describe_figures
 from service.serving.problems import describe_error

@@ -8,8 +8,7 @@ from model_store.version import code_version
 from service.api.door.responses import json_response
 from service.api.routes.admins import RawRoute, router_of
 from service.api.routes.operations import content, of_version, problems, takes
-from service.api.routes.requests import find_served, reply_in
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired, find_served, reply_in
 from service.base.errors import Unavailable
 from service.features import Featurizer
 from service.inference.prediction_json import OUTPUTS

@@ -18,15 +18,20 @@ from service.api.routes.operations import (
     takes,
     takes_json,
 )
-from service.api.routes.requests import choose_served, reply_in
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired, choose_served, reply_in
 from service.serving.blocks import answers_of
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.predict import PREDICT
-from service.serving.schemas.predict import TUNED, InfoQuery, Options, PredictRequest
+from service.serving.schemas.predict import (
+    TUNED,
+    InfoQuery,
+    Options,
+    PredictRequest,
+    ScoreAnswer,
+    ScoreRequest,
+)
 from service.serving.schemas.predictions import PredictAnswer
-from service.serving.schemas.score import ScoreAnswer, ScoreRequest
 from service.serving.scores import SCORES
 
 router = router_of("predict", "predict", RawRoute)

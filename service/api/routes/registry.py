@@ -15,8 +15,7 @@ from service.api.door.admission import pieces
 from service.api.door.responses import stream_of
 from service.api.routes.admins import AuditedRoute, router_of, who
 from service.api.routes.operations import ModelName, VersionPath, answers, takes, version_number
-from service.api.routes.requests import json_body, query_of
-from service.api.routes.services import CATCH_UP_SECONDS, Services, Wired
+from service.api.routes.requests import CATCH_UP_SECONDS, Services, Wired, json_body, query_of
 from service.base.errors import BadData, LimitExceeded, Unavailable
 from service.registry.facts import history_facts, move_facts, provenance
 from service.registry.registry import Removal

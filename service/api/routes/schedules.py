@@ -3,8 +3,7 @@
 from typing import Annotated, Any
 
 from service.api.routes.admins import AuditedRoute, router_of
-from service.api.routes.requests import json_body
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired, json_body
 from service.serving.schemas.jobs import ScheduleAnswer, ScheduleList, ScheduleRequest
 
 router = router_of("jobs", "admin", AuditedRoute, "/v1/admin/schedules")

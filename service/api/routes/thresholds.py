@@ -13,8 +13,7 @@ from service.api.door.request_timings import span_of
 from service.api.door.responses import json_response
 from service.api.routes.admins import AuditedRoute, RawRoute, router_of
 from service.api.routes.operations import ModelName, of_version, problems, query_parameters, takes_json
-from service.api.routes.requests import find_served, json_body
-from service.api.routes.services import Services, Wired
+from service.api.routes.requests import Services, Wired, find_served, json_body
 from service.base.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
 from service.jobs.job import Job
 from service.serving.pages import describe_thresholds

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64
-from service.kernels.search.packed_weights import number_of
+from service.kernels.search.scorer import number_of
 
 
 @inlined

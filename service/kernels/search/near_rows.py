@@ -1,4 +1,4 @@
-"""Features of a candidate by the training rows near to the row that is answered (`model_store.near`)."""
+"""Features of a candidate by the training rows near to the row that is answered (`model_store.members`)."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from model_store.compiled.vectors import (
     vstore,
 )
 from model_store.ensemble import LANES
-from model_store.near import CONTEXT, NEAR_FEATURES, NEAREST, ZERO
+from model_store.members import CONTEXT, NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.subtrees import log_of

@@ -37,8 +37,20 @@ from model_store.compiled.vectors import (
 )
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.call import Rows
-from service.kernels.search.packed_weights import number_of
 from service.kernels.search.workspace import STAGES, Entries, Workspace
+
+_16 = np.uint32(16)
+
+
+@inlined
+def number_of(bits: np.uint32, n_bytes: int) -> np.float32:
+    """Return the number that has these bits in so many bytes: a float32, a bfloat16, or an int8."""
+    if n_bytes == 4:
+        return np.float32(np.uint32(bits).view(np.float32))
+    if n_bytes == 2:
+        return np.float32(np.uint32(bits << _16).view(np.float32))
+    return np.float32(np.int8(bits))
+
 
 _LINE = 64
 _BLOCK_BITS = np.uint32(BLOCK_BITS)

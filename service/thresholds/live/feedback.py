@@ -21,8 +21,7 @@ from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
 from service.thresholds.store import state
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
-from service.thresholds.store.feedback_rows import add_rows
-from service.thresholds.store.known_events import add_events, forget_events
+from service.thresholds.store.feedback_rows import add_events, add_rows, forget_events
 from service.thresholds.store.state import Head
 
 EVENTS_LOGGED_MAX = DELTA_MAX // 2

@@ -17,7 +17,7 @@ import numpy as np
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8
 from service.base.rows import LabelRows, offsets
-from service.evaluation.fmeasure import EmptyConvention, f_scores
+from service.evaluation.ranking import EmptyConvention, f_scores
 from service.thresholds.methods.estimates import Estimates, mark_hits
 from service.thresholds.methods.ofo import Counters, Start
 

@@ -30,7 +30,7 @@ from model_store.ensemble import Link
 from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
 from service.base.errors import BadParameter
-from service.evaluation.fmeasure import EmptyConvention, f_scores
+from service.evaluation.ranking import EmptyConvention, f_scores
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
 SCALE_MAX = 1e6

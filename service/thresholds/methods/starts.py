@@ -19,7 +19,7 @@ import numpy as np
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64
 from service.base.rows import LabelRows, SparseRows
-from service.evaluation.fmeasure import EmptyConvention
+from service.evaluation.ranking import EmptyConvention
 from service.thresholds.methods.estimates import Estimates, count_at
 from service.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.errors import DatabaseUnavailable
-from service.evaluation.fmeasure import EmptyConvention
+from service.evaluation.ranking import EmptyConvention
 from service.thresholds.methods.ofo import Counters, Start, check_start
 
 Method = Literal["sto", "fta", "fta-one", "ofo"]

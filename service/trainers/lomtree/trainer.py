@@ -15,7 +15,6 @@ from model_store.ensemble import Tree
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, offsets
 from service.evaluation.tree_criteria import sum_to_inner_nodes
-from service.trainers.fields import LeafLabels
 from service.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,
@@ -24,18 +23,18 @@ from service.trainers.lomtree.finish import (
     histograms_of,
     recounted_at,
     report_of,
+    restore_tree,
     rows_of_nodes,
+    tree_arrays,
 )
-from service.trainers.lomtree.keeping import restore_tree, tree_arrays
 from service.trainers.lomtree.label_order import LabelOrder
 from service.trainers.lomtree.learning import learn_rows, make_scratch
 from service.trainers.lomtree.tree import Budget, make_tree
 from service.trainers.size import SizeEstimate
-from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
-from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
+from service.trainers.spec import LeafLabels, Trained, TrainerSpec
 from service.trainers.state import LearnerState, PassPlan, check_that, restoring
 from service.trainers.windows import dealt
-from service.trainers.work import Tools
 
 LEAVES_A_LABEL = 4
 """Leaves for each label, rare ones counting less, where the parameters say no number."""

@@ -15,10 +15,9 @@ from service.base.rows import offsets, ranges
 from service.executors.local import Crew
 from service.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
 from service.trainers.shape import Shape, parents_of
-from service.trainers.source import Census, OnRows, RowSource, TrainingSet
+from service.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
 from service.trainers.state import LearnerState, check_that, restoring
 from service.trainers.windows import dealt
-from service.trainers.work import Tools, derived_seed
 
 SHARDS = 8
 """The nodes of a tree are dealt to so many shards, which are trained side by side."""

@@ -15,7 +15,6 @@ from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes
 from service.trainers.clustering import balanced_shape
-from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, Prune, RareDecay
 from service.trainers.label_tree import grow
 from service.trainers.plt.descent import train_trees
 from service.trainers.plt.fobos import Descent
@@ -23,11 +22,22 @@ from service.trainers.regrowing import Regrowth
 from service.trainers.representations import label_representations, projected_vectors
 from service.trainers.shape import Shape, huffman_shape, random_shape, shape_of
 from service.trainers.size import SizeEstimate, estimate_size
-from service.trainers.source import MemorySource, RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, rows_by_label
+from service.trainers.source import MemorySource, RowSource, Tools, TrainingSet, all_rows
+from service.trainers.spec import (
+    CostDecay,
+    Eps,
+    Idf,
+    LabelTrees,
+    LeafSize,
+    MaxEpochs,
+    Prune,
+    RareDecay,
+    Trained,
+    TrainerSpec,
+    rows_by_label,
+)
 from service.trainers.state import PassPlan
 from service.trainers.weighing import weigh
-from service.trainers.work import Tools
 
 
 class PltParameters(Parameters):

@@ -11,16 +11,25 @@ from model_store.compiled.handles import F32, I32, U8
 from model_store.ensemble import Chunk, Tree
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
-from service.evaluation.propensity import A, B, propensities
+from service.evaluation.ranking import A, B, propensities
 from service.evaluation.tree_criteria import shares_by_depth
-from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
 from service.trainers.size import SizeEstimate
-from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.source import RowSource, Tools, TrainingSet, all_rows, derived_seed
+from service.trainers.spec import (
+    Alpha,
+    DecisionTrees,
+    Gamma,
+    Idf,
+    LeafLabels,
+    MaxDepth,
+    Prune,
+    Rerank,
+    Trained,
+    TrainerSpec,
+)
 from service.trainers.weighing import weigh
-from service.trainers.work import Tools, derived_seed
 
 SPARE = 1.25
 """An estimate allows another tree so many times the weights of the first; they differ by a few percent."""

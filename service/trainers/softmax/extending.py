@@ -22,8 +22,7 @@ from service.trainers.softmax.shapes import children_of, topology_of, topology_w
 from service.trainers.softmax.training import Piece, run_piece
 from service.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, add_representations
 from service.trainers.softmax.updates import no_statistics
-from service.trainers.source import TrainingSet
-from service.trainers.work import Tools, derived_seed
+from service.trainers.source import Tools, TrainingSet, derived_seed
 
 _DRAW, _ORDER = 5, 6
 """What the seeds of draws and of shuffles are derived from, besides the training's."""

@@ -13,8 +13,7 @@ from service.trainers.clustering import STAGE, balanced_shape
 from service.trainers.representations import projected_vectors
 from service.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape
 from service.trainers.softmax.tree import Network, SoftmaxTree
-from service.trainers.source import RowSource
-from service.trainers.work import Tools, derived_seed
+from service.trainers.source import RowSource, Tools, derived_seed
 
 FLAT_MAX = 65_536
 """Labels of a node of all labels, at most: each visit of a row moves the weights of all of them."""

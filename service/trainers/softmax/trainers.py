@@ -18,10 +18,9 @@ from service.trainers.softmax.parameters import (
 from service.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of, tree_of
 from service.trainers.softmax.training import descend, estimate_softmax
 from service.trainers.softmax.tree import SoftmaxTree
-from service.trainers.source import RowSource
+from service.trainers.source import RowSource, Tools
 from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.state import EVERY_PASS, PassPlan
-from service.trainers.work import Tools
 
 
 def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> Trained:

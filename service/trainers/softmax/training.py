@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.build import padded
 from model_store.compiled.handles import I32, I64, U64
@@ -13,15 +14,38 @@ from service.base.settings import memory_bytes
 from service.trainers.shape import huffman_shape
 from service.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.keeping import kept_tree, restore, written
 from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
-from service.trainers.softmax.shapes import even_shape
+from service.trainers.softmax.shapes import even_shape, topology_with
 from service.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
 from service.trainers.softmax.updates import bring_up_to_date, deal_anew, levels_of, no_statistics, settle
-from service.trainers.source import Census, RowSource, TrainingSet
-from service.trainers.state import LearnerState, restoring
+from service.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
+from service.trainers.state import LearnerState, check_that, restoring
 from service.trainers.windows import dealt
-from service.trainers.work import Tools, derived_seed
+
+
+def restore(found: LearnerState, state: LearningState, random: U64) -> None:
+    """Write what was kept over the state before the first step, on `kept_tree`. Raises Corrupt."""
+    for name, array in {"random": random, **written(state)}.items():
+        array[...] = found.take(name, array.dtype.name, *array.shape)
+
+
+def written(state: LearningState) -> dict[str, NDArray[Any]]:
+    """Return what steps write, by name; labels' means are not among it: they are found before each use."""
+    parts = {"network": state.network, "squares": state.squares}
+    arrays = {f"{part}/{name}": array for part in parts for name, array in parts[part]._asdict().items()}
+    sums = {"sums": state.statistics.sums, "counts": state.statistics.counts}
+    return {**arrays, **(sums if len(state.statistics.sums) else {})}
+
+
+def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
+    """Return the tree of a state; nodes that its root does not reach are not in use. Raises Corrupt."""
+    child = found.take("child", "int32", None, None)
+    check_that(len(child) > 0, "a root")
+    check_that(((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels")
+    inner, leaves = child[child > 0], child[child < -1]
+    check_that(len(np.unique(inner)) == len(inner) and len(np.unique(leaves)) == len(leaves), "a tree")
+    return topology_with(child, n_labels)
+
 
 PIECE_ROWS = 1 << 16
 """Rows that are trained on between two reports of progress, at most."""

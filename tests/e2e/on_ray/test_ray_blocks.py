@@ -16,7 +16,7 @@ from service.trainers import blocks as blocks_module
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import Blocks
 from service.trainers.shape import Shape
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 from tests.clusters import NODE, add_node
 from tests.conftest import Run
 from tests.e2e.on_ray.test_ray_training import arrays_of, problem

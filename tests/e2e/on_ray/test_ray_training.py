@@ -21,8 +21,7 @@ from service.executors.values import digest_of
 from service.features import fit_featurizer, parameters_of
 from service.trainers import Trained, fit, parse_parameters
 from service.trainers.registry import TRAINERS
-from service.trainers.source import MemorySource, TrainingSet
-from service.trainers.work import Tools
+from service.trainers.source import MemorySource, Tools, TrainingSet
 from tests.clusters import add_node
 from tests.conftest import Run
 from tests.contract.test_every_trainer import items_of

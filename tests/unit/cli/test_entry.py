@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from service.base.bars import phase_bars
 from service.cli.options import grouped, in_panel
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 
 SCRIPT = """
 import signal, sys

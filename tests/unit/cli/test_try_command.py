@@ -21,7 +21,7 @@ from model_store.store import Store
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
 from service.base.errors import BadData, BadParameter
 from service.datasets import read_dataset
-from service.datasets.guess import guess_columns
+from service.datasets.tables import guess_columns
 from service.workflows.first_model import make_first_model
 from service.workflows.labelled import no_progress
 from tests.conftest import Run

@@ -11,7 +11,7 @@ from service.base.columns import DEFAULT_COLUMNS
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
 from service.datasets import check_readable, json_lines, read_dataset
-from service.datasets.parts import DataStream
+from service.datasets.reader import DataStream
 from service.datasets.tables import TableLines
 from tests.datasets_helpers import check_dataset
 from tests.unit.datasets.test_json_lines import labels_of

@@ -9,8 +9,7 @@ import pytest
 
 from service.base.columns import DEFAULT_COLUMNS
 from service.base.errors import BadData
-from service.datasets.parts import DataStream
-from service.datasets.reader import read_dataset
+from service.datasets.reader import DataStream, read_dataset
 from service.jobs.sources import split_lines
 
 LINES = [

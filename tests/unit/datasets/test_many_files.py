@@ -15,8 +15,7 @@ from service.base.errors import BadData, BadInput, BadParameter
 from service.base.files import RemotePath, file_path, names_in, whole_file
 from service.datasets import check_readable, read_dataset
 from service.datasets.files import find_files
-from service.datasets.parts import DataStream
-from service.datasets.reader import read_texts
+from service.datasets.reader import DataStream, read_texts
 from service.serving.line_files import opened
 
 ROWS = [{"text": f"alpha {i} beta", "labels": [f"l{i % 7}", f"l{i % 3}"]} for i in range(900)]

@@ -16,7 +16,7 @@ from service.base.columns import TableColumns, TextColumn, columns_of, refuse_wi
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
 from service.datasets import check_readable, delimited, read_dataset, stream, tables
-from service.datasets.parts import DataStream
+from service.datasets.reader import DataStream
 from service.datasets.tables import TableLines
 from tests.datasets_helpers import check_dataset
 from tests.unit.datasets.test_json_lines import labels_of

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import Connection, inspect, make_url, text
 
 from service.base.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
-from service.db import postgresql as bounded
+from service.db import engine as bounded
 from service.db import tables
 from service.db.engine import Database
 from service.thresholds.live.feedback import FORGET_EVENTS
-from service.thresholds.store.known_events import add_events, forget_events
+from service.thresholds.store.feedback_rows import add_events, forget_events
 from service.thresholds.store.state import all_heads, lock_head, shared_secret
 from tests.conftest import together
 from tests.databases import forward, socket_path

@@ -28,7 +28,7 @@ from service.evaluation.probabilities import (
     fit_calibration,
     reliability,
 )
-from service.evaluation.propensity import constants_of
+from service.evaluation.ranking import constants_of
 from tests.oracles import metrics as oracle
 from tests.oracles.problems import flat
 

@@ -5,10 +5,9 @@ import pytest
 
 from service.base.rows import LabelRows
 from service.evaluation import PredictedRows, Truth, evaluation_report
-from service.evaluation.fmeasure import count_labels
 from service.evaluation.kept_figures import frequency_bands
 from service.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
-from service.evaluation.ranking import mark_true, ranks_of
+from service.evaluation.ranking import count_labels, mark_true, ranks_of
 from tests.oracles.problems import flat
 
 K, N = 12, 60

@@ -9,12 +9,10 @@ import pytest
 from service.base.errors import BadData, Unavailable
 from service.executors.kept import kept_steps
 from service.executors.local import Crew
-from service.executors.steps import Calls, Step
-from service.executors.values import digest_of, mapped, packed, shared, unpacked
+from service.executors.values import Calls, Step, digest_of, mapped, packed, shared, unpacked
 from service.trainers import fit, parse_parameters
 from service.trainers.registry import TRAINERS
-from service.trainers.source import MemorySource, TrainingSet
-from service.trainers.work import Tools
+from service.trainers.source import MemorySource, Tools, TrainingSet
 from tests.contract.test_every_trainer import items_of, learnable
 from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Found, Parts, Scaled, scaled, shifted

@@ -9,8 +9,7 @@ from model_store.build import build_ensemble
 from model_store.extras import assemble_embedding
 from model_store.version import Model, model_of
 from service.base.rows import SparseRows
-from service.inference.embedded import EmbeddedPredictor
-from service.inference.predictor import PredictOptions
+from service.inference.predictor import EmbeddedPredictor, PredictOptions
 from service.inference.predictors import make_predictor
 from tests.small_models import random_tree, small_draft, softmax_draft
 

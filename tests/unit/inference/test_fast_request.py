@@ -14,8 +14,15 @@ from service.base.rows import SparseRows
 from service.features import Featurizer, load_featurizer
 from service.features.request_bodies import BodyForms, BodyQuery
 from service.inference.answering import Predictions
-from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, Present, RowsRead
-from service.inference.fast_request import AS_PREDICTIONS, AS_TENSORS
+from service.inference.fast_request import (
+    AS_PREDICTIONS,
+    AS_TENSORS,
+    FastAnswer,
+    FastForms,
+    FastLimits,
+    Present,
+    RowsRead,
+)
 from service.inference.fast_steps import FastRequests, fast_requests
 from service.inference.prediction_json import OUTPUTS, form_of, predictions_json, spans_of, tensors_json
 from service.inference.predictor import PredictOptions

@@ -15,8 +15,7 @@ from model_store.store import Store
 from service.api.routes import aliases as routes
 from service.api.routes.operations import ModelName
 from service.api.routes.registry import cause_of
-from service.api.routes.requests import json_body
-from service.api.routes.services import Wired
+from service.api.routes.requests import Wired, json_body
 from service.cli import aliases as commands
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir
 from service.registry.facts import split_facts

@@ -28,8 +28,16 @@ from service.base.errors import BadParameter, Unavailable
 from service.base.files import shown_url
 from service.base.settings import Settings
 from service.registry.follower import RemoteFollower
-from service.registry.remote import ATTEMPTS, INDEX, RemoteStore
-from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
+from service.registry.remote import (
+    ATTEMPTS,
+    INDEX,
+    RemoteIndex,
+    RemoteModel,
+    RemoteStore,
+    RemoteVersion,
+    parse_index,
+    render_index,
+)
 from service.server.serve import follow_remote
 from tests.conftest import together
 from tests.small_models import small_draft

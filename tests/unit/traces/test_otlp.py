@@ -9,10 +9,8 @@ pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel 
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
 
 from service.base.errors import BadParameter
-from service.traces.context import Sampling
-from service.traces.otel import STRETCHES_A_PLACE, OtlpSender, queue_limits
-from service.traces.otlp import add_spans
-from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
+from service.traces.otel import STRETCHES_A_PLACE, OtlpSender, add_spans, queue_limits
+from service.traces.tracer import EndedTrace, Sampling, SpanShape, Trace, Tracer
 from tests.otlp import Receiver
 from tests.servers import wait_for
 

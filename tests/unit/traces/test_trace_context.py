@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 
 from service.base.errors import BadParameter
 from service.traces import switch
-from service.traces.context import Sampling, is_sampled, new_id, parse_traceparent, sampling_of
 from service.traces.switch import are_on, open_tracer
-from service.traces.tracer import EndedTrace, SpanShape, Tracer
+from service.traces.tracer import (
+    EndedTrace,
+    Sampling,
+    SpanShape,
+    Tracer,
+    is_sampled,
+    new_id,
+    parse_traceparent,
+    sampling_of,
+)
 from tests.conftest import settings_of
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -12,8 +12,7 @@ from service.trainers import Trained, estimate, fit, parse_parameters
 from service.trainers import blocks as blocks_module
 from service.trainers.blocks import Blocks
 from service.trainers.registry import estimate_blocks
-from service.trainers.source import MemorySource, TrainingSet
-from service.trainers.work import Tools, no_progress
+from service.trainers.source import MemorySource, Tools, TrainingSet, no_progress
 from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Parts
 

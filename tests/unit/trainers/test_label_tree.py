@@ -15,8 +15,8 @@ from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.classifiers import Solving, members_of, train_classifiers
 from service.trainers.label_tree import prune_of
 from service.trainers.shape import join
+from service.trainers.source import Tools
 from service.trainers.spec import rows_by_label
-from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_labels, to_rows
 

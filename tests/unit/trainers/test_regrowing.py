@@ -21,7 +21,7 @@ from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, t
 from service.trainers.classifiers import aligned
 from service.trainers.regrowing import ANEW, Regrown
 from service.trainers.shape import shape_of
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.label_trees import labels_below
 from tests.oracles.problems import (

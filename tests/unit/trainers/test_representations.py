@@ -11,7 +11,7 @@ from service.trainers import representations
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.representations import label_representations, rerank_arrays
 from service.trainers.shape import join
-from service.trainers.work import Tools, derived_seed
+from service.trainers.source import Tools, derived_seed
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,

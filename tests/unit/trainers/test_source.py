@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from service.base.errors import BadParameter, Unavailable
 from service.base.rows import LabelRows
 from service.trainers import windows
-from service.trainers.source import MemorySource, TrainingSet, count
+from service.trainers.source import MemorySource, Tools, TrainingSet, count
 from service.trainers.windows import dealt
-from service.trainers.work import Tools
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
 from tests.steps import Parts
 

@@ -15,10 +15,9 @@ from model_store.label_info import Subject
 from service.base.errors import BadData
 from service.vocabulary.concepts import Concepts, concepts_of
 from service.vocabulary.matching import NAME_FEATURES, NameMatcher
-from service.vocabulary.names import build_names
+from service.vocabulary.names import NameParameters, build_names, count_words, kept_frequencies
 from service.vocabulary.search import FAR_GAP, PLACES_MAX, VISITS_A_WORD
 from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
-from service.vocabulary.words import NameParameters, count_words, kept_frequencies
 from tests.oracles.name_matches import OracleName, candidates
 
 WORDS = ["aa", "bb", "cc", "äääää", "äääääbb", "ff"]

@@ -19,7 +19,7 @@ from service.inference.predictors import make_predictor
 from service.registry.remote import RemoteStore
 from service.vocabulary.concepts import concepts_of
 from service.vocabulary.featurizers import featurizer_of
-from service.vocabulary.words import NameParameters, count_words
+from service.vocabulary.names import NameParameters, count_words
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker

@@ -16,8 +16,7 @@ from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadData, BadInput, BadParameter
 from service.evaluation import EmptyConvention, kept_figures
-from service.inference.parts import predict_all
-from service.inference.predictor import PredictOptions
+from service.inference.predictor import PredictOptions, predict_all
 from service.inference.predictors import make_predictor
 from service.workflows.charts import label_lines
 from service.workflows.compare import CompareRequest, Contender, compare

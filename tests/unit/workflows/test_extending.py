@@ -25,7 +25,7 @@ from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.extend import carry_thresholds, extend_and_publish
-from service.workflows.kept_rows import join_rows
+from service.workflows.going_on import join_rows
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 from tests.conftest import Command
 from tests.datasets_helpers import write_lines

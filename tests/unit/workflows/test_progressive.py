@@ -17,9 +17,8 @@ from service.executors.local import Crew
 from service.thresholds.methods.ofo import lower_bounds, thresholds_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import TrainingSet, fit, parse_parameters, windows
-from service.trainers.source import MemorySource
+from service.trainers.source import MemorySource, Tools, derived_seed
 from service.trainers.windows import STAGE
-from service.trainers.work import Tools, derived_seed
 from service.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import learn

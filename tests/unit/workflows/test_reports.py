@@ -13,7 +13,7 @@ from service.base.errors import BadInput
 from service.base.rows import SparseRows
 from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.trainers import TrainingSet, estimate, parse_parameters, size, train
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 from service.workflows.charts import _points_of, draw_report
 from service.workflows.choose_features import trial_model
 from service.workflows.train import version_report

@@ -12,7 +12,7 @@ import pytest
 from model_store.arrays import group_of
 from model_store.checks import check_version
 from model_store.errors import Corrupt
-from model_store.near import (
+from model_store.members import (
     NEAR,
     NEAR_FEATURES,
     NEAREST,
@@ -33,9 +33,8 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.search.near_rows import LISTED_ROWS
 from service.workflows import rerank as reranking
-from service.workflows.alike import ALIKE, group_alike
 from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
-from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of, place_near
+from service.workflows.near_rows import ALIKE, FEATURES_MAX, draw_near_rows, group_alike, near_of, place_near
 from service.workflows.ranker import Candidates, precisions
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command, answer

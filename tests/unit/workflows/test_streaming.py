@@ -14,7 +14,7 @@ from model_store.origin import ORIGIN, REPORT, read_report
 from model_store.store import Store
 from service.base.errors import BadData, BadParameter
 from service.datasets import read_dataset, stream
-from service.datasets.parts import DataStream
+from service.datasets.reader import DataStream
 from service.executors.local import Crew
 from service.trainers import TrainingSet, windows
 from service.trainers.source import count

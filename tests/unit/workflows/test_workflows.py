@@ -12,7 +12,7 @@ from model_store.manifest import WEIGHTS
 from model_store.origin import read_origin, read_report
 from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
-from service.inference import parts as inference_parts
+from service.inference import predictor as inference_parts
 from service.trainers import TRAINERS, parse_parameters
 from service.warm import kernels as warm
 from service.workflows import evaluate as measuring

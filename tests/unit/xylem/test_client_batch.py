@@ -12,7 +12,7 @@ import pytest
 
 import xylem
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
-from xylem import batches
+from xylem import calls
 
 QUICK = xylem.Retries(times=3, first_seconds=0.001, seed=1)
 HEAD = b"HTTP/1.1 200 OK\r\nxylem-version: 7\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
@@ -21,8 +21,8 @@ END = b"0\r\n\r\n"
 
 @pytest.fixture(autouse=True)
 def four_lines_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "LINES_MAX", 4)
-    monkeypatch.setattr(batches, "_LONG_LINES", 4)
+    monkeypatch.setattr(calls, "LINES_MAX", 4)
+    monkeypatch.setattr(calls, "_LONG_LINES", 4)
 
 
 def chunk(data: bytes) -> bytes:
@@ -229,7 +229,7 @@ def test_what_comes_line_by_line_is_answered_line_by_line() -> None:
 
 
 def test_long_lines_are_requests_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BYTES_MAX", 100)
+    monkeypatch.setattr(calls, "BYTES_MAX", 100)
     with Server(*[END] * 9) as server:
         found = run_here(server.url, [{"text": "x" * n} for n in (200, 10, 10, 200, 10)])
     assert [len(item.labels[0].label) for item in found if isinstance(item, xylem.Prediction)] == [

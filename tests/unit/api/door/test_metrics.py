@@ -20,8 +20,7 @@ from service.api.door.request_log import SETTLE_SECONDS, RequestLog
 from service.api.door.request_timings import AnsweredBy, EndedRequest
 from service.base.stages import READ, StageTimings
 from service.serving.split import LiveStatus
-from service.traces.context import Sampling
-from service.traces.tracer import EndedTrace, Trace, Tracer
+from service.traces.tracer import EndedTrace, Sampling, Trace, Tracer
 
 ROUTE = "/v1/models/{model}/predict"
 

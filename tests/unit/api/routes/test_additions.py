@@ -17,8 +17,7 @@ from service.api.door.answering import WholeRequests
 from service.api.door.request_log import RequestLog
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import of_version
-from service.api.routes.requests import reply_in
-from service.api.routes.services import Services, Wired
+from service.api.routes.requests import Services, Wired, reply_in
 from service.base.errors import BadRequest
 from service.base.settings import Limits
 from service.base.stages import StageTimings

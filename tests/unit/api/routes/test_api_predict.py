@@ -17,7 +17,7 @@ import pytest
 from model_store.label_info import Subject, build_label_info
 from model_store.store import Store
 from service.base.errors import UnsupportedOption
-from service.evaluation.propensity import propensities
+from service.evaluation.ranking import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
 from service.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short

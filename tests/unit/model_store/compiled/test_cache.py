@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import pytest
 
-from model_store.compiled import sources as source_files
+from model_store.compiled import cache as source_files
 from model_store.compiled.cache import cache_dir
 from model_store.compiled.kernel_files import KernelCacheLocator
 from model_store.compiled.processors import GENERIC

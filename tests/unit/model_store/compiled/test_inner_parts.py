@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from model_store.compiled import inner_parts
-from model_store.compiled.sources import ROOT
+from model_store.compiled.cache import ROOT
 from tests.hidden_parts import IMPORT_WITHOUT
 
 _TRY = """

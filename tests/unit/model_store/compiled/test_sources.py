@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from model_store.compiled import sources as source_files
+from model_store.compiled import cache as source_files
 
 
 @pytest.fixture

@@ -31,8 +31,7 @@ from service.serving.schemas.instances import (
 )
 from service.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
 from service.serving.schemas.oip import InferRequest
-from service.serving.schemas.predict import PredictRequest
-from service.serving.schemas.score import ScoreRequest
+from service.serving.schemas.predict import PredictRequest, ScoreRequest
 
 VALUES: dict[str, Any] = {"text": "a", "indices": [3, 1], "values": [0.5, 1], "features": {"a": 1}}
 COMPLETE: dict[tuple[str, ...], type] = {

@@ -15,8 +15,8 @@ from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.ldsm.trainer import LdsmParameters
+from service.trainers.source import Tools
 from service.trainers.spec import Trained
-from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import (
     dense_labels,

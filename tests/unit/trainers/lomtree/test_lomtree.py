@@ -15,7 +15,7 @@ from service.trainers import Trained, TrainingSet, estimate, parse_parameters, t
 from service.trainers.lomtree.label_order import LabelOrder
 from service.trainers.lomtree.learning import learn_rows
 from service.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import to_labels, to_rows
 

@@ -10,8 +10,7 @@ from service.trainers.plt import descent as sgd
 from service.trainers.plt.descent import train_trees
 from service.trainers.plt.fobos import Descent
 from service.trainers.shape import huffman_shape, random_shape
-from service.trainers.source import MemorySource, TrainingSet
-from service.trainers.work import Tools, derived_seed
+from service.trainers.source import MemorySource, Tools, TrainingSet, derived_seed
 from tests.oracles.label_trees import fobos
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 

@@ -11,8 +11,8 @@ from service.inference.predictor import PredictOptions, Predictor
 from service.inference.predictors import make_predictor
 from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.shape import huffman_shape, parents_of, random_shape
+from service.trainers.source import Tools
 from service.trainers.spec import Trained
-from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.label_trees import depths, labels_below, least_weighted_depth
 from tests.oracles.problems import dense_labels, dense_rows, learnable, random_rows, to_labels, to_rows

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.base.rows import LabelRows, SparseRows
-from service.evaluation.propensity import propensities
+from service.evaluation.ranking import propensities
 from service.executors.local import Crew
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.ranking.forest import (
@@ -19,8 +19,7 @@ from service.trainers.ranking.forest import (
 )
 from service.trainers.ranking.tree import Grown
 from service.trainers.representations import rerank_arrays
-from service.trainers.source import TrainingSet
-from service.trainers.work import Tools
+from service.trainers.source import Tools, TrainingSet
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,

@@ -17,7 +17,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
 from service.trainers.shape import shape_of
-from service.trainers.work import Tools
+from service.trainers.source import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.label_trees import labels_below
 

@@ -18,7 +18,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.serving.lines import dump
 from service.serving.opening import serve_model
-from service.serving.schemas.score import ScoreRequest
+from service.serving.schemas.predict import ScoreRequest
 from service.serving.scores import score_instances
 from service.trainers import parse_parameters, train
 from service.trainers.shape import Shape
@@ -34,8 +34,7 @@ from service.trainers.softmax.shapes import (
 )
 from service.trainers.softmax.training import _start
 from service.trainers.softmax.updates import settle
-from service.trainers.source import MemorySource, TrainingSet, count
-from service.trainers.work import Tools
+from service.trainers.source import MemorySource, Tools, TrainingSet, count
 from service.workflows.choose_features import trial_model
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.measured import evaluate
