@@ -26,8 +26,7 @@ from model_store.moves import (
 from model_store.reading import no_version
 from model_store.writing import StoreWriter
 
-_ATTEMPTS = 16
-"""Tries to change an alias that others change too."""
+_ATTEMPTS = 16  # tries to change an alias that others change too
 
 
 class AliasChange(NamedTuple):

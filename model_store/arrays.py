@@ -14,9 +14,7 @@ from model_store.compiled.handles import I32, I64, kinds_of, read_only
 from model_store.errors import Corrupt
 from model_store.fs import FileSystem, Mapped, read_head, write_file
 
-ALIGNMENT = 64
-"""The data of a file begin at a multiple of this many bytes."""
-
+ALIGNMENT = 64  # the data of a file begin at a multiple of this many bytes
 HEADER_BYTES_MAX = 1024
 """The longest header of a file, with magic and length."""
 

@@ -14,9 +14,7 @@ from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, leve
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
 """A sparse word has so many positions of children."""
 
-INT8_MOST = 127
-"""int8 weights go from -127 to 127: a child's largest weight is stored as one of these."""
-
+INT8_MOST = 127  # int8 weights go from -127 to 127: a child's largest weight is stored as one of these
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)
 

@@ -76,8 +76,7 @@ def check_calibration(calibration: Calibration) -> None:
             raise Corrupt(at(where, last), "1" if name == "x" else "at most 1", values[last])
 
 
-RERANK = "tail"
-"""How the names of these arrays begin."""
+RERANK = "tail"  # how the names of these arrays begin
 
 
 @handle
@@ -128,14 +127,11 @@ def check_rerank(rerank: Rerank, n_features: int) -> None:
 EMBEDDING = "embedding"
 """How the names of these arrays begin."""
 
-DIM_MAX = 1024
-"""Dimensions, at most: those of a group of features."""
-
+DIM_MAX = 1024  # dimensions, at most: those of a group of features
 PLACES_MAX = 16
 """Places of a window of words, at most."""
 
-_EXPONENT = np.uint16(0x7F80)
-"""Of a bfloat16: all set where it is infinite or no number."""
+_EXPONENT = np.uint16(0x7F80)  # of a bfloat16: all set where it is infinite or no number
 
 
 class Embedding(NamedTuple):

@@ -40,9 +40,7 @@ ARRAYS = "arrays"
 
 MANIFEST_BYTES_MAX = 1 << 20
 SEAL_BYTES_MAX = 256
-ITEMS_MAX = 256
-"""The most arrays, parameters or metrics of a manifest."""
-
+ITEMS_MAX = 256  # the most arrays, parameters or metrics of a manifest
 IDS_MAX = (1 << 31) - 2
 """The most labels, features or nodes: ids are int32, and their offsets too."""
 
@@ -66,9 +64,7 @@ COMBINED = "combined"
 """The kind of a version that holds others, from schema 5, and of its features: see `model_store.members`."""
 
 MEMBERS_MAX = 8
-COMBINED_ARRAYS_MAX = 512
-"""Members of a combined version, and its arrays with theirs."""
-
+COMBINED_ARRAYS_MAX = 512  # members of a combined version, and its arrays with theirs
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of all schemas."""
 

@@ -165,9 +165,7 @@ def check_near(near: NearRows, n_columns: int) -> None:
     check_all(f"{NEAR}/other_share", is_share, "a share from 0 to 1", near.other_share)
 
 
-RANKER = "ranker"
-"""How the names of the ranker's arrays begin."""
-
+RANKER = "ranker"  # how the names of the ranker's arrays begin
 MEMBER_FEATURES = ("log score", "log rank", "share of the best score", "has the label")
 """What a member says of a candidate."""
 

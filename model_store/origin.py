@@ -88,8 +88,7 @@ def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
 ORIGIN = "origin/json"
 """The array's name, among `Draft.extra`."""
 
-_LEFT_OUT = (ORIGIN, MADE_FOR)
-"""What differs between two versions that are the same otherwise."""
+_LEFT_OUT = (ORIGIN, MADE_FOR)  # what differs between two versions that are the same otherwise
 
 
 def content_digest(manifest: Manifest) -> str:

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 AUTO = "auto"
-THRESHOLD = 0.5
-"""The threshold where none can be chosen."""
-
+THRESHOLD = 0.5  # the threshold where none can be chosen
 ROWS_MIN = 50
 HELD_OUT_PARTS = 5
 """One of so many parts of the rows is held out to choose the threshold on, if there are ROWS_MIN rows."""

@@ -26,8 +26,7 @@ _LOCK_SECONDS = 300.0
 
 _LOCK_POLL_SECONDS = 0.02
 
-_held: set[str] = set()
-"""The kernels that this process is compiling; guarded by numba's lock of the compiler."""
+_held: set[str] = set()  # the kernels that this process is compiling; guarded by numba's lock of the compiler
 
 
 @contextlib.contextmanager

@@ -74,8 +74,7 @@ Handle: TypeAlias = I64_1
 Struct = TypeVar("Struct")
 _Class = TypeVar("_Class", bound=type)
 _Kinds: TypeAlias = dict[str, Kind | None]
-_KINDS: dict[Any, _Kinds] = {}
-"""For each struct its fields; None stands for an integer."""
+_KINDS: dict[Any, _Kinds] = {}  # for each struct its fields; None stands for an integer
 
 
 def handle(cls: _Class) -> _Class:

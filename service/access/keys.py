@@ -20,9 +20,7 @@ KEYS_MAX = 1000
 """Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest
 admin key never does."""
 
-NO_ROWS_MAX = 100
-"""Models that a key names as those of which it has no rows kept."""
-
+NO_ROWS_MAX = 100  # models that a key names as those of which it has no rows kept
 ALL_MODELS = "*"
 LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)

@@ -31,21 +31,15 @@ from service.base.repeating import Repeating
 from service.base.settings import Settings
 from service.db.engine import Database
 
-REFRESH_SECONDS = 1.0
-"""Between two reads of the keys."""
-
+REFRESH_SECONDS = 1.0  # between two reads of the keys
 STALE_SECONDS = 5.0
 """An unknown key is refused with 503 when the keys were last read longer ago than this."""
 
 HONOUR_SECONDS = 300.0
 """Known keys are honoured for so long after the keys were last read."""
 
-USE_SECONDS = 60.0
-"""Between two writes of when keys were used."""
-
-KEY_BYTES_MAX = 4096
-"""A longer Authorization header is refused unread."""
-
+USE_SECONDS = 60.0  # between two writes of when keys were used
+KEY_BYTES_MAX = 4096  # a longer Authorization header is refused unread
 _HASHED = "sha256:"
 
 

@@ -51,8 +51,7 @@ Port = Annotated[
     BeforeValidator(lambda port: _PORT if _SERVICE_URL.fullmatch(str(port)) else port),
 ]
 
-_SECRET = "secret"
-"""The type of the errors of values that are not to be shown."""
+_SECRET = "secret"  # the type of the errors of values that are not to be shown
 
 
 def _check_signing_keys(keys: SecretStr) -> SecretStr:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Denied labels: a part of `xylem models`.")
 
-LABELS_SHOWN = 20
-"""Labels that are listed for people; --json has all."""
+LABELS_SHOWN = 20  # labels that are listed for people; --json has all
 
 
 @app.command()

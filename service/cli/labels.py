@@ -77,8 +77,7 @@ def _print(found: Attached, json: bool) -> None:
     print_facts(f"Label info of {found.model}", shown)
 
 
-_TREES_SHOWN = 5
-"""Of more trees only the means are in the table; --json has all."""
+_TREES_SHOWN = 5  # of more trees only the means are in the table; --json has all
 
 
 @app.command()

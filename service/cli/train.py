@@ -146,8 +146,7 @@ class StepWork(NamedTuple):
     ] = False
 
 
-STEPS_DIR = "steps"
-"""In a store, finished steps by the model whose training has not ended."""
+STEPS_DIR = "steps"  # in a store, finished steps by the model whose training has not ended
 
 
 @grouped

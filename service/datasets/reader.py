@@ -21,9 +21,7 @@ from service.datasets.sparse_text import parts_of, read_label_names, read_rows
 from service.datasets.stream import DataFile, Progress, StandardInput
 from service.datasets.tables import check_installed, table_rows
 
-FASTTEXT = "fasttext"
-"""What `format_of` says of a .txt file of texts and labels."""
-
+FASTTEXT = "fasttext"  # what `format_of` says of a .txt file of texts and labels
 NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
 """Formats that have the names of labels."""
 

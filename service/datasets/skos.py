@@ -16,8 +16,7 @@ from service.base.errors import BadData, BadParameter
 from service.datasets.delimited import DELIMITERS, delimited_rows, text_lines
 from service.datasets.stream import DataFile
 
-_LABEL_COLUMN = "label_"
-"""What the names of columns begin with that have names, in a language."""
+_LABEL_COLUMN = "label_"  # what the names of columns begin with that have names, in a language
 
 
 class SubjectList(NamedTuple):

@@ -123,8 +123,7 @@ def _is_text(kind: Any) -> bool:
 
 _SHOWN_MAX = 10
 
-_URIS = "subject_uris"
-"""A column of URIs with blanks between, as Annif has it."""
+_URIS = "subject_uris"  # a column of URIs with blanks between, as Annif has it
 
 
 def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> Generator[TextRow]:
@@ -275,8 +274,7 @@ LABELS = (
 )
 """Names that columns of texts and of labels have, whatever their case; of labels the likeliest first."""
 
-SEPARATORS = (";", "|", ",")
-"""The first one counts that is in a tenth of the cells."""
+SEPARATORS = (";", "|", ",")  # the first one counts that is in a tenth of the cells
 
 
 def guess_columns(

@@ -56,12 +56,8 @@ def connect(_: object, __: object, arguments: tuple[Any, ...], named: dict[str, 
 CONNECT_SECONDS = 5
 """The longest wait for a connection, and on SQLite for another writer's transaction."""
 
-STATEMENT_SECONDS = 30
-"""The longest statement, and wait for a lock, on PostgreSQL."""
-
-CONNECTIONS_KEPT = 5
-"""Connections that stay open when nobody uses them, at most."""
-
+STATEMENT_SECONDS = 30  # the longest statement, and wait for a lock, on PostgreSQL
+CONNECTIONS_KEPT = 5  # connections that stay open when nobody uses them, at most
 _KEEP_ALIVE = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,

@@ -30,12 +30,9 @@ from service.evaluation.tree_criteria import (
     splits_by_depth,
 )
 
-_POINTS = 40
-"""Numbers of splits, at most, at which the criteria are told."""
-
+_POINTS = 40  # numbers of splits, at most, at which the criteria are told
 _TREES_MAX = 100
-_DEPTHS_MAX = 200
-"""So many trees, the first ones, and depths are looked at: a report has a finite length."""
+_DEPTHS_MAX = 200  # so many trees, the first ones, and depths are looked at: a report has a finite length
 
 
 class Reached(NamedTuple):

@@ -45,18 +45,12 @@ BUNDLE_SECONDS = 0.5
 
 BUNDLE_MAX = 256
 
-AHEAD = 2
-"""Tasks for each processor that are sent at a time, so that none waits for the next one."""
-
-LOG_MAX = 4000
-"""Characters of what a step that failed wrote, and of its frames, that are shown."""
-
+AHEAD = 2  # tasks for each processor that are sent at a time, so that none waits for the next one
+LOG_MAX = 4000  # characters of what a step that failed wrote, and of its frames, that are shown
 LOOK_SECONDS = 30.0
 """The pause between two looks at how many processors the cluster has, when no step ends."""
 
-IDLE_LOOKS_MAX = 20
-"""So many looks in a row may find no processor at all: nodes may be on their way."""
-
+IDLE_LOOKS_MAX = 20  # so many looks in a row may find no processor at all: nodes may be on their way
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 _CURRENT = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
@@ -165,8 +159,7 @@ def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
         yield name, answer
 
 
-_workspaces: dict[str, Any] = {}
-"""In a process of a node: the workspace of the step that it ran last."""
+_workspaces: dict[str, Any] = {}  # in a process of a node: the workspace of the step that it ran last
 
 
 def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, list[R]]:

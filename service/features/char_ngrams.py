@@ -19,9 +19,7 @@ from service.features.characters import SPACE, code_at, size_at
 SHORT_BYTES = 8
 """A name of so many bytes at most is its own key."""
 
-SLOTS_A_NAME = 2
-"""Half of the slots are empty, so that most searches end at the first one."""
-
+SLOTS_A_NAME = 2  # half of the slots are empty, so that most searches end at the first one
 _8, _32, _48 = np.uint64(8), np.uint64(32), np.uint64(48)
 _NONE = np.uint64(0)
 _LONG = np.uint64(0xFF << 56)

@@ -19,9 +19,7 @@ letter before it, a letter of a script that is written without blanks, a blank o
 
 _N_CODES = 0x110000
 
-_WORDS_BELOW = 0x40000
-"""No code point from here on is a letter, a digit or a blank."""
-
+_WORDS_BELOW = 0x40000  # no code point from here on is a letter, a digit or a blank
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -42,23 +40,15 @@ _UNSPACED = (
 )
 """First and last code points of the blocks of scripts that are written without blanks."""
 
-_READY_CODES = 0x1FB00
-"""Characters from here on, rare Han among them, are left to Python; emoji are not."""
-
-_JAMO = 0x1100, 0x11FF
-"""Parts of Korean syllables: two that stand together may be one character."""
-
+_READY_CODES = 0x1FB00  # characters from here on, rare Han among them, are left to Python; emoji are not
+_JAMO = 0x1100, 0x11FF  # parts of Korean syllables: two that stand together may be one character
 _ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTER SIGMA}"
 """In lower case the first is two characters, and the second another one at the end of a word."""
 
-_MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))
-"""Where all combining marks stand."""
-
+_MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))  # where all combining marks stand
 _SOFT_HYPHEN = "\N{SOFT HYPHEN}"
 _HYPHENS = f"-\N{HYPHEN}{_SOFT_HYPHEN}"
-_LIGATURES = [*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)]
-"""Latin and Armenian ones."""
-
+_LIGATURES = [*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)]  # latin and Armenian ones
 _DIVIDED = re.compile(rf"[{_HYPHENS}][^\S\r\n]*+[\r\n]\s*+")
 _LIGATURE = re.compile(f"[{''.join(map(chr, _LIGATURES))}]")
 
@@ -190,8 +180,7 @@ def code_at(utf8: U8, i: int, size: int) -> int:
 BLOCK_TEXTS = 4096
 """So many texts at most are held as words at once."""
 
-BLOCK_CHARACTERS = 1 << 22
-"""So many characters at most, unless one text has more."""
+BLOCK_CHARACTERS = 1 << 22  # so many characters at most, unless one text has more
 
 
 def in_blocks(texts: Sequence[str], characters_max: int = BLOCK_CHARACTERS) -> Iterator[Sequence[str]]:

@@ -26,9 +26,7 @@ from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, wor
 from service.features.word_forms import WordForms, load_forms
 from service.features.words import NgramSpans, Words, ngrams_a_word
 
-CHAR_IDF = "features/char_idf"
-"""The array of the weights of n-grams of characters."""
-
+CHAR_IDF = "features/char_idf"  # the array of the weights of n-grams of characters
 FIT_CHARACTERS = 1 << 18
 """Characters whose n-grams are held at once while they are counted; one text may have more."""
 

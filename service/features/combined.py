@@ -23,8 +23,7 @@ from service.features.word_forms import WordForms
 from service.features.words import Words
 from service.kernels.search.embed_rows import embed_rows
 
-_SUMS = read_only(np.zeros(1, np.int32))
-"""In place of `mean`: sums stay as they are."""
+_SUMS = read_only(np.zeros(1, np.int32))  # in place of `mean`: sums stay as they are
 
 
 class CombinedParameters(RawParameters):

@@ -16,9 +16,7 @@ from model_store.compiled.handles import I64, U8
 PIECE_BYTES = 1 << 14
 """A piece has so many bytes, and less than twice as many if it can be cut."""
 
-_DEPTH_MAX = 1024
-"""What is deeper is refused by the library that reads JSON."""
-
+_DEPTH_MAX = 1024  # what is deeper is refused by the library that reads JSON
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _U = 34, 92, 44, 58, 117
 _OPEN_LIST, _CLOSE_LIST, _OPEN, _CLOSE = 91, 93, 123, 125
 

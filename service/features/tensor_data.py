@@ -24,8 +24,7 @@ INDPTR, INDICES, VALUES, TEXT = range(4)
 N_TENSORS = 4
 NOT_SAID = -1
 _ZERO = 48
-_LENGTH_BYTES = 4
-"""An element of BYTES begins with its length."""
+_LENGTH_BYTES = 4  # an element of BYTES begins with its length
 
 
 @inlined

@@ -51,8 +51,7 @@ def _read(data: U8, features_max: int, indptr_out: I64, indices_out: I64, values
     return True
 
 
-_BYTES_MAX = 1 << 24
-"""Of all lines together: they take four times as much while they are read."""
+_BYTES_MAX = 1 << 24  # of all lines together: they take four times as much while they are read
 
 
 def text_rows_of_lines(

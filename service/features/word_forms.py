@@ -23,9 +23,7 @@ _SPACE = 32
 STOPS = "features/stops"
 """The group that holds the table of stop words."""
 
-FORMS_MAX = 1 << 16
-"""So many words are remembered with their forms, those met last."""
-
+FORMS_MAX = 1 << 16  # so many words are remembered with their forms, those met last
 WORD_BYTES_MAX = 100
 """A longer word is its own form: stemmers take time that grows with its square."""
 

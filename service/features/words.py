@@ -10,8 +10,7 @@ from model_store.compiled.handles import I64, U8
 from service.features.characters import MARK, UNSPACED, WORD, TextReading, classes, code_at, encoded, size_at
 
 _SPACE = 32
-_SHORTEST = 2
-"""Characters of a word, at least; one of a script without blanks is a word by itself."""
+_SHORTEST = 2  # characters of a word, at least; one of a script without blanks is a word by itself
 
 
 class Words(NamedTuple):

@@ -26,9 +26,7 @@ from service.importers.foreign import (
 )
 from service.importers.pickled import Noted, read_pickle, shown
 
-SLOPE = 3.0
-"""libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`."""
-
+SLOPE = 3.0  # libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
 BIAS_MAX = 1e6
 TREES_MAX = 1000
 

@@ -36,9 +36,7 @@ VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
 LINKS: tuple[Link, ...] = ("logistic", "hinge2")
 """By the number of the loss; napkinXC has further ones, of which it predicts no probability alike."""
 
-CONSTANT = 10.0
-"""The margin, up or down, of a node whose training rows were all of one class."""
-
+CONSTANT = 10.0  # the margin, up or down, of a node whose training rows were all of one class
 _BIAS_INDEX = 1
 _FIRST_INDEX = 2
 _PAIR = np.dtype([("index", "<i4"), ("weight", "<f4")])

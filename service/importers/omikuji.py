@@ -18,9 +18,7 @@ from model_store.ensemble import Chunk, Link
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import IDS_MAX, Imported, Nested, Setting, finite_weights, plant
 
-NESTED_MAX = 300
-"""How deep arrays and maps may stand in each other."""
-
+NESTED_MAX = 300  # how deep arrays and maps may stand in each other
 _UINT, _TEXT, _ARRAY, _MAP, _FLOAT = 0, 3, 4, 5, 7
 
 

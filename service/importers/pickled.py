@@ -40,8 +40,7 @@ def shown(item: object) -> str:
     return f"{item!r:.80}" if type(item) in (bool, float, str, Noted) else type(item).__name__
 
 
-_MARK = object()
-"""Stands on the stack where a group of items begins."""
+_MARK = object()  # stands on the stack where a group of items begins
 
 
 def read_pickle(file: ModelFile) -> Any:

@@ -53,14 +53,9 @@ IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
 """By the library's name, what reads its models; raises BadModel."""
 
 
-GROWTH_MAX = 64
-"""A model may take so many times the bytes of its files in tables of its labels and features ..."""
-
-MODEL_BYTES_LEAST = 1 << 24
-"""... or so many bytes, however small its files."""
-
-_LABEL_BYTES = 32
-"""What a label takes in the tables of a tree, at most."""
+GROWTH_MAX = 64  # a model may take so many times the bytes of its files in tables of its labels and features
+MODEL_BYTES_LEAST = 1 << 24  # ... or so many bytes, however small its files
+_LABEL_BYTES = 32  # what a label takes in the tables of a tree, at most
 
 
 def import_model(

@@ -25,9 +25,7 @@ SCALAR_BYTES_MAX = 1 << 11
 MEMBERS_MAX = 1 << 24
 """Files in an archive, at most: a vocabulary that was cut has one for each term."""
 
-PROTOCOLS = range(3)
-"""The versions of the format that are known: of skops 0.2 to 0.16."""
-
+PROTOCOLS = range(3)  # the versions of the format that are known: of skops 0.2 to 0.16
 _SCHEMA = "schema.json"
 
 _VECTORIZERS = ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")

@@ -24,8 +24,7 @@ from service.workflows.from_memory import TextColumn, columns_from_memory, datas
 from service.workflows.labelled import Labelled, labelled_dataset
 from service.workflows.tune import facts_of, keep, request_of, tune
 
-_ROWS = Path("rows")
-"""What faults call rows that are no file's."""
+_ROWS = Path("rows")  # what faults call rows that are no file's
 
 
 class Resampling(TypedDict, total=False):

@@ -16,8 +16,7 @@ from service.kernels.search.workspace import Workspace, make_workspace
 FIRST, LAST = word_of(Call, "first"), word_of(Call, "last")
 """The places in a call's handle of the rows to answer."""
 
-_FEATURES_AT_LEAST = 256
-"""Buffers take rows of this many features at least, so that they seldom have to grow."""
+_FEATURES_AT_LEAST = 256  # buffers take rows of this many features at least, so that they seldom have to grow
 
 
 class Need(NamedTuple):

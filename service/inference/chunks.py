@@ -18,9 +18,7 @@ from service.inference.options import PredictOptions
 CHUNK_CHARACTERS_MIN = 500
 """The least length of a chunk: what a chunk needs besides its text has a bound then."""
 
-CHUNK_LABELS = 100
-"""Labels of a chunk whose scores are known, at least; the others' count as 0 in the mean."""
-
+CHUNK_LABELS = 100  # labels of a chunk whose scores are known, at least; the others' count as 0 in the mean
 _LAST_SPACE = re.compile(r"\s\S*\Z")
 
 

@@ -142,18 +142,10 @@ class FastAnswer(Struct, frozen=True):
 
 
 _FIRST_NEED = Need(1, 256, 10, 10)
-_NOT_MADE = np.empty(0, np.int64)
-"""In place of the handle of buffers that no request has needed yet."""
-
-_KIND = 4
-"""The place of the kind of threshold among what was asked."""
-
-_FEATURES = b'"features"'
-"""What stands in bodies of named features, which kernels do not read."""
-
-_BODY_END = b"\n\0"
-"""What readers of bodies need behind one."""
-
+_NOT_MADE = np.empty(0, np.int64)  # in place of the handle of buffers that no request has needed yet
+_KIND = 4  # the place of the kind of threshold among what was asked
+_FEATURES = b'"features"'  # what stands in bodies of named features, which kernels do not read
+_BODY_END = b"\n\0"  # what readers of bodies need behind one
 _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 
 

@@ -33,9 +33,7 @@ from service.kernels.search.scores import QueueWorkspace, make_queue, score_rows
 from service.kernels.search.subtrees import Paths, RowSearch, greatest_below
 from service.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
 
-_BLOCK_ROWS_MIN = 32
-"""From so many rows on, rows that need the same chunk are answered together."""
-
+_BLOCK_ROWS_MIN = 32  # from so many rows on, rows that need the same chunk are answered together
 _BLOCK_ENTRIES_MAX = 1 << 16
 """Rows of a block times trees times the beam width, and times top_r, at most: a few megabytes."""
 

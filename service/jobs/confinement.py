@@ -26,9 +26,7 @@ FILES_MAX = 1024
 
 NICE_MAX = 19
 
-CPU_GRACE_SECONDS = 5
-"""Between the signal at the limit of processor time and the kill."""
-
+CPU_GRACE_SECONDS = 5  # between the signal at the limit of processor time and the kill
 _PR_SET_PDEATHSIG = 1
 
 

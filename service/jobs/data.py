@@ -22,9 +22,7 @@ from service.serving.schemas.jobs import UploadedFile
 NAME_MAX = 512
 """The most characters of a name."""
 
-LIST_MAX = 10_000
-"""The most files of a listing."""
-
+LIST_MAX = 10_000  # the most files of a listing
 DEPTH_MAX = 8
 """A listing goes so many directories deep."""
 
@@ -32,8 +30,7 @@ ABANDONED_SECONDS = 86_400.0
 """An upload that nobody has written to for so long is what a killed process left."""
 
 _UPLOAD = ".upload-"
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-"""What a part of an uploaded file's name may be."""
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # what a part of an uploaded file's name may be
 
 
 Fingerprint = tuple[tuple[int, ...], ...]

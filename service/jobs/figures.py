@@ -30,9 +30,7 @@ from service.db.tables import JOB_TOTALS, JOBS
 from service.jobs.job import ENDED, now
 from service.serving.problems import PROBLEMS, code_of, describe_error
 
-READ_SECONDS = 2.0
-"""The pause between two reads of the figures of a server."""
-
+READ_SECONDS = 2.0  # the pause between two reads of the figures of a server
 REQUEST_SECONDS = 5.0
 """The longest wait for the next bytes of who asks a worker for its figures: one is answered at a time."""
 

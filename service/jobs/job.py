@@ -26,8 +26,7 @@ ENDED: frozenset[State] = frozenset(("succeeded", "failed", "cancelled"))
 """The states that a job does not leave by itself."""
 
 
-_OURS = frozenset(("revision", "traceparent"))
-"""What of a job nobody else is told."""
+_OURS = frozenset(("revision", "traceparent"))  # what of a job nobody else is told
 
 
 class JobProgress(NamedTuple):
@@ -124,8 +123,7 @@ def time_text(seconds: float | None) -> str | None:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_SUBMIT_LOCK = 0x58796C4A6F
-"""PostgreSQL's advisory lock under which submissions take turns."""
+_SUBMIT_LOCK = 0x58796C4A6F  # PostgreSQL's advisory lock under which submissions take turns
 
 
 def find(connection: Connection, job_id: str, *, lock: bool = False) -> Row[Any]:

@@ -49,9 +49,7 @@ from service.jobs.job import (
 REQUEST_BYTES_MAX = 64 << 10
 """The most bytes of a job's request, as JSON."""
 
-IDEMPOTENCY_KEY_MAX = 255
-"""The most characters of an idempotency key; they are visible ASCII."""
-
+IDEMPOTENCY_KEY_MAX = 255  # the most characters of an idempotency key; they are visible ASCII
 _KEY = re.compile(rf"[!-~]{{1,{IDEMPOTENCY_KEY_MAX}}}")
 _ID_BYTES = 12
 

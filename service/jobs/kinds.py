@@ -70,9 +70,7 @@ _COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
 _STAND_INS = {"model": "m", "trainer": "ovr", "data": "x.jsonl", "members": ["m"], "vocabulary": "x.ttl"}
 """For fields that must be there and are wrong, so that the others can be checked."""
 
-_DEPENDENT = {"trainer": "parameters", "data": "valid"}
-"""Fields that nothing can be said of without another."""
-
+_DEPENDENT = {"trainer": "parameters", "data": "valid"}  # fields that nothing can be said of without another
 Faults = Iterator[BadInput]
 
 

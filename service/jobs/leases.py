@@ -32,11 +32,8 @@ from service.jobs.job import (
 Word = Literal["go on", "cancel", "lost"]
 """What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""
 
-ERROR_MAX = 4000
-"""The most characters of why a job failed."""
-
-_ORPHANS = 8
-"""So many jobs whose workers died too often are ended by one claim, at most."""
+ERROR_MAX = 4000  # the most characters of why a job failed
+_ORPHANS = 8  # so many jobs whose workers died too often are ended by one claim, at most
 
 
 class ClaimLost(XylemError, code="claim-lost"):

@@ -23,12 +23,8 @@ from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, Word
 from service.jobs.messages import LINE_BYTES_MAX, Rate, send_order
 
-TICK_SECONDS = 0.1
-"""The pause between two looks at the memory of a job, and at whether its worker stops."""
-
-GROUP_TICKS = 10
-"""Every so many of them all processes of the group are looked at, else the first one only."""
-
+TICK_SECONDS = 0.1  # the pause between two looks at the memory of a job, and at whether its worker stops
+GROUP_TICKS = 10  # every so many of them all processes of the group are looked at, else the first one only
 TELL_SECONDS = 1.0
 """The pause between two words to the database: progress there, a cancellation back."""
 

@@ -35,8 +35,7 @@ from service.jobs.schedules import Schedules
 from service.traces.switch import open_tracer
 from service.traces.tracer import SpanShape, Tracer
 
-PHASES_MAX = 256
-"""The most phases that are told of."""
+PHASES_MAX = 256  # the most phases that are told of
 
 
 class JobSpan:
@@ -83,18 +82,12 @@ class JobSpan:
         self._tracer.end(self._trace, shape, self._began, self._ended)
 
 
-POLL_SECONDS = 0.5
-"""The pause between two looks for a job that waits."""
-
+POLL_SECONDS = 0.5  # the pause between two looks for a job that waits
 PAUSE_SECONDS = 2.0
 """The pause after the database, or the store, has failed."""
 
-UNWRITABLE_SECONDS = 30.0
-"""The pause after a store turned out not to be one that can be written."""
-
-PARENT_SECONDS = 1.0
-"""The pause between two looks whether the process that started this one lives."""
-
+UNWRITABLE_SECONDS = 30.0  # the pause after a store turned out not to be one that can be written
+PARENT_SECONDS = 1.0  # the pause between two looks whether the process that started this one lives
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -32,14 +32,9 @@ from service.base.errors import Unavailable, XylemError
 from service.base.files import file_system, shown_url
 from service.registry.conditional import object_at
 
-MODELS_MAX = 10_000
-"""Models of an object store."""
-
-ALIASES_MAX = 256
-"""Aliases of a model."""
-
-INDEX_BYTES_MAX = 16 << 20
-"""Of the index; nearly all of it may be names of denied labels."""
+MODELS_MAX = 10_000  # models of an object store
+ALIASES_MAX = 256  # aliases of a model
+INDEX_BYTES_MAX = 16 << 20  # of the index; nearly all of it may be names of denied labels
 
 
 class RemoteVersion(NamedTuple):

@@ -45,9 +45,7 @@ while batches are answered or feedback is written. Python's default, fifty times
 block's whole time. Who lets the interpreter go sooner than this, for a few microseconds, is not made to wait
 until another has it: the writer of feedback does that at each statement, about every 0.1 ms."""
 
-GRACE_SECONDS = 5.0
-"""Given to workers to end beyond what the settings give to requests; then they are killed."""
-
+GRACE_SECONDS = 5.0  # given to workers to end beyond what the settings give to requests; then they are killed
 _OPENING_SECONDS = 30
 """For so long jobs wait for the models to be opened: their process would compete with that for processors."""
 

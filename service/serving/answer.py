@@ -34,12 +34,8 @@ Where Python looks for the stems or lemmas of words, a character counts as often
 SHORT_NODES = 64
 """Nodes told of all labels, of the rows together, up to which an explanation does."""
 
-LABEL_INFO_ITEMS = 128
-"""Items that a label counts whose label info is told: about 20 microseconds."""
-
-LABEL_NAME_ITEMS = 16
-"""Items that each of its names counts, where all are told: about 2 microseconds."""
-
+LABEL_INFO_ITEMS = 128  # items that a label counts whose label info is told: about 20 microseconds
+LABEL_NAME_ITEMS = 16  # items that each of its names counts, where all are told: about 2 microseconds
 MASKED_AN_ITEM = 64
 """Labels that are marked as allowed or not in the time that an item takes."""
 

@@ -81,9 +81,7 @@ T = TypeVar("T")
 BLOCK_EVENTS_MAX = 64
 """Events of a stream that are committed together."""
 
-SHORT_EVENTS = 4
-"""Events are read on the event loop up to this number; more of them by a thread."""
-
+SHORT_EVENTS = 4  # events are read on the event loop up to this number; more of them by a thread
 SHORT_BYTES = 1 << 14
 """Bytes of such events."""
 

@@ -45,9 +45,7 @@ T = TypeVar("T")
 Key = tuple[str, int]
 """A model's name and a version's number."""
 
-RETRY_SECONDS = 30.0
-"""A version that could not be opened is not tried again before."""
-
+RETRY_SECONDS = 30.0  # a version that could not be opened is not tried again before
 _EARLY_MAX = 32
 """So many models of the first look answer as soon as they are open: their kernels may have to be compiled,
 and then the others wait. Further ones, for which there are kernels, answer together."""

@@ -159,9 +159,7 @@ HEADER = "inference-header-content-length"
 NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
-_ITEMS_MAX = 1 << 20
-"""Elements of a tensor in a long body of JSON; more come as binary data."""
-
+_ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
 _TEXT, _CSR = {"text"}, {"indptr", "indices", "values"}
 
 Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]

@@ -42,9 +42,7 @@ LONG_BYTES = 64 << 10
 _EACH_MAX, _OTHERS_MAX = 8, 1000
 """An instance or event has fewer arrays and objects, and so has all else of a body, and fields of its own."""
 
-_DEPTH_MAX = 16
-"""Arrays and objects within each other: no body needs half as many."""
-
+_DEPTH_MAX = 16  # arrays and objects within each other: no body needs half as many
 _WHAT = (
     "arrays and objects",
     "arrays and objects within each other",

@@ -33,9 +33,7 @@ from service.serving.schemas.predict import (
 )
 from service.serving.served import ServedVersion
 
-SHORT_LABELS = 64
-"""Labels of a request that are scored in a fraction of a millisecond."""
-
+SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
 
 

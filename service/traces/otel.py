@@ -35,11 +35,8 @@ _KINDS = {"server": Span.SPAN_KIND_SERVER, "consumer": Span.SPAN_KIND_CONSUMER}
 _IS_BEGUN, _IS_CONTINUED = 0x100, 0x300
 """Flags: that it is known whether the span above is another process's; and that it is."""
 
-_IDS = (1 << 64) - 1
-"""So many ids of spans there are; 0 is none."""
-
-_KEPT = 256
-"""Shapes of spans, and values of `tracestate`, that are remembered: a caller's requests have few."""
+_IDS = (1 << 64) - 1  # so many ids of spans there are; 0 is none
+_KEPT = 256  # shapes of spans, and values of `tracestate`, that are remembered: a caller's requests have few
 
 
 def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
@@ -101,9 +98,7 @@ def _checked(state: str) -> str:
 CLOSE_SECONDS = 2.0
 """So long the end of a process waits for spans to be sent."""
 
-WHOLE_MAX = 10_000_000
-"""The most that a variable of the queue may say."""
-
+WHOLE_MAX = 10_000_000  # the most that a variable of the queue may say
 STRETCHES_A_PLACE = 16
 """Stretches of a span in one place of the queue. A long stream takes several: memory has a bound."""
 

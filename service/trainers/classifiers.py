@@ -28,9 +28,7 @@ Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
 """What trains the classifiers of a tile with each loss."""
 
-_PIECE = 2_000_000
-"""A piece of work is about so many visits of a row by a tile and epoch, or one tile."""
-
+_PIECE = 2_000_000  # a piece of work is about so many visits of a row by a tile and epoch, or one tile
 _LINE_BYTES = 64
 
 

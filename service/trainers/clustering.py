@@ -19,9 +19,7 @@ STAGE = "clustering"
 SUBTREE = 8192
 """A part of at most so many labels is halved down to the leaves in one step; larger ones level by level."""
 
-_Part = tuple[int, I32, int, int]
-"""Where a part of the labels begins; the labels; how many clusters; a seed."""
-
+_Part = tuple[int, I32, int, int]  # where a part of the labels begins; the labels; how many clusters; a seed
 _Halving = tuple[int, int, int, int]
 """Where a part of the labels begins, its second half begins and it ends; a seed."""
 

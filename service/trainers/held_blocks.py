@@ -22,12 +22,8 @@ from service.trainers.representations import (
 from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, Tools, TrainingSet, derived_seed
 from service.trainers.weighing import FeatureCounts, count_features, weighed
 
-_PARTS = 2
-"""A block is of so many times fewer MiB of the file than a step may hold of rows."""
-
-_SUMS = 8
-"""Sums of labels are added in parts that take so many times less than a step may hold."""
-
+_PARTS = 2  # a block is of so many times fewer MiB of the file than a step may hold of rows
+_SUMS = 8  # sums of labels are added in parts that take so many times less than a step may hold
 STAGE = "blocks"
 
 

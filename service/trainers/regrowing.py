@@ -28,9 +28,7 @@ from service.trainers.weighing import Weighed, weigh
 
 _NO_LABELS = np.empty(0, np.int32)
 
-_ChunkAt = Callable[[int], Chunk]
-"""What reads the chunk of a node."""
-
+_ChunkAt = Callable[[int], Chunk]  # what reads the chunk of a node
 _Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
 """Returns the shape of a tree with new labels in it, and, int64[n], the old tree's node; -1 for a new one."""
 
@@ -43,8 +41,7 @@ OF_NEW, OF_NEW_LEAST = 8, 1500
 ANEW = 0.05
 """Where more of the rows carry new labels, a step from old weights does not lead far enough (`_on_some`)."""
 
-COARSE = 4
-"""New classifiers are trained to so much larger an eps: a third less time, the same precision."""
+COARSE = 4  # new classifiers are trained to so much larger an eps: a third less time, the same precision
 
 
 class Regrowth(NamedTuple):

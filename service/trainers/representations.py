@@ -21,8 +21,7 @@ PROJECTED = 512
 VECTORS = "label representations"
 """The stage in which they are made, as progress says it."""
 
-_PIECE = 1 << 20
-"""A piece of work is about so many non-zeros of rows, or one label."""
+_PIECE = 1 << 20  # a piece of work is about so many non-zeros of rows, or one label
 
 
 def matrix_of(rows: SparseRows) -> Any:

@@ -53,9 +53,7 @@ from service.workflows.tune import TuneRequest, tune
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
 
-_N_KERNELS = 574
-"""Kernels of all jobs; only the bar goes by it."""
-
+_N_KERNELS = 574  # kernels of all jobs; only the bar goes by it
 _LOOK_SECONDS = 0.5
 
 _N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12

@@ -30,9 +30,7 @@ from service.inference.predictors import make_predictor
 from service.workflows.evaluate import F_MEASURES, TOP_R
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 
-FITTED_TOP_R = 20
-"""How many predictions of each row are fitted: more than are shown, for low thresholds too."""
-
+FITTED_TOP_R = 20  # how many predictions of each row are fitted: more than are shown, for low thresholds too
 ROWS_MIN = 100
 """Rows that a fit takes, at least."""
 

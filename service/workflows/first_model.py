@@ -26,11 +26,8 @@ from service.workflows.tune import keep, request_of, tune
 
 TRAINER = "label-tree"
 
-LEAST_ROWS = 10
-"""Fewer are refused: two of them are held out for each of thresholds and figures."""
-
-FEW_ROWS = 100
-"""Fewer held-out rows make figures that may be chance."""
+LEAST_ROWS = 10  # fewer are refused: two of them are held out for each of thresholds and figures
+FEW_ROWS = 100  # fewer held-out rows make figures that may be chance
 
 
 def make_first_model(

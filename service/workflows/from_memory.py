@@ -25,8 +25,7 @@ TextColumn = str | Sequence[str] | None
 
 Kind = Literal["text", "features", "matrix"]
 
-_NUMBERS = frozenset("biuf")
-"""Numpy's letters for types of numbers."""
+_NUMBERS = frozenset("biuf")  # numpy's letters for types of numbers
 
 
 class InMemoryInstances(NamedTuple):

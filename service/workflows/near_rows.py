@@ -210,8 +210,7 @@ ALIKE = 0.6
 GROUP_ROWS = 50
 """A larger group is divided."""
 
-_COMPARED = 1000
-"""So many rows are compared with all others at a time."""
+_COMPARED = 1000  # so many rows are compared with all others at a time
 
 
 def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:

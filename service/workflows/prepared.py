@@ -22,8 +22,7 @@ from service.workflows.file_source import FileSource, TextSource
 from service.workflows.labelled import OnProgress
 from service.workflows.request import Chosen, TrainRequest
 
-EMPTY_SHARE_MAX = 0.1
-"""A warning says when a larger share of the training rows has no feature."""
+EMPTY_SHARE_MAX = 0.1  # a warning says when a larger share of the training rows has no feature
 
 
 class PreparedRows(MemorySource):

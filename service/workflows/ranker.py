@@ -42,8 +42,7 @@ _OF_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
 MANY_ROWS = 2000
 """From so many rows on the trees have more leaves: chosen by held-out rows of two sets of training rows."""
 
-_CLOSE = 1e-3
-"""How far the margins of the arrays may be from scikit-learn's: float32 rounds them."""
+_CLOSE = 1e-3  # how far the margins of the arrays may be from scikit-learn's: float32 rounds them
 
 
 class Candidates(NamedTuple):

@@ -40,8 +40,7 @@ BEAM_WIDTH = 10
 PARTS = 5
 """One of so many parts is held out at a time."""
 
-RANKED_ROWS = 20_000
-"""Parts are held out until there are so many rows, or all parts were."""
+RANKED_ROWS = 20_000  # parts are held out until there are so many rows, or all parts were
 
 
 def rerank(

@@ -18,8 +18,7 @@ from service.workflows.labelled import Labelled, OnProgress
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
 """By these figures is it told what storing weights in fewer bits costs."""
 
-WEIGHED_ROWS = 10_000
-"""On so many training rows at most, where there is no validation file."""
+WEIGHED_ROWS = 10_000  # on so many training rows at most, where there is no validation file
 
 
 def weight_type(name: str) -> Weights:

@@ -131,8 +131,7 @@ Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
 """Begins to answer a block, when those before have begun; what it returns is the answer, once it is there."""
 
 
-STALLED_SECONDS = 1.0
-"""A stream has stalled that waits so long for its client to read."""
+STALLED_SECONDS = 1.0  # a stream has stalled that waits so long for its client to read
 
 
 @dataclass(slots=True, eq=False)

@@ -35,8 +35,7 @@ admin_router = router_of("thresholds", "admin", AuditedRoute, "/v1/admin/models/
 
 _Restore = Annotated[RestoreRequest, json_body(RestoreRequest, {"epoch": 41})]
 _Candidate = Annotated[CandidateRequest, json_body(CandidateRequest, {})]
-_TUNING = "threshold-tuning"
-"""The kind of the jobs that tune."""
+_TUNING = "threshold-tuning"  # the kind of the jobs that tune
 
 
 @of_version(

@@ -209,8 +209,7 @@ def _mean_of(
 _LABELS_A_NODE = 3
 """The first round has a node for each so many of top_r, rounded up (measured on label trees)."""
 
-_LEAST = np.finfo(np.float32).min
-"""Stands for a key of -inf that was left out."""
+_LEAST = np.finfo(np.float32).min  # stands for a key of -inf that was left out
 
 
 @inlined

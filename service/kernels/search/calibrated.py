@@ -23,11 +23,8 @@ NO_KNOTS: Knots = (_NO_CALIBRATION.x, _NO_CALIBRATION.y)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 _INFINITY = np.float32(np.inf)
-_LEAST_LOG = np.float32(-104.0)
-"""exp of this is 0 in float32."""
-
-_MARGIN = np.float32(1e-6)
-"""How far a guess of a logarithm is tried to be off, relative to one less it."""
+_LEAST_LOG = np.float32(-104.0)  # exp of this is 0 in float32
+_MARGIN = np.float32(1e-6)  # how far a guess of a logarithm is tried to be off, relative to one less it
 
 
 @inlined

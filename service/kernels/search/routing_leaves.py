@@ -57,9 +57,7 @@ def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32)
     return np.float32(np.exp(-rate * distance))
 
 
-_AHEAD = 4
-"""So many leaves ahead are their labels asked for."""
-
+_AHEAD = 4  # so many leaves ahead are their labels asked for
 _ONE = np.float32(1.0)
 
 

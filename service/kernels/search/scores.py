@@ -28,12 +28,10 @@ HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic",
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
-_EXPONENT_MIN = np.float32(-87.0)
-"""exp of this is the least normal float32, and nothing beside 1."""
+_EXPONENT_MIN = np.float32(-87.0)  # exp of this is the least normal float32, and nothing beside 1
 
 
-_LEAST = np.float32(-1e4)
-"""The least logarithm of a softmax: sums of them over a path stay numbers."""
+_LEAST = np.float32(-1e4)  # the least logarithm of a softmax: sums of them over a path stay numbers
 
 
 @inlined

@@ -15,14 +15,11 @@ from model_store.extras import full_features
 STAGES = 4
 """How many chunks are on their way at once."""
 
-_AT_ONCE_MAX = 16
-"""So many nodes are scored at once at most."""
-
+_AT_ONCE_MAX = 16  # so many nodes are scored at once at most
 _MARGINS_MAX = 1 << 12
 """The margins of the nodes that are scored at once are so many at most: they stay in the caches."""
 
-_MAP_FEATURES_MAX = 1 << 18
-"""A map of more features than this does not stay in the caches, and does not pay."""
+_MAP_FEATURES_MAX = 1 << 18  # a map of more features than this does not stay in the caches, and does not pay
 
 
 @handle
@@ -103,8 +100,7 @@ def widest_chunk(ensemble: TreeEnsemble) -> int:
 ALL_LEAVES, ALL_INNER, MIXED = 0, 1, 2
 """What the children of a node are."""
 
-_SAVED_BYTES_MAX = 1 << 24
-"""The saved leaves of a block take no more than this, or the block is one row."""
+_SAVED_BYTES_MAX = 1 << 24  # the saved leaves of a block take no more than this, or the block is one row
 
 
 @handle

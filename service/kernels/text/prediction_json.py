@@ -9,9 +9,7 @@ from model_store.compiled.handles import F32, I32, I64, U8, U64
 from service.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from service.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
 
-TOKEN_HEAD_BYTES = 29
-"""What a token says before its labels: see `service.thresholds.live.tokens`."""
-
+TOKEN_HEAD_BYTES = 29  # what a token says before its labels: see `service.thresholds.live.tokens`
 TOKEN_ROOM = TOKEN_HEAD_BYTES + BLOCK_BYTES + MAC_BYTES
 """The room that a token needs besides 4 bytes a label: whole blocks, and its MAC."""
 

@@ -32,9 +32,7 @@ from model_store.ensemble import LANES
 from service.kernels.training.problem import Problem
 from service.kernels.training.solver import Tile, add_row, margins_of
 
-PASSES = 5
-"""Conjugate gradients, at most: on debdeps-src the sum that is minimised is within 1% then."""
-
+PASSES = 5  # conjugate gradients, at most: on debdeps-src the sum that is minimised is within 1% then
 _SHARE = 0.01
 """They end sooner when the square of the residual is this share of the gradient's: a tenth of its length."""
 

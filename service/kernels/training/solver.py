@@ -45,12 +45,8 @@ from service.kernels.training.random import shuffle
 
 Integer = int | np.int64
 
-_LINE = 16
-"""Elements of four bytes in a cache line."""
-
-INNER_SHARE = 0.1
-"""Newton steps of the logistic loss go on until the gradient is this share of eps."""
-
+_LINE = 16  # elements of four bytes in a cache line
+INNER_SHARE = 0.1  # newton steps of the logistic loss go on until the gradient is this share of eps
 NEWTON_MAX = 20
 
 

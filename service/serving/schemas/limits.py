@@ -9,9 +9,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from service.base.errors import LimitExceeded
 
-_FIELDS_AT_ONCE = 4096
-"""Of a long object; between two parts other threads get the interpreter's lock."""
-
+_FIELDS_AT_ONCE = 4096  # of a long object; between two parts other threads get the interpreter's lock
 LIMIT = "limit-exceeded"
 """The type of errors of our own where what was asked is too much; see service.base.faults."""
 

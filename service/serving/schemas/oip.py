@@ -12,9 +12,7 @@ from service.serving.schemas.predict import Options
 INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
 """The tensors that a request may have, and their types: `text` alone, or the other three."""
 
-TENSORS_MAX = 16
-"""Tensors that a request may bring or ask for; there are fewer of different names."""
-
+TENSORS_MAX = 16  # tensors that a request may bring or ask for; there are fewer of different names
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 

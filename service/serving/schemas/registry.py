@@ -9,9 +9,7 @@ from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.labels import INTEGER_MAX, VersionNumber
 from service.serving.schemas.models import AliasSplit
 
-PAGE_MAX = 1000
-"""Rows of one answer, at most."""
-
+PAGE_MAX = 1000  # rows of one answer, at most
 _Reason = Annotated[str, Field(max_length=1024)]
 _YEARS_100 = 100 * 366 * 86_400
 

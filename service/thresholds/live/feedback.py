@@ -115,18 +115,14 @@ class FeedbackTransaction:
             moving.undo()
 
 
-GROUP_EVENTS_MAX = 1024
-"""Events of one transaction, at most."""
-
+GROUP_EVENTS_MAX = 1024  # events of one transaction, at most
 CHECKPOINT_EPOCHS = 4096
 """After so many epochs the state is kept whole, so that a replica that starts has a short log to apply."""
 
 FORGET_EVENTS = 512
 """Events are looked at whether they are too old in portions of so many, not fewer than are added."""
 
-FORGET_SECONDS = 1.0
-"""Where few events come, a portion is looked at this often."""
-
+FORGET_SECONDS = 1.0  # where few events come, a portion is looked at this often
 CLOSE_SECONDS = 10.0
 """For what waits when the service stops; nobody has been told that it was counted."""
 

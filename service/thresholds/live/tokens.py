@@ -26,8 +26,7 @@ _FORMAT = 1
 _KEY_BYTES = 32
 _FROM_URL_SAFE = bytes.maketrans(b"-_+/", b"+/!!")
 
-SKEW_SECONDS = 300
-"""The clocks of two replicas may differ by this much."""
+SKEW_SECONDS = 300  # the clocks of two replicas may differ by this much
 
 
 class Token(NamedTuple):

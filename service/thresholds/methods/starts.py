@@ -26,9 +26,7 @@ from service.thresholds.methods.ofo import Counters, Start, no_counts, threshold
 A_GRID = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0, 10000.0)
 """The a of section 6.2, and the paper's list C. The larger a is, the less a row moves a threshold."""
 
-A_ALWAYS = 100.0
-"""Up to here every a is tried; a larger one with at least so many rows as it says."""
-
+A_ALWAYS = 100.0  # up to here every a is tried; a larger one with at least so many rows as it says
 RATIO_GRID = (2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
 """b / a, of C as well: the probability of the first threshold is one over it."""
 

@@ -117,9 +117,7 @@ def forget_events(connection: Connection, before_day: int, after: bytes, n_most:
 PAGE_ROWS = 500
 """Rows that are read together."""
 
-TRIM_SECONDS = 10.0
-"""Between two looks for rows that are too many or too old."""
-
+TRIM_SECONDS = 10.0  # between two looks for rows that are too many or too old
 _OLD_MAX = 1000
 DAY_SECONDS = 86_400
 

@@ -105,8 +105,7 @@ def _of_depth(depth: int, splits: list[SplitFacts]) -> dict[str, Any]:
 NODES_LEAST, NODES_MOST = 2000, 65_536
 """Between these lies max_nodes when it is not given."""
 
-_OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}
-"""The number of each, and the size of its first step."""
+_OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}  # the number of each, and the size of its first step
 
 
 class LdsmParameters(Parameters):

@@ -120,12 +120,10 @@ def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
     fill(pool, ptr, keys.copy(), values.copy())
 
 
-_GROWTH_POINTS = 100
-"""Points of the criteria against the number of splits that a report keeps."""
+_GROWTH_POINTS = 100  # points of the criteria against the number of splits that a report keeps
 
 
-_PIECE = 1 << 16
-"""The weights of so many keys are looked at together, or those of one node."""
+_PIECE = 1 << 16  # the weights of so many keys are looked at together, or those of one node
 
 
 class LeafCounts(NamedTuple):

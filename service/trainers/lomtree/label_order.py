@@ -7,14 +7,9 @@ import numpy as np
 from model_store.compiled.handles import I32
 from service.base.rows import LabelRows
 
-_SAMPLE_MAX = 1 << 16
-"""So many rows are remembered at most: every n-th, where there are more."""
-
-_SHARE = 10
-"""The first and the last of so many parts are compared."""
-
-_EXCESS = 0.25
-"""A warning says when they differ by so much more than two parts by chance."""
+_SAMPLE_MAX = 1 << 16  # so many rows are remembered at most: every n-th, where there are more
+_SHARE = 10  # the first and the last of so many parts are compared
+_EXCESS = 0.25  # a warning says when they differ by so much more than two parts by chance
 
 
 @dataclass

@@ -55,8 +55,7 @@ _VALUE_MIN = 2.0**-100
 GRADIENT_MIN = 1e-6
 """A row whose score is this right is not stepped on: squares of smaller gradients vanish in 32 bits."""
 
-MOVE_MAX = 2.0
-"""A step moves the score of its row by no more."""
+MOVE_MAX = 2.0  # a step moves the score of its row by no more
 
 
 class Row(NamedTuple):
@@ -187,8 +186,7 @@ def score_of(tree: OnlineTree, node: Integer, rows: SparseRows, row: Integer) ->
     return score
 
 
-TIE = 1e-9
-"""Mean scores that differ by no more are equal: sums in another order would differ so."""
+TIE = 1e-9  # mean scores that differ by no more are equal: sums in another order would differ so
 
 
 @inlined

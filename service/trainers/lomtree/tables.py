@@ -35,9 +35,7 @@ _NONE = -1
 BITS_MIN, SIZES = 3, 32
 """A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
 
-SLOTS_MAX = (1 << 31) - 1
-"""The most slots of a pool: the start of a block stands in a key."""
-
+SLOTS_MAX = (1 << 31) - 1  # the most slots of a pool: the start of a block stands in a key
 _TAKEN, _REFUSED = 0, 1
 
 

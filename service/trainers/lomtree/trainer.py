@@ -36,20 +36,13 @@ from service.trainers.spec import LeafLabels, Trained, TrainerSpec
 from service.trainers.state import LearnerState, PassPlan, check_that, restoring
 from service.trainers.windows import dealt
 
-LEAVES_A_LABEL = 4
-"""Leaves for each label, rare ones counting less, where the parameters say no number."""
-
-STREAM_LEAVES_MAX = 1 << 16
-"""The most leaves of a stream whose parameters say no number."""
-
+LEAVES_A_LABEL = 4  # leaves for each label, rare ones counting less, where the parameters say no number
+STREAM_LEAVES_MAX = 1 << 16  # the most leaves of a stream whose parameters say no number
 _LEAVES_MAX = 1 << 20
 
-_BLOCK_ROWS = 4096
-"""Rows learnt between two looks at interrupts and progress."""
-
+_BLOCK_ROWS = 4096  # rows learnt between two looks at interrupts and progress
 _WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
-_LOAD = 0.75
-"""The share of slots that tables use at most."""
+_LOAD = 0.75  # the share of slots that tables use at most
 
 
 class LomtreeParameters(Parameters):

@@ -25,9 +25,7 @@ SHARDS = 8
 _WORD_BYTES = 4
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
-_SHUFFLE = 1
-"""What the seeds of shuffles are derived from besides the tree's: trees and windows have others."""
-
+_SHUFFLE = 1  # what the seeds of shuffles are derived from besides the tree's: trees and windows have others
 PARTS = 10
 """So many parts of the rows: one is shown with the trees that have learnt from those before it."""
 

@@ -28,8 +28,7 @@ Integer = int | np.int64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
 
-NEW = 0
-"""The key of an empty slot."""
+NEW = 0  # the key of an empty slot
 
 
 class Topology(NamedTuple):

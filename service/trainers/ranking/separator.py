@@ -23,17 +23,10 @@ from service.kernels.training.random import random_below
 PASSES_MAX = 10
 """Coordinate descent goes through the features at most so often in a Newton step."""
 
-HALVINGS_MAX = 20
-"""A Newton step is halved at most so often until it lowers the objective."""
-
-_RIDGE = 1e-12
-"""Added to every second derivative, so that none is 0."""
-
-_STEP_MAX = 10.0
-"""A coordinate moves at most so far at once."""
-
-_DECREASE = 0.01
-"""A step must bring this share of the decrease that its linear model promises."""
+HALVINGS_MAX = 20  # a Newton step is halved at most so often until it lowers the objective
+_RIDGE = 1e-12  # added to every second derivative, so that none is 0
+_STEP_MAX = 10.0  # a coordinate moves at most so far at once
+_DECREASE = 0.01  # a step must bring this share of the decrease that its linear model promises
 
 
 class Columns(NamedTuple):

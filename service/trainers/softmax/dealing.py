@@ -19,8 +19,7 @@ from model_store.compiled.handles import F32, F64, I32, I64
 from service.trainers.softmax.known import branch_at, probabilities_of
 from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
-_CLOSED = 1 << 40
-"""The size of a child that takes no further label."""
+_CLOSED = 1 << 40  # the size of a child that takes no further label
 
 
 class Rule(NamedTuple):

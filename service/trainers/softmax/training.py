@@ -47,9 +47,7 @@ def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
     return topology_with(child, n_labels)
 
 
-PIECE_ROWS = 1 << 16
-"""Rows that are trained on between two reports of progress, at most."""
-
+PIECE_ROWS = 1 << 16  # rows that are trained on between two reports of progress, at most
 _ORDER, _DRAW, _START = 1, 2, 3
 """What the seeds of shuffles, of draws and of first parameters are derived from, besides the training's."""
 
@@ -187,8 +185,7 @@ def descend(
     return state, report, kept
 
 
-UPDATES_TOLD_MAX = 100
-"""So many updates are told of, at most: evenly many of all, and the last."""
+UPDATES_TOLD_MAX = 100  # so many updates are told of, at most: evenly many of all, and the last
 
 
 def _update(

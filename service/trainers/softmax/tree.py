@@ -18,8 +18,7 @@ from model_store.ensemble import LANES
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.random import random_below
 
-_SMALL = np.float32(1e-12)
-"""Added to a sum of squares: the first gradient of a parameter may be 0."""
+_SMALL = np.float32(1e-12)  # added to a sum of squares: the first gradient of a parameter may be 0
 
 
 class SoftmaxTree(NamedTuple):
