@@ -18,10 +18,17 @@ from service.base.rows import SparseRows
 from service.db.engine import Database
 from service.inference.prediction_json import Spans, predictions_json
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
-from service.thresholds.live.events import NO_EPOCH, NO_LABELS, Events, Result, event_keys, label_rows
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import put_shadow
+from service.thresholds.live.threshold_counters import (
+    NO_EPOCH,
+    NO_LABELS,
+    Events,
+    Result,
+    event_keys,
+    label_rows,
+)
 from service.thresholds.live.tokens import Tokens, model_hash
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import lock_head

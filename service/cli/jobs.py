@@ -75,7 +75,10 @@ def _add(name: str, method: str, says: str) -> None:
     def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
         with asked(context, place, _local) as jobs:
             found = _facts(getattr(jobs, method)(job))
-        _report(found, json)
+        if json:
+            print_json(found)
+            return
+        print_facts(found["id"], flat({name: value for name, value in found.items() if value is not None}))
 
     app.command(name, help=says)(grouped(command))
 
@@ -90,13 +93,6 @@ def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) 
         print_json({"id": job, "log": text})
     else:
         typer.echo(text, nl=False)
-
-
-def _report(job: dict[str, Any], json: bool) -> None:
-    if json:
-        print_json(job)
-        return
-    print_facts(job["id"], flat({name: value for name, value in job.items() if value is not None}))
 
 
 def _far(progress: dict[str, Any] | None) -> str:

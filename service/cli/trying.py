@@ -39,13 +39,15 @@ def try_file(
     It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is held out for
     thresholds, another tenth for the figures. It tries several kinds of features. The model is published.
     """
+    from service.datasets.files import source_of
     from service.workflows.first_model import make_first_model
 
     columns = table.guessed(file)
     guess = "" if columns == DEFAULT_COLUMNS else _guess(columns)
     if guess and not json:
         print_line(f"{file.name} is read with {guess}.")
-    name = result.model or _name_of(file)
+    stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
+    name = result.model or stem[:63] or "first"
     opened = store_to_publish(store, "xylem try")
     try:
         with progress(json) as show:
@@ -70,14 +72,6 @@ def _guess(columns: TableColumns) -> str:
         f"{f'cells between {mark!r} (--delimiter), ' if mark else ''}texts of {texts!r} (--text-column), "
         f"labels of {columns.labels!r} (--label-column) between {columns.separator!r} (--label-separator)"
     )
-
-
-def _name_of(file: Path) -> str:
-    """Return a model's name for a file's."""
-    from service.datasets.files import source_of
-
-    stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
-    return stem[:63] or "first"
 
 
 def _print_facts(facts: dict[str, Any], store: Path) -> None:

@@ -64,7 +64,7 @@ from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.scores import SCORES
 from service.serving.shadows import Shadows
-from service.traces.switch import open_tracer
+from service.traces.tracer import open_tracer
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
 """Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""

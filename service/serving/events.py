@@ -27,7 +27,7 @@ from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
 from service.serving.schemas.limits import longest, utf8_length
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import (
+from service.thresholds.live.threshold_counters import (
     NO_EPOCH,
     NO_LABELS,
     Events,

@@ -33,7 +33,7 @@ from service.serving.schemas.feedback import (
     RowsDeleted,
 )
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import ALL_COUNT, Events, event_keys
+from service.thresholds.live.threshold_counters import ALL_COUNT, Events, event_keys
 from service.thresholds.store.feedback_rows import PAGE_ROWS, FeedbackRows
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, Self
+
+import orjson
 
 from model_store.compiled.handles import U8
 from model_store.errors import StoreError
@@ -21,8 +23,8 @@ from service.base.files import absolute, faults_of, file_path, n_bytes_of, names
 from service.base.settings import Limits
 from service.datasets.files import JSON_LINES, find_files, kind_of
 from service.datasets.stream import DataFile
+from service.datasets.tables import check_installed
 from service.executors.local import Crew
-from service.serving.answer_tables import AnswerTable
 from service.serving.blocks import answers_of
 from service.serving.line_files import blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
@@ -30,6 +32,70 @@ from service.serving.opening import open_named
 from service.serving.parse import parse_options
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import Head
+
+GROUP_ROWS = 1 << 14
+"""Rows of a group of the file, about."""
+
+
+class AnswerTable:
+    """Takes lines of answers, and writes them as rows: a context, whole at its end.
+
+    id             what the line said, as text
+    labels, scores  of a prediction, the scores as float32, as the lines have them
+    prediction_id  as the line has it
+    error          of a line that cannot be used, as JSON; else null
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Begin the file. Raises BadParameter without pyarrow."""
+        check_installed()
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        text, floats = pa.string(), pa.float32()
+        self._schema = pa.schema(
+            {
+                "id": text,
+                "labels": pa.list_(text),
+                "scores": pa.list_(floats),
+                "prediction_id": text,
+                "error": text,
+            }
+        )
+        self._table = pa.Table
+        self._writer = ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, lines: bytes) -> None:
+        """Add whole lines."""
+        self._rows += [_row(orjson.loads(line)) for line in lines.splitlines()]
+        if len(self._rows) >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_table(self._table.from_pylist(self._rows, self._schema))
+        self._rows.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._rows:
+            self._flush()
+        self._writer.close()
+
+
+def _row(answer: dict[str, Any]) -> dict[str, Any]:
+    identity, fault = answer.get("id"), answer.get("error")
+    labels = None if fault else answer["labels"]
+    return {
+        "id": None if identity is None else str(identity),
+        "labels": None if labels is None else [one["label"] for one in labels],
+        "scores": None if labels is None else [one["score"] for one in labels],
+        "prediction_id": answer.get("prediction_id"),
+        "error": None if fault is None else orjson.dumps(fault).decode(),
+    }
+
 
 Format = Literal["jsonl", "parquet"]
 

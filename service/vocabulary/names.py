@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import group_of
-from model_store.compiled.handles import I32, I64
+from model_store.compiled.handles import I64
 from model_store.names import build_names as build_table
 from service.base.errors import BadData
 from service.base.rows import Growing, inverse, offsets, ranges
@@ -103,7 +103,9 @@ def build_names(
         raise BadData("vocabulary: expected names with a word of two characters, found none")
     texts_with = _counted(vocabulary, frequencies)
     names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
-    new_ids, words = _ordered(vocabulary, names_with)
+    words, counts = vocabulary.names(np.arange(vocabulary.n)), names_with.tolist()
+    by_names = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
+    new_ids, words = inverse(np.array(by_names, np.int64), len(words)), [words[i] for i in by_names]
     sequences = np.full((len(kept), int(sizes[kept].max())), NONE, np.int32)
     rows, columns = (
         np.repeat(np.arange(len(kept)), sizes[kept]),
@@ -159,14 +161,6 @@ def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64
     counts = np.zeros(vocabulary.n, np.int64)
     counts[ids] = frequencies.counts
     return counts
-
-
-def _ordered(vocabulary: Vocabulary, names_with: I64) -> tuple[I32, list[str]]:
-    """Return the new id of each word, and the words in their order: those of few names first."""
-    words = vocabulary.names(np.arange(vocabulary.n))
-    counts = names_with.tolist()
-    order = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
-    return inverse(np.array(order, np.int64), len(order)), [words[i] for i in order]
 
 
 def _taken(lists: Lists, chosen: I64) -> Lists:

@@ -20,9 +20,8 @@ from service.inference.answering import writeable
 from service.inference.predictor import predict_all, predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.thresholds.live.events import instances_of
 from service.thresholds.live.shadow import put_shadow
-from service.thresholds.live.threshold_counters import ThresholdCounters
+from service.thresholds.live.threshold_counters import ThresholdCounters, instances_of
 from service.thresholds.methods.estimates import (
     ESTIMATES_MAX,
     EstimateKeeper,

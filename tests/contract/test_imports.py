@@ -76,7 +76,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     # a step of answering: who runs it reads files, and may be a cluster
     "service.serving.parts": {*_COMMON, "service.serving", "service.datasets", "service.executors"},
-    "service.serving.answer_tables": {"service.datasets.tables"},
     "service.workflows": {
         *_COMMON,
         "service.trainers",

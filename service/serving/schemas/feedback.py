@@ -13,7 +13,7 @@ from service.serving.schemas.instances import AnyInstance, Instance, RequestMode
 from service.serving.schemas.limits import AtMost, utf8_length
 from service.serving.schemas.predict import LabelList
 from service.serving.schemas.predictions import LineError, VersionAnswer
-from service.thresholds.live.events import Result
+from service.thresholds.live.threshold_counters import Result
 
 
 class FeedbackEvent(RequestModel):

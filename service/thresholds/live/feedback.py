@@ -16,9 +16,9 @@ from model_store.compiled.handles import I64, U8, Bools
 from service.base.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
 from service.base.logs import log
 from service.db.engine import Database
-from service.thresholds.live.events import ALL_COUNT, Events, Result, join
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
+from service.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
 from service.thresholds.store import state
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from service.thresholds.store.feedback_rows import add_events, add_rows, forget_events

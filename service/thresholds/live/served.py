@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from service.base.errors import DatabaseUnavailable
 from service.base.rows import NO_ROWS, SparseRows
 from service.evaluation.ranking import USUAL_EMPTY
-from service.thresholds.live.events import instances_of, label_rows
-from service.thresholds.live.threshold_counters import ThresholdCounters
+from service.thresholds.live.threshold_counters import ThresholdCounters, instances_of, label_rows
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned, decode_scored
 

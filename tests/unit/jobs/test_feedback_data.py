@@ -11,7 +11,7 @@ import pytest
 from service.base.errors import BadData, BadFields
 from service.base.settings import Limits
 from service.jobs.kinds import check_request
-from service.thresholds.live.events import event_keys
+from service.thresholds.live.threshold_counters import event_keys
 from service.thresholds.store.feedback_rows import add_rows
 from tests.jobs_helpers import N_LABELS, TRAINING
 from tests.small_models import small_draft

@@ -13,7 +13,7 @@ from service.features import load_featurizer
 from service.serving.events import CheckedEvent, check_event, read_sparse, to_events
 from service.serving.parse import parse_feedback, parse_json
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import Events
+from service.thresholds.live.threshold_counters import Events
 from service.thresholds.live.tokens import Tokens
 from tests.feedback_helpers import signed
 from tests.unit.features.test_text_bodies import BYTES_MAX, featurizer_of, texts

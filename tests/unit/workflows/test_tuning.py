@@ -13,8 +13,8 @@ from service.base.errors import BadData, BadParameter
 from service.db.engine import Database, default_url
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.thresholds.live.events import instances_of
 from service.thresholds.live.served import ServedThresholds
+from service.thresholds.live.threshold_counters import instances_of
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.methods.starts import C_GRID
 from service.thresholds.store.codec import METHODS, Tuned

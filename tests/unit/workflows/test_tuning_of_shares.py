@@ -12,7 +12,7 @@ from model_store.version import Model
 from service.db.engine import Database, default_url
 from service.inference.predictors import make_predictor
 from service.serving.opening import open_version
-from service.thresholds.live.events import instances_of
+from service.thresholds.live.threshold_counters import instances_of
 from service.thresholds.methods.ofo import Start, start_for
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish

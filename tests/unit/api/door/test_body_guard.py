@@ -9,8 +9,8 @@ import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from service.api.door.joined_writes import JoinedWrites
 from service.api.door.problems import BodyTooLarge
+from service.api.door.protocol import JoinedWrites
 from service.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
 
 

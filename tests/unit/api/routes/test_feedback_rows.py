@@ -13,7 +13,7 @@ from model_store.store import Store
 from service.api.door.collectors import read_rows
 from service.base.settings import Settings
 from service.db.engine import Database
-from service.thresholds.live.events import event_keys
+from service.thresholds.live.threshold_counters import event_keys
 from service.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from tests.conftest import Command, answer, settings_of
 from tests.datasets_helpers import write_lines

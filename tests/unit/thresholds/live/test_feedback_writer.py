@@ -15,9 +15,9 @@ from service.db import EVENT_KEY_BYTES
 from service.thresholds.live import feedback
 from service.thresholds.live import follower as follower_module
 from service.thresholds.live import served as live_module
-from service.thresholds.live.events import Result, event_keys, join
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
+from service.thresholds.live.threshold_counters import Result, event_keys, join
 from service.thresholds.store.codec import DELTA_MAX
 from tests.conftest import together
 from tests.feedback_helpers import (

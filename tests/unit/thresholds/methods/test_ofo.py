@@ -11,8 +11,7 @@ from model_store.ensemble import LINK_CODES
 from model_store.manifest import CALIBRATION
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
-from service.thresholds.live.events import ALL_COUNT
-from service.thresholds.live.threshold_counters import count_event
+from service.thresholds.live.threshold_counters import ALL_COUNT, count_event
 from service.thresholds.methods.estimates import Estimates
 from service.thresholds.methods.ofo import (
     LEAST,
