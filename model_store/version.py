@@ -290,8 +290,10 @@ def unpack(packed: Packed) -> Model:
         plain = np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
         plain.flags.writeable = False
         arrays[name] = plain
-        if (there := info_of(name, arrays[name])) != info:
-            raise Corrupt(f"packed model: {name}", str(info), str(there))
+        if (plain.dtype.name, plain.shape) != (info.dtype, info.shape):
+            raise Corrupt(f"packed model: {name}", f"{info.dtype}{info.shape}", f"{plain.dtype}{plain.shape}")
+        if (sha256 := info_of(name, plain).sha256) != info.sha256:
+            raise Corrupt(f"packed model: {name}", f"sha256 {info.sha256}", sha256)
     ensemble, labels = assemble(manifest, arrays)
     check_version(manifest, arrays)
     return Model(manifest, ensemble, labels, arrays)

@@ -23,7 +23,7 @@ from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.base.errors import DatabaseUnavailable, Unavailable, XylemError
 from service.base.logs import log
-from service.base.repeating import Repeating
+from service.base.process import Repeating
 from service.base.settings import Settings
 from service.db.engine import Database
 from service.db.tables import JOB_TOTALS, JOBS

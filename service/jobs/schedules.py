@@ -25,7 +25,7 @@ from service.base.errors import (
     XylemError,
 )
 from service.base.logs import log
-from service.base.repeating import Repeating
+from service.base.process import Repeating
 from service.base.settings import Settings
 from service.db.engine import Database
 from service.db.tables import JOBS, SCHEDULES

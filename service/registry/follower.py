@@ -10,7 +10,7 @@ from model_store.moves import FOUND, Cause
 from model_store.store import LATEST, Store
 from service.base.errors import XylemError
 from service.base.logs import log
-from service.base.repeating import Repeating
+from service.base.process import Repeating
 from service.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from service.base.errors import DatabaseUnavailable, XylemError
 from service.base.logs import log
-from service.base.repeating import Repeating
+from service.base.process import Repeating
 from service.db.engine import Database
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.store.state import Head, all_heads

@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from service.base.errors import DatabaseUnavailable
-from service.base.repeating import Repeating
+from service.base.process import Repeating
 from service.base.settings import Settings
 from service.db import EVENT_KEY_BYTES
 from service.db.engine import Compiled, Database, insert_new

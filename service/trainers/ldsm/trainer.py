@@ -300,6 +300,7 @@ class _Grow:
     spilled: Census | None = None
 
     def workspace(self) -> Examples:
+        """Return what trees are grown of; rows that are spilled are copied to a file first."""
         rows = self.weighed.rows
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         if self.spilled is None:
@@ -308,6 +309,7 @@ class _Grow:
         return Examples(rows, self.labels, *ranks, *copy)
 
     def run(self, number: int, examples: Examples, stop: U8) -> LdsmTree:
+        """Return a tree, by its number."""
         growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
         growth.grow(stop)
         return growth.finish(self.weighed)

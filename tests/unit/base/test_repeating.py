@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from service.base.repeating import Repeating
+from service.base.process import Repeating
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -49,7 +49,7 @@ def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) 
         ("lomtree", (), "found lomtree, which learns one row after the other"),
         ("huffman-tree", (), "found huffman-tree, which learns"),
         ("plt", ("-p", "solver=sgd"), "found plt, with solver=sgd, which learns row by row"),
-        ("ldsm", ("--stream", "--resume"), "ray: expected rows in memory, label-tree or ovr, found another"),
+        ("ldsm", ("--stream", "--resume"), "ray: expected rows in memory, label-tree or ovr, found a stream"),
     ):
         options = ("--data", data, "--model", "m", "--ray", "auto", *options)
         answer = run_here("train", trainer, *options, store=tmp_path / "s")

@@ -6,7 +6,7 @@ from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
-from service.warm.__main__ import text_model
+from service.warm.answers import text_model
 
 
 def test_the_model_made_by_hand_answers() -> None:

@@ -16,7 +16,7 @@ from service.api.routes.models import summarize
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS
 from service.inference.label_weights import label_features
-from service.thresholds.store import state
+from service.thresholds.store import state as kept
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import InProcess, serving, settings_of
@@ -186,16 +186,16 @@ async def test_a_long_history_is_bounded_and_keeps_its_ends(
             await send(client, event(f"e{i}", ["label::1"]))
         whole = (await get(client, HISTORY, id=1))["points"]
         assert len(whole) == 13
-        monkeypatch.setattr(state, "POINTS_MAX", 5)
+        monkeypatch.setattr(kept, "POINTS_MAX", 5)
         few = (await get(client, HISTORY, id=1))["points"]
         assert len(few) == 5 and [few[0], few[-1]] == [whole[0], whole[-1]]
         assert [point for point in whole if point in few] == few
-        monkeypatch.setattr(state, "POINTS_MAX", 200)
-        monkeypatch.setattr(state, "_PAGE", 2)  # of the log
+        monkeypatch.setattr(kept, "POINTS_MAX", 200)
+        monkeypatch.setattr(kept, "_PAGE", 2)  # of the log
         assert (await get(client, HISTORY, id=1))["points"] == whole
-        monkeypatch.setattr(state, "CHANGES_MAX", 4)
+        monkeypatch.setattr(kept, "CHANGES_MAX", 4)
         assert (await get(client, HISTORY, id=1))["points"] == [whole[0], *whole[-4:]]
-        monkeypatch.setattr(state, "PAYLOAD_BYTES_MAX", 0)
+        monkeypatch.setattr(kept, "PAYLOAD_BYTES_MAX", 0)
         assert (await get(client, HISTORY, id=1))["points"] == whole[:1]
 
 
@@ -213,9 +213,9 @@ async def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch:
                 epochs = list(connection.execute(select(CHECKPOINTS.c.epoch)).scalars())
         finally:
             database.close()
-        monkeypatch.setattr(state, "CHANGES_MAX", 0)
+        monkeypatch.setattr(kept, "CHANGES_MAX", 0)
         assert [point["epoch"] for point in (await get(client, HISTORY, id=1))["points"]] == sorted(epochs)
-        monkeypatch.setattr(state, "STATE_LABELS_MAX", 1)
+        monkeypatch.setattr(kept, "STATE_LABELS_MAX", 1)
         newest = (await get(client, HISTORY, id=1))["points"]
         assert [(point["epoch"], point["kind"]) for point in newest] == [(max(epochs), "tuned")]
 
