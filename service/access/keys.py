@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from model_store.identifiers import is_model
-from service.access.key_text import ID_PLACE, digest_of, is_id, make_secret, without_secrets
-from service.access.scopes import AccessScope
+from service.access.key_text import ID_PLACE, AccessScope, digest_of, is_id, make_secret, without_secrets
 from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS

@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from service.access.key_text import ID_PLACE, digest_of, id_of
+from service.access.key_text import ID_PLACE, AccessScope, digest_of, id_of, open_scopes
 from service.access.keys import ALL_MODELS, AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
-from service.access.scopes import AccessScope, open_scopes
 from service.base.errors import (
     AccessRefused,
     DatabaseUnavailable,

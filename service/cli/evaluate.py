@@ -107,8 +107,8 @@ def evaluate(
 
 def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     """Return the model with its first trees only. Raises BadParameter where it has not so many."""
-    from model_store.first_trees import first_trees
     from model_store.manifest import COMBINED
+    from model_store.version import first_trees
 
     if model.manifest.kind == COMBINED:
         found = f"{model.manifest.shown}, a combined one"

@@ -64,7 +64,7 @@ def create(
 
     A key with the scope admin opens everything. Servers that share the database know it within two seconds.
     """
-    from service.access.scopes import parse_scopes
+    from service.access.key_text import parse_scopes
 
     lifetime, scopes = seconds_of("--expires", expires), parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):

@@ -19,8 +19,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Row, and_, case, func, select
 
+from service.access.key_text import AccessScope
 from service.access.ring import KeyRing
-from service.access.scopes import AccessScope
 from service.base.errors import DatabaseUnavailable, Unavailable, XylemError
 from service.base.logs import log
 from service.base.process import Repeating

@@ -32,7 +32,8 @@ from service.jobs.job import Job, JobProgress
 from service.jobs.leases import Claim, ClaimLost, Leases, Word
 from service.jobs.process import CHILD, JobProcess, Outcome
 from service.jobs.schedules import Schedules
-from service.traces.tracer import SpanShape, Tracer, open_tracer
+from service.traces.switch import open_tracer
+from service.traces.tracer import SpanShape, Tracer
 
 PHASES_MAX = 256  # the most phases that are told of
 

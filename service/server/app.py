@@ -19,12 +19,11 @@ from service.access.ring import KeyRing
 from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
 from service.api.door.collectors import read_rows, read_streams
-from service.api.door.cors import Cors, cors_options
 from service.api.door.metrics import Metrics, read_live, read_queues, read_thresholds
 from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.problems import install_handlers
 from service.api.door.request_log import RequestLog
-from service.api.door.request_scope import RequestScope, UnparsedRequests
+from service.api.door.request_scope import Cors, RequestScope, UnparsedRequests, cors_options
 from service.api.door.streams import Streams
 from service.api.door.work import WorkPool
 from service.api.routes import (
@@ -64,7 +63,7 @@ from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.scores import SCORES
 from service.serving.shadows import Shadows
-from service.traces.tracer import open_tracer
+from service.traces.switch import open_tracer
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
 """Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""

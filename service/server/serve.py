@@ -22,7 +22,7 @@ from types import FrameType
 import uvicorn
 
 from model_store.store import Store
-from service.access.scopes import describe_access
+from service.access.key_text import describe_access
 from service.api.door.neighbours import WorkerPlace
 from service.api.door.protocol import bounded_protocol
 from service.base.errors import Unavailable
@@ -34,7 +34,7 @@ from service.jobs.process import JobWorkers
 from service.registry.follower import RemoteFollower
 from service.registry.remote import RemoteStore
 from service.server.app import create_app
-from service.traces.tracer import are_on
+from service.traces.switch import are_on
 
 RESTART_SECONDS = 1.0
 """A worker that died is started again after this pause, so that one that cannot live costs little."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from service.access.scopes import open_scopes
+from service.access.key_text import open_scopes
 from service.base.settings import ELSEWHERE, read_settings, variables
 from service.server.app import create_app
 from tests.contract.test_documents import COMMANDS, families, name_of

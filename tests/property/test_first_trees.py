@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from model_store.build import build_ensemble
 from model_store.checks import check_version
 from model_store.ensemble import TreeEnsemble
-from model_store.first_trees import first_trees, take_first_trees
-from model_store.version import Model, manifest_of
+from model_store.version import Model, first_trees, manifest_of, take_first_trees
 from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor

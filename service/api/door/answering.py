@@ -16,8 +16,8 @@ from starlette.types import Scope
 
 from model_store.errors import StoreError
 from model_store.identifiers import is_version
+from service.access.key_text import AccessScope
 from service.access.ring import KeyRing
-from service.access.scopes import AccessScope
 from service.api.door.admission import Admission, check_media
 from service.api.door.encodings import PACKED_FROM, packed
 from service.api.door.heads import (

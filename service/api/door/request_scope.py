@@ -12,17 +12,19 @@ from time import perf_counter_ns
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.errors import StoreError
 from service.api.door.admission import Admission
-from service.api.door.cors import Cors
 from service.api.door.encodings import PackedAnswer, Unpacking, codings_of
-from service.api.door.heads import OWN, headers_of, inner_path
+from service.api.door.heads import OWN, OWN_HEADERS, headers_of, inner_path
 from service.api.door.problems import (
     BadHead,
     BodyTooLarge,
+    CorsRefused,
     HeadTooLong,
     UnsupportedEncoding,
     error_response,
@@ -32,7 +34,70 @@ from service.api.door.request_log import RequestLog, new_request_id
 from service.api.door.request_timings import ANSWERED_BY, TIMINGS, TRACE, EndedRequest, trace_id_of
 from service.base.errors import XylemError
 from service.base.logs import log
+from service.base.settings import Settings
 from service.base.stages import StageTimings
+from service.serving.oip import HEADER
+
+_METHODS = ["GET", "POST", "PUT", "DELETE"]
+_REQUEST_HEADERS = [
+    "Authorization",
+    "Content-Encoding",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-None-Match",
+    "Last-Event-ID",
+    "Range",
+    HEADER,
+    *(name.decode() for name in OWN_HEADERS),
+]
+_ANSWER_HEADERS = [
+    "Accept-Ranges",
+    "Allow",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Range",
+    "ETag",
+    "Location",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-Request-ID",
+    "xylem-model",
+    "xylem-thresholds",
+    "xylem-version",
+    HEADER,
+]
+
+
+def cors_options(settings: Settings) -> dict[str, Any] | None:
+    """Return the named arguments of `Cors`; None where `XYLEM_CORS_ORIGINS` is not set.
+
+    Credentials are never allowed, so `*` may be: the service knows no cookies, and a key is sent in a header
+    that the page's script sets itself.
+    """
+    if not settings.cors_origins:
+        return None
+    return {
+        "allow_origins": list(settings.cors_origins),
+        "allow_credentials": False,
+        "allow_methods": _METHODS,
+        "allow_headers": _REQUEST_HEADERS,
+        "expose_headers": _ANSWER_HEADERS,
+        "max_age": 600,
+    }
+
+
+class Cors(CORSMiddleware):
+    """Starlette's middleware; what it refuses is a problem, as all that is refused."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Return the answer to the question whether a page may send a request. Raises CorsRefused."""
+        answer = super().preflight_response(request_headers)
+        if answer.status_code != 200:
+            found = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
+            expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
+            taken = ", ".join(self.allow_headers)
+            raise CorsRefused(f"CORS: expected {expected}, headers of {taken}, found another: {found}")
+        return answer
 
 
 class RequestScope:

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
+from service.access.key_text import AccessScope
 from service.access.ring import Principal
-from service.access.scopes import AccessScope
 from service.api.door.responses import etag_of, unless_known
 from service.api.routes.operations import OPENAPI, operation_of
 from service.api.routes.requests import Services

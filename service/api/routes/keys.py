@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from service.access.key_text import parse_scopes
 from service.access.keys import AccessKeys
-from service.access.scopes import parse_scopes
 from service.api.routes.admins import AuditedRoute, router_of
 from service.api.routes.requests import Services, Wired, json_body, query_of
 from service.base.errors import Unavailable

@@ -114,9 +114,10 @@ class _Grow:
     seed: int
 
     def workspace(self) -> None:
-        pass
+        """Return nothing: none is needed."""
 
     def run(self, number: int, workspace: None, stop: U8) -> Grown:
+        """Return a tree, by its number."""
         seed = derived_seed(self.seed, number)
         return grow_tree(self.rows, self.labelled.copy(), self.growth, seed, stop)
 

@@ -14,10 +14,9 @@ from sqlalchemy import select
 from service.access import audit as audit_module
 from service.access import keys as keys_module
 from service.access.audit import AuditLog
-from service.access.key_text import id_of, make_secret, without_secrets
+from service.access.key_text import AccessScope, id_of, make_secret, without_secrets
 from service.access.keys import AccessKeys, ensure_admin_key
 from service.access.ring import ENVIRONMENT, Principal
-from service.access.scopes import AccessScope
 from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS

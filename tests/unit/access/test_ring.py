@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from service.access import ring as ring_module
+from service.access.key_text import AccessScope, describe_access, is_loopback, open_scopes, parse_scopes
 from service.access.keys import AccessKeys
 from service.access.ring import ANYBODY, ENVIRONMENT, KeyRing
-from service.access.scopes import AccessScope, describe_access, is_loopback, open_scopes, parse_scopes
 from service.base.errors import (
     AccessRefused,
     BadParameter,

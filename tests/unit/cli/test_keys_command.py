@@ -9,8 +9,8 @@ import pytest
 
 from model_store.store import Store
 from service.access.audit import AuditLog
+from service.access.key_text import AccessScope
 from service.access.ring import KeyRing
-from service.access.scopes import AccessScope
 from service.base.settings import Settings
 from service.db import FILE_NAME
 from service.db.engine import Database, default_url

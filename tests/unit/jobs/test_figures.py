@@ -14,8 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
+from service.access.key_text import AccessScope
 from service.access.keys import add_key
-from service.access.scopes import AccessScope
 from service.jobs.figures import FiguresPage, JobFigures
 from tests.jobs_helpers import Desk, settings_for
 from tests.servers import wait_for

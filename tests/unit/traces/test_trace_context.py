@@ -10,16 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.base.errors import BadParameter
-from service.traces import tracer
+from service.traces import switch
+from service.traces.switch import are_on, open_tracer
 from service.traces.tracer import (
     EndedTrace,
     Sampling,
     SpanShape,
     Tracer,
-    are_on,
     is_sampled,
     new_id,
-    open_tracer,
     parse_traceparent,
     sampling_of,
 )
@@ -266,7 +265,7 @@ def test_without_the_packages_it_says_so(
             raise ModuleNotFoundError(f"No module named {missing!r}")
         return None if name == missing else object()
 
-    monkeypatch.setattr(tracer, "find_spec", find)
+    monkeypatch.setattr(switch, "find_spec", find)
     with pytest.raises(
         BadParameter, match="XYLEM_TRACES: expected the packages of the extra otel, found none"
     ):

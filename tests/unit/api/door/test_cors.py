@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from model_store.store import Store
-from service.api.door.cors import cors_options
+from service.api.door.request_scope import cors_options
 from service.base.errors import BadParameter
 from service.base.settings import Settings, read_settings
 from tests.conftest import serving, settings_of

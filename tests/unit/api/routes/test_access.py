@@ -8,8 +8,8 @@ import httpx
 from fastapi import FastAPI
 
 from model_store.store import Store
+from service.access.key_text import ALL_SCOPES, AccessScope
 from service.access.keys import AccessKeys
-from service.access.scopes import ALL_SCOPES, AccessScope
 from service.base.settings import Settings
 from tests.conftest import serving, settings_of, whole_request
 from tests.schemas import openapi

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from model_store.store import Store
+from service.access.key_text import AccessScope
 from service.access.keys import AccessKeys
-from service.access.scopes import AccessScope
 from service.base.errors import BadParameter
 from service.base.settings import read_settings
 from tests.conftest import InProcess, get, serving, settings_of, whole_request

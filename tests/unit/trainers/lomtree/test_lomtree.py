@@ -12,9 +12,8 @@ from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
-from service.trainers.lomtree.label_order import LabelOrder
 from service.trainers.lomtree.learning import learn_rows
-from service.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree
+from service.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
 from service.trainers.source import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import to_labels, to_rows
