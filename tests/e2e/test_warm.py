@@ -116,7 +116,7 @@ def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
 _LARGER = """
 import tempfile
 from pathlib import Path
-from service.features import vocabulary
+from service.features import ngram_counts
 from service.kernels.training import cluster
 from service.warm.kernels import jobs, warm
 
@@ -124,7 +124,7 @@ with tempfile.TemporaryDirectory() as directory:
     chosen = [job for job in jobs(Path(directory)) if job.trainer == "label-tree"]
     warm(next(job for job in chosen if "features.kind=tfidf" in job.parameters))
     warm(next(job for job in chosen if "leaf_size=2" in job.parameters))
-print(sum(not kernel.signatures for kernel in (vocabulary._place, cluster.bisect)))
+print(sum(not kernel.signatures for kernel in (ngram_counts._place, cluster.bisect)))
 """
 
 

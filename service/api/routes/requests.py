@@ -43,7 +43,7 @@ CATCH_UP_SECONDS = 5.0
 """So long an answer waits for this replica to serve what has changed."""
 
 
-KERNELS_OF_A_MODEL = 45
+KERNELS_OF_A_MODEL = 40
 """About so many kernels are compiled or loaded until the first model answers; others add one or two."""
 
 
