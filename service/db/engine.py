@@ -4,11 +4,10 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import psycopg
 from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -21,37 +20,6 @@ from service.base.errors import BadParameter, DatabaseUnavailable
 from service.base.settings import Settings
 from service.db import FILE_NAME
 from service.db.tables import migrate
-
-ANSWER_SECONDS = 35.0
-"""The longest wait for an answer: longer than the server's limit of a statement, of which it can tell."""
-
-
-class BoundedConnection(psycopg.Connection[Any]):
-    """A connection of psycopg whose every wait ends."""
-
-    def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **named: Any) -> Any:
-        """Wait for what psycopg's generator does. Raises OperationalError, the connection then closed."""
-        return super().wait(self._bounded(gen), *arguments, **named)
-
-    def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Do as `gen` does, which psycopg sends 0 now and then while nothing comes, for a while."""
-        until = time.monotonic() + ANSWER_SECONDS
-        try:
-            awaited = next(gen)
-            while True:
-                ready = yield awaited
-                if not ready and time.monotonic() > until:
-                    self.pgconn.finish()
-                    raise psycopg.OperationalError(f"no answer within {ANSWER_SECONDS:g} seconds")
-                awaited = gen.send(ready)
-        except StopIteration as done:
-            return done.value
-
-
-def connect(_: object, __: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Connect: what SQLAlchemy calls as its event `do_connect`."""
-    return BoundedConnection.connect(*arguments, **named)
-
 
 CONNECT_SECONDS = 5
 """The longest wait for a connection, and on SQLite for another writer's transaction."""
@@ -168,6 +136,8 @@ def _engine(url: str, connections_max: int) -> Engine:
             max_overflow=max(connections_max - CONNECTIONS_KEPT, 0),
         )
         if backend == "postgresql":
+            from service.db.postgresql import connect  # and the driver, which need not be there for SQLite
+
             event.listen(engine, "do_connect", connect)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError, TypeError) as error:
         # ValueError and TypeError: a port, host or option that is none; they may repeat a part of the URL

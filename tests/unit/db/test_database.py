@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, inspect, make_url, text
 
 from service.base.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
-from service.db import engine as bounded
+from service.db import postgresql as bounded
 from service.db import tables
 from service.db.engine import Database
 from service.thresholds.live.feedback import FORGET_EVENTS
