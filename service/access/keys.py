@@ -204,6 +204,10 @@ def ensure_admin_key(database: Database) -> str | None:
     Of several processes that begin at once one makes it. One that was revoked is not made up for: `xylem keys
     create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
     """
+    with database.read() as connection:  # a start takes no lock where there is one
+        keys = all_keys(connection)
+    if any(AccessScope.ADMIN in key.scopes for key in keys):
+        return None
     with database.write() as connection:
         if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")

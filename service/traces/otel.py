@@ -136,14 +136,12 @@ class OtlpSender:
         try:
             self._exporter = OTLPSpanExporter()
         except ValueError as error:
-            raise BadParameter(
-                f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
-            ) from None
+            fault = f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
+            raise BadParameter(fault) from None
         if not hasattr(self._exporter, "_client"):  # which sends bytes; it is not public
             found = version("opentelemetry-exporter-otlp-proto-http")
-            raise BadParameter(
-                f"XYLEM_TRACES: expected OpenTelemetry 1.45, whose exporter sends bytes, found {found}"
-            )
+            expected = "expected OpenTelemetry 1.45, whose exporter sends bytes"
+            raise BadParameter(f"XYLEM_TRACES: {expected}, found {found}")
         scope = InstrumentationScope("xylem", code_version())
         none = ReadableSpan("", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope)
         self._empty: ExportTraceServiceRequest = encode_spans([none])
