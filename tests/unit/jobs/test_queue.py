@@ -20,6 +20,7 @@ from service.base.errors import (
     Overloaded,
 )
 from service.jobs.job import Job, JobProgress, PromotionVerdict
+from service.jobs.kinds import KINDS
 from service.jobs.leases import Claim, ClaimLost
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 
@@ -96,8 +97,9 @@ def test_jobs_are_listed_by_state_model_and_kind(desk: Desk) -> None:
     assert [job.id for job in desk.jobs.list(model="a")] == [ids[2], ids[0]]
     assert [job.id for job in desk.jobs.list(kind="batch", state="queued")] == [ids[2]]
     assert [job.id for job in desk.jobs.list(limit=1)] == [ids[3]]
-    with pytest.raises(BadRequest):
-        desk.jobs.list(state="over")
+    for wrong, known in (({"state": "over"}, "queued, running"), ({"kind": "train"}, ", ".join(KINDS))):
+        with pytest.raises(BadRequest, match=f"expected one of {known}"):
+            desk.jobs.list(**wrong)
 
 
 def test_of_many_workers_each_job_is_claimed_by_one(desk: Desk) -> None:
