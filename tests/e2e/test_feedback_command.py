@@ -1,18 +1,14 @@
 """`xylem feedback`: to a database and to a server, twice the same file; files and addresses at fault."""
 
 import codecs
-import contextlib
 import gzip
-import http.server
 import json
 import shutil
-import ssl
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from itertools import chain, repeat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,211 +18,188 @@ from service.db.engine import Database, default_url
 from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Run
 from tests.datasets_helpers import write_lines
+from tests.scripted_server import ScriptedServer, answer
+from tests.served_models import publish_all, publish_model
 from tests.servers import ServerProcess
-from tests.tls_relay import make_certificate
+from tests.tls_relay import make_certificate, relay
 
 _RUN = "from service.cli import main; main()"
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
-EVENT = {"event_id": "e", "instance": RAW, "labels": []}
+Done = subprocess.CompletedProcess[str]
+Send = Callable[..., Done]
 
 
-def test_a_file_is_sent_twice_and_counts_once(own_store: Store, tmp_path: Path) -> None:
-    lines = [{"event_id": f"e{i}", "instance": RAW, "labels": [f"label::{i % 11}"]} for i in range(100)]
-    file = tmp_path / "events.jsonl"
-    write_lines(file, lines[:70])
+def event(event_id: str = "e", **changes: Any) -> dict[str, Any]:
+    return {"event_id": event_id, "instance": RAW, "labels": [], **changes}
 
-    def send(*options: str) -> tuple[int, dict[str, int]]:
-        command = [sys.executable, "-c", _RUN, "feedback", "raw", "--data", str(file), "--json", *options]
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    root = tmp_path_factory.mktemp("feedback")
+    publish_model(publish_all(root), "once", "raw")
+    with ServerProcess(root) as process:
+        yield process
+        assert process.terminate() == 0
+
+
+@pytest.fixture
+def send(own_store: Store, tmp_path: Path, run_here: Run) -> Send:
+    """Send events, or the bytes of a file, by the command in this process."""
+
+    def run(
+        events: Iterable[object] | bytes, *options: object, model: str = "raw", store: Path = own_store.root
+    ) -> Done:
+        file = tmp_path / "events.jsonl"
+        if isinstance(events, bytes):
+            file.write_bytes(events)
+        else:
+            write_lines(file, events)
+        return run_here("feedback", model, "--data", file, *options, store=store)
+
+    return run
+
+
+@pytest.fixture
+def predict(own_store: Store, run_here: Run) -> Send:
+    """Predict a row by the command in this process."""
+
+    def run(model: str = "raw", *options: object, store: Path = own_store.root) -> Done:
+        return run_here("predict", model, *options, store=store, input=json.dumps(RAW) + "\n")
+
+    return run
+
+
+def id_of(done: Done) -> str:
+    return str(json.loads(done.stdout)["prediction_id"])
+
+
+def test_a_file_is_sent_twice_and_counts_once(server: ServerProcess, tmp_path: Path) -> None:
+    events = [event(f"e{i}", labels=[f"label::{i % 11}"]) for i in range(100)]
+    file = write_lines(tmp_path / "events.jsonl", events[:70])
+
+    def sent(*options: str) -> tuple[int, list[int]]:
+        command = [sys.executable, "-c", _RUN, "feedback", "once", "--data", str(file), "--json", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-        return done.returncode, {result: found[result] for result in RESULTS}
+        found = json.loads(done.stdout.splitlines()[-1])
+        return done.returncode, [found[result] for result in RESULTS]
 
-    store = ("--store", str(own_store.root))
-    assert send(*store) == (0, {"applied": 70, "duplicate": 0, "late": 0, "rejected": 0})
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + "{\n")
-    with ServerProcess(own_store.root) as server:
-        url = ("--url", f"http://127.0.0.1:{server.port}")
-        assert send(*url) == (2, {"applied": 30, "duplicate": 70, "late": 0, "rejected": 1})
-        status, thresholds = server.ask("GET", "/v1/models/raw/thresholds")
-        assert (status, thresholds["n_events"]) == (200, 100)
-        assert server.terminate() == 0
+    assert RESULTS == ("applied", "duplicate", "late", "rejected")
+    assert sent("--store", str(server.store)) == (0, [70, 0, 0, 0])
+    write_lines(file, events)
+    with file.open("a") as out:
+        out.write("{\n")
+    assert sent("--url", server.url) == (2, [30, 70, 0, 1])
+    status, thresholds = server.ask("GET", "/v1/models/once/thresholds")
+    assert (status, thresholds["n_events"]) == (200, 100)
 
 
-def test_an_address_that_is_none_is_refused_by_name(own_store: Store, tmp_path: Path, run_here: Run) -> None:
-    (tmp_path / "events.jsonl").touch()
-    given = ("raw", "--data", tmp_path / "events.jsonl", "--url", "http://user:secret@x")
-    done = run_here("feedback", *given, store=own_store.root)
+def test_an_address_that_is_none_is_refused_by_name(send: Send) -> None:
+    done = send([], "--url", "http://user:secret@x")
     said = "xylem: --url: expected http://HOST:PORT or https://HOST:PORT, found 'http://...@x'\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_a_line_that_is_no_event_is_told_by_its_fault(
-    own_store: Store, tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    event = json.dumps(EVENT)
-    marked = codecs.BOM_UTF8.decode() + event  # a byte order mark is no fault
-    monkeypatch.setenv("XYLEM_LINE_BYTES_MAX", "200")
-    for line, fault in (
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
         ("{", "expected JSON, found bytes that are not"),
         ("", "expected JSON, found bytes that are not"),
         ('"' + 200 * "a" + '"', "expected a line of at most 200 bytes"),
         ("[]", "expected an object"),
-    ):
-        file = tmp_path / "events.jsonl"
-        file.write_text(f"{marked}\n{line}\n{event}\n")
-        done = run_here("feedback", "raw", "--data", file, "--json", store=own_store.root)
-        assert (done.returncode, json.loads(done.stdout)["rejected"]) == (2, 1)
-        assert f"found 1 others, at first line 2: {fault}" in done.stderr
+    ],
+    ids=["no JSON", "empty", "long", "no object"],
+)
+def test_a_line_that_is_no_event_is_told_by_its_fault(
+    send: Send, monkeypatch: pytest.MonkeyPatch, line: str, fault: str
+) -> None:
+    monkeypatch.setenv("XYLEM_LINE_BYTES_MAX", "200")
+    good = json.dumps(event()).encode()  # a byte order mark before it is no fault
+    done = send(codecs.BOM_UTF8 + b"\n".join([good, line.encode(), good, b""]), "--json")
+    assert (done.returncode, json.loads(done.stdout)["rejected"]) == (2, 1)
+    assert f"found 1 others, at first line 2: {fault}" in done.stderr
 
 
 def test_an_id_that_the_command_gave_is_taken_by_a_server(
-    own_store: Store, tmp_path: Path, run_here: Run
+    server: ServerProcess, send: Send, predict: Send
 ) -> None:
-    row, events = tmp_path / "rows.jsonl", tmp_path / "events.jsonl"
-    row.write_text(json.dumps(RAW) + "\n")
-
-    def predicted() -> str:
-        done = run_here("predict", "raw", "--data", row, store=own_store.root)
-        found: str = json.loads(done.stdout)["prediction_id"]
-        return found
-
-    with ServerProcess(own_store.root) as server:
-        event = {"event_id": "a", "prediction_id": predicted(), "labels": ["label::1"]}
-        status, answer = server.ask("POST", "/v1/models/raw/feedback", event)
-        assert (status, answer["results"]) == (200, [{"event_id": "a", "result": "applied"}])
-        _, answer = server.ask("POST", "/v1/models/raw/predict", {"instances": [RAW]})
-        served = answer["predictions"][0]["prediction_id"]
-        assert server.terminate() == 0
-    ids = enumerate((served, predicted()))
-    write_lines(events, ({"event_id": f"e{i}", "prediction_id": one, "labels": []} for i, one in ids))
-    done = run_here("feedback", "raw", "--data", events, "--json", store=own_store.root)
+    ids = [id_of(predict(store=server.store)) for _ in range(2)]
+    told = {"event_id": "a", "prediction_id": ids[0], "labels": ["label::1"]}
+    status, answer = server.ask("POST", "/v1/models/raw/feedback", told)
+    assert (status, answer["results"]) == (200, [{"event_id": "a", "result": "applied"}])
+    _, answer = server.ask("POST", "/v1/models/raw/predict", {"instances": [RAW]})
+    ids[0] = answer["predictions"][0]["prediction_id"]
+    events = [{"event_id": f"given{i}", "prediction_id": one, "labels": []} for i, one in enumerate(ids)]
+    done = send(events, "--json", store=server.store)
     assert (done.returncode, json.loads(done.stdout)["applied"]) == (0, 2)
 
 
 def test_predictions_do_not_wait_for_a_database_and_say_what_their_ids_are_worth(
-    own_store: Store, tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+    own_store: Store, send: Send, predict: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = tmp_path / "rows.jsonl"
-    row.write_text(json.dumps(RAW) + "\n")
-    given, store = ("raw", "--data", row), own_store.root
-    assert run_here("predict", *given, store=store).returncode == 0
+    assert predict().returncode == 0
     assert not (own_store.root / "xylem.db").exists(), "a prediction made a database"
     monkeypatch.setenv("XYLEM_DATABASE_URL", "sqlite:////nowhere/at/all.db")
-    done = run_here("predict", *given, store=store)
+    done = predict()
     assert done.returncode == 0 and "feedback to these predictions will not be accepted" in done.stderr
-    tuned = run_here("predict", *given, "--threshold", "tuned", store=store)
-    write_lines(row, [EVENT])
-    for done in (tuned, run_here("feedback", *given, store=store)):
+    for done in (predict("raw", "--threshold", "tuned"), send([event()])):
         (said,) = done.stderr.splitlines()
         assert done.returncode == 1 and "expected a database that answers" in said
 
 
 def test_events_are_sent_in_requests_that_a_server_takes(
-    own_store: Store, tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+    own_store: Store, send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = {"indices": list(range(40)), "values": [1.0 + i / 3 for i in range(40)]}
-    file = tmp_path / "events.jsonl"
-    write_lines(file, ({"event_id": f"e{i}", "instance": many, "labels": []} for i in range(64)))
     monkeypatch.setattr("xylem.calls.EVENT_BYTES_A_REQUEST", 4096)
     with ServerProcess(own_store.root, body_bytes_max=8192) as server:
-        url = f"http://127.0.0.1:{server.port}"
-        done = run_here("feedback", "raw", "--data", file, "--json", "--url", url, store=own_store.root)
-        assert server.terminate() == 0
+        done = send((event(f"e{i}", instance=many) for i in range(64)), "--json", "--url", server.url)
     assert (done.returncode, json.loads(done.stdout)["applied"]) == (0, 64)
 
 
+@pytest.mark.parametrize("is_remote", [False, True], ids=["database", "HTTP"])
 def test_what_was_not_counted_is_told_by_reason_and_line(
-    own_store: Store, tmp_path: Path, run_here: Run
+    server: ServerProcess, send: Send, is_remote: bool
 ) -> None:
     """Of many faults the first ten, of all how often which; over HTTP and into the database alike."""
-    file = tmp_path / "events.jsonl"
-    faulty = [{"event_id": f"u{i}", "instance": RAW, "labels": ["none such"]} for i in range(8)]
+    faulty = [event(f"u{i}", labels=["none such"]) for i in range(8)]
     forged = [{"event_id": f"f{i}", "prediction_id": "nothing", "labels": []} for i in range(5)]
-    write_lines(file, (EVENT, *faulty, *forged))
-    with file.open("a") as out:
-        out.write("{\n")
-    given = ("feedback", "raw", "--data", file)
-    reasons = {"unknown-label": 8, "prediction-forged": 5, "malformed-json": 1}
-    with ServerProcess(own_store.root) as server:
-        for sent in (), ("--url", f"http://127.0.0.1:{server.port}"):
-            done = run_here(*given, *sent, "--json", store=own_store.root)
-            found = json.loads(done.stdout)
-            assert (found["rejected"], found["reasons"]) == (14, reasons)
-            assert [fault["line"] for fault in found["faults"]] == list(range(2, 12))
-            assert found["faults"][0].keys() == {"line", "result", "reason", "detail"}
-            assert "none such" in found["faults"][0]["detail"]
-            assert done.returncode == 2 and "found 14 others, at first line 2: " in done.stderr
-        done = run_here(*given, store=own_store.root)
-        assert "Not counted, the first 10:" in done.stdout
-        assert "because of unknown-label" in done.stdout
-        assert server.terminate() == 0
+    lines = b"".join(json.dumps(one).encode() + b"\n" for one in (event(), *faulty, *forged)) + b"{\n"
+    place = ("--url", server.url) if is_remote else ()
+    done = send(lines, *place, "--json")
+    found = json.loads(done.stdout)
+    assert found["rejected"] == 14
+    assert found["reasons"] == {"unknown-label": 8, "prediction-forged": 5, "malformed-json": 1}
+    assert [fault["line"] for fault in found["faults"]] == list(range(2, 12))
+    assert found["faults"][0].keys() == {"line", "result", "reason", "detail"}
+    assert "none such" in found["faults"][0]["detail"]
+    assert done.returncode == 2 and "found 14 others, at first line 2: " in done.stderr
+    shown = send(lines, *place).stdout
+    assert "Not counted, the first 10:" in shown and "because of unknown-label" in shown
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_a_server_behind_tls_is_trusted_by_its_certificate(
-    own_store: Store, tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+    server: ServerProcess, send: Send, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "events.jsonl"
-    write_lines(file, [EVENT])
     certificate, key = make_certificate(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with ServerProcess(own_store.root) as server, contextlib.ExitStack() as stack:
-
-        def relay(path: str, body: bytes) -> tuple[int, bytes]:
-            status, answer = server.ask("POST", path, body)
-            return status, json.dumps(answer).encode()
-
-        port = stack.enter_context(answering(relay, context))
-        given = ("feedback", "raw", "--data", file, "--json", "--url", f"https://localhost:{port}")
-        done = run_here(*given, store=own_store.root)
+    with relay(server.port, certificate, key) as port:
+        url = f"https://localhost:{port}"
+        done = send([event("tls")], "--json", "--url", url)
         assert done.returncode == 1
         assert "certificate verify failed: self-signed certificate" in done.stderr
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert json.loads(run_here(*given, store=own_store.root).stdout)["applied"] == 1
-        done = run_here(*given[:-1], f"https://localhost:{server.port}", store=own_store.root)
-        assert done.returncode == 1
-        assert "expected an answer, found ConnectError: [SSL" in done.stderr
-        assert server.terminate() == 0
+        assert json.loads(send([event("tls")], "--json", "--url", url).stdout)["applied"] == 1
+    done = send([event("tls")], "--json", "--url", f"https://localhost:{server.port}")
+    assert done.returncode == 1
+    assert "expected an answer, found ConnectError: [SSL" in done.stderr
 
 
-class _Quiet(http.server.BaseHTTPRequestHandler):
-    """Answers POST by what `answer` of its server says, and does not log."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        status, said = self.server.answer(self.path, body)  # type: ignore[attr-defined]
-        self.send_response(status)
-        self.send_header("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")
-        self.send_header("content-length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, *_: object) -> None:
-        pass
+RETRY = {"retry_after": "Fri, 31 Dec 1999 23:59:59 GMT"}
 
 
-@contextlib.contextmanager
-def answering(
-    answer: Callable[[str, bytes], tuple[int, bytes]], context: ssl.SSLContext | None = None
-) -> Iterator[int]:
-    """A server on the yielded port that answers so, over TLS with a context."""
-    with http.server.HTTPServer(("127.0.0.1", 0), _Quiet) as server:
-        server.answer = answer  # type: ignore[attr-defined]
-        if context is not None:
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
-
-
-def test_answers_of_another_kind_of_server_are_refused(tmp_path: Path, run_here: Run) -> None:
-    file = tmp_path / "events.jsonl"
-    write_lines(file, [EVENT])
-    answers = iter([(503, b"{}"), (200, b'{"results": []}')])
-    with answering(lambda *_: next(answers)) as port:
-        url = f"http://127.0.0.1:{port}"
-        done = run_here("feedback", "raw", "--data", file, "--url", url, store=tmp_path)
+def test_answers_of_another_kind_of_server_are_refused(send: Send) -> None:
+    with ScriptedServer([answer(503, **RETRY), answer(200, b'{"results": []}')]) as server:
+        done = send([event()], "--url", server.url)
     assert done.returncode == 1 and "expected the JSON of Feedback, found at model" in done.stderr
 
 
@@ -249,48 +222,34 @@ def test_files_that_are_no_lines_or_damaged_are_refused_by_name(
             assert done.returncode == 2 and f"{file}: {said}" in done.stderr
 
 
-def test_what_ends_the_sending_says_how_far_it_came(own_store: Store, tmp_path: Path, run_here: Run) -> None:
-    file = tmp_path / "events.jsonl"
-    write_lines(file, ({**EVENT, "event_id": f"e{i}"} for i in range(100)))
+def test_what_ends_the_sending_says_how_far_it_came(send: Send) -> None:
     head = {"model": "raw", "version": 1, "threshold_epoch": 1}
     verdicts = json.dumps({**head, "results": [{"event_id": "e", "result": "applied"}] * 64}).encode()
-    answers = chain(
-        [(200, verdicts)], repeat((503, b'{"code": "overloaded", "detail": "expected less, found more"}'))
-    )
-    with answering(lambda *_: next(answers)) as port:
-        url = f"http://127.0.0.1:{port}"
-        done = run_here("feedback", "raw", "--data", file, "--url", url, store=own_store.root)
+    busy = answer(503, b'{"code": "overloaded", "detail": "expected less, found more"}', **RETRY)
+    with ScriptedServer([answer(200, verdicts), *[busy] * 20]) as server:
+        done = send((event(f"e{i}") for i in range(100)), "--url", server.url)
     assert done.returncode == 1 and "send it again" in done.stderr
-    assert f"{url}: 503 overloaded: expected less, found more; 64 lines of the" in done.stderr
+    assert f"{server.url}: 503 overloaded: expected less, found more; 64 lines of the" in done.stderr
 
 
 def test_a_prediction_counts_for_the_version_that_made_it(
-    own_store: Store, tmp_path: Path, run_here: Run
+    own_store: Store, send: Send, predict: Send
 ) -> None:
     """As over HTTP, of the version named or another; late where thresholds are new or the version is gone."""
-    store = own_store.root
-    row, events = tmp_path / "row.jsonl", tmp_path / "events.jsonl"
-    row.write_text(json.dumps(RAW) + "\n")
+    for version in 1, 2:
+        assert send([event(f"begin{version}")], model=f"raw@{version}").returncode == 0
+    ids = {"a": id_of(predict("raw@1")), "b": id_of(predict("raw@2"))}
 
-    def send(names: str, ids: dict[str, str], model: str) -> list[object]:
-        lines = [{"event_id": name, "prediction_id": ids[name[0]], "labels": []} for name in names.split()]
-        write_lines(events, lines)
-        found = json.loads(run_here("feedback", model, "--data", events, "--json", store=store).stdout)
+    def outcome(names: str) -> list[object]:
+        events = [{"event_id": one, "prediction_id": ids[one[0]], "labels": []} for one in names.split()]
+        found = json.loads(send(events, "--json", model="raw@2").stdout)
         return [found["applied"], found["late"], found["reasons"]]
 
-    begin = tmp_path / "begin.jsonl"
-    for version in 1, 2:
-        write_lines(begin, [{**EVENT, "event_id": f"begin{version}"}])
-        assert run_here("feedback", f"raw@{version}", "--data", begin, store=store).returncode == 0
-    ids = {}
-    for name, version in ("a", 1), ("b", 2):
-        done = run_here("predict", f"raw@{version}", "--data", row, store=store)
-        ids[name] = json.loads(done.stdout)["prediction_id"]
-    assert send("a1 b1 a2", ids, "raw@2") == [3, 0, {}]
+    assert outcome("a1 b1 a2") == [3, 0, {}]
     database = Database(default_url(own_store.root))
     ThresholdDatabase(database).restore("raw", 2, 1)
     database.close()
-    assert send("b2 a3", ids, "raw@2") == [1, 1, {"thresholds-replaced": 1}]
+    assert outcome("b2 a3") == [1, 1, {"thresholds-replaced": 1}]
     own_store.promote("raw", 2, "stable")
     own_store.delete("raw", 1)
-    assert send("a4 b3", ids, "raw@2") == [0, 2, {"version-gone": 1, "thresholds-replaced": 1}]
+    assert outcome("a4 b3") == [0, 2, {"version-gone": 1, "thresholds-replaced": 1}]
