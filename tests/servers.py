@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -38,8 +38,11 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def busy(*calls: Callable[[], object]) -> Iterator[None]:
-    """Call each again and again in threads while the block runs; raise in the end what one of them raised."""
+def busy(*calls: Callable[[], object]) -> Iterator[list[Future[None]]]:
+    """Call each again and again in a thread while the block runs; raise in the end what one of them raised.
+
+    One that has raised is done.
+    """
     stopping = threading.Event()
 
     def repeat(call: Callable[[], object]) -> None:
@@ -49,7 +52,7 @@ def busy(*calls: Callable[[], object]) -> Iterator[None]:
     with ThreadPoolExecutor(len(calls)) as threads:
         running = [threads.submit(repeat, call) for call in calls]
         try:
-            yield
+            yield running
         finally:
             stopping.set()
             for each in running:

@@ -1,37 +1,28 @@
-"""From an upload to a promoted version and back, with the Python client; and another replica follows."""
+"""From an upload to a promoted version and back, with the Python client."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 import xylem
-from tests.servers import ServerProcess, wait_for
+from tests.servers import KEY, ServerProcess, wait_for
 
-KEY = "correct-horse-battery-staple"
 SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("admin")
-    for name in ("store", "data"):
-        (root / name).mkdir()
-    return root
-
-
-@pytest.fixture(scope="module")
-def server(home: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(home / "store", jobs=1, job_nice=0, data_dir=home / "data", admin_key=KEY) as process:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    store, data = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("data")
+    with ServerProcess(store, jobs=1, job_nice=0, data_dir=data, admin_key=KEY) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def client(server: ServerProcess) -> Iterator[xylem.Client]:
-    with xylem.Client(f"http://127.0.0.1:{server.port}", key=KEY) as made:
+    with xylem.Client(server.url, key=KEY) as made:
         yield made
 
 
@@ -49,17 +40,14 @@ def trained(client: xylem.Client) -> xylem.Client:
 def rows(n: int, shift: int = 0) -> bytes:
     """Lines of a data set in which a word means a label."""
     words = ("red", "green", "blue", "black")
-    lines = (
-        f'{{"text": "a {words[(i + shift) % 4]} thing {i % 7}", "labels": ["{words[i % 4]}"]}}\n'
-        for i in range(n)
+    found = (
+        {"text": f"a {words[(i + shift) % 4]} thing {i % 7}", "labels": [words[i % 4]]} for i in range(n)
     )
-    return "".join(lines).encode()
+    return "".join(json.dumps(row) + "\n" for row in found).encode()
 
 
 def train(client: xylem.Client, **fields: Any) -> xylem.Job:
-    job = client.train(
-        "things", data="train.jsonl", valid="valid.jsonl", **{"trainer": "label-tree", **fields}
-    )
+    job = client.train("things", "label-tree", "train.jsonl", valid="valid.jsonl", **fields)
     return client.wait(job.id, SECONDS)
 
 
@@ -85,9 +73,8 @@ def test_an_upload_becomes_a_version_that_is_promoted_measured_against_and_rolle
 
     changes = client.history("things")["changes"]
     told = [(one["action"], one["to_version"], one["job"]) for one in changes]
-    assert told == [("refused", 3, third.id), ("promoted", 2, second.id), ("published", 1, first.id)] or (
-        told == [("refused", 3, third.id), ("promoted", 2, second.id), ("promoted", 1, first.id)]
-    )
+    assert told[:2] == [("refused", 3, third.id), ("promoted", 2, second.id)]
+    assert told[2:] in ([("published", 1, first.id)], [("promoted", 1, first.id)])
     moved = client.rollback("things", "latest", reason="a try")
     assert (moved["version"], moved["previous_version"]) == (1, 2)
     assert client.predict("things", ["red"]).version == 1
@@ -100,96 +87,61 @@ def test_an_upload_becomes_a_version_that_is_promoted_measured_against_and_rolle
     assert client.import_archive("copy", archive)["version"] == 1
     assert client.predict("copy", ["red"]).version == 1
     assert client.call("DELETE", "/v1/admin/models/things/versions/3")["versions"] == [3]
-    with pytest.raises(xylem.ProblemError) as refused:
+    with pytest.raises(xylem.ProblemError, match="409 version-in-use"):
         client.call("DELETE", "/v1/admin/models/things/versions/2")
-    assert (refused.value.status, refused.value.code) == (409, "version-in-use")
     assert client.call("DELETE", "/v1/admin/models/copy", confirm="copy")["model"] == "copy"
+
+
+def batch_job(client: xylem.Client, file: Path, data: str, **options: Any) -> tuple[xylem.Job, bytes]:
+    """A job of batch predictions that has succeeded, and its result."""
+    job = client.wait(client.batch_job("pairs", data, **options).id, SECONDS)
+    assert job.state == "succeeded", job.error
+    client.download_result(job.id, file)
+    return job, file.read_bytes()
 
 
 def test_a_batch_job_answers_a_file_and_its_result_comes_in_parts(
     trained: xylem.Client, server: ServerProcess, tmp_path: Path
 ) -> None:
-    lines = rows(500) + b"no json\n"
-    trained.upload("rows.jsonl", lines)
-    job = trained.batch_job("pairs", "rows.jsonl", top_r=1)
-    job = trained.wait(job.id, SECONDS)
-    assert (job.state, job.result) == ("succeeded", {**(job.result or {}), "lines": 501, "bad": 1})
-    file = tmp_path / "result.jsonl"
-    trained.download_result(job.id, file)
-    whole = file.read_bytes()
-    assert len(whole.splitlines()) == 501
-    url = f"http://127.0.0.1:{server.port}/v1/admin/jobs/{job.id}/result"
-    headers = {"authorization": f"Bearer {KEY}", "range": "bytes=100-199"}
-    part = httpx.get(url, headers=headers)
-    assert (part.status_code, part.content) == (206, whole[100:200])
+    trained.upload("rows.jsonl", rows(500) + b"no json\n")
+    job, whole = batch_job(trained, tmp_path / "result.jsonl", "rows.jsonl", top_r=1)
+    assert job.result is not None
+    assert (job.result["lines"], job.result["bad"], len(whole.splitlines())) == (501, 1, 501)
+    given = {"authorization": f"Bearer {KEY}", "range": "bytes=100-199"}
+    status, _, part = server.exchange("GET", f"/v1/admin/jobs/{job.id}/result", **given)
+    assert (status, part) == (206, whole[100:200])
 
 
 def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(trained: xylem.Client, tmp_path: Path) -> None:
     trained.upload("few.jsonl", rows(8))
     denied = "/v1/admin/models/pairs/aliases/latest/denied"
     trained.call("PUT", denied, labels=["red"])
+    found = {}
     try:
-        found = {}
         for version in (None, 1):
-            job = trained.wait(trained.batch_job("pairs", "few.jsonl", version=version, top_r=4).id, SECONDS)
-            assert job.state == "succeeded", job.error
-            trained.download_result(job.id, tmp_path / f"{version}.jsonl")
-            lines = (tmp_path / f"{version}.jsonl").read_bytes().splitlines()
-            found[version] = {label["label"] for line in lines for label in json.loads(line)["labels"]}
+            _, result = batch_job(trained, tmp_path / "few", "few.jsonl", version=version, top_r=4)
+            found[version] = {
+                one["label"] for line in result.splitlines() for one in json.loads(line)["labels"]
+            }
     finally:
         trained.call("DELETE", denied)
     assert found == {None: {"green", "blue", "black"}, 1: {"red", "green", "blue", "black"}}
 
 
-def test_events_follow_a_job_to_its_end_and_a_cancelled_one_can_be_retried(trained: xylem.Client) -> None:
+def test_events_follow_a_job_to_its_end_after_which_it_is_neither_cancelled_nor_retried(
+    trained: xylem.Client,
+) -> None:
     job = trained.train("pairs", "label-tree", "train.jsonl")
     states = [event.data["state"] for event in trained.events(job.id)]
     assert states[-1] == "succeeded"
-    ended = trained.job(job.id)
     assert "phase" in trained.log(job.id)
-    with pytest.raises(xylem.ProblemError) as refused:
-        trained.cancel(ended.id)
-    assert refused.value.code == "job-conflict"
-    with pytest.raises(xylem.ProblemError) as refused:
-        trained.retry(ended.id)
-    assert refused.value.code == "job-conflict"
-
-
-def test_all_faults_of_a_request_are_told_at_once(trained: xylem.Client) -> None:
-    with pytest.raises(xylem.ProblemError) as refused:
-        trained.train("Things", "label-tre", "../etc/passwd", weights="float8", parameters={"trees": 3})
-    paths = {fault.path for fault in refused.value.errors}
-    assert {"model", "trainer", "data", "weights"} <= paths
-    with pytest.raises(xylem.ProblemError) as refused:
-        trained.train("pairs", "label-tree", "train.jsonl", parameters={"trees": 0, "tres": 2})
-    assert {fault.path for fault in refused.value.errors} == {"parameters.trees", "parameters.tres"}
+    for call in (trained.cancel, trained.retry):
+        with pytest.raises(xylem.ProblemError, match="409 job-conflict"):
+            call(job.id)
 
 
 def test_the_same_idempotency_key_is_the_same_job(trained: xylem.Client) -> None:
-    first = trained.tune("pairs", "valid.jsonl", idempotency_key="once")
-    again = trained.tune("pairs", "valid.jsonl", idempotency_key="once")
+    first, again = (trained.tune("pairs", "valid.jsonl", idempotency_key="once") for _ in range(2))
     assert first.id == again.id
-    with pytest.raises(xylem.ProblemError) as refused:
+    with pytest.raises(xylem.ProblemError, match="409 idempotency-conflict"):
         trained.tune("pairs", "train.jsonl", idempotency_key="once")
-    assert (refused.value.status, refused.value.code) == (409, "idempotency-conflict")
-
-
-def test_an_upload_that_is_cut_off_leaves_nothing(
-    client: xylem.Client, server: ServerProcess, home: Path
-) -> None:
-    def body() -> Iterator[bytes]:
-        yield b"{}\n" * 100_000
-        raise ConnectionAbortedError
-
-    headers = {"authorization": f"Bearer {KEY}"}
-    with pytest.raises(ConnectionAbortedError):
-        httpx.put(f"http://127.0.0.1:{server.port}/v1/admin/data/cut.jsonl", content=body(), headers=headers)
-    wait_for(lambda: not [path for path in (home / "data").iterdir() if path.name.startswith(".")])
-    assert "cut.jsonl" not in [file.name for file in client.data_files()]
-
-
-def test_a_promotion_is_served_by_another_replica(trained: xylem.Client, home: Path) -> None:
-    with ServerProcess(home / "store") as other, xylem.Client(f"http://127.0.0.1:{other.port}") as there:
-        for version in (1, 2, 1, 2):
-            trained.promote("pairs", version)
-            wait_for(lambda version=version: there.predict("pairs", ["red"]).version == version)  # type: ignore[misc]
