@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,25 +23,19 @@ DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 ALICE = Cause("alice", "why not")
 
 
-class DyingFileSystem(QuickFileSystem):
+class DyingFileSystem(FaultyFileSystem):
     """Kills its process before the n-th call of one kind."""
 
     def __init__(self, kind: str, left: int) -> None:
+        super().__init__()
         self._kind = kind
         self._left = left
 
-    def _count(self, kind: str) -> None:
-        self._left -= kind == self._kind
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self._left -= name == self._kind
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._count("rename")
-        super().rename(source, target)
-
-    def append(self, path: Path) -> int:
-        self._count("append")
-        return super().append(path)
+        return super()._call(name, *arguments)
 
 
 def in_child(call: Callable[[], object]) -> int:
