@@ -41,9 +41,9 @@ def server(store: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    file = write_data(tmp_path_factory.mktemp("texts") / "texts.jsonl", N_TEXTS, seed=9)
-    return [json.loads(line)["text"] for line in file.read_text().splitlines()]
+def texts(store: Path) -> list[str]:
+    lines = write_data(store.parent / "texts.jsonl", N_TEXTS, seed=9).read_text().splitlines()
+    return [json.loads(line)["text"] for line in lines]
 
 
 def pairs(labels: list[dict[str, Any]]) -> list[tuple[str, float]]:
@@ -95,10 +95,8 @@ def test_scores_of_named_labels_and_the_open_inference_protocol(
     server: ServerProcess, store: Path, texts: list[str], name: str
 ) -> None:
     expected = rounded(xylem.load(store, name).predict(texts, top_r=4))
-    instances = [
-        {"text": text, "labels": [label for label, _ in row]}
-        for text, row in zip(texts, expected, strict=True)
-    ]
+    asked = ((text, [label for label, _ in row]) for text, row in zip(texts, expected, strict=True))
+    instances = [{"text": text, "labels": labels} for text, labels in asked]
     status, answer = server.ask("POST", f"/v1/models/{name}/score", {"instances": instances})
     assert status == 200
     found = [pairs(each["labels"]) for each in answer["scores"]]
@@ -118,11 +116,9 @@ def test_tuned_thresholds_are_on_the_scale_of_scores(
     with ServerProcess(store) as server:
         _, told = server.ask("GET", "/v1/models/tree/thresholds?limit=100")
         least = {each["label"]: each["threshold"] for each in told["labels"]}
-        body = {"instances": [{"text": text} for text in texts], "top_r": 10}
-        _, every = server.ask("POST", "/v1/models/tree/predict", {**body, "exact": True})
-        _, tuned = server.ask(
-            "POST", "/v1/models/tree/predict", {**body, "threshold": "tuned", "exact": True}
-        )
+        body = {"instances": [{"text": text} for text in texts], "top_r": 10, "exact": True}
+        _, every = server.ask("POST", "/v1/models/tree/predict", body)
+        _, tuned = server.ask("POST", "/v1/models/tree/predict", {**body, "threshold": "tuned"})
     n_found = 0
     for all_labels, passed in zip(every["predictions"], tuned["predictions"], strict=True):
         reached = [(label, score) for label, score in pairs(all_labels["labels"]) if score >= least[label]]

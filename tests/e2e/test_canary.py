@@ -128,18 +128,8 @@ def test_a_key_meets_one_version_on_every_replica_and_way(
     with ServerProcess(root, admin_key=KEY) as restarted:
         connection = connect(restarted)
         assert [connection.version(xylem_canary_key=key) for key in keys] == expected
-
-
-def test_weights_grow_without_moving_a_key_back(here: ServerProcess, connect: Connect) -> None:
-    keys = [f"buyer {i}" for i in range(200)]  # with a blank: on their route
-    connection, moved = connect(here), set[str]()
-    for weight in (0.05, 0.2, 0.6):
-        put(here, "canary", version=2, weight=weight)
-        now = {key for key in keys if connection.version(xylem_canary_key=key) == 2}
-        assert moved < now
-        moved = now
     assert here.admin("DELETE", f"{ALIAS}/canary")[1]["canary"] is None
-    assert {connection.version(xylem_canary_key=key) for key in keys} == {1}
+    assert {connect(here).version(xylem_canary_key=key) for key in keys} == {1}
 
 
 def test_promote_finishes_and_rollback_ends(here: ServerProcess) -> None:
@@ -303,6 +293,8 @@ def test_all_replicas_deny_labels_until_they_are_allowed_again(
             assert connection.labels() == LABELS
     answer = put(here, "denied", labels=DENIED, reason="retired")
     assert (answer["labels"], answer["unknown"]) == (DENIED, [])
+    change = here.admin("GET", "/models/raw/history")[1]["changes"][0]
+    assert (change["action"], change["why"]) == ("denied", "retired")
     others = LABELS - set(DENIED)
     assert first.labels() == others  # at once, where the request came
     wait_for(lambda: second.labels() == others)
@@ -322,15 +314,3 @@ def test_all_replicas_deny_labels_until_they_are_allowed_again(
     entries = here.admin("GET", "/audit")[1]["entries"]
     told = [entry["action"] for entry in entries if entry["target"].endswith("/denied")]
     assert told[:2] == ["endDenied", "putDenied"]
-
-
-def test_the_client_denies_and_allows_again(here: ServerProcess) -> None:
-    path = f"/v1/admin{ALIAS}/denied"
-    with xylem.Client(here.url, KEY) as client:
-        assert client.call("PUT", path, labels=DENIED, reason="retired")["labels"] == DENIED
-        assert client.call("GET", path)["labels"] == DENIED
-        labels = {one.label for one in client.predict("raw", [ROW], top_r=11).predictions[0].labels}
-        assert labels == LABELS - set(DENIED)
-        history = client.history("raw")["changes"][0]
-        assert (history["action"], history["why"]) == ("denied", "retired")
-        assert client.call("DELETE", path)["labels"] == []
