@@ -188,40 +188,33 @@ def test_bodies_that_drip_are_given_up_and_keep_nobody_else_waiting(
         clients = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(20)]
         for connection in clients:
             connection.sendall(head_of(method, path, "content-length: 100000"))
-        answers: dict[socket.socket, bytes] = {}
-        deadline = time.monotonic() + 60
-        while len(answers) < len(clients):
+        waiting, said, deadline = set(clients), set[bytes](), time.monotonic() + 60
+        while waiting:
             assert time.monotonic() < deadline
             predicts(server)
-            for connection in clients:
-                if connection not in answers:
-                    connection.settimeout(0.005)
-                    try:
-                        connection.sendall(b"x")
-                        answers[connection] = connection.recv(65536)
-                    except TimeoutError:
-                        pass
-                    except OSError:
-                        answers[connection] = b""
-        said = [answer for answer in answers.values() if answer]
+            for connection in list(waiting):
+                connection.settimeout(0.005)
+                try:
+                    connection.sendall(b"x")
+                    said.add(connection.recv(65536))
+                except TimeoutError:
+                    continue
+                except OSError:
+                    pass
+                waiting.remove(connection)
+        said.discard(b"")
         assert said and all(b"408" in answer and b"body-timeout" in answer for answer in said)
     wait_for(lambda: not list((home / "data").glob(".upload-*")))
     assert server.admin("PUT", "/data/slow.jsonl", b"{}\n")[0] == 200
     assert server.admin("DELETE", "/data/slow.jsonl")[0] == 204
 
 
-Member = tuple[str, bytes]
-
-
-def packed(members: list[Member], kind: bytes = tarfile.REGTYPE) -> bytes:
-    """An archive whose second member is of a kind."""
+def packed(*members: tuple[str, bytes]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for place, (name, data) in enumerate(members):
+        for name, data in members:
             info = tarfile.TarInfo(name)
-            if place == 1:
-                info.type, info.linkname = kind, "/etc/passwd"
-            info.size = len(data) if info.type == tarfile.REGTYPE else 0
+            info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
     return out.getvalue()
 
@@ -232,14 +225,13 @@ def hostile_archives(good: bytes) -> Iterator[bytes]:
         members = [(one.name, tar.extractfile(one).read()) for one in tar]  # type: ignore[union-attr]
     manifest, first, *rest = members
     for name in ("../../../canary", "/tmp/canary", "manifest.json/../x", "", "a\0b"):
-        yield packed([manifest, (name, first[1]), *rest])
-    yield packed(members, tarfile.SYMTYPE)
+        yield packed(manifest, (name, first[1]), *rest)
     document = json.loads(manifest[1])
     for change in ({"model": "../../x"}, {"arrays": {}}, {"n_labels": 1 << 60}, {"schema_version": 999}):
-        yield packed([(manifest[0], json.dumps({**document, **change}).encode()), first, *rest])
-    yield packed([(manifest[0], b"[" * 100_000), first, *rest])
-    yield packed([first, manifest, *rest])
-    yield packed([manifest, (first[0], b"\0" * (4 << 20)), *rest])
+        yield packed((manifest[0], json.dumps({**document, **change}).encode()), first, *rest)
+    yield packed((manifest[0], b"[" * 100_000), first, *rest)
+    yield packed(first, manifest, *rest)
+    yield packed(manifest, (first[0], b"\0" * (4 << 20)), *rest)
     yield from (b"", b"\0" * 10_240, b"\x1f\x8b" + good, good[: len(good) // 2])
 
 
@@ -320,27 +312,23 @@ def close_all(streams: list[tuple[HTTPConnection, HTTPResponse]]) -> None:
         answer.close()
 
 
-def directory_of(home: Path, version: int) -> Path:
-    return home / "store" / "models" / "risky" / "versions" / str(version)
-
-
 def test_no_bad_version_is_promoted_and_the_alias_stays(server: ServerProcess, home: Path) -> None:
     """One that is damaged, one of another model, one whose files were swapped after it was verified."""
-    store = Store(home / "store")
+    store, versions = Store(home / "store"), home / "store" / "models" / "risky" / "versions"
     for seed in range(4):
         publish_model(store, "risky", "raw", seed=seed)
     promote = "/models/risky/promote"
     assert server.admin("POST", promote, {"version": 1, "alias": "stable"})[0] == 200
-    largest = max(directory_of(home, 2).rglob("*"), key=lambda path: path.stat().st_size)
+    largest = max((versions / "2").rglob("*"), key=lambda path: path.stat().st_size)
     data = bytearray(largest.read_bytes())
     data[len(data) // 2] ^= 1
     largest.chmod(0o640)
     largest.write_bytes(data)
-    shutil.rmtree(directory_of(home, 3))
-    shutil.copytree(home / "store" / "models" / "raw" / "versions" / "1", directory_of(home, 3))
+    shutil.rmtree(versions / "3")
+    shutil.copytree(home / "store" / "models" / "raw" / "versions" / "1", versions / "3")
     assert server.admin("POST", promote, {"version": 4, "alias": "once"})[0] == 200
-    for path in directory_of(home, 4).rglob("*"):
-        other = directory_of(home, 1) / path.relative_to(directory_of(home, 4))
+    for path in (versions / "4").rglob("*"):
+        other = versions / "1" / path.relative_to(versions / "4")
         if path.is_file() and path.name != "manifest.json" and other.read_bytes() != path.read_bytes():
             path.unlink()
             shutil.copy(other, path)
