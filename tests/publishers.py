@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +21,23 @@ from model_store.errors import ModelNotFound
 from model_store.fs import FileSystem
 from model_store.store import Store
 from model_store.version import Draft
-from tests.faulty_fs import OPERATIONS, FaultyFileSystem
+from tests.faulty_fs import FaultyFileSystem
 from tests.small_models import small_draft
 
 PUBLICATIONS_MAX = 2
 """A publisher is killed before it has published and promoted more often than this, or soon after."""
 
 
-class ToldFileSystem(FileSystem):
+class ToldFileSystem(FaultyFileSystem):
     """Writes a byte to a pipe before each call."""
 
     def __init__(self, calls: int) -> None:
+        super().__init__()
         self._calls = calls
 
-
-def _told(name: str) -> Callable[..., Any]:
-    def call(self: ToldFileSystem, *arguments: Any) -> Any:
+    def _call(self, name: str, *arguments: Any) -> Any:
         os.write(self._calls, b"!")
         return getattr(FileSystem, name)(self, *arguments)
-
-    return call
-
-
-for _name in OPERATIONS:
-    setattr(ToldFileSystem, _name, _told(_name))
 
 
 def publish_for_ever(root: Path, draft: Draft, calls: int) -> None:
@@ -51,6 +45,22 @@ def publish_for_ever(root: Path, draft: Draft, calls: int) -> None:
     while True:
         store.publish("m", draft)
         store.promote("m", store.resolve("m"), "stable")
+
+
+def killed_after(calls: int, run: Callable[[int], object]) -> None:
+    """Run in a fork with a pipe that tells of calls; kill it after so many of them, or when it has ended."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        run(write_end)
+        os._exit(0)
+    os.close(write_end)
+    for _ in range(calls):
+        if not os.read(read_end, 1):
+            break
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read_end)
 
 
 def calls_of_a_publication(root: Path, draft: Draft) -> int:
@@ -76,16 +86,7 @@ def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
     calls_max = PUBLICATIONS_MAX * calls_of_a_publication(root, draft)
     before, backwards, unservable, abandoned = 0, 0, 0, 0
     for _ in range(rounds):
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            publish_for_ever(root, draft, write_end)
-        os.close(write_end)
-        for _ in range(rng.randint(1, calls_max)):
-            os.read(read_end, 1)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(read_end)
+        killed_after(rng.randint(1, calls_max), partial(publish_for_ever, root, draft))
         store = Store(root)
         abandoned += len(list((root / "staging").iterdir()))
         try:
@@ -104,13 +105,12 @@ def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
                     store.delete("m", version)
     store = Store(root)
     store.collect()
-    left = len(list((root / "staging").iterdir()))
     return {
         "published": before,
         "unservable": unservable,
         "backwards": backwards,
         "abandoned": abandoned,
-        "left": left,
+        "left": len(list((root / "staging").iterdir())),
     }
 
 

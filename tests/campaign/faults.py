@@ -25,7 +25,7 @@ class Stage:
     replicas: list[Replica]
     random: random.Random
     seconds: float
-    disturbance: Disturbance | None
+    disturbance: Disturbance
     network: Network | None
     database_pid: int | None
     small_disk: Path | None
@@ -60,7 +60,6 @@ def stopped(stage: Stage) -> None:
 
 def slow_disk(stage: Stage) -> None:
     """Each write to a disk waits for 20 to 200 ms."""
-    assert stage.disturbance
     stage.disturbance.set(disk_seconds=stage.random.uniform(0.02, 0.2))
     time.sleep(stage.seconds)
     stage.disturbance.set()
@@ -68,7 +67,6 @@ def slow_disk(stage: Stage) -> None:
 
 def clock_jumps(stage: Stage) -> None:
     """The clock of the day jumps to and fro."""
-    assert stage.disturbance
     until = time.monotonic() + stage.seconds
     while time.monotonic() < until:
         stage.disturbance.set(clock_seconds=stage.random.uniform(-CLOCK_SECONDS, CLOCK_SECONDS))
@@ -132,13 +130,10 @@ def network(state: str) -> Fault:
 
 def possible(stage: Stage) -> list[Fault]:
     """The faults that can be had on a stage."""
-    found: list[Fault] = [killed, restarted, stopped]
-    if stage.disturbance:
-        found += [slow_disk, clock_jumps]
+    found: list[Fault] = [killed, restarted, stopped, slow_disk, clock_jumps]
     if stage.small_disk:
         found.append(full_disk)
-    if stage.database_pid:
-        found.append(database_stands)
     if stage.network:
-        found += [connections_cut, *map(network, ("stands", "slow", "halves", "refuses"))]
+        found += [database_stands, connections_cut]
+        found += map(network, ("stands", "slow", "halves", "refuses"))
     return found

@@ -1,10 +1,9 @@
 """A network between a service and its PostgreSQL: it can stand still, be slow, cut and refuse."""
 
-import contextlib
-import selectors
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +23,7 @@ class Network:
         self.port: int = self._listener.getsockname()[1]
         self.state = "flows"
         self._ends = threading.Event()
-        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._open: set[socket.socket] = set()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -37,13 +36,12 @@ class Network:
 
     def cut(self) -> None:
         """Break all connections that are open."""
-        for pair in list(self._pairs):
-            for end in pair:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
+        for end in list(self._open):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
-        while not self._ends.is_set():
+        while True:
             try:
                 client, _ = self._listener.accept()
             except OSError:
@@ -57,27 +55,18 @@ class Network:
                 client.close()
                 server.close()
                 continue
-            threading.Thread(target=self._lead, args=(client, server), daemon=True).start()
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=self._lead, args=ends, daemon=True).start()
 
-    def _lead(self, client: socket.socket, server: socket.socket) -> None:
-        pair = (client, server)
-        self._pairs.add(pair)
-        other = {client: server, server: client}
-        try:
-            with selectors.DefaultSelector() as ready, client, server:
-                for end in pair:
-                    ready.register(end, selectors.EVENT_READ)
-                while not self._ends.is_set():
-                    for key, _ in ready.select(0.5):
-                        source = key.fileobj
-                        assert isinstance(source, socket.socket)
-                        data = source.recv(_READ_BYTES)
-                        if not data or not self._passes(data, other[source]):
-                            return
-        except OSError:
-            pass
-        finally:
-            self._pairs.discard(pair)
+    def _lead(self, source: socket.socket, target: socket.socket) -> None:
+        """Pass on what comes from one end, until one of them closes or the connection is to break."""
+        self._open.add(source)
+        with source, suppress(OSError):
+            while (data := source.recv(_READ_BYTES)) and self._passes(data, target):
+                pass
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+        self._open.discard(source)
 
     def _passes(self, data: bytes, target: socket.socket) -> bool:
         """Send what came as the state says; whether the connection stays."""

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from model_store.alias import Alias, Beside, with_canary
 from model_store.fs import FileSystem
-from model_store.moves import SPLIT, Cause, Move
+from model_store.moves import Cause
 from model_store.store import Store
 from service.registry.registry import Registry
 from tests.faulty_fs import FaultyFileSystem, QuickFileSystem
-from tests.publishers import ToldFileSystem
+from tests.publishers import ToldFileSystem, killed_after
 from tests.small_models import small_draft
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
@@ -84,43 +83,17 @@ def test_killed_at_every_call_of_the_file_system(tmp_path: Path) -> None:
     made(tmp_path)
     promote(tmp_path, counted := FaultyFileSystem())
     for step in range(2, len(counted.log) + 8):
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            promote(tmp_path, ToldFileSystem(write_end), 1 + step % 3, Cause(f"step {step}"))
-            os._exit(0)
-        os.close(write_end)
-        heard = 0
-        while heard < step and os.read(read_end, 1):
-            heard += 1
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(read_end)
+
+        def move(calls: int, step: int = step) -> None:
+            promote(tmp_path, ToldFileSystem(calls), 1 + step % 3, Cause(f"step {step}"))
+
+        killed_after(step, move)
         action, _, to, who = rows(tmp_path, "stable")[-1]
         assert (action, to) == ("promoted", Store(tmp_path).alias("m", "stable").version)
         assert who == "alice" or who.startswith("step ")
     found = rows(tmp_path, "stable")
     assert len(found) > 1, "no move came about: what is this test of?"
     assert all(before[2] == after[1] for before, after in itertools.pairwise(found))
-
-
-@pytest.mark.parametrize("kind", ["append", "rename"])
-def test_a_canary_killed_before_it_came_about(tmp_path: Path, kind: str) -> None:
-    before = made(tmp_path).alias("m")
-
-    def split(fs: FileSystem) -> None:
-        Registry(Store(tmp_path, fs=fs), None).change("m", "latest", SPLIT, with_canary(2, 0.1), ALICE)
-
-    def last() -> Move:
-        return Registry(Store(tmp_path), None).history("m", "latest")[0]
-
-    assert in_child(lambda: split(DyingFileSystem(kind, 1))) == signal.SIGKILL
-    assert Store(tmp_path).alias("m") == before
-    assert last().action == "published"
-    split(QuickFileSystem())
-    assert Store(tmp_path).alias("m") == Alias(3, (1, 2), Beside(2, 1000), serial=4)
-    told = {"canary": {"version": 2, "weight": 0.1}, "shadow": None}
-    assert (last().action, last().who, last().verdict) == ("split", "alice", told)
 
 
 def test_a_model_killed_while_it_is_deleted(tmp_path: Path) -> None:

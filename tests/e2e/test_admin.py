@@ -1,9 +1,10 @@
-"""Jobs over HTTP with the Python client, and what is asked of them besides: docs/admin.md has the rest.
+"""Jobs, archives and keys over HTTP, what docs/admin.md does not show of them.
 
 `test_docs_admin.py` trains, promotes, rolls back, copies and deletes as the page says.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import xylem
 from model_store.store import Store
 from tests.served_models import publish_model
-from tests.servers import KEY, ServerProcess
+from tests.servers import KEY, Connection, ServerProcess
 
 LABELS = {f"label::{i}" for i in range(11)}
 ROW = b'{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}\n'
@@ -85,3 +86,36 @@ def test_an_archive_comes_in_again_under_another_name(client: xylem.Client, tmp_
     row = json.loads(ROW)
     found, expected = (client.predict(name, [row]).predictions[0].labels for name in ("copy", "raw"))
     assert found == expected
+
+
+def test_a_key_that_one_replica_revokes_is_refused_by_the_other_within_two_seconds(tmp_path: Path) -> None:
+    publish_model(Store(tmp_path), "raw", "raw")
+    body = {"instances": [{"indices": [1], "values": [1.0]}]}
+    with (
+        ServerProcess(tmp_path, admin_key=KEY, open_scopes="none", access_log=False) as here,
+        ServerProcess(tmp_path, admin_key=KEY, open_scopes="none", access_log=False) as there,
+        Connection(there.port) as connection,
+    ):
+        made = here.admin("POST", "/keys", {"name": "shop", "scopes": ["predict"]})[1]
+
+        def ask(key: str = made["key"]) -> tuple[int, str | None]:
+            status, answer = connection.ask(
+                "POST", "/v1/models/raw/predict", body, authorization=f"Bearer {key}"
+            )
+            return status, answer.get("code")
+
+        while ask() != (200, None):  # until the other replica knows it
+            time.sleep(0.02)
+        for _ in range(50):  # its head is remembered by now
+            assert ask() == (200, None)
+        assert here.admin("DELETE", f"/keys/{made['id']}")[1]["state"] == "revoked"
+        began = time.monotonic()
+        while (answer := ask()) == (200, None):
+            assert time.monotonic() - began < 60
+            time.sleep(0.01)
+        print(f"refused after {time.monotonic() - began:.2f} s")
+        assert answer == (401, "key-revoked")
+        for _ in range(500):
+            assert ask(f"{made['key'][:-1]}!") == (401, "unauthorized")
+        logs = here.log() + there.log()
+        assert made["key"] not in logs and KEY not in logs

@@ -2,12 +2,11 @@
 
 import itertools
 import json
+import random
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,13 @@ from tests.servers import KEY, Connection, ServerProcess, busy, wait_for
 ROW = {"indices": [1, 5, 9], "values": [1.0, 0.5, 2.0]}
 ALIAS = "/models/raw/aliases/latest"
 PREDICT = "/v1/models/raw/predict"
+PATHS = (PREDICT, "/v1/models/raw/aliases/latest/predict")
 AS_A_ROUTE = {"origin": "https://shop.example"}
 """With which a request is no plain whole one."""
 
 LABELS = {f"label::{i}" for i in range(11)}
 DENIED = ["label::1", "label::4"]
+N_FEATURES = 34
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +41,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+Replicas = tuple[ServerProcess, ServerProcess]
+
+
 @pytest.fixture(scope="module")
-def replicas(root: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+def replicas(root: Path) -> Iterator[Replicas]:
     with (
         ServerProcess(root, admin_key=KEY, store_poll_seconds=0.05) as here,
         ServerProcess(root, admin_key=KEY, store_poll_seconds=0.05) as there,
@@ -50,10 +54,10 @@ def replicas(root: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
 
 
 @pytest.fixture
-def here(replicas: tuple[ServerProcess, ServerProcess]) -> Iterator[ServerProcess]:
+def here(replicas: Replicas) -> Iterator[ServerProcess]:
     """A replica; afterwards `latest` names 1 again, alone."""
     yield replicas[0]
-    assert replicas[0].admin("POST", "/models/raw/promote", {"version": 1})[0] == 200
+    move(replicas[0], "promote", 1, version=1)
 
 
 class Asker(Connection):
@@ -87,6 +91,11 @@ def put(server: ServerProcess, role: str, **body: object) -> Any:
     return answer
 
 
+def move(server: ServerProcess, how: str, to: int, **body: object) -> None:
+    status, moved = server.admin("POST", f"/models/raw/{how}", body)
+    assert (status, moved["version"]) == (200, to), moved
+
+
 def figures(server: ServerProcess, pattern: str) -> dict[Any, float]:
     text = server.ask("GET", "/metrics")[1].decode()
     return {m.groups()[:-1]: float(m.groups()[-1]) for m in re.finditer(pattern, text)}
@@ -97,7 +106,7 @@ def split_of(server: ServerProcess) -> dict[str, Any]:
 
 
 def test_a_key_meets_one_version_on_every_replica_and_way(
-    here: ServerProcess, replicas: tuple[ServerProcess, ServerProcess], root: Path, connect: Connect
+    here: ServerProcess, replicas: Replicas, connect: Connect
 ) -> None:
     put(here, "canary", version=2, weight=0.3, stable_weight=0.7, reason="some first")
     told = {"latest": {"canary": {"version": 2, "weight": 0.3}, "shadow": None}}
@@ -125,7 +134,7 @@ def test_a_key_meets_one_version_on_every_replica_and_way(
         # a number is that version, and another alias is not split
         first = connection.answer("/v1/models/raw/versions/1/predict", xylem_canary_key=keys[0])
         assert first["version"] == 1
-    with ServerProcess(root, admin_key=KEY) as restarted:
+    with ServerProcess(here.store, admin_key=KEY) as restarted:
         connection = connect(restarted)
         assert [connection.version(xylem_canary_key=key) for key in keys] == expected
     assert here.admin("DELETE", f"{ALIAS}/canary")[1]["canary"] is None
@@ -190,7 +199,7 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(
-    replicas: tuple[ServerProcess, ServerProcess], path: str, body: object, status: int, code: str, found: str
+    replicas: Replicas, path: str, body: object, status: int, code: str, found: str
 ) -> None:
     answered, problem = replicas[0].admin("PUT", f"/models/raw/aliases/{path}", body)
     assert (answered, problem["code"]) == (status, code), problem
@@ -257,35 +266,82 @@ def test_a_shadow_hears_of_tensors_too(here: ServerProcess, connect: Connect) ->
     assert set(re.findall(results, here.ask("GET", "/metrics")[1].decode())) == {"answered"}
 
 
-def test_weights_change_under_load_without_a_failure(
-    here: ServerProcess, replicas: tuple[ServerProcess, ServerProcess], connect: Connect
+def bodies(seed: int) -> list[bytes]:
+    """Requests of one row, of many rows, and of a row that is long."""
+    rng = random.Random(seed)
+
+    def row(n: int) -> dict[str, Any]:
+        indices = sorted(rng.sample(range(N_FEATURES), n))
+        return {"indices": indices, "values": [round(rng.gauss(0, 1), 3) for _ in indices]}
+
+    requests: list[dict[str, Any]] = [{"instances": [row(4)], "top_r": 5} for _ in range(10)]
+    requests.append({"instances": [row(30) for _ in range(200)], "top_r": 3})
+    requests.append({"instances": [row(5)], "exact": True, "deadline_ms": 30_000})
+    return [json.dumps(request).encode() for request in requests]
+
+
+def labels_of(answer: dict[str, Any]) -> list[Any]:
+    """The labels and scores, without what is new in each answer: the predictions' ids."""
+    return [prediction["labels"] for prediction in answer["predictions"]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "workers"), [(3.0, 1), pytest.param(120.0, 2, marks=pytest.mark.soak)], ids=["quick", "soak"]
+)
+def test_answers_are_those_of_the_version_they_name_while_it_changes(
+    replicas: Replicas, connect: Connect, seconds: float, workers: int, seed: int
 ) -> None:
-    answers = {v: connect(here).answer(f"/v1/models/raw/versions/{v}/predict") for v in (1, 2)}
-    numbers, seen = itertools.count(), Counter[int]()
+    """R12: the alias and its weights change ten times a second."""
+    with ExitStack() as stack:
+        servers: Sequence[ServerProcess] = replicas
+        if workers > 1:
+            own = (ServerProcess(replicas[0].store, workers, admin_key=KEY) for _ in replicas)
+            servers = [stack.enter_context(server) for server in own]
+        here, expected = servers[0], {}
+        for body, version in itertools.product(bodies(seed), (1, 2)):
+            status, answer = here.ask("POST", f"/v1/models/raw/versions/{version}/predict", body)
+            assert (status, answer.get("version")) == (200, version), answer
+            expected[body, version] = labels_of(answer)
+        assert all(expected[body, 1] != expected[body, 2] for body, _ in expected)
+        steps: list[Callable[[], Any]] = [
+            lambda: put(here, "canary", version=2, weight=0.2),
+            lambda: put(here, "shadow", version=3),
+            lambda: put(here, "canary", version=2, weight=0.7),
+            lambda: move(here, "promote", 2),
+            lambda: move(here, "rollback", 1),
+        ]
+        seen: list[list[int]] = []
 
-    def ask(connection: Asker, headers: dict[str, str]) -> None:
-        answer = connection.answer(xylem_canary_key=f"k{next(numbers) % 97}", **headers)
-        expected = answers[answer["version"]]["predictions"][0]["labels"]
-        assert answer["predictions"][0]["labels"] == expected
-        seen[answer["version"]] += 1
+        def caller(server: ServerProcess, headers: dict[str, str]) -> Callable[[], None]:
+            connection, versions = connect(server), list[int]()
+            todo = itertools.cycle(itertools.product(bodies(seed), PATHS))
+            seen.append(versions)
 
-    steps: list[Callable[[], Any]] = [
-        lambda: put(here, "canary", version=2, weight=0.2),
-        lambda: put(here, "shadow", version=3),
-        lambda: put(here, "canary", version=2, weight=0.7),
-        lambda: here.admin("POST", "/models/raw/promote", {}),
-        lambda: here.admin("POST", "/models/raw/rollback", {}),
-    ]
-    ways = itertools.product(replicas, ({}, AS_A_ROUTE))
-    with busy(*(partial(ask, connect(server), headers) for server, headers in ways)):
-        for step in 4 * steps:
-            step()
-            time.sleep(0.03)
-    assert set(seen) == {1, 2}
+            def ask() -> None:
+                body, path = next(todo)
+                key = f"k{len(versions) % 97}"
+                status, found = connection.ask("POST", path, body, xylem_canary_key=key, **headers)
+                assert status == 200, found
+                assert expected[body, found["version"]] == labels_of(found)
+                versions.append(found["version"])
+
+            return ask
+
+        callers = [caller(*way) for way in itertools.product(servers, ({}, AS_A_ROUTE))]
+        until, n_steps = time.monotonic() + seconds, 0
+        with busy(*callers) as running:
+            while time.monotonic() < until and not any(caller.done() for caller in running):
+                steps[n_steps % len(steps)]()
+                n_steps += 1
+                time.sleep(0.1)
+        move(here, "promote", 1, version=1)
+    print(f"{n_steps} steps, {sum(map(len, seen))} requests")
+    for versions in seen:  # each saw versions come and go
+        assert sum(a != b for a, b in itertools.pairwise(versions)) > n_steps // 4
 
 
 def test_all_replicas_deny_labels_until_they_are_allowed_again(
-    here: ServerProcess, replicas: tuple[ServerProcess, ServerProcess], root: Path, connect: Connect
+    here: ServerProcess, replicas: Replicas, connect: Connect
 ) -> None:
     first, second = connections = [connect(server) for server in replicas]
     for connection in connections:
@@ -302,11 +358,11 @@ def test_all_replicas_deny_labels_until_they_are_allowed_again(
         assert connection.labels(**AS_A_ROUTE) == others
         for version in (2, 1):
             assert connection.labels(f"/v1/models/raw/versions/{version}/predict") == LABELS
-    split(Store(root), "raw", (2, 5000))
+    split(Store(here.store), "raw", (2, 5000))
     wait_for(lambda: split_of(here) != {})
     for i in range(12):
         assert first.labels(xylem_canary_key=f"user-{i}") == others
-    assert here.admin("POST", "/models/raw/promote", {"version": 2})[0] == 200
+    move(here, "promote", 2, version=2)
     assert first.labels() == others
     assert here.admin("DELETE", f"{ALIAS}/denied")[0] == 200
     assert first.labels() == LABELS
