@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.campaign.disturbed import Disturbance
-from tests.campaign.network import Network
+from tests.campaign.disturbed import Disturbance, Network
 from tests.replicas import Replica
 
 CLOCK_SECONDS = 3600

@@ -20,10 +20,9 @@ import pytest
 from sqlalchemy import make_url
 
 from model_store.store import Store
-from tests.campaign.disturbed import Disturbance, why_not
+from tests.campaign.disturbed import Disturbance, Network, why_not
 from tests.campaign.faults import Stage, possible
 from tests.campaign.load import BLOCK, FEEDBACK, MODEL, ROWS, Answers, Asker, Feeder
-from tests.campaign.network import Network
 from tests.databases import socket_path
 from tests.replicas import PREDICT, Replica, reserved_ports, try_once
 from tests.served_models import publish_model

@@ -1,30 +1,37 @@
-"""`xylem feedback`: to a database and to a server, twice the same file; files and addresses at fault."""
+"""Feedback by the command, to a database and to a server; and with a full disk and without a database."""
 
 import codecs
 import gzip
 import json
+import resource
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from model_store.store import Store
 from service.cli.feedback import RESULTS
 from service.db.engine import Database, default_url
 from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Run
+from tests.databases import forward, socket_path
 from tests.datasets_helpers import write_lines
 from tests.scripted_server import ScriptedServer, answer
 from tests.served_models import publish_all, publish_model
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, wait_for
 from tests.tls_relay import make_certificate, relay
 
 _RUN = "from service.cli import main; main()"
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+TUNED = {"instances": [RAW], "threshold": "tuned"}
+PREDICT, FEEDBACK = "/v1/models/raw/predict", "/v1/models/raw/feedback"
 Done = subprocess.CompletedProcess[str]
 Send = Callable[..., Done]
 
@@ -119,14 +126,12 @@ def test_a_line_that_is_no_event_is_told_by_its_fault(
     assert f"found 1 others, at first line 2: {fault}" in done.stderr
 
 
-def test_an_id_that_the_command_gave_is_taken_by_a_server(
-    server: ServerProcess, send: Send, predict: Send
-) -> None:
+def test_a_server_takes_an_id_of_the_command(server: ServerProcess, send: Send, predict: Send) -> None:
     ids = [id_of(predict(store=server.store)) for _ in range(2)]
     told = {"event_id": "a", "prediction_id": ids[0], "labels": ["label::1"]}
-    status, answer = server.ask("POST", "/v1/models/raw/feedback", told)
+    status, answer = server.ask("POST", FEEDBACK, told)
     assert (status, answer["results"]) == (200, [{"event_id": "a", "result": "applied"}])
-    _, answer = server.ask("POST", "/v1/models/raw/predict", {"instances": [RAW]})
+    _, answer = server.ask("POST", PREDICT, {"instances": [RAW]})
     ids[0] = answer["predictions"][0]["prediction_id"]
     events = [{"event_id": f"given{i}", "prediction_id": one, "labels": []} for i, one in enumerate(ids)]
     done = send(events, "--json", store=server.store)
@@ -157,9 +162,7 @@ def test_events_are_sent_in_requests_that_a_server_takes(
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["database", "HTTP"])
-def test_what_was_not_counted_is_told_by_reason_and_line(
-    server: ServerProcess, send: Send, is_remote: bool
-) -> None:
+def test_what_was_not_counted_is_told(server: ServerProcess, send: Send, is_remote: bool) -> None:
     """Of many faults the first ten, of all how often which; over HTTP and into the database alike."""
     faulty = [event(f"u{i}", labels=["none such"]) for i in range(8)]
     forged = [{"event_id": f"f{i}", "prediction_id": "nothing", "labels": []} for i in range(5)]
@@ -203,9 +206,7 @@ def test_answers_of_another_kind_of_server_are_refused(send: Send) -> None:
     assert done.returncode == 1 and "expected the JSON of Feedback, found at model" in done.stderr
 
 
-def test_files_that_are_no_lines_or_damaged_are_refused_by_name(
-    own_store: Store, tmp_path: Path, run_here: Run
-) -> None:
+def test_files_that_are_no_lines_or_damaged(own_store: Store, tmp_path: Path, run_here: Run) -> None:
     packed = bytearray(gzip.compress(b"".join(b'{"event_id": "%d"}\n' % i for i in range(1000))))
     damaged = packed.copy()
     damaged[60:90] = bytes(byte ^ 0x5A for byte in damaged[60:90])
@@ -232,9 +233,7 @@ def test_what_ends_the_sending_says_how_far_it_came(send: Send) -> None:
     assert f"{server.url}: 503 overloaded: expected less, found more; 64 lines of the" in done.stderr
 
 
-def test_a_prediction_counts_for_the_version_that_made_it(
-    own_store: Store, send: Send, predict: Send
-) -> None:
+def test_a_prediction_counts_for_its_version(own_store: Store, send: Send, predict: Send) -> None:
     """As over HTTP, of the version named or another; late where thresholds are new or the version is gone."""
     for version in 1, 2:
         assert send([event(f"begin{version}")], model=f"raw@{version}").returncode == 0
@@ -253,3 +252,61 @@ def test_a_prediction_counts_for_the_version_that_made_it(
     own_store.promote("raw", 2, "stable")
     own_store.delete("raw", 1)
     assert outcome("a4 b3") == [0, 2, {"version-gone": 1, "thresholds-replaced": 1}]
+
+
+def results_of(server: ServerProcess, first: int) -> set[str] | None:
+    """What became of the events of a block; None: they were refused."""
+    status, found = server.ask("POST", FEEDBACK, {"events": [event(f"e{first + i}") for i in range(64)]})
+    if status == 503:
+        assert found["code"] == "database-unavailable"
+        return None
+    assert status == 200, found
+    return {one["result"] for one in found["results"]}
+
+
+def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store) -> None:
+    """No file may grow beyond some bytes: what a full disk says to SQLite, and only to this server."""
+    with ServerProcess(own_store.root, access_log=False, threshold_refresh_ms=50) as server:
+        assert results_of(server, 0) == {"applied"}
+        _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (400_000, hard))
+        first = 64
+        while results_of(server, first) == {"applied"}:
+            first += 64
+            assert first < 100_000
+        for _ in range(3):
+            assert results_of(server, first) is None
+            status, answer = server.ask("POST", PREDICT, TUNED)
+            assert (status, answer["predictions"][0].keys() >= {"labels"}) == (200, True)
+        shown = server.ask("GET", "/v1/models/raw/thresholds")[1]
+        assert shown["n_events"] == first
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        assert results_of(server, 0) == {"duplicate"}
+        assert results_of(server, first) == {"applied"}
+        assert server.ask("GET", "/v1/models/raw/thresholds")[1]["n_events"] == first + 64
+        assert server.terminate() == 0
+
+
+def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: str) -> None:
+    """It starts without its PostgreSQL, predicts, refuses feedback, and goes on when it is there."""
+    url, path = make_url(postgresql), socket_path(postgresql)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        away = url.set(host="127.0.0.1", port=port, query={}).render_as_string(hide_password=False)
+        with ServerProcess(own_store.root, database_url=away, threshold_refresh_ms=50) as server:
+            assert results_of(server, 0) is None
+            assert server.ask("POST", PREDICT, {"instances": [RAW]})[0] == 200
+            assert server.ask("POST", PREDICT, TUNED)[1]["code"] == "database-unavailable"
+            line = json.dumps(event()).encode()
+            _, refused = server.ask("POST", FEEDBACK, line, content_type="application/x-ndjson")
+            assert refused["detail"] == "expected a database that answers, found that it does not"
+            [failed] = server.events("database_failed")
+            assert str(port) in failed["detail"]
+            assert all(str(port) in one["detail"] for one in server.events("request_failed"))
+            listener.listen()
+            threading.Thread(target=forward, args=(listener, path), daemon=True).start()
+            wait_for(lambda: results_of(server, 0) is not None)
+            assert server.ask("POST", PREDICT, TUNED)[0] == 200
+            assert results_of(server, 0) == {"duplicate"}
+            assert server.terminate() == 0
