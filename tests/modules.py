@@ -12,10 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def run_module(name: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     options = ["-X", "faulthandler", "-W", "ignore", "-m", f"tests.{name}"]
-    command = [sys.executable, *options, *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
-    )
+    command, variables = [sys.executable, *options, *map(str, arguments)], {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
 
 
 def found_by(name: str, *arguments: object, **environment: str) -> Any:

@@ -84,34 +84,29 @@ def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
     Store(root).publish("warm", draft)
     Store(root).open("warm")
     calls_max = PUBLICATIONS_MAX * calls_of_a_publication(root, draft)
-    before, backwards, unservable, abandoned = 0, 0, 0, 0
+    found = {"published": 0, "unservable": 0, "backwards": 0, "abandoned": 0, "left": 0}
     for _ in range(rounds):
         killed_after(rng.randint(1, calls_max), partial(publish_for_ever, root, draft))
         store = Store(root)
-        abandoned += len(list((root / "staging").iterdir()))
+        found["abandoned"] += len(list((root / "staging").iterdir()))
         try:
             now = latest(store)
             for version in store.versions("m")[-2:]:
                 store.verify("m", version)
         except Exception as error:
-            unservable += 1
+            found["unservable"] += 1
             print(error, file=sys.stderr)
             continue
-        backwards += now < before
-        before = now
-        if before > 40:
+        found["backwards"] += now < found["published"]
+        found["published"] = now
+        if now > 40:
             for version in store.versions("m")[:-3]:
                 if version not in [store.resolve("m"), store.resolve("m", "stable")]:
                     store.delete("m", version)
     store = Store(root)
     store.collect()
-    return {
-        "published": before,
-        "unservable": unservable,
-        "backwards": backwards,
-        "abandoned": abandoned,
-        "left": len(list((root / "staging").iterdir())),
-    }
+    found["left"] = len(list((root / "staging").iterdir()))
+    return found
 
 
 def race(root: Path, processes: int, each: int) -> dict[str, Any]:

@@ -62,13 +62,12 @@ class Replica:
         told = {"jobs": 0, "admin_key": KEY, **settings}
         variables = {f"XYLEM_{name.upper()}": str(value) for name, value in told.items()}
         self._environment = {**os.environ, **(environment or {}), **variables}
-        self._log = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
+        self._output = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        self.process = subprocess.Popen(
-            self._command, stderr=self._log, stdout=self._log, env=self._environment
-        )
+        out = self._output
+        self.process = subprocess.Popen(self._command, stderr=out, stdout=out, env=self._environment)
         wait_for(self.is_ready)
 
     def __enter__(self) -> Self:
@@ -77,7 +76,7 @@ class Replica:
 
     def __exit__(self, *_: object) -> None:
         self.stop(signal.SIGKILL)
-        self._log.close()
+        self._output.close()
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.log()
@@ -94,7 +93,7 @@ class Replica:
 
     def log(self) -> str:
         """The end of what it has written."""
-        return Path(self._log.name).read_text()[-3000:]
+        return Path(self._output.name).read_text()[-3000:]
 
     def answered(self) -> int:
         """How many predict requests it has answered with 200."""

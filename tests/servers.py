@@ -59,6 +59,10 @@ def busy(*calls: Callable[[], object]) -> Iterator[list[Future[None]]]:
                 each.result()
 
 
+Answer = tuple[int, dict[str, str], bytes]
+"""Its status, the headers by their names in lower case, and its bytes."""
+
+
 class Connection:
     """A connection that is kept, so that heads are remembered; of names of headers, _ is -."""
 
@@ -81,10 +85,8 @@ class Connection:
         self._connection.request(method, path, body, {"content-type": "application/json", **given})
         return self._connection.getresponse()
 
-    def exchange(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> tuple[int, dict[str, str], bytes]:
-        """The status, the headers by their names in lower case, and the bytes of an answer."""
+    def exchange(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        """Send a request; return its answer."""
         response = self.begin(method, path, body, **headers)
         given = {name.lower(): value for name, value in response.getheaders()}
         return response.status, given, response.read()
@@ -96,9 +98,7 @@ class Connection:
         return status, json.loads(content) if "json" in given.get("content-type", "") else content
 
 
-def exchange(
-    port: int, method: str, path: str, body: bytes | None = None, **headers: str
-) -> tuple[int, dict[str, str], bytes]:
+def exchange(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
     """As `Connection.exchange`, on a new connection."""
     with Connection(port) as connection:
         return connection.exchange(method, path, body, **headers)
@@ -196,9 +196,7 @@ class ServerProcess:
         """As `ask`, with the admin key KEY; the path is below /v1/admin."""
         return self.ask(method, f"/v1/admin{path}", body, authorization=f"Bearer {KEY}", **headers)
 
-    def exchange(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> tuple[int, dict[str, str], bytes]:
+    def exchange(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """As `Connection.exchange`, on a new connection."""
         return exchange(self.port, method, path, body, **headers)
 

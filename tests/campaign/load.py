@@ -74,15 +74,11 @@ class Feeder(Worker):
 
     def block(self, first: int) -> dict[str, Any]:
         """The events from a number on; the same each time."""
-        events = [
-            {
-                "event_id": f"{self._name}-{number}",
-                "instance": ROWS[number % len(ROWS)],
-                "labels": [f"label::{number % 5}"],
-            }
-            for number in range(first, first + BLOCK)
-        ]
-        return {"events": events}
+        return {"events": [self._event(i) for i in range(first, first + BLOCK)]}
+
+    def _event(self, i: int) -> dict[str, Any]:
+        labels = [f"label::{i % 5}"]
+        return {"event_id": f"{self._name}-{i}", "instance": ROWS[i % len(ROWS)], "labels": labels}
 
     def __call__(self) -> None:
         answer = self.ask(FEEDBACK, self.block(self.n_acknowledged))

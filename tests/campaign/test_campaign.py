@@ -26,9 +26,10 @@ from tests.campaign.load import BLOCK, FEEDBACK, MODEL, ROWS, Answers, Asker, Fe
 from tests.databases import socket_path
 from tests.replicas import PREDICT, Replica, reserved_ports, try_once
 from tests.served_models import publish_model
-from tests.servers import Connection, busy, exchange, wait_for
+from tests.servers import Connection, busy, wait_for
 
 VERSIONS = (1, 2)
+THRESHOLDS = f"/v1/models/{MODEL}/versions/1/thresholds"
 N_ASKERS, N_FEEDERS = 2, 2
 SMALL_DISK_BYTES = 64 << 20
 
@@ -159,17 +160,11 @@ def check_account(stage: Stage, feeders: list[Feeder]) -> None:
                     status, answer = connection.ask("POST", FEEDBACK, feeder.block(first))
                     assert status == 200, answer
                     assert {one["result"] for one in answer["results"]} == {"duplicate"}
-        wait_for(lambda port=replica.port: counted(port) == n_events)
+            wait_for(lambda kept=connection: kept.ask("GET", THRESHOLDS)[1]["n_events"] == n_events)
     store = Store(stage.store)
     for name in (MODEL, "other"):
         for version in store.versions(name):
             store.open(name, version)  # which verifies it
-
-
-def counted(port: int) -> int:
-    """How many events a replica's thresholds of version 1 rest on."""
-    _, _, found = exchange(port, "GET", f"/v1/models/{MODEL}/versions/1/thresholds")
-    return int(json.loads(found)["n_events"])
 
 
 def check(stage: Stage, rounds: int) -> None:

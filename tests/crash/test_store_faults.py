@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from model_store.alias import Alias
 from model_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
@@ -111,21 +112,25 @@ sizes = pytest.mark.parametrize(
 )
 
 
-HOWS = ("lost", "kept", "mixed")
-
-
 def power_lost(
-    fs: FaultyFileSystem, disk: Disk, home: Path, seed: str, is_chosen: Callable[[int], bool]
-) -> Iterator[tuple[int, str, Store]]:
-    """The store that is found when the power goes before a call, or after the last, in each of three ways."""
-    rng = random.Random(seed)
+    template: Path, home: Path, write: Callable[[Store], object], *, full: bool = True
+) -> Iterator[tuple[int, str, Store, bool]]:
+    """The store that is found when the power goes before a call of a writer, or, last, after all of them.
+
+    It goes in three ways; what is said of it: the number of the call, the way, and whether it was the last.
+    """
+    root, fs, rng = home / "during", FaultyFileSystem(), random.Random(7)
+    shutil.copytree(template, root)
+    disk = Disk(root, template)
+    write(Store(root, fs=fs))
     for number in range(len(fs.log) + 1):
-        for how in HOWS if is_chosen(number) else ():
+        at_end = number == len(fs.log)
+        for how in ("lost", "kept", "mixed") if at_end or chosen(fs.log[number][0], number, full) else ():
             after = home / f"{number}-{how}"
             disk.lose_power(after, how, rng)
-            yield number, how, Store(after, fs=QuickFileSystem())
+            yield number, how, Store(after, fs=QuickFileSystem()), at_end
             shutil.rmtree(after)
-        if number < len(fs.log):
+        if not at_end:
             disk.apply(*fs.log[number])
 
 
@@ -135,19 +140,10 @@ def test_power_lost_at_every_operation(
     what: str, full: bool, tmp_path: Path, templates: dict[int, Path], tar: bytes
 ) -> None:
     versions, write, allowed, done = WRITERS[what]
-    root, fs = tmp_path / "during", FaultyFileSystem()
-    shutil.copytree(templates[versions], root)
-    disk = Disk(root, templates[versions])
-    write(Store(root, fs=fs), tar)
-    n_calls = len(fs.log)
-
-    def is_chosen(number: int) -> bool:
-        return number == n_calls or chosen(fs.log[number][0], number, full)
-
-    for number, how, store in power_lost(fs, disk, tmp_path, what, is_chosen):
+    found_after = power_lost(templates[versions], tmp_path, lambda store: write(store, tar), full=full)
+    for number, how, store, at_end in found_after:
         found = latest(store)
-        assert found in allowed, (number, how)
-        assert number < n_calls or found == done
+        assert found in ({done} if at_end else allowed), (number, how)
         if how == "mixed" and (full or number % 3 == 0):
             published = store.publish("m", DRAFT).version
             assert published > max(found, 0)
@@ -191,19 +187,17 @@ def test_each_call_fails_once(
 
 def test_power_lost_while_a_canary_is_promoted(tmp_path: Path, templates: dict[int, Path]) -> None:
     """Readers see the canary, or the alias moved: never the alias where it was without its canary."""
-    root = tmp_path / "during"
-    shutil.copytree(templates[2], root)
-    store = Store(root, fs=QuickFileSystem())
+    template = tmp_path / "template"
+    shutil.copytree(templates[2], template)
+    store = Store(template, fs=QuickFileSystem())
     split(store, "m", (1, 500), (1, 100))
     deny(store, "m", DENIED)
-    before = store.alias("m")
-    shutil.copytree(root, tmp_path / "before")
-    disk, fs = Disk(root, tmp_path / "before"), FaultyFileSystem()
-    after = Store(root, fs=fs).promote("m", 1).after
-    for number, how, store in power_lost(fs, disk, tmp_path, "promoted", lambda _: True):
+    before, after = store.alias("m"), list[Alias]()
+    for number, how, store, at_end in power_lost(
+        template, tmp_path, lambda store: after.append(store.promote("m", 1).after)
+    ):
         found = store.alias("m")
-        assert found in (before, after), (number, how)
-        assert number < len(fs.log) or found == after
+        assert found in (after if at_end else [before, *after]), (number, how)
         tell_the_same(store, "m")
         store.promote("m", 2)  # and what a crash has left behind never comes back into force
         assert (store.alias("m").version, store.alias("m").others) == (2, ()), (number, how)
@@ -213,16 +207,14 @@ def test_power_lost_while_a_canary_is_promoted(tmp_path: Path, templates: dict[i
 def test_a_first_version_is_never_seen_without_what_latest_denies(
     tmp_path: Path, templates: dict[int, Path], tar: bytes
 ) -> None:
-    root = tmp_path / "during"
-    shutil.copytree(templates[0], root)
-    disk, fs = Disk(root, templates[0]), FaultyFileSystem()
     digest = manifest_digest(Store(templates[2]).manifest("m", 1))
-    Store(root, fs=fs).mirror(io.BytesIO(tar), "m", 1, digest, DENIED)
     n_seen = 0
-    for number, _, store in power_lost(fs, disk, tmp_path, "denied", lambda _: True):
+    for number, how, store, _ in power_lost(
+        templates[0], tmp_path, lambda store: store.mirror(io.BytesIO(tar), "m", 1, digest, DENIED)
+    ):
         for info in store.models():
             n_seen += 1
-            assert info.documents["latest"].denied == DENIED, number
+            assert info.documents["latest"].denied == DENIED, (number, how)
     assert n_seen > 1
 
 

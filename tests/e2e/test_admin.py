@@ -68,9 +68,7 @@ def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(client: xylem.Client, 
     assert found == {None: LABELS - {"label::3"}, 1: LABELS}
 
 
-def test_events_follow_a_job_to_its_end_after_which_it_is_neither_cancelled_nor_retried(
-    client: xylem.Client,
-) -> None:
+def test_a_job_that_has_ended_is_told_and_neither_cancelled_nor_retried(client: xylem.Client) -> None:
     job = client.batch_job("raw", "rows.jsonl")
     assert [event.data["state"] for event in client.events(job.id)][-1] == "succeeded"
     assert "succeeded" in client.log(job.id)
@@ -99,9 +97,8 @@ def test_a_key_that_one_replica_revokes_is_refused_by_the_other_within_two_secon
         made = here.admin("POST", "/keys", {"name": "shop", "scopes": ["predict"]})[1]
 
         def ask(key: str = made["key"]) -> tuple[int, str | None]:
-            status, answer = connection.ask(
-                "POST", "/v1/models/raw/predict", body, authorization=f"Bearer {key}"
-            )
+            given = {"authorization": f"Bearer {key}"}
+            status, answer = connection.ask("POST", "/v1/models/raw/predict", body, **given)
             return status, answer.get("code")
 
         while ask() != (200, None):  # until the other replica knows it

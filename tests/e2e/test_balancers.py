@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,11 +47,8 @@ def cluster(
     directory = tmp_path_factory.mktemp(request.param)
     is_haproxy = request.param == "haproxy"
     (haproxy_command if is_haproxy else nginx_command)(directory)  # skips where it is not installed
-    settings = {
-        "database_url": f"sqlite:///{directory}/xylem.db",
-        "data_dir": directory,
-        "drain_seconds": DRAIN_SECONDS[request.param],
-    }
+    settings = {"database_url": f"sqlite:///{directory}/xylem.db", "data_dir": directory}
+    settings["drain_seconds"] = DRAIN_SECONDS[request.param]
     with ExitStack() as stack:
         port, stream_port, *ports = stack.enter_context(reserved_ports(4))
         replicas = [stack.enter_context(Replica(shared_store, each, **settings)) for each in ports]
@@ -87,9 +84,7 @@ def test_a_rolling_restart_under_load_fails_no_request(cluster: Cluster, n_reque
 
 
 @RUNS
-def test_the_death_of_a_replica_breaks_no_more_than_what_is_in_flight(
-    cluster: Cluster, n_requests: int
-) -> None:
+def test_a_death_breaks_no_more_than_what_is_in_flight(cluster: Cluster, n_requests: int) -> None:
     """R18, and nothing that is asked twice: the balancer repeats what has no answer."""
     with load(cluster.port) as counts:
         while counts[200] < n_requests:
@@ -109,9 +104,7 @@ def test_a_batch_of_any_length_streams_both_ways(cluster: Cluster) -> None:
     lines = b"".join(json.dumps({"id": i, **INSTANCE}).encode() + b"\n" for i in range(n_lines))
     cut = lines.index(b'{"id": %d,' % n_first)
     with socket.create_connection(("127.0.0.1", cluster.stream_port), timeout=120) as connection:
-        head = (
-            "POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
-        )
+        head = f"POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: {NDJSON}\r\n"
         connection.sendall(f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines[:cut])
         response = http.client.HTTPResponse(connection)
         response.begin()
@@ -137,50 +130,43 @@ def test_an_upgrade_is_ignored_and_its_body_read(cluster: Cluster) -> None:
     balanced.ignore_upgrades(cluster.port)
 
 
-class Dying(socketserver.ThreadingTCPServer):
-    """Says that it is ready, and closes the connection of any other request: a replica at its death."""
+@contextmanager
+def dying(*, resets: bool) -> Iterator[tuple[int, list[bytes]]]:
+    """A replica at its death: it says that it is ready, and closes the connection of any other request."""
+    deaths: list[bytes] = []
 
-    allow_reuse_address = daemon_threads = True
+    class Death(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            head = self.rfile.readline()
+            while self.rfile.readline().strip():
+                pass
+            if b"/readyz" in head:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                return
+            deaths.append(head)
+            if resets:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.close()
 
-    def __init__(self, *, resets: bool) -> None:
-        super().__init__(("127.0.0.1", 0), _Death)
-        self.port: int = self.server_address[1]
-        self.resets = resets
-        self.n_deaths = 0
-
-
-class _Death(socketserver.StreamRequestHandler):
-    server: Dying
-
-    def handle(self) -> None:
-        head = self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass
-        if b"/readyz" in head:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-            return
-        self.server.n_deaths += 1
-        if self.server.resets:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.close()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Death) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], deaths
+        server.shutdown()
 
 
 @of_haproxy
 @pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
 @pytest.mark.parametrize("pause", [None, 0.0, 0.02], ids=["whole", "two packets", "body later"])
-def test_a_request_is_repeated_however_its_client_sends_it(
-    cluster: Cluster, tmp_path: Path, pause: float | None, resets: bool
-) -> None:
-    """A body in a packet of its own: haproxy repeats only what it has whole."""
+def test_a_request_is_repeated(cluster: Cluster, tmp_path: Path, pause: float | None, resets: bool) -> None:
+    """However it is sent: of a body in a packet of its own, haproxy repeats only what it has whole."""
     n_requests = 20
     head = f"POST {PREDICT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(BODY)}\r\n\r\n"
     with ExitStack() as stack:
         [port] = stack.enter_context(reserved_ports(1))
-        dying = stack.enter_context(Dying(resets=resets))
-        threading.Thread(target=dying.serve_forever, daemon=True).start()
-        stack.callback(dying.shutdown)
-        stack.enter_context(balanced.haproxy(port, [dying.port, cluster.replicas[1].port], tmp_path))
+        dying_port, deaths = stack.enter_context(dying(resets=resets))
+        stack.enter_context(balanced.haproxy(port, [dying_port, cluster.replicas[1].port], tmp_path))
         connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(n_requests):
@@ -192,7 +178,7 @@ def test_a_request_is_repeated_however_its_client_sends_it(
                 connection.sendall(BODY.encode())
             status, answer = balanced.receive(connection)
             assert (status, len(answer["predictions"])) == (200, 1)
-        assert dying.n_deaths > 0
+        assert deaths
 
 
 @of_haproxy

@@ -88,9 +88,7 @@ def test_every_way_says_the_same(
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_scores_of_named_labels_and_the_open_inference_protocol(
-    server: ServerProcess, texts: list[str], name: str
-) -> None:
+def test_named_labels_and_tensors_have_the_same(server: ServerProcess, texts: list[str], name: str) -> None:
     expected = rounded(xylem.load(server.store, name).predict(texts, top_r=4))
     asked = ((text, [label for label, _ in row]) for text, row in zip(texts, expected, strict=True))
     instances = [{"text": text, "labels": labels} for text, labels in asked]

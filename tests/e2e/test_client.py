@@ -161,12 +161,7 @@ def test_predict_with_a_url_prints_what_predict_does(
 ) -> None:
     store = tmp_path / "store"
     publish_all(store)
-    texts = [
-        {"text": "a small editor"},
-        {"id": "x", "text": "game of chess"},
-        {"text": 7},
-        {"text": "x" * 3000},
-    ]
+    texts = [{"text": "an editor"}, {"id": "x", "text": "chess"}, {"text": 7}, {"text": "x" * 3000}]
     data, key = tmp_path / "in.jsonl", tmp_path / "key"
     data.write_text("\ufeff" + "\n".join([*map(json.dumps, texts), "", "nonsense", '{"text": "last"}']))
     key.write_text("the-key\n")

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
@@ -24,9 +25,8 @@ RUN = ("sh", "python")
 URL = "http://127.0.0.1:8080"
 KEY = "xk_the_key_of_the_first_start"
 END = "@@ the end of a block"
-EXACT = {"status", "lines", "bad", "baseline", "versions"} | {
-    f"{which}version" for which in ("", "previous_", "from_", "to_")
-}
+EXACT = {"status", "lines", "bad", "baseline", "versions"}
+EXACT |= {"version", "previous_version", "from_version", "to_version"}
 """Numbers that the pages tell as they are; others differ from run to run."""
 OPAQUE = {"id", "key", "worker", "job"}
 """Fields that differ from run to run."""
@@ -54,15 +54,9 @@ class Reader:
         self._url, self._key = url, key
         self._names: dict[str, Any] = {}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._shell = subprocess.Popen(
-            ["sh"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=directory,
-            env={**os.environ, "PATH": path, "XYLEM_STORE": str(directory / "store")},
-            text=True,
-        )
+        environment = {**os.environ, "PATH": path, "XYLEM_STORE": str(directory / "store")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self._shell = subprocess.Popen(["sh"], cwd=directory, env=environment, text=True, **pipes)
 
     def close(self) -> None:
         self._shell.kill()
@@ -160,16 +154,16 @@ def assert_answers(block: Block, answer: Block, said: str) -> None:
 def test_every_command_of_the_pages_answers_as_they_say(reader: Reader, pages: tuple[str, ...]) -> None:
     there = [block for page in pages for block in blocks(page)]
     assert sum(block.language in RUN for block in there) >= 30
-    for place, block in enumerate(there):
+    for block, answer in itertools.pairwise([*there, Block("", "sh", "")]):
         if block.language not in RUN:
             continue
         said = reader.run(block)
-        if place + 1 < len(there) and there[place + 1].language not in RUN:
-            answer = there[place + 1]
-            if "/predict" in block.text:  # the server looks at its store now and then, as people do
-                wait_for(lambda b=block, a=answer: is_answered(b, a, reader.run(b)))  # type: ignore[misc]
-            else:
-                assert_answers(block, answer, said)
+        if answer.language in RUN:
+            continue
+        if "/predict" in block.text:  # the server looks at its store now and then, as people do
+            wait_for(lambda b=block, a=answer: is_answered(b, a, reader.run(b)))
+        else:
+            assert_answers(block, answer, said)
 
 
 def is_answered(block: Block, answer: Block, said: str) -> bool:

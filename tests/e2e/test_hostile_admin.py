@@ -63,13 +63,10 @@ def predicts(server: ServerProcess) -> None:
     assert server.ask("POST", PREDICT, {"instances": [INSTANCE]})[0] == 200
 
 
-def files_below(*directories: Path) -> dict[str, bytes]:
+def files_below(*directories: Path) -> dict[Path, bytes]:
     """What is below some directories, links not followed."""
-    found = {}
-    for path in itertools.chain.from_iterable(directory.rglob("*") for directory in directories):
-        if path.is_file() and not path.is_symlink():
-            found[str(path)] = path.read_bytes()
-    return found
+    paths = itertools.chain.from_iterable(directory.rglob("*") for directory in directories)
+    return {path: path.read_bytes() for path in paths if path.is_file() and not path.is_symlink()}
 
 
 NAMES = [
@@ -87,9 +84,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_of_a_request_leads_out_of_the_data_directory(
-    server: ServerProcess, home: Path, name: str
-) -> None:
+def test_no_name_leads_out_of_the_data_directory(server: ServerProcess, home: Path, name: str) -> None:
     name = name.replace("{outside}", str(home / "outside")[1:])
     before = files_below(home / "outside", home / "data"), (home / "canary.jsonl").read_bytes()
     for method, body in (("DELETE", None), ("PUT", b"taken over"), ("DELETE", None)):
@@ -99,13 +94,11 @@ def test_no_name_of_a_request_leads_out_of_the_data_directory(
         assert status in (400, 404, 422), (method, answer)
         assert "root:" not in str(answer)
     after = files_below(home / "outside", home / "data"), (home / "canary.jsonl").read_bytes()
-    after[0].pop(str(home / "data" / "window.jsonl"), None)
+    after[0].pop(home / "data" / "window.jsonl", None)
     assert after == before
 
 
-def test_no_name_in_a_request_for_a_job_leads_out_of_the_data_directory(
-    server: ServerProcess, home: Path
-) -> None:
+def test_no_name_for_a_job_leads_out_of_the_data_directory(server: ServerProcess, home: Path) -> None:
     before = server.admin("GET", "/jobs")
     names = [
         *("../canary.jsonl", f"{home}/outside/canary.jsonl", "door/canary.jsonl", "sub/../../canary.jsonl"),
@@ -127,9 +120,7 @@ def test_no_name_in_a_request_for_a_job_leads_out_of_the_data_directory(
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2f..%2fetc", "Raw", "%00", "a%2fb", "-", "x" * 300])
-def test_no_name_of_a_model_or_version_leads_out_of_the_store(
-    server: ServerProcess, home: Path, name: str
-) -> None:
+def test_no_name_leads_out_of_the_store(server: ServerProcess, home: Path, name: str) -> None:
     before = files_below(home / "store" / "models")
     for method, path, body in (
         ("POST", f"/models/{name}/promote", {"version": 1}),
@@ -153,9 +144,7 @@ def test_no_name_of_a_model_or_version_leads_out_of_the_store(
     assert files_below(home / "store" / "models") == before
 
 
-def test_uploads_have_a_limit_may_be_empty_and_leave_nothing_when_they_break_off(
-    server: ServerProcess, home: Path
-) -> None:
+def test_uploads_have_a_limit_and_leave_nothing_when_they_break(server: ServerProcess, home: Path) -> None:
     assert server.admin("PUT", "/data/empty.jsonl", b"")[1]["bytes"] == 0
     assert server.admin("DELETE", "/data/empty.jsonl")[0] == 204
     put = "/data/large.jsonl"
@@ -180,9 +169,7 @@ def head_of(method: str, path: str, *headers: str) -> bytes:
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/data/slow.jsonl"), ("POST", "/models/slow/archive")])
-def test_bodies_that_drip_are_given_up_and_keep_nobody_else_waiting(
-    server: ServerProcess, home: Path, method: str, path: str
-) -> None:
+def test_bodies_that_drip_are_given_up(server: ServerProcess, home: Path, method: str, path: str) -> None:
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", server.port)
         clients = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(20)]
@@ -252,9 +239,7 @@ def test_no_archive_brings_in_what_is_no_version(server: ServerProcess, home: Pa
     predicts(server)
 
 
-def test_readers_that_go_while_an_archive_is_sent_leave_room_for_others(
-    server: ServerProcess, home: Path, seed: int
-) -> None:
+def test_readers_that_go_leave_room_for_others(server: ServerProcess, home: Path, seed: int) -> None:
     rng = random.Random(seed)
     large = small_draft(n_labels=400, n_features=20_000, share=0.2, n_trees=1)
     size = Store(home / "store").publish("large", large).model_bytes
@@ -312,34 +297,27 @@ def close_all(streams: list[tuple[HTTPConnection, HTTPResponse]]) -> None:
         answer.close()
 
 
-def test_no_bad_version_is_promoted_and_the_alias_stays(server: ServerProcess, home: Path) -> None:
-    """One that is damaged, one of another model, one whose files were swapped after it was verified."""
+def test_a_version_whose_files_were_swapped_is_not_promoted_again(server: ServerProcess, home: Path) -> None:
+    """It was verified before; one that is damaged or another one's is a case of the registry's own tests."""
     store, versions = Store(home / "store"), home / "store" / "models" / "risky" / "versions"
-    for seed in range(4):
+    for seed in (0, 1):
         publish_model(store, "risky", "raw", seed=seed)
     promote = "/models/risky/promote"
-    assert server.admin("POST", promote, {"version": 1, "alias": "stable"})[0] == 200
-    largest = max((versions / "2").rglob("*"), key=lambda path: path.stat().st_size)
-    data = bytearray(largest.read_bytes())
-    data[len(data) // 2] ^= 1
-    largest.chmod(0o640)
-    largest.write_bytes(data)
-    shutil.rmtree(versions / "3")
-    shutil.copytree(home / "store" / "models" / "raw" / "versions" / "1", versions / "3")
-    assert server.admin("POST", promote, {"version": 4, "alias": "once"})[0] == 200
-    for path in (versions / "4").rglob("*"):
-        other = versions / "1" / path.relative_to(versions / "4")
+    for version, alias in ((1, "stable"), (2, "once")):
+        assert server.admin("POST", promote, {"version": version, "alias": alias})[0] == 200
+    for path in (versions / "2").rglob("*"):
+        other = versions / "1" / path.relative_to(versions / "2")
         if path.is_file() and path.name != "manifest.json" and other.read_bytes() != path.read_bytes():
             path.unlink()
             shutil.copy(other, path)
-    for version, alias in itertools.product((2, 3, 4), ("stable", "latest", "new")):
-        status, answer = server.admin("POST", promote, {"version": version, "alias": alias})
-        assert (status, answer["code"]) == (503, "model-corrupt"), (version, answer)
+    for alias in ("stable", "latest", "new"):
+        status, answer = server.admin("POST", promote, {"version": 2, "alias": alias})
+        assert (status, answer["code"]) == (503, "model-corrupt"), answer
     for version in (9, 999_999_999):
         assert server.admin("POST", promote, {"version": version, "alias": "stable"})[0] == 404
-    assert dict(store.info("risky").aliases) == {"latest": 4, "once": 4, "stable": 1}
-    answered = server.ask("POST", "/v1/models/risky/aliases/stable/predict", {"instances": [INSTANCE]})
-    assert (answered[0], answered[1]["version"]) == (200, 1)
+    assert dict(store.info("risky").aliases) == {"latest": 2, "once": 2, "stable": 1}
+    status, answer = server.ask("POST", "/v1/models/risky/aliases/stable/predict", {"instances": [INSTANCE]})
+    assert (status, answer["version"]) == (200, 1)
     changes = server.admin("GET", "/models/risky/history?alias=stable")[1]["changes"]
     assert [one["to_version"] for one in changes if one["action"] == "promoted"] == [1]
 

@@ -137,19 +137,16 @@ def tensor_seeds(inputs: list[dict[str, Any]]) -> list[Body]:
 
 
 def event_seeds(instances: list[dict[str, Any]], *, are_lines: bool) -> list[Body]:
+    labels = ["a", "label::3"]
     events: list[dict[str, Any]] = [
-        {"event_id": str(i), "instance": instance, "labels": ["a", "label::3"]}
-        for i, instance in enumerate(instances)
+        {"event_id": str(i), "instance": row, "labels": labels} for i, row in enumerate(instances)
     ]
     events.append({"event_id": "last", "prediction_id": "signed", "labels": []})
-    if not are_lines:
-        return list(whole({"events": events}))
-    data = b"\n".join(json.dumps(event).encode() for event in events)
-    return [Body(data, len(data))]
+    return line_seeds(events) if are_lines else list(whole({"events": events}))
 
 
-def line_seeds(instances: list[dict[str, Any]]) -> list[Body]:
-    data = b"\n".join(json.dumps(instance).encode() for instance in instances)
+def line_seeds(values: list[dict[str, Any]]) -> list[Body]:
+    data = b"\n".join(json.dumps(value).encode() for value in values)
     return [Body(data, len(data))]
 
 
