@@ -63,14 +63,6 @@ def killed_after(calls: int, run: Callable[[int], object]) -> None:
     os.close(read_end)
 
 
-def calls_of_a_publication(root: Path, draft: Draft) -> int:
-    fs = FaultyFileSystem()
-    store = Store(root, fs=fs)
-    store.publish("counted", draft)
-    store.promote("counted", 1, "stable")
-    return len(fs.log)
-
-
 def latest(store: Store) -> int:
     try:
         return store.open("m").manifest.version
@@ -83,7 +75,10 @@ def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
     draft, rng = small_draft(n_labels=3, n_features=40, n_trees=1), random.Random(seed)
     Store(root).publish("warm", draft)
     Store(root).open("warm")
-    calls_max = PUBLICATIONS_MAX * calls_of_a_publication(root, draft)
+    counted = Store(root, fs=(counting := FaultyFileSystem()))
+    counted.publish("counted", draft)
+    counted.promote("counted", 1, "stable")
+    calls_max = PUBLICATIONS_MAX * len(counting.log)
     found = {"published": 0, "unservable": 0, "backwards": 0, "abandoned": 0, "left": 0}
     for _ in range(rounds):
         killed_after(rng.randint(1, calls_max), partial(publish_for_ever, root, draft))

@@ -123,7 +123,6 @@ def network(state: str) -> Fault:
         stage.network.state = "flows"
 
     fault.__name__ = f"network_{state}"
-    fault.__doc__ = f"The network between replicas and database {state}."
     return fault
 
 

@@ -113,9 +113,6 @@ def test_a_mapped_file_that_is_cut_would_be_seen(tmp_path: Path) -> None:
     assert run_module("mappers", "truncate", tmp_path, 0, 0).returncode == -signal.SIGBUS
 
 
-# --- a registry: an alias and its moves say the same, whatever call of the file system it dies at
-
-
 class DyingFileSystem(FaultyFileSystem):
     """Kills its process before the n-th call of one kind."""
 

@@ -241,9 +241,11 @@ def test_a_shadow_hears_of_tensors_too(here: ServerProcess, connect: Connect) ->
             connection.answer(**more)
     wait_for(lambda: heard()[0] >= before[0] + 2 * n)
     middle = heard()
-    request = {"inputs": csr([ROW]), "parameters": {"top_r": 6, "binary_data_output": False}}
-    in_binary = {**request, "parameters": {"top_r": 6, "binary_data_output": True}}
-    bodies: list[tuple[bytes, dict[str, str]]] = [(json.dumps(request).encode(), {}), binary_body(in_binary)]
+
+    def asked(is_binary: bool) -> dict[str, Any]:
+        return {"inputs": csr([ROW]), "parameters": {"top_r": 6, "binary_data_output": is_binary}}
+
+    bodies = [(json.dumps(asked(False)).encode(), {}), binary_body(asked(True))]
     answers = [
         connection.exchange("POST", "/v2/models/raw/infer", body, **header, **more)
         for (body, header), more in itertools.product(bodies, ({}, AS_A_ROUTE))

@@ -56,9 +56,6 @@ def answer_to(server: ServerProcess, sent: bytes) -> tuple[int, dict[str, str], 
 CLOSE = b"connection: close"
 
 
-# --- heads
-
-
 def test_a_request_has_one_host(server: ServerProcess) -> None:
     assert answer_to(server, request(CLOSE, b"host: x"))[0] == 200
     assert answer_to(server, request(CLOSE, version=b"1.0"))[0] == 200
@@ -88,9 +85,6 @@ def test_a_coding_other_than_chunks_is_refused(server: ServerProcess) -> None:
         status, _, answer = answer_to(server, sent)
         assert (status, answer.get("code")) == (415 if code else 200, code)
         assert code is None or "expected chunked" in answer["detail"]
-
-
-# --- bytes that are no HTTP
 
 
 @pytest.mark.parametrize(
@@ -137,9 +131,6 @@ def test_no_http_after_a_good_request_leaves_its_answer(server: ServerProcess) -
     assert received.count(b"HTTP/1.1") == 1
 
 
-# --- a client that has sent all it will send
-
-
 def answer_to_half(port: int, sent: bytes) -> bytes:
     """Send, close our half of the connection, and return all that comes until the other one closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
@@ -168,9 +159,6 @@ def test_a_batch_whose_client_closes_its_half_is_answered_to_its_end(server: Ser
 def test_a_client_that_closes_within_a_request_is_let_go(server: ServerProcess) -> None:
     for sent in (request(b"host: x")[:-1], b"POST /v1", b""):
         assert answer_to_half(server.port, sent) == b""
-
-
-# --- answers that nobody reads
 
 
 def send_until_it_stands_still(port: int, sent: bytes) -> socket.socket:
@@ -246,9 +234,6 @@ def test_a_client_that_reads_slowly_gets_all_of_its_answers(shared_store: Path) 
                 time.sleep(0.05 if time.monotonic() < until else 0)
         assert n_answers == N_LONG + 1
         assert aborted(server) == 0
-
-
-# --- workers and descriptors
 
 
 def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_open(shared_store: Path) -> None:

@@ -28,10 +28,7 @@ FILLED = {
     "health": "$('#figures svg')",
 }
 """When a page shows all that it has to show."""
-REFUSALS = (
-    *("(Unauthorized)", "(Not Found)", "(Conflict)", "(Unprocessable", "(Service Un"),
-    "ERR_CONNECTION_REFUSED",
-)
+REFUSALS = ("(Unauthorized)", "(Not Found)", "(Conflict)", "(Unprocessable", "(Service Un", "ERR_CONNECTION")
 """Of what the browser logs, what these tests provoke: answers that refuse."""
 SLOW_TO_OPEN = (
     "import time; from service.serving.live import LiveModels; opened = LiveModels._open;"

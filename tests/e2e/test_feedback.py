@@ -272,8 +272,7 @@ def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store)
             assert results_of(server, first) is None
             status, answer = server.ask("POST", PREDICT, TUNED)
             assert (status, answer["predictions"][0].keys() >= {"labels"}) == (200, True)
-        shown = server.ask("GET", "/v1/models/raw/thresholds")[1]
-        assert shown["n_events"] == first
+        assert server.ask("GET", "/v1/models/raw/thresholds")[1]["n_events"] == first
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
         assert results_of(server, 0) == {"duplicate"}
         assert results_of(server, first) == {"applied"}

@@ -175,11 +175,6 @@ def test_frames_of_datasets(tmp_path: Path) -> None:
     script = "import sys, pytest; sys.path.append(sys.argv.pop()); sys.exit(pytest.main(sys.argv[1:]))"
     options = ["-q", "-k", "datasets", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tmp_path}/t"]
     command = [sys.executable, "-c", script, *options, "tests/unit/xylem/test_frames.py", found[0]]
-    told = {
-        "HF_HOME": str(tmp_path),
-        "HF_HUB_OFFLINE": "1",
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(Path.home()),
-    }
-    said = run(command, ROOT, timeout=300, env=told)
+    env = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
+    said = run(command, ROOT, timeout=300, env=env)
     assert "skipped" not in said and " passed" in said, said[-2000:]

@@ -33,6 +33,7 @@ N_FEATURES = 40
 ROWS_MAX, VALUES_MAX, TEXT_BYTES = 4, 20, 60
 FORMS = BodyForms(ROWS_MAX, VALUES_MAX, 90, TEXT_BYTES, 5, 10)
 TEXT_FORMS = FORMS._replace(values_max=4000)
+RAW = load_featurizer({"kind": "raw", "norm": "l2"}, {}, N_FEATURES)
 LABELS = build_names(["a", "label::3", "ä", "x y"])
 EVENTS = Limits(
     events_max=4,
@@ -58,10 +59,6 @@ class Body(NamedTuple):
 
 
 Read = Callable[[Body], None]
-
-
-def raw() -> Featurizer:
-    return load_featurizer({"kind": "raw", "norm": "l2"}, {}, N_FEATURES)
 
 
 def check_rows(rows: SparseRows) -> None:
@@ -155,8 +152,8 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
     words = test_text_bodies.featurizer_of
     text = [tensor("text", [one["text"] for one in WORDS])]
     found = {
-        "sparse": (reader_of(raw(), FORMS), predict_seeds(INSTANCES)),
-        "tensors": (reader_of(raw(), FORMS, are_tensors=True), tensor_seeds(csr(INSTANCES))),
+        "sparse": (reader_of(RAW, FORMS), predict_seeds(INSTANCES)),
+        "tensors": (reader_of(RAW, FORMS, are_tensors=True), tensor_seeds(csr(INSTANCES))),
         "text tensors": (reader_of(words("words"), TEXT_FORMS, are_tensors=True), tensor_seeds(text)),
         "lines": (sparse_lines, line_seeds(INSTANCES)),
         "text lines": (text_lines, line_seeds(WORDS)),
@@ -165,7 +162,7 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
         found[f"texts: {kind}"] = reader_of(words(kind), TEXT_FORMS), predict_seeds(WORDS)
     for are_lines in (False, True):
         of = "lines of events" if are_lines else "events"
-        found[of] = events_of(raw(), are_lines=are_lines), event_seeds(INSTANCES, are_lines=are_lines)
+        found[of] = events_of(RAW, are_lines=are_lines), event_seeds(INSTANCES, are_lines=are_lines)
         reader = events_of(words("words"), are_lines=are_lines)
         found[f"{of} of texts"] = reader, event_seeds(WORDS, are_lines=are_lines)
     return found

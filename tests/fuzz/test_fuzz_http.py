@@ -231,10 +231,7 @@ def may_be_cut(request: Request) -> bool:
 
 
 def answer_to(connection: HTTPConnection, request: Request) -> httpx.Response | None:
-    """Send a request as it is and return what came: a client that repairs nothing and costs little.
-
-    None: the answer was lost, as the server closed with bytes unread.
-    """
+    """Send a request as it is; None: the answer was lost, as the server closed with bytes unread."""
     try:
         connection.putrequest(request.method, quote(request.url, safe=punctuation))
         is_chunked = "transfer-encoding" in request.headers
