@@ -10,19 +10,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.replicas import BODY, PREDICT, Replica, listens, wait_until
+from tests.replicas import BODY, PREDICT, Replica, listens
+from tests.servers import wait_for
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 HAPROXY_CONF, NGINX_CONF = DEPLOY / "haproxy.cfg", DEPLOY / "nginx.conf"
 HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
-
-
 UPGRADES = [
     "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
     "Upgrade: h2c\r\nUser-Agent: Java-http-client/17.0.15\r\n",
@@ -67,7 +66,7 @@ def running(command: list[object], port: int) -> Iterator[None]:
     """Run a balancer until the block ends; it listens on the port."""
     with subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL) as process:
         try:
-            wait_until(lambda: process.poll() is None and listens(port))
+            wait_for(lambda: process.poll() is None and listens(port))
             yield
         finally:
             process.terminate()
@@ -106,6 +105,13 @@ def nginx(port: int, stream_port: int, replicas: list[int], directory: Path) -> 
         yield
 
 
+def receive(connection: socket.socket) -> tuple[int, Any]:
+    """The status and the JSON of the answer that comes next on a connection."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response.status, json.loads(response.read())
+
+
 def ignore_upgrades(port: int) -> None:
     """A request that asks for another protocol has one answer, and no request is found in its body."""
     hidden = f"GET {PREDICT.removesuffix('/predict')} HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -117,7 +123,5 @@ def ignore_upgrades(port: int) -> None:
                 connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
                 time.sleep(0.02)  # the body comes in a packet of its own
                 connection.sendall(body.encode())
-                response = http.client.HTTPResponse(connection)
-                response.begin()
-                found = json.loads(response.read())
-                assert (response.status, "predictions" in found) == (status, status == 200)
+                answered, found = receive(connection)
+                assert (answered, "predictions" in found) == (status, status == 200)

@@ -113,8 +113,9 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page, of a promise what it brings."""
-        done = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        """The value of an expression in the page, of a promise what it brings; it may use $ and $$."""
+        options = {"awaitPromise": True, "returnByValue": True, "includeCommandLineAPI": True}
+        done = self.call("Runtime.evaluate", expression=script, **options)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
@@ -127,22 +128,29 @@ class Browser:
                 raise AssertionError(f"expected {condition}, found:\n{page}\n{self.console}")
             time.sleep(0.02)
 
+    def count(self, selector: str, n: int) -> None:
+        """Wait until there are so many elements."""
+        self.wait(f"$$({json.dumps(selector)}).length === {n}")
+
+    def shows(self, selector: str, text: str) -> None:
+        """Wait until an element has a text in it."""
+        self.wait(f"$({json.dumps(selector)}).textContent.includes({json.dumps(text)})")
+
     def text(self, selector: str) -> str:
         """The text that an element shows, once it is there."""
-        found = f"document.querySelector({json.dumps(selector)})"
-        self.wait(found)
+        self.wait(found := f"$({json.dumps(selector)})")
         return str(self.run(f"{found}.innerText"))
 
     def click(self, selector: str) -> None:
         """Click an element, once it is there."""
-        found = f"document.querySelector({json.dumps(selector)})"
+        found = f"$({json.dumps(selector)})"
         self.wait(f"{found} && !{found}.disabled")
         self.run(f"{found}.click()")
 
     def press(self, button: str) -> None:
         """Click the first visible button or link of a text, once it is there."""
         found = (
-            "[...document.querySelectorAll('button, a, summary')]"
+            "$$('button, a, summary')"
             f".find(e => e.innerText.trim() === {json.dumps(button)} && e.checkVisibility() && !e.disabled)"
         )
         self.wait(found)
@@ -150,11 +158,9 @@ class Browser:
 
     def fill(self, selector: str, value: str) -> None:
         """Put a value into a field, as its user would: it is told of the input, and of the change."""
-        said = json.dumps(value)
-        found = f"document.querySelector({json.dumps(selector)})"
-        self.wait(found)
+        self.wait(found := f"$({json.dumps(selector)})")
         self.run(
-            f"(() => {{ const e = {found}; e.focus(); e.value = {said};"
+            f"(() => {{ const e = {found}; e.focus(); e.value = {json.dumps(value)};"
             "for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind, {bubbles: true})); })()"
         )
 

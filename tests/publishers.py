@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +21,23 @@ from model_store.errors import ModelNotFound
 from model_store.fs import FileSystem
 from model_store.store import Store
 from model_store.version import Draft
-from tests.faulty_fs import OPERATIONS, FaultyFileSystem
+from tests.faulty_fs import FaultyFileSystem
 from tests.small_models import small_draft
 
 PUBLICATIONS_MAX = 2
 """A publisher is killed before it has published and promoted more often than this, or soon after."""
 
 
-class ToldFileSystem(FileSystem):
+class ToldFileSystem(FaultyFileSystem):
     """Writes a byte to a pipe before each call."""
 
     def __init__(self, calls: int) -> None:
+        super().__init__()
         self._calls = calls
 
-
-def _told(name: str) -> Callable[..., Any]:
-    def call(self: ToldFileSystem, *arguments: Any) -> Any:
+    def _call(self, name: str, *arguments: Any) -> Any:
         os.write(self._calls, b"!")
         return getattr(FileSystem, name)(self, *arguments)
-
-    return call
-
-
-for _name in OPERATIONS:
-    setattr(ToldFileSystem, _name, _told(_name))
 
 
 def publish_for_ever(root: Path, draft: Draft, calls: int) -> None:
@@ -53,12 +47,20 @@ def publish_for_ever(root: Path, draft: Draft, calls: int) -> None:
         store.promote("m", store.resolve("m"), "stable")
 
 
-def calls_of_a_publication(root: Path, draft: Draft) -> int:
-    fs = FaultyFileSystem()
-    store = Store(root, fs=fs)
-    store.publish("counted", draft)
-    store.promote("counted", 1, "stable")
-    return len(fs.log)
+def killed_after(calls: int, run: Callable[[int], object]) -> None:
+    """Run in a fork with a pipe that tells of calls; kill it after so many of them, or when it has ended."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        run(write_end)
+        os._exit(0)
+    os.close(write_end)
+    for _ in range(calls):
+        if not os.read(read_end, 1):
+            break
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read_end)
 
 
 def latest(store: Store) -> int:
@@ -73,45 +75,33 @@ def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
     draft, rng = small_draft(n_labels=3, n_features=40, n_trees=1), random.Random(seed)
     Store(root).publish("warm", draft)
     Store(root).open("warm")
-    calls_max = PUBLICATIONS_MAX * calls_of_a_publication(root, draft)
-    before, backwards, unservable, abandoned = 0, 0, 0, 0
+    counted = Store(root, fs=(counting := FaultyFileSystem()))
+    counted.publish("counted", draft)
+    counted.promote("counted", 1, "stable")
+    calls_max = PUBLICATIONS_MAX * len(counting.log)
+    found = {"published": 0, "unservable": 0, "backwards": 0, "abandoned": 0, "left": 0}
     for _ in range(rounds):
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            publish_for_ever(root, draft, write_end)
-        os.close(write_end)
-        for _ in range(rng.randint(1, calls_max)):
-            os.read(read_end, 1)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(read_end)
+        killed_after(rng.randint(1, calls_max), partial(publish_for_ever, root, draft))
         store = Store(root)
-        abandoned += len(list((root / "staging").iterdir()))
+        found["abandoned"] += len(list((root / "staging").iterdir()))
         try:
             now = latest(store)
             for version in store.versions("m")[-2:]:
                 store.verify("m", version)
         except Exception as error:
-            unservable += 1
+            found["unservable"] += 1
             print(error, file=sys.stderr)
             continue
-        backwards += now < before
-        before = now
-        if before > 40:
+        found["backwards"] += now < found["published"]
+        found["published"] = now
+        if now > 40:
             for version in store.versions("m")[:-3]:
                 if version not in [store.resolve("m"), store.resolve("m", "stable")]:
                     store.delete("m", version)
     store = Store(root)
     store.collect()
-    left = len(list((root / "staging").iterdir()))
-    return {
-        "published": before,
-        "unservable": unservable,
-        "backwards": backwards,
-        "abandoned": abandoned,
-        "left": left,
-    }
+    found["left"] = len(list((root / "staging").iterdir()))
+    return found
 
 
 def race(root: Path, processes: int, each: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two `xylem serve` on loopback for a load balancer to stand before, and clients that ask without a pause."""
+"""`xylem serve` on ports of their own, stopped and started again, and clients that ask without a pause."""
 
 import http.client
 import json
@@ -8,23 +8,21 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from tests.servers import exchange
+from tests.servers import KEY, Connection, busy, exchange, wait_for
 
 XYLEM = Path(sys.executable).with_name("xylem")
-WAIT_SECONDS = 110.0
-KEY = "correct-horse-battery-staple"
+wait_until = wait_for
 PREDICT = "/v1/models/raw/predict"
 INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 BODY = json.dumps({"instances": [INSTANCE], "top_r": 3})
-JSON = {"content-type": "application/json"}
 N_CLIENTS = 4
 BROKEN = 0
 """Counted in the place of a status: no answer, or one that broke off."""
@@ -48,62 +46,69 @@ def reserved_ports(n: int) -> Iterator[list[int]]:
         yield [holder.getsockname()[1] for holder in holders]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Replica:
-    """`xylem serve` on a port of its own, which can be stopped and started again."""
+    """`xylem serve` on a port of its own; keywords are settings, as in XYLEM_ variables."""
 
-    def __init__(self, store: Path, port: int, database: Path, drain_seconds: float = 0.3) -> None:
+    def __init__(
+        self, store: Path, port: int, environment: Mapping[str, str] | None = None, **settings: object
+    ) -> None:
         self.port = port
-        self._drain_seconds = drain_seconds
-        self._database_url = f"sqlite:///{database}"
-        self._data = database.parent / "data"
-        self._data.mkdir(exist_ok=True)
         self._command = [XYLEM, "serve", "--store", store, "--port", str(port)]
+        told = {"jobs": 0, "admin_key": KEY, **settings}
+        variables = {f"XYLEM_{name.upper()}": str(value) for name, value in told.items()}
+        self._environment = {**os.environ, **(environment or {}), **variables}
+        self._output = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        out = self._output
+        self.process = subprocess.Popen(self._command, stderr=out, stdout=out, env=self._environment)
+        wait_for(self.is_ready)
 
     def __enter__(self) -> Self:
-        changes = {
-            "XYLEM_DRAIN_SECONDS": str(self._drain_seconds),
-            "XYLEM_DATABASE_URL": self._database_url,
-            "XYLEM_JOBS": "0",
-            "XYLEM_ADMIN_KEY": KEY,
-            "XYLEM_DATA_DIR": str(self._data),
-        }
-        environment = {**os.environ, **changes}
-        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL, env=environment)
-        wait_until(self.is_ready)
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop(signal.SIGKILL)
+        self._output.close()
 
     def is_ready(self) -> bool:
-        assert self._process.poll() is None
+        assert self.process.poll() is None, self.log()
         try:
             return exchange(self.port, "GET", "/readyz")[0] == 200
         except OSError:
             return False
 
     def stop(self, how: signal.Signals) -> int:
-        if self._process.poll() is None:
-            self._process.send_signal(how)
-        return self._process.wait(120)
+        """Send a signal that ends it, if it runs; return its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        return self.process.wait(120)
+
+    def log(self) -> str:
+        """The end of what it has written."""
+        return Path(self._output.name).read_text()[-3000:]
 
     def answered(self) -> int:
         """How many predict requests it has answered with 200."""
         text = exchange(self.port, "GET", "/metrics")[2].decode()
         counts = re.findall(r"^xylem_requests_total\{.*predict.*200.*\} ([0-9.]+)$", text, re.MULTILINE)
         return int(sum(map(float, counts)))
+
+
+def try_once(connection: Connection, path: str, body: object) -> tuple[int, Any]:
+    """The status and the answer to a POST; BROKEN where none came whole."""
+    try:
+        return connection.ask("POST", path, body)
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        return BROKEN, {}
 
 
 @contextmanager
@@ -113,35 +118,17 @@ def load(port: int) -> Iterator[Counter[int]]:
     A request that fails is asked once more at once, as clients do.
     """
     counts: Counter[int] = Counter()
-    stop = threading.Event()
 
-    def ask_once(connection: http.client.HTTPConnection) -> int:
-        try:
-            connection.request("POST", PREDICT, BODY, JSON)
-            response = connection.getresponse()
-            response.read()
-        except (OSError, http.client.HTTPException):
-            connection.close()
-            return BROKEN
-        return response.status
-
-    def ask() -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        failed = False
-        while not stop.is_set():
-            status = ask_once(connection)
+    def ask(connection: Connection) -> None:
+        status, _ = try_once(connection, PREDICT, BODY.encode())
+        counts[status] += 1
+        if status in FAILURES:
+            status, _ = try_once(connection, PREDICT, BODY.encode())
             counts[status] += 1
-            if failed and status != 200:
+            if status != 200:
                 counts[REFUSED_TWICE] += 1
-            failed = status in FAILURES
-        connection.close()
 
-    clients = [threading.Thread(target=ask) for _ in range(N_CLIENTS)]
-    for client in clients:
-        client.start()
-    try:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Connection(port, seconds=120)) for _ in range(N_CLIENTS)]
+        stack.enter_context(busy(*(partial(ask, client) for client in clients)))
         yield counts
-    finally:
-        stop.set()
-        for client in clients:
-            client.join()

@@ -12,11 +12,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 START_SECONDS = 240.0
 STOP_SECONDS = 60.0
+KEY = "correct-horse-battery-staple"
+"""An admin key: what `ServerProcess.admin` asks with, where it is the server's."""
 
 _RUN = (
     "import sys; from pathlib import Path;"
@@ -33,18 +37,71 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def exchange(
-    port: int, method: str, path: str, body: bytes | None = None, **headers: str
-) -> tuple[int, dict[str, str], bytes]:
-    """The status, the headers by their names in lower case, and the bytes of an answer, on a connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=STOP_SECONDS)
-    try:
-        connection.request(method, path, body, {"content-type": "application/json", **headers})
-        response = connection.getresponse()
+@contextmanager
+def busy(*calls: Callable[[], object]) -> Iterator[list[Future[None]]]:
+    """Call each again and again in a thread while the block runs; raise in the end what one of them raised.
+
+    One that has raised is done.
+    """
+    stopping = threading.Event()
+
+    def repeat(call: Callable[[], object]) -> None:
+        while not stopping.is_set():
+            call()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        running = [threads.submit(repeat, call) for call in calls]
+        try:
+            yield running
+        finally:
+            stopping.set()
+            for each in running:
+                each.result()
+
+
+Answer = tuple[int, dict[str, str], bytes]
+"""Its status, the headers by their names in lower case, and its bytes."""
+
+
+class Connection:
+    """A connection that is kept, so that heads are remembered; of names of headers, _ is -."""
+
+    def __init__(self, port: int, seconds: float = STOP_SECONDS) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it; the next request opens another."""
+        self._connection.close()
+
+    def begin(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
+        """The head of an answer, of which the body is still to be read."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._connection.request(method, path, body, {"content-type": "application/json", **given})
+        return self._connection.getresponse()
+
+    def exchange(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        """Send a request; return its answer."""
+        response = self.begin(method, path, body, **headers)
         given = {name.lower(): value for name, value in response.getheaders()}
         return response.status, given, response.read()
-    finally:
-        connection.close()
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """The status and the JSON (else the bytes) of an answer."""
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        status, given, content = self.exchange(method, path, data, **headers)
+        return status, json.loads(content) if "json" in given.get("content-type", "") else content
+
+
+def exchange(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    """As `Connection.exchange`, on a new connection."""
+    with Connection(port) as connection:
+        return connection.exchange(method, path, body, **headers)
 
 
 class ServerProcess:
@@ -78,6 +135,7 @@ class ServerProcess:
             [sys.executable, "-c", before + _RUN, str(store), str(workers)], stderr=self._log, env=environment
         )
         self.port = 0
+        self.store = store
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + self._start_seconds
@@ -125,16 +183,21 @@ class ServerProcess:
         except OSError:
             return 0
 
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """The status and the JSON (else the bytes) of an answer, on a new connection."""
-        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        status, given, content = self.exchange(method, path, data, **headers)
-        return status, json.loads(content) if "json" in given.get("content-type", "") else content
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
-    def exchange(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> tuple[int, dict[str, str], bytes]:
-        """As `exchange` with the server's port."""
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """As `Connection.ask`, on a new connection."""
+        with Connection(self.port) as connection:
+            return connection.ask(method, path, body, **headers)
+
+    def admin(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """As `ask`, with the admin key KEY; the path is below /v1/admin."""
+        return self.ask(method, f"/v1/admin{path}", body, authorization=f"Bearer {KEY}", **headers)
+
+    def exchange(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        """As `Connection.exchange`, on a new connection."""
         return exchange(self.port, method, path, body, **headers)
 
     def raw(self, data: bytes, seconds: float = STOP_SECONDS) -> bytes:
@@ -142,11 +205,9 @@ class ServerProcess:
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
             connection.sendall(data)
             received = b""
-            try:
+            with suppress(ConnectionResetError):
                 while part := connection.recv(65536):
                     received += part
-            except ConnectionResetError:
-                pass
             return received
 
     def stream(self, path: str, lines: Iterable[bytes]) -> Iterator[bytes]:

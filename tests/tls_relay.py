@@ -5,17 +5,17 @@ import contextlib
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
     """Make a certificate for `localhost` and its key, in files; openssl does."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost"]
-    made = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command, *made], check=True, capture_output=True)
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    named = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    subprocess.run([*command.split(), *named], check=True, capture_output=True)
     return certificate, key
 
 
@@ -32,32 +32,24 @@ def relay(port: int, certificate: Path, key: Path) -> Iterator[int]:
     """Relay to a port of this machine; yield the port that takes TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    loop = asyncio.new_event_loop()
-    started, ports = threading.Event(), []
-    stop = asyncio.Event()
+    started: Future[tuple[int, Callable[[], object]]] = Future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(_copy(reader, there_writer), _copy(there_reader, writer))
 
     async def main() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-        ports.append(server.sockets[0].getsockname()[1])
-        started.set()
+        started.set_result((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set)))
         await stop.wait()
         server.close()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert started.wait(60)
+    listens_at, stop = started.result(60)
     try:
-        yield ports[0]
+        yield listens_at
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        stop()
         thread.join()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                loop.run_until_complete(task)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.campaign.cluster import Replica
-from tests.campaign.disturbed import Disturbance
-from tests.campaign.network import Network
+from tests.campaign.disturbed import Disturbance, Network
+from tests.replicas import Replica
 
 CLOCK_SECONDS = 3600
 """The clock of the day jumps by so much at most; 30 days on, the numbers of events are forgotten."""
@@ -25,7 +24,7 @@ class Stage:
     replicas: list[Replica]
     random: random.Random
     seconds: float
-    disturbance: Disturbance | None
+    disturbance: Disturbance
     network: Network | None
     database_pid: int | None
     small_disk: Path | None
@@ -38,7 +37,7 @@ Fault = Callable[[Stage], None]
 def killed(stage: Stage) -> None:
     """kill -9 of a replica, which is started again."""
     replica = stage.random.choice(stage.replicas)
-    replica.kill()
+    replica.stop(signal.SIGKILL)
     time.sleep(stage.seconds)
     replica.start()
 
@@ -46,22 +45,20 @@ def killed(stage: Stage) -> None:
 def restarted(stage: Stage) -> None:
     """SIGTERM of a replica, which ends in order and is started again."""
     replica = stage.random.choice(stage.replicas)
-    status = replica.terminate()
-    assert status == 0, replica.log()[-3000:]
+    assert replica.stop(signal.SIGTERM) == 0, replica.log()
     replica.start()
 
 
 def stopped(stage: Stage) -> None:
     """A replica that stands still: SIGSTOP."""
     replica = stage.random.choice(stage.replicas)
-    replica.send(signal.SIGSTOP)
+    replica.process.send_signal(signal.SIGSTOP)
     time.sleep(stage.seconds)
-    replica.send(signal.SIGCONT)
+    replica.process.send_signal(signal.SIGCONT)
 
 
 def slow_disk(stage: Stage) -> None:
     """Each write to a disk waits for 20 to 200 ms."""
-    assert stage.disturbance
     stage.disturbance.set(disk_seconds=stage.random.uniform(0.02, 0.2))
     time.sleep(stage.seconds)
     stage.disturbance.set()
@@ -69,7 +66,6 @@ def slow_disk(stage: Stage) -> None:
 
 def clock_jumps(stage: Stage) -> None:
     """The clock of the day jumps to and fro."""
-    assert stage.disturbance
     until = time.monotonic() + stage.seconds
     while time.monotonic() < until:
         stage.disturbance.set(clock_seconds=stage.random.uniform(-CLOCK_SECONDS, CLOCK_SECONDS))
@@ -95,21 +91,17 @@ def full_disk(stage: Stage) -> None:
 def database_stands(stage: Stage) -> None:
     """SIGSTOP of PostgreSQL, all of its processes."""
     assert stage.database_pid
-    pids = [stage.database_pid, *_children(stage.database_pid)]
-    for pid in pids:
-        _signal(pid, signal.SIGSTOP)
+    children = Path(f"/proc/{stage.database_pid}/task/{stage.database_pid}/children").read_text()
+    pids = [stage.database_pid, *map(int, children.split())]
+    _send(pids, signal.SIGSTOP)
     time.sleep(stage.seconds)
+    _send(pids, signal.SIGCONT)
+
+
+def _send(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
-        _signal(pid, signal.SIGCONT)
-
-
-def _children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # a connection's process that has ended
-        os.kill(pid, number)
+        with contextlib.suppress(ProcessLookupError):  # a connection's process that has ended
+            os.kill(pid, number)
 
 
 def connections_cut(stage: Stage) -> None:
@@ -131,19 +123,15 @@ def network(state: str) -> Fault:
         stage.network.state = "flows"
 
     fault.__name__ = f"network_{state}"
-    fault.__doc__ = f"The network between replicas and database {state}."
     return fault
 
 
 def possible(stage: Stage) -> list[Fault]:
     """The faults that can be had on a stage."""
-    found: list[Fault] = [killed, restarted, stopped]
-    if stage.disturbance:
-        found += [slow_disk, clock_jumps]
+    found: list[Fault] = [killed, restarted, stopped, slow_disk, clock_jumps]
     if stage.small_disk:
         found.append(full_disk)
-    if stage.database_pid:
-        found.append(database_stands)
     if stage.network:
-        found += [connections_cut, *map(network, ("stands", "slow", "halves", "refuses"))]
+        found += [database_stands, connections_cut]
+        found += map(network, ("stands", "slow", "halves", "refuses"))
     return found

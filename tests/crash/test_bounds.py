@@ -1,25 +1,19 @@
 """No kernel reads or writes beyond an array: the tests of kernels again, with every index checked."""
 
-import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-ABOUT_KERNELS = (
-    "service.kernels",
-    "service.trainers",
-    "service.inference",
-    "service.features",
-    "service.datasets",
-)
+from tests.modules import ROOT, run_module
+
+ABOUT_KERNELS = re.compile(r"service\.(kernels|trainers|inference|features|datasets)")
 TESTS = sorted(
     str(file.relative_to(ROOT))
     for kind in ("unit", "property", "golden")
     for file in (ROOT / "tests" / kind).rglob("test_*.py")
-    if any(name in file.read_text() for name in ABOUT_KERNELS)
+    if ABOUT_KERNELS.search(file.read_text())
 )
 
 _BEYOND = """
@@ -41,8 +35,6 @@ def test_lanes_beyond(): lanes(np.zeros(20, np.float32), 5)
 def test_lanes_before(): lanes(np.zeros(20, np.float32), -1)
 def test_within(): item(np.zeros(20, np.float32), 19), lanes(np.zeros(20, np.float32), 4)
 """
-
-
 READERS = "tests/fuzz/kernel_readers.py"
 READER_SECONDS = 180
 """Of each of some twenty readers, in the long run: an hour."""
@@ -52,28 +44,28 @@ CACHE = Path.home() / ".cache" / "xylem" / "checked-kernels"
 
 
 def run(cache: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache), **more}
-    command = [sys.executable, "-m", "tests.checked", "-q", "-p", "no:cacheprovider", "--timeout=0"]
-    command += arguments
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    checked = {"NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache), **more}
+    return run_module("checked", "-q", "-p", "no:cacheprovider", "--timeout=0", *arguments, **checked)
+
+
+def check(*arguments: str, **more: str) -> None:
+    done = run(CACHE, *arguments, **more)
+    assert done.returncode == 0, done.stdout[-10_000:]
 
 
 def test_readers_of_requests_stay_within_their_arrays() -> None:
-    done = run(CACHE, READERS)
-    assert done.returncode == 0, done.stdout[-10_000:]
+    check(READERS)
 
 
 @pytest.mark.soak
 def test_readers_of_requests_stay_within_their_arrays_for_an_hour(seed: int) -> None:
-    done = run(CACHE, READERS, SEED=str(seed), READER_SECONDS=str(READER_SECONDS))
-    assert done.returncode == 0, done.stdout[-10_000:]
+    check(READERS, SEED=str(seed), READER_SECONDS=str(READER_SECONDS))
 
 
 @pytest.mark.soak
 def test_kernels_stay_within_their_arrays() -> None:
     assert len(TESTS) > 80
-    done = run(CACHE, *TESTS)
-    assert done.returncode == 0, done.stdout[-10_000:]
+    check(*TESTS)
 
 
 @pytest.mark.soak

@@ -1,10 +1,7 @@
 """R3: every flipped bit and every cut of any file of a version is refused with a type."""
 
-import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from model_store.errors import Corrupt
 from model_store.store import Store
 from tests.faulty_fs import QuickFileSystem
+from tests.modules import found_by
 from tests.small_models import small_draft
 
 sizes = pytest.mark.parametrize(
@@ -51,25 +49,16 @@ def refused(store: Store, file: Path, damaged: bytes) -> bool:
 
 
 @sizes
-def test_every_flipped_bit(full: bool, store: Store) -> None:
+def test_every_flipped_bit_and_every_cut(full: bool, store: Store) -> None:
     rng = random.Random(1)
     for file in files_of(store):
         whole = file.read_bytes()
-        bits = range(8 * len(whole))
+        bits, lengths = range(8 * len(whole)), range(len(whole))
         for bit in bits if full else rng.sample(bits, 25):
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             assert refused(store, file, bytes(damaged)), (file, bit)
-
-
-@sizes
-def test_every_cut(full: bool, store: Store) -> None:
-    rng = random.Random(2)
-    for file in files_of(store):
-        whole = file.read_bytes()
-        for length in (
-            range(len(whole)) if full else [0, len(whole) - 1, *rng.choices(range(len(whole)), k=6)]
-        ):
+        for length in lengths if full else [0, len(whole) - 1, *rng.choices(lengths, k=6)]:
             assert refused(store, file, whole[:length]), (file, length)
         assert refused(store, file, whole + b"\0"), file
 
@@ -117,9 +106,6 @@ def test_files_damaged_after_they_were_verified_are_verified_again(store: Store)
     store.open("m", verify=False)
 
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
 @pytest.mark.parametrize(
     ("rounds", "boundscheck"),
     [
@@ -129,15 +115,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
     ],
 )
 def test_never_a_signal(rounds: int, boundscheck: str, seed: int) -> None:
-    run = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", "tests.hostile_versions", str(rounds), str(seed)],
-        cwd=ROOT,
-        env={**os.environ, "NUMBA_BOUNDSCHECK": boundscheck},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, f"seed {seed}: {run.stderr[-3000:]}"
-    found = json.loads(run.stdout)
+    found = found_by("hostile_versions", rounds, seed, NUMBA_BOUNDSCHECK=boundscheck)
     assert found["refused"] > rounds // 2
     assert found["served"] > rounds // 50
     assert found["slowest_seconds"] < 1

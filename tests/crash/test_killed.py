@@ -1,75 +1,71 @@
-"""Processes under kill -9: publishers (R1), feedback (R10, R21), jobs; and maps of files that go (R5)."""
+"""Processes under kill -9: publishers (R1), feedback (R10, R21), jobs, a registry; maps of files (R5)."""
 
-import json
+import itertools
+import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
+from model_store.fs import FileSystem
+from model_store.moves import Cause
+from model_store.store import Store
 from service.base.errors import DatabaseUnavailable
 from service.db.engine import Compiled
+from service.registry.registry import Registry
+from tests.faulty_fs import FaultyFileSystem, QuickFileSystem
 from tests.feedback_helpers import Replica, token_event
+from tests.modules import found_by, run_module
+from tests.publishers import ToldFileSystem, killed_after
+from tests.small_models import small_draft
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def run(*arguments: object) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.publishers", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, f"{arguments}: {done.stderr[-3000:]}"
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+ALICE = Cause("alice", "why not")
 
 
-@pytest.mark.parametrize("rounds", [40, pytest.param(10_000, marks=pytest.mark.soak)], ids=["quick", "soak"])
+def sizes(name: str, quick: int, soak: int) -> pytest.MarkDecorator:
+    """So many of them in each run, and in a long one."""
+    return pytest.mark.parametrize(
+        name, [quick, pytest.param(soak, marks=pytest.mark.soak)], ids=["quick", "soak"]
+    )
+
+
+@sizes("rounds", 40, 10_000)
 def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
-    found = run("kill", tmp_path, rounds, seed)
-    assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), (seed, found)
+    found = found_by("publishers", "kill", tmp_path, rounds, seed)
+    assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), found
     # or the moments of death were not among the interesting ones
-    assert found["abandoned"] > rounds // 4, (seed, found)
-    assert found["published"] > rounds // 8, (seed, found)
+    assert found["abandoned"] > rounds // 4, found
+    assert found["published"] > rounds // 8, found
 
 
 def test_publishers_at_once(tmp_path: Path) -> None:
-    found = run("race", tmp_path, 4, 6)
-    assert found["statuses"] == [0] * 5
-    assert found["versions"] == list(range(1, 25))
-    assert found["latest"] == 24
+    found = found_by("publishers", "race", tmp_path, 4, 6)
+    assert found == {"statuses": [0] * 5, "versions": list(range(1, 25)), "latest": 24}
 
 
-@pytest.mark.parametrize("rounds", [50, pytest.param(1000, marks=pytest.mark.soak)], ids=["quick", "soak"])
+@sizes("rounds", 50, 1000)
 def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.feeders", database_url, str(rounds), str(seed)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
-    assert (found["lost"], found["wrong"]) == (0, 0), (seed, found)
+    found = found_by("feeders", database_url, rounds, seed)
+    assert (found["lost"], found["wrong"]) == (0, 0), found
     assert found["acknowledged"] > 3 * rounds, found  # or nothing was under way when it was killed
 
 
-def test_a_write_that_fails_leaves_nothing_counted(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_counts_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Compiled.run
     replica = Replica(database_url)
     replica.writer._forget_at = float("inf")  # no housekeeping in between
     replica.send(token_event("first", [1], [1, 2]))
-    before = replica.bits()
-    engine = replica.database._engine
-    at = 0
-    failed = 0
-    while True:
-        at += 1
-        count = 0
+    before, engine = replica.bits(), replica.database._engine
+    for at in itertools.count(1):
+        calls = itertools.count(1)
 
-        def strike(*_: Any, at: int = at) -> None:
-            nonlocal count
-            count += 1
-            if count == at:
+        def strike(*_: Any, at: int = at, calls: Iterator[int] = calls) -> None:
+            if next(calls) == at:
                 raise DatabaseUnavailable("database or disk is full")
 
         def run_or_strike(statement: Compiled, *arguments: Any, strike: Any = strike, **values: Any) -> Any:
@@ -83,22 +79,20 @@ def test_a_write_that_fails_leaves_nothing_counted(
             replica.send(token_event("second", [3], [2, 3]))
             break
         except DatabaseUnavailable:
-            failed += 1
             assert replica.bits() == before
         finally:
             monkeypatch.undo()
             event.remove(engine, "begin", strike)
             event.remove(engine, "commit", strike)
-    assert failed == 6  # begin, head, events, log, head, commit
+    assert at == 7  # after begin, head, events, log, head and commit have failed
     assert replica.bits() != before
     assert replica.send(token_event("second", [3], [2, 3])) == ["duplicate"]
     replica.close()
 
 
-def run_jobs(directory: Path, n_jobs: int, seed: int) -> None:
-    command = [sys.executable, "-m", "tests.job_runners", str(directory), str(n_jobs), str(seed)]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    print(found)
+@sizes("n_jobs", 4, 100)
+def test_killed_runs_lose_no_job_and_publish_none_twice(n_jobs: int, tmp_path: Path, seed: int) -> None:
+    found = found_by("job_runners", tmp_path, n_jobs, seed)
     assert found["kills"] >= n_jobs
     assert found["succeeded"] == found["distinct"] == found["of_their_jobs"] == n_jobs
     assert found["versions"] == found["tuned_once"] == n_jobs + 1
@@ -106,32 +100,111 @@ def run_jobs(directory: Path, n_jobs: int, seed: int) -> None:
     assert found["left"] == 0
 
 
-def test_runs_killed_at_random_moments_lose_no_job_and_publish_none_twice(tmp_path: Path, seed: int) -> None:
-    run_jobs(tmp_path, 4, seed)
-
-
-@pytest.mark.soak
-def test_runs_killed_at_many_moments_lose_no_job_and_publish_none_twice(tmp_path: Path, seed: int) -> None:
-    run_jobs(tmp_path, 100, seed)
-
-
-def run_mappers(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.mappers", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize("rounds", [25, pytest.param(5_000, marks=pytest.mark.soak)], ids=["quick", "soak"])
+@sizes("rounds", 25, 5_000)
 def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path, seed: int) -> None:
-    done = run_mappers("churn", tmp_path, rounds, seed)
-    assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"
-    found = json.loads(done.stdout)
-    assert (found["changed"], found["forbidden"]) == (0, 0), (seed, found, done.stderr[-3000:])
+    found = found_by("mappers", "churn", tmp_path, rounds, seed)
+    assert (found["changed"], found["forbidden"]) == (0, 0), found
     assert found["opened"] > rounds
-    assert found["outlived"] > rounds // 4, (
-        seed,
-        found,
-    )  # or deleted versions were not among those that were read
+    # or deleted versions were not among those that were read
+    assert found["outlived"] > rounds // 4, found
 
 
 def test_a_mapped_file_that_is_cut_would_be_seen(tmp_path: Path) -> None:
-    assert run_mappers("truncate", tmp_path, 0, 0).returncode == -signal.SIGBUS
+    assert run_module("mappers", "truncate", tmp_path, 0, 0).returncode == -signal.SIGBUS
+
+
+class DyingFileSystem(FaultyFileSystem):
+    """Kills its process before the n-th call of one kind."""
+
+    def __init__(self, kind: str, left: int) -> None:
+        super().__init__()
+        self._kind = kind
+        self._left = left
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self._left -= name == self._kind
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._call(name, *arguments)
+
+
+def in_child(call: Callable[[], object]) -> int:
+    """Call in a forked process that is to be killed, or to end; return the signal, 0 for an end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        finally:
+            os._exit(0)
+    return os.WTERMSIG(os.waitpid(child, 0)[1])
+
+
+def made(root: Path) -> Store:
+    store = Store(root, fs=QuickFileSystem())
+    for _ in range(3):
+        store.publish("m", DRAFT)
+    return store
+
+
+def rows(root: Path, alias: str) -> list[tuple[str, int | None, int | None, str]]:
+    moves = reversed(Registry(Store(root), None).history("m", alias))
+    return [(move.action, move.from_version, move.to_version, move.who) for move in moves]
+
+
+def promote(root: Path, fs: FileSystem | None = None, version: int = 2, who: Cause = ALICE) -> None:
+    Registry(Store(root, fs=fs or QuickFileSystem()), None).promote("m", version, "stable", who)
+
+
+@pytest.mark.parametrize("kind", ["append", "rename"])
+def test_killed_before_a_move_came_about(tmp_path: Path, kind: str) -> None:
+    """Before its line is written, and between that and the renaming of the document."""
+    made(tmp_path)
+    assert in_child(lambda: promote(tmp_path, DyingFileSystem(kind, 1))) == signal.SIGKILL
+    store = Store(tmp_path)
+    assert store.info("m").aliases == {"latest": 3}
+    assert rows(tmp_path, "stable") == []
+    store.promote("m", 3, "stable")  # by somebody else: what was begun is not taken for it
+    assert rows(tmp_path, "stable") == [("promoted", None, 3, "")]
+    promote(tmp_path)
+    assert rows(tmp_path, "stable") == [("promoted", None, 3, ""), ("promoted", 3, 2, "alice")]
+
+
+def test_killed_at_every_call_of_the_file_system(tmp_path: Path) -> None:
+    """The last row of the history says what the store does, whoever dies when."""
+    made(tmp_path)
+    promote(tmp_path, counted := FaultyFileSystem())
+    for step in range(2, len(counted.log) + 8):
+
+        def move(calls: int, step: int = step) -> None:
+            promote(tmp_path, ToldFileSystem(calls), 1 + step % 3, Cause(f"step {step}"))
+
+        killed_after(step, move)
+        action, _, to, who = rows(tmp_path, "stable")[-1]
+        assert (action, to) == ("promoted", Store(tmp_path).alias("m", "stable").version)
+        assert who == "alice" or who.startswith("step ")
+    found = rows(tmp_path, "stable")
+    assert len(found) > 1, "no move came about: what is this test of?"
+    assert all(before[2] == after[1] for before, after in itertools.pairwise(found))
+
+
+def test_a_model_killed_while_it_is_deleted(tmp_path: Path) -> None:
+    """At each renaming: the history tells that an alias was removed once it was."""
+    for number in range(1, 6):
+        root = tmp_path / str(number)
+        store = made(root)
+        store.promote("m", 1, "stable")
+        dying = Store(root, fs=DyingFileSystem("rename", number))
+        died = in_child(partial(dying.delete_model, "m", ALICE))
+        aliases = store.info("m").aliases
+        for alias in ("latest", "stable"):
+            action = rows(root, alias)[-1][0]
+            is_there = (root / "models/m/aliases" / f"{alias}.json").exists()
+            assert (action == "removed") == (not is_there)
+        if died == 0:
+            assert aliases == {} and store.versions("m") == ()
+            break
+        store.delete_model("m", ALICE)
+        assert rows(root, "latest")[-1][0] == "removed"
+        assert store.publish("m", DRAFT).version == 4
+    else:
+        raise AssertionError("the model was never deleted")

@@ -1,45 +1,45 @@
-"""Canaries and shadows on real servers: sticky everywhere, changed under load, promoted, rolled back."""
+"""What stands beside an alias on servers: canaries, shadows and denied labels, the same on all replicas."""
 
-import http.client
+import itertools
 import json
+import random
 import re
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 import xylem
 from model_store.store import Store
 from service.serving.split import Chooser
+from tests.alias_helpers import split
 from tests.oip_requests import binary_body, csr
 from tests.served_models import publish_model
-from tests.servers import ServerProcess, wait_for
+from tests.servers import KEY, Connection, ServerProcess, busy, wait_for
 
-KEY = "correct-horse-battery-staple"
-ADMIN = {"authorization": f"Bearer {KEY}"}
 ROW = {"indices": [1, 5, 9], "values": [1.0, 0.5, 2.0]}
-BODY = json.dumps({"instances": [ROW], "top_r": 6}).encode()
-ROUTE = "/v1/admin/models/raw/aliases/latest"
-PATH = "/v1/models/raw/predict"
+ALIAS = "/models/raw/aliases/latest"
+PREDICT = "/v1/models/raw/predict"
+PATHS = (PREDICT, "/v1/models/raw/aliases/latest/predict")
 AS_A_ROUTE = {"origin": "https://shop.example"}
 """With which a request is no plain whole one."""
 
+LABELS = {f"label::{i}" for i in range(11)}
+DENIED = ["label::1", "label::4"]
+N_FEATURES = 34
+
+
+Replicas = tuple[ServerProcess, ServerProcess]
+
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("canary") / "store"
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    root = tmp_path_factory.mktemp("canary")
     for seed in (1, 2, 3):
         publish_model(Store(root), "raw", "raw", seed=seed)
     Store(root).promote("raw", 1)
-    return root
-
-
-@pytest.fixture(scope="module")
-def replicas(root: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
     with (
         ServerProcess(root, admin_key=KEY, store_poll_seconds=0.05) as here,
         ServerProcess(root, admin_key=KEY, store_poll_seconds=0.05) as there,
@@ -48,49 +48,46 @@ def replicas(root: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
 
 
 @pytest.fixture
-def here(replicas: tuple[ServerProcess, ServerProcess]) -> Iterator[ServerProcess]:
+def here(replicas: Replicas) -> Iterator[ServerProcess]:
     """A replica; afterwards `latest` names 1 again, alone."""
     yield replicas[0]
-    assert replicas[0].ask("POST", "/v1/admin/models/raw/promote", {"version": 1}, **ADMIN)[0] == 200
+    move(replicas[0], "promote", 1, version=1)
 
 
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """Close what a test has opened."""
-    yield
-    while Connection.opened:
-        Connection.opened.pop().close()
-
-
-class Connection:
+class Asker(Connection):
     """Asks over one connection, so that heads are remembered."""
 
-    opened: ClassVar[list[http.client.HTTPConnection]] = []
-
-    def __init__(self, server: ServerProcess) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        self.opened.append(self._connection)
-
-    def ask(self, path: str = PATH, body: bytes = BODY, **headers: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.exchange(path, body, **headers))
-        return found
-
-    def exchange(self, path: str, body: bytes, **headers: str) -> bytes:
-        given = {"content-type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
-        self._connection.request("POST", path, body, given)
-        answer = self._connection.getresponse()
-        content = answer.read()
-        assert answer.status == 200, content
-        return content
+    def answer(self, path: str = PREDICT, top_r: int = 6, **headers: str) -> dict[str, Any]:
+        status, found = self.ask("POST", path, {"instances": [ROW], "top_r": top_r}, **headers)
+        assert status == 200, found
+        return found  # type: ignore[no-any-return]
 
     def version(self, **headers: str) -> int:
-        return int(self.ask(**headers)["version"])
+        return int(self.answer(**headers)["version"])
+
+    def labels(self, path: str = PREDICT, **headers: str) -> set[str]:
+        (prediction,) = self.answer(path, len(LABELS), **headers)["predictions"]
+        return {label["label"] for label in prediction["labels"]}
+
+
+Connect = Callable[[ServerProcess], Asker]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with ExitStack() as stack:
+        yield lambda server: stack.enter_context(Asker(server.port))
 
 
 def put(server: ServerProcess, role: str, **body: object) -> Any:
-    status, answer = server.ask("PUT", f"{ROUTE}/{role}", body, **ADMIN)
+    status, answer = server.admin("PUT", f"{ALIAS}/{role}", body)
     assert status == 200, answer
     return answer
+
+
+def move(server: ServerProcess, how: str, to: int, **body: object) -> None:
+    status, moved = server.admin("POST", f"/models/raw/{how}", body)
+    assert (status, moved["version"]) == (200, to), moved
 
 
 def figures(server: ServerProcess, pattern: str) -> dict[Any, float]:
@@ -98,152 +95,124 @@ def figures(server: ServerProcess, pattern: str) -> dict[Any, float]:
     return {m.groups()[:-1]: float(m.groups()[-1]) for m in re.finditer(pattern, text)}
 
 
-def canary_serves(server: ServerProcess, weight: float | None) -> bool:
-    splits = server.ask("GET", "/v1/models/raw")[1]["splits"]
-    return (splits.get("latest") or {"canary": None})["canary"] == (
-        None if weight is None else {"version": 2, "weight": weight}
-    )
+def split_of(server: ServerProcess) -> dict[str, Any]:
+    return server.ask("GET", "/v1/models/raw")[1]["splits"]  # type: ignore[no-any-return]
 
 
-def test_a_key_meets_one_version_on_every_replica_and_way(
-    here: ServerProcess, replicas: tuple[ServerProcess, ServerProcess], root: Path
+def test_a_key_meets_one_version_on_every_way(
+    here: ServerProcess, replicas: Replicas, connect: Connect
 ) -> None:
     put(here, "canary", version=2, weight=0.3, stable_weight=0.7, reason="some first")
-    wait_for(lambda: canary_serves(replicas[1], 0.3))
+    told = {"latest": {"canary": {"version": 2, "weight": 0.3}, "shadow": None}}
+    wait_for(lambda: split_of(replicas[1]) == told)
     keys = [f"user-{i}" for i in range(120)]
     chooser = Chooser("canary", "raw", 2, 3000)
     expected = [2 if chooser.takes(key.encode()) else 1 for key in keys]
     assert 20 < sum(version == 2 for version in expected) < 55
     line = json.dumps(ROW).encode() + b"\n"
+    score = {"instances": [{**ROW, "labels": ["label::0"]}]}
     for server in replicas:
-        connection = Connection(server)
+        connection = connect(server)
         for _ in range(2):  # a head that is new, and one that is remembered
             assert [connection.version(xylem_canary_key=key) for key in keys] == expected
         assert [connection.version(Xylem_Canary_Key=key, **AS_A_ROUTE) for key in keys] == expected
         assert [connection.version(x_request_id=key) for key in keys] == expected
         assert [connection.version(x_request_id=key, **AS_A_ROUTE) for key in keys[:30]] == expected[:30]
-        given = [connection.version(xylem_canary_key=key, x_request_id="any") for key in keys]
-        assert given == expected
-        for key, version in list(zip(keys, expected, strict=True))[:12]:
-            _, headers, _ = server.exchange(
-                "POST",
-                "/v1/models/raw/batch",
-                3 * line,
-                **{"xylem-canary-key": key, "content-type": "application/x-ndjson"},
-            )
+        assert [connection.version(xylem_canary_key=key, x_request_id="any") for key in keys] == expected
+        for key, version in zip(keys[:12], expected, strict=False):
+            given = {"xylem_canary_key": key, "content_type": "application/x-ndjson"}
+            _, headers, _ = connection.exchange("POST", "/v1/models/raw/batch", 3 * line, **given)
             assert headers["xylem-version"] == str(version)
-        score = json.dumps({"instances": [{**ROW, "labels": ["label::0"]}]}).encode()
-        asked = [connection.ask("/v1/models/raw/score", score, xylem_canary_key=key) for key in keys[:12]]
-        assert [one["version"] for one in asked] == expected[:12]
+            _, scored = connection.ask("POST", "/v1/models/raw/score", score, xylem_canary_key=key)
+            assert scored["version"] == version
         # a number is that version, and another alias is not split
-        assert connection.ask("/v1/models/raw/versions/1/predict", xylem_canary_key=keys[0])["version"] == 1
-    with ServerProcess(root, admin_key=KEY) as restarted:
-        connection = Connection(restarted)
+        first = connection.answer("/v1/models/raw/versions/1/predict", xylem_canary_key=keys[0])
+        assert first["version"] == 1
+    with ServerProcess(here.store, admin_key=KEY) as restarted:
+        connection = connect(restarted)
         assert [connection.version(xylem_canary_key=key) for key in keys] == expected
+    assert here.admin("DELETE", f"{ALIAS}/canary")[1]["canary"] is None
+    assert {connect(here).version(xylem_canary_key=key) for key in keys} == {1}
 
 
-def test_weights_grow_without_moving_a_key_back(here: ServerProcess) -> None:
-    keys = [f"buyer {i}" for i in range(200)]  # with a blank: on their route
-    connection, moved = Connection(here), set()
-    for weight in (0.05, 0.2, 0.6):
-        put(here, "canary", version=2, weight=weight)
-        now = {key for key in keys if connection.version(xylem_canary_key=key) == 2}
-        assert moved < now
-        moved = now
-    assert here.ask("DELETE", f"{ROUTE}/canary", **ADMIN)[1]["canary"] is None
-    assert {connection.version(xylem_canary_key=key) for key in keys} == {1}
-
-
-def test_promote_finishes_and_rollback_ends(here: ServerProcess, root: Path) -> None:
-    with xylem.Client(f"http://127.0.0.1:{here.port}", key=KEY) as client:
-        put_answer = client.call("PUT", f"{ROUTE}/canary", version=2, weight=0.1, reason="one in ten")
-        assert put_answer == {
-            "model": "raw",
-            "alias": "latest",
-            "version": 1,
-            "canary": {"version": 2, "weight": 0.1},
-            "shadow": None,
-        }
-        shadow = f"{ROUTE}/shadow"
-        assert client.call("PUT", shadow, version=3, share=0.5)["canary"] == {"version": 2, "weight": 0.1}
-        assert client.model("raw").splits == {
-            "latest": {"canary": {"version": 2, "weight": 0.1}, "shadow": {"version": 3, "share": 0.5}}
-        }
-        for version, user in ((2, "canary"), (3, "shadow")):
-            for query in ("", "?with_aliases=true"):
-                status, refused = here.ask(
-                    "DELETE", f"/v1/admin/models/raw/versions/{version}{query}", **ADMIN
-                )
-                assert (status, refused["code"]) == (409, "version-in-use")
-                assert f"found {user} of latest" in refused["detail"]
+def test_promote_finishes_and_rollback_ends(here: ServerProcess) -> None:
+    canary, shadow = {"version": 2, "weight": 0.1}, {"version": 3, "share": 0.5}
+    alone, both = {"canary": canary, "shadow": None}, {"canary": canary, "shadow": shadow}
+    answered = put(here, "canary", **canary, reason="one in ten")
+    assert answered == {"model": "raw", "alias": "latest", "version": 1, **alone}
+    assert put(here, "shadow", **shadow)["canary"] == canary
+    for version, user in ((2, "canary"), (3, "shadow")):
+        for query in ("", "?with_aliases=true"):
+            status, refused = here.admin("DELETE", f"/models/raw/versions/{version}{query}")
+            assert (status, refused["code"]) == (409, "version-in-use")
+            assert f"found {user} of latest" in refused["detail"]
+    with xylem.Client(here.url, key=KEY) as client:
+        assert client.model("raw").splits == {"latest": both}
         ended = client.rollback("raw", reason="too slow")
-        assert (ended["version"], ended["previous_version"]) == (1, 1)
-        assert client.model("raw").splits == {}
-        assert client.call("DELETE", shadow)["shadow"] is None
-        with pytest.raises(
-            xylem.ProblemError, match="expected a version, or a canary of latest, found neither"
-        ):
+        assert (ended["version"], ended["previous_version"], client.model("raw").splits) == (1, 1, {})
+        assert client.call("DELETE", f"/v1/admin{ALIAS}/shadow")["shadow"] is None
+        fault = "expected a version, or a canary of latest, found neither"
+        with pytest.raises(xylem.ProblemError, match=fault):
             client.promote("raw")
-        client.call("PUT", f"{ROUTE}/canary", version=2, weight=0.1)
+        put(here, "canary", **canary)
         assert client.promote("raw", reason="good")["version"] == 2
         assert (client.model("raw").aliases["latest"], client.model("raw").splits) == (2, {})
         assert client.rollback("raw")["version"] == 1
-        told = [
-            (row["action"], row["from_version"], row["to_version"], row["why"], row["verdict"])
-            for row in reversed(client.history("raw", limit=6)["changes"])
-        ]
-        first = {"canary": {"version": 2, "weight": 0.1}, "shadow": None}
-        assert told == [
-            ("split", 1, 1, "one in ten", first),
-            ("split", 1, 1, "", {**first, "shadow": {"version": 3, "share": 0.5}}),
-            ("rolled-back", 1, 1, "too slow", None),
-            ("split", 1, 1, "", first),
-            ("promoted", 1, 2, "good", None),
-            ("rolled-back", 2, 1, "", None),
-        ]
+        changes = client.history("raw", limit=6)["changes"]
         entries = client.call("GET", "/v1/admin/audit", limit=20)["entries"]
-        done = [(entry["action"], entry["target"]) for entry in entries]
-        assert ("putCanary", "models/raw/aliases/latest/canary") in done
+    fields = ("action", "from_version", "to_version", "why", "verdict")
+    assert [tuple(row[field] for field in fields) for row in reversed(changes)] == [
+        ("split", 1, 1, "one in ten", alone),
+        ("split", 1, 1, "", both),
+        ("rolled-back", 1, 1, "too slow", None),
+        ("split", 1, 1, "", alone),
+        ("promoted", 1, 2, "good", None),
+        ("rolled-back", 2, 1, "", None),
+    ]
+    done = [(entry["action"], entry["target"]) for entry in entries]
+    assert ("putCanary", "models/raw/aliases/latest/canary") in done
 
 
 @pytest.mark.parametrize(
-    ("role", "body", "status", "code", "found"),
+    ("path", "body", "code", "said"),
     [
-        ("canary", {"version": 2, "weight": 0.1, "stable_weight": 0.8}, 422, "bad-split", "add up to 1"),
-        ("canary", {"version": 2, "weight": 0.12345}, 422, "bad-split", "multiple of 0.0001"),
-        ("canary", {"version": 1, "weight": 0.5}, 422, "bad-split", "another version than the alias names"),
-        ("canary", {"version": 2, "weight": 1.0}, 422, "bad-request", "weight"),
-        ("canary", {"version": 2, "weight": 0}, 422, "bad-request", "weight"),
-        ("canary", {"version": 2}, 422, "bad-request", "weight"),
-        ("canary", {"version": 9, "weight": 0.5}, 404, "version-not-found", "9"),
-        ("shadow", {"version": 2, "share": 1.1}, 422, "bad-request", "share"),
-        ("shadow", {"version": 1}, 422, "bad-split", "another version than the alias names"),
+        ("latest/canary", {"version": 2, "weight": 0.1, "stable_weight": 0.8}, "bad-split", "add up to 1"),
+        ("latest/canary", {"version": 2, "weight": 0.12345}, "bad-split", "multiple of 0.0001"),
+        ("latest/canary", {"version": 1, "weight": 0.5}, "bad-split", "another version than the alias names"),
+        ("latest/canary", {"version": 2, "weight": 1.0}, "bad-request", "weight"),
+        ("latest/canary", {"version": 2, "weight": 0}, "bad-request", "weight"),
+        ("latest/canary", {"version": 2}, "bad-request", "weight"),
+        ("latest/canary", {"version": 9, "weight": 0.5}, "version-not-found", "9"),
+        ("latest/shadow", {"version": 2, "share": 1.1}, "bad-request", "share"),
+        ("latest/shadow", {"version": 1}, "bad-split", "another version than the alias names"),
+        ("latest/denied", {"labels": ["lable::1"]}, "unknown-label", "lable::1"),
+        ("latest/denied", {"labels": [f"label {i}" for i in range(10_001)]}, "bad-request", "labels"),
+        ("latest/denied", {"labels": "label::1"}, "bad-request", "labels"),
+        ("latest/denied", {}, "bad-request", "labels"),
+        ("none/denied", {"labels": []}, "alias-not-found", "none"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    replicas: tuple[ServerProcess, ServerProcess], role: str, body: object, status: int, code: str, found: str
-) -> None:
-    answered, problem = replicas[0].ask("PUT", f"{ROUTE}/{role}", body, **ADMIN)
-    assert (answered, problem["code"]) == (status, code)
-    assert found in json.dumps(problem)
-    assert replicas[0].ask("PUT", f"{ROUTE}/{role}", body)[0] == 401
-    assert replicas[0].ask("GET", "/v1/models")[1]["models"][0]["splits"] == {}
+def test_what_does_not_fit(replicas: Replicas, path: str, body: object, code: str, said: str) -> None:
+    status, problem = replicas[0].admin("PUT", f"/models/raw/aliases/{path}", body)
+    assert (status, problem["code"]) == (404 if "not-found" in code else 422, code), problem
+    assert said in json.dumps(problem)
+    assert replicas[0].ask("PUT", f"/v1/admin/models/raw/aliases/{path}", body)[0] == 401
+    assert split_of(replicas[0]) == {}
 
 
-def test_a_shadow_answers_too_and_is_never_returned(here: ServerProcess) -> None:
-    plain = Connection(here).ask()["predictions"][0]["labels"]
+def test_a_shadow_answers_too_and_is_never_returned(here: ServerProcess, connect: Connect) -> None:
+    connection = connect(here)
+    plain = connection.answer()["predictions"][0]["labels"]
     put(here, "shadow", version=3)
     counted = r'xylem_shadow_version_requests_total\{model="raw",result="(\w+)",version="3"\} (\S+)'
-    connection = Connection(here)
     n = 60
     for i in range(n):
-        answer = connection.ask(**(AS_A_ROUTE if i % 3 == 0 else {}))
+        answer = connection.answer(**(AS_A_ROUTE if i % 3 == 0 else {}))
         assert (answer["version"], answer["predictions"][0]["labels"]) == (1, plain)
     wait_for(lambda: sum(figures(here, counted).values()) >= n)
     assert figures(here, counted) == {("answered",): n}
     labels = r'\{answered="1",model="raw",top="(\d)",version="3"\} (\S+)'
-    pairs = rf"xylem_shadow_version_(compared|agreed)_total{labels}"
-    found = figures(here, pairs)
+    found = figures(here, rf"xylem_shadow_version_(compared|agreed)_total{labels}")
     assert (found["compared", "1"], found["compared", "5"]) == (n, 5 * n)
     assert found["agreed", "5"] < 5 * n
     requests = r'xylem_requests_total\{model="raw",route="[^"]*",status="200",version="(\d)"\} (\S+)'
@@ -252,79 +221,144 @@ def test_a_shadow_answers_too_and_is_never_returned(here: ServerProcess) -> None
     assert figures(here, parts) == {("stable", "1"): 1.0, ("shadow", "3"): 1.0}
     put(here, "shadow", version=3, share=0.0001)
     for _ in range(20):
-        connection.ask()
+        connection.answer()
     assert sum(figures(here, counted).values()) <= n + 3
 
 
-def test_a_shadow_hears_of_tensors_too(here: ServerProcess) -> None:
+def test_a_shadow_hears_of_tensors_too(here: ServerProcess, connect: Connect) -> None:
     """In JSON and as binary data, of heads that are new and remembered, and on the route."""
     put(here, "shadow", version=2)
-    counted = r'xylem_shadow_version_requests_total\{model="raw",result="(\w+)",version="2"\} (\S+)'
+    counted = r'xylem_shadow_version_requests_total\{model="raw",result="answered",version="2"\} (\S+)'
     labels = r'\{answered="1",model="raw",top="5",version="2"\} (\S+)'
-    agreed, compared = (rf"xylem_shadow_version_({what})_total{labels}" for what in ("agreed", "compared"))
-    before = [figures(here, pattern) for pattern in (counted, agreed, compared)]
-    connection = Connection(here)
-    n = 5
+    patterns = [counted, *(rf"xylem_shadow_version_{what}_total{labels}" for what in ("agreed", "compared"))]
+
+    def heard() -> list[float]:
+        return [figures(here, pattern).get((), 0.0) for pattern in patterns]
+
+    n, connection, before = 5, connect(here), heard()
     for more in ({}, AS_A_ROUTE):
         for _ in range(n):
-            connection.ask(**more)
-    wait_for(lambda: sum(figures(here, counted).values()) >= sum(before[0].values()) + 2 * n)
-    middle = [figures(here, pattern) for pattern in (counted, agreed, compared)]
-    request = {"inputs": csr([ROW]), "parameters": {"top_r": 6, "binary_data_output": False}}
-    in_binary = {**request, "parameters": {"top_r": 6, "binary_data_output": True}}
-    bodies: list[tuple[bytes, dict[str, str]]] = [(json.dumps(request).encode(), {}), binary_body(in_binary)]
-    answers = []
-    for body, header in bodies:
-        for more in ({}, AS_A_ROUTE):
-            answers += [connection.exchange("/v2/models/raw/infer", body, **header, **more) for _ in range(n)]
-    assert len(set(answers)) == 2  # those in JSON, and those in binary: the shadow's is never returned
-    wait_for(lambda: sum(figures(here, counted).values()) >= sum(middle[0].values()) + 4 * n)
-    after = [figures(here, pattern) for pattern in (counted, agreed, compared)]
-    assert set(after[0]) == {("answered",)}
-    for pattern in range(1, 3):
-        of_predict = sum(middle[pattern].values()) - sum(before[pattern].values())
-        of_tensors = sum(after[pattern].values()) - sum(middle[pattern].values())
-        assert of_tensors == 2 * of_predict  # twice as many requests for the same row
+            connection.answer(**more)
+    wait_for(lambda: heard()[0] >= before[0] + 2 * n)
+    middle = heard()
 
+    def asked(is_binary: bool) -> dict[str, Any]:
+        return {"inputs": csr([ROW]), "parameters": {"top_r": 6, "binary_data_output": is_binary}}
 
-def test_weights_change_under_load_without_a_failure(
-    here: ServerProcess, replicas: tuple[ServerProcess, ServerProcess]
-) -> None:
-    connection = Connection(here)
-    answers = {v: connection.ask(f"/v1/models/raw/versions/{v}/predict") for v in (1, 2)}
-    expected = {v: answer["predictions"][0]["labels"] for v, answer in answers.items()}
-    stopping, faults, seen = threading.Event(), [], Counter[int]()
-
-    def call(number: int) -> None:
-        connection = Connection(replicas[number % 2])
-        try:
-            for i in range(1_000_000):
-                if stopping.is_set():
-                    return
-                given = {"xylem_canary_key": f"k{i % 97}"} | (AS_A_ROUTE if number > 1 else {})
-                answer = connection.ask(**given)
-                if answer["predictions"][0]["labels"] != expected[answer["version"]]:
-                    faults.append(answer)
-                seen[answer["version"]] += 1
-        except Exception as error:
-            faults.append(error)
-
-    callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
-    for caller in callers:
-        caller.start()
-    steps: list[Callable[[], Any]] = [
-        lambda: put(here, "canary", version=2, weight=0.2),
-        lambda: put(here, "shadow", version=3),
-        lambda: put(here, "canary", version=2, weight=0.7),
-        lambda: here.ask("POST", "/v1/admin/models/raw/promote", {}, **ADMIN),
-        lambda: here.ask("POST", "/v1/admin/models/raw/rollback", {}, **ADMIN),
+    bodies = [(json.dumps(asked(False)).encode(), {}), binary_body(asked(True))]
+    answers = [
+        connection.exchange("POST", "/v2/models/raw/infer", body, **header, **more)
+        for (body, header), more in itertools.product(bodies, ({}, AS_A_ROUTE))
+        for _ in range(n)
     ]
-    for _ in range(4):
-        for step in steps:
-            step()
-            time.sleep(0.03)
-    stopping.set()
-    for caller in callers:
-        caller.join()
-    assert faults == []
-    assert set(seen) == {1, 2}
+    assert {status for status, _, _ in answers} == {200}
+    assert len({content for _, _, content in answers}) == 2  # in JSON and in binary, and none of the shadow's
+    wait_for(lambda: heard()[0] >= middle[0] + 4 * n)
+    for first, second, third in zip(before, middle, heard(), strict=True):
+        assert third - second == 2 * (second - first)  # twice as many requests for the same row
+    results = r'xylem_shadow_version_requests_total\{model="raw",result="(\w+)",version="2"\}'
+    assert set(re.findall(results, here.ask("GET", "/metrics")[1].decode())) == {"answered"}
+
+
+def bodies(seed: int) -> list[bytes]:
+    """Requests of one row, of many rows, and of a row that is long."""
+    rng = random.Random(seed)
+
+    def row(n: int) -> dict[str, Any]:
+        indices = sorted(rng.sample(range(N_FEATURES), n))
+        return {"indices": indices, "values": [round(rng.gauss(0, 1), 3) for _ in indices]}
+
+    requests: list[dict[str, Any]] = [{"instances": [row(4)], "top_r": 5} for _ in range(10)]
+    requests.append({"instances": [row(30) for _ in range(200)], "top_r": 3})
+    requests.append({"instances": [row(5)], "exact": True, "deadline_ms": 30_000})
+    return [json.dumps(request).encode() for request in requests]
+
+
+def labels_of(answer: dict[str, Any]) -> list[Any]:
+    """The labels and scores, without what is new in each answer: the predictions' ids."""
+    return [prediction["labels"] for prediction in answer["predictions"]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "workers"), [(3.0, 1), pytest.param(120.0, 2, marks=pytest.mark.soak)], ids=["quick", "soak"]
+)
+def test_answers_are_those_of_the_version_they_name_while_it_changes(
+    replicas: Replicas, connect: Connect, seconds: float, workers: int, seed: int
+) -> None:
+    """R12: the alias and its weights change ten times a second."""
+    with ExitStack() as stack:
+        servers: Sequence[ServerProcess] = replicas
+        if workers > 1:
+            own = (ServerProcess(replicas[0].store, workers, admin_key=KEY) for _ in replicas)
+            servers = [stack.enter_context(server) for server in own]
+        here, expected = servers[0], {}
+        for body, version in itertools.product(bodies(seed), (1, 2)):
+            status, answer = here.ask("POST", f"/v1/models/raw/versions/{version}/predict", body)
+            assert (status, answer.get("version")) == (200, version), answer
+            expected[body, version] = labels_of(answer)
+        assert all(expected[body, 1] != expected[body, 2] for body, _ in expected)
+        steps: list[Callable[[], Any]] = [
+            lambda: put(here, "canary", version=2, weight=0.2),
+            lambda: put(here, "shadow", version=3),
+            lambda: put(here, "canary", version=2, weight=0.7),
+            lambda: move(here, "promote", 2),
+            lambda: move(here, "rollback", 1),
+        ]
+        seen: list[list[int]] = []
+
+        def caller(server: ServerProcess, headers: dict[str, str]) -> Callable[[], None]:
+            connection, versions = connect(server), list[int]()
+            todo = itertools.cycle(itertools.product(bodies(seed), PATHS))
+            seen.append(versions)
+
+            def ask() -> None:
+                body, path = next(todo)
+                key = f"k{len(versions) % 97}"
+                status, found = connection.ask("POST", path, body, xylem_canary_key=key, **headers)
+                assert status == 200, found
+                assert expected[body, found["version"]] == labels_of(found)
+                versions.append(found["version"])
+
+            return ask
+
+        callers = [caller(*way) for way in itertools.product(servers, ({}, AS_A_ROUTE))]
+        until, n_steps = time.monotonic() + seconds, 0
+        with busy(*callers) as running:
+            while time.monotonic() < until and not any(caller.done() for caller in running):
+                steps[n_steps % len(steps)]()
+                n_steps += 1
+                time.sleep(0.1)
+        move(here, "promote", 1, version=1)
+    print(f"{n_steps} steps, {sum(map(len, seen))} requests")
+    for versions in seen:  # each saw versions come and go
+        assert sum(a != b for a, b in itertools.pairwise(versions)) > n_steps // 4
+
+
+def test_all_replicas_deny_labels(here: ServerProcess, replicas: Replicas, connect: Connect) -> None:
+    first, second = connections = [connect(server) for server in replicas]
+    for connection in connections:
+        for _ in range(3):
+            assert connection.labels() == LABELS
+    answer = put(here, "denied", labels=DENIED, reason="retired")
+    assert (answer["labels"], answer["unknown"]) == (DENIED, [])
+    change = here.admin("GET", "/models/raw/history")[1]["changes"][0]
+    assert (change["action"], change["why"]) == ("denied", "retired")
+    others = LABELS - set(DENIED)
+    assert first.labels() == others  # at once, where the request came
+    wait_for(lambda: second.labels() == others)
+    for connection in connections:
+        assert connection.labels(**AS_A_ROUTE) == others
+        for version in (2, 1):
+            assert connection.labels(f"/v1/models/raw/versions/{version}/predict") == LABELS
+    split(Store(here.store), "raw", (2, 5000))
+    wait_for(lambda: split_of(here) != {})
+    for i in range(12):
+        assert first.labels(xylem_canary_key=f"user-{i}") == others
+    move(here, "promote", 2, version=2)
+    assert first.labels() == others
+    assert here.admin("DELETE", f"{ALIAS}/denied")[0] == 200
+    assert first.labels() == LABELS
+    assert here.admin("GET", f"{ALIAS}/denied")[1]["labels"] == []
+    entries = here.admin("GET", "/audit")[1]["entries"]
+    told = [entry["action"] for entry in entries if entry["target"].endswith("/denied")]
+    assert told[:2] == ["endDenied", "putDenied"]

@@ -49,13 +49,16 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def lines_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def assert_refused(done: subprocess.CompletedProcess[str], *words: str, status: int = 2) -> None:
     """It exited with `status` and one line on standard error that holds the words."""
-    lines = done.stderr.splitlines()
-    assert (done.returncode, len(lines)) == (status, 1), done.stderr
+    assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
     assert "Traceback" not in done.stderr
     for word in words:
-        assert word in lines[0]
+        assert word in done.stderr
 
 
 def rows(n: int, first: int = 0) -> list[dict[str, Any]]:
@@ -94,21 +97,22 @@ def store(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
 
 def test_train_answers_with_the_keys_of_the_contract(trained: tuple[Path, dict[str, Any]]) -> None:
     report = trained[1]
-    assert list(report) == [
-        *("model", "version", "trainer", "train_seconds", "peak_memory_bytes", "model_bytes", "metrics"),
-    ]
+    keys = "model version trainer train_seconds peak_memory_bytes model_bytes metrics"
+    assert list(report) == keys.split()
     assert (report["model"], report["version"], report["trainer"]) == ("topics", 1, "label-tree")
     assert report["train_seconds"] > 0
     assert report["peak_memory_bytes"] > report["model_bytes"] > 0
     assert report["metrics"]["P@1"] > 95
 
 
-def test_evaluate_answers_with_the_keys_of_the_contract(data: Path, store: Path) -> None:
-    report = answer(xylem("evaluate", "topics@1", "--data", data / "test.jsonl", "--store", store, "--json"))
+def test_evaluate_answers_programs_and_people(run_here: Run, data: Path, store: Path) -> None:
+    evaluate = ("evaluate", "topics@1", "--data", data / "test.jsonl", "--store", store)
+    report = answer(xylem(*evaluate, "--json"))
     assert report.keys() == EVALUATION_KEYS
-    assert report["rows"] == 60
-    assert report["P@1"] > 95
-    assert report["us_per_row"] > 0
+    assert (report["rows"], report["P@1"] > 95, report["us_per_row"] > 0) == (60, True, True)
+    table = xylem(*evaluate)
+    assert (table.returncode, table.stderr, "PSnDCG" in table.stdout) == (0, "", True)
+    assert "latest -> 1" in run_here("models", "list", store=store).stdout
 
 
 def test_estimate_bounds_the_size_of_what_is_trained(data: Path) -> None:
@@ -118,39 +122,23 @@ def test_estimate_bounds_the_size_of_what_is_trained(data: Path) -> None:
     assert size["alpha_per_depth"]
 
 
-def test_people_get_tables_and_no_progress_bars_without_a_terminal(
-    run_here: Run, data: Path, store: Path
-) -> None:
-    done = xylem("evaluate", "topics", "--data", data / "test.jsonl", "--store", store)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "PSnDCG" in done.stdout
-    done = run_here("models", "list", store=store)
-    assert "latest -> 1" in done.stdout
-
-
 def test_predict_reads_lines_and_writes_a_line_for_each(run_here: Run, store: Path) -> None:
-    lines = [
-        {"text": "about music"},
-        {"id": "b", "text": "about mail", "labels": ["ignored"]},
-        {"indices": [0], "values": [1]},
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+    lines = [{"text": "about music"}, {"id": "b", "text": "about mail", "labels": ["ignored"]}]
+    text = "".join(json.dumps(line) + "\n" for line in [*lines, {"indices": [0], "values": [1]}])
     done = xylem("predict", "topics", "--data", "-", "--store", store, "--top-r", 2, input=text)
     assert (done.returncode, done.stderr) == (0, "")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = lines_of(done)
     assert [len(line["labels"]) for line in found] == [2, 2, 2]
     assert found[0]["labels"][0]["label"] == "topic::music"
     assert (found[1]["id"], found[1]["labels"][0]["label"]) == ("b", "topic::mail")
     done = run_here("predict", "topics", "--threshold", "1", "--exact", store=store, input=text)
-    assert all(
-        label["score"] == 1 for line in done.stdout.splitlines() for label in json.loads(line)["labels"]
-    )
+    assert {label["score"] for line in lines_of(done) for label in line["labels"]} <= {1}
 
 
 def test_predict_explains_a_label_by_the_words_that_counted(run_here: Run, store: Path) -> None:
     text = '{"text": "about music"}\nnot json\n{"text": "about mail"}\n'
     done = run_here("predict", "topics", "--top-r", 1, "--explain", store=store, input=text)
-    music, bad, mail = [json.loads(line) for line in done.stdout.splitlines()]
+    music, bad, mail = lines_of(done)
     assert "error" in bad
     for found, word in ((music, "music"), (mail, "mail")):
         (label,) = found["labels"]
@@ -171,14 +159,8 @@ def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(store: Path, t
     file.write_bytes(gzip.compress("\n".join(lines).encode()))
     done = xylem("predict", "topics", "--data", file, "--store", store)
     assert_refused(done, "expected an instance on each of 5 lines", "found 3 without")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [("labels" in line, line.get("error", {}).get("line")) for line in found] == [
-        (True, None),
-        (False, 2),
-        (False, 3),
-        (False, 4),
-        (True, None),
-    ]
+    found = [("labels" in line, line.get("error", {}).get("line")) for line in lines_of(done)]
+    assert found == [(True, None), (False, 2), (False, 3), (False, 4), (True, None)]
 
 
 def test_predict_answers_as_lines_come(store: Path) -> None:
@@ -198,21 +180,19 @@ def test_predict_answers_as_lines_come(store: Path) -> None:
 def test_predict_of_a_file_equals_predict_of_its_lines(run_here: Run, data: Path, store: Path) -> None:
     whole = run_here("predict", "topics", "--data", data / "test.jsonl", "--threads", 2, store=store)
     lines = xylem("predict", "topics", "--store", store, input=(data / "test.jsonl").read_text())
-    with_ids = [[json.loads(line) for line in done.stdout.splitlines()] for done in (whole, lines)]
-    assert len(with_ids[0]) == 60
-    for found in (*with_ids[0], *with_ids[1]):
-        del found["prediction_id"]
-    assert with_ids[0] == with_ids[1]
+    found, expected = lines_of(whole), lines_of(lines)
+    for line in (*found, *expected):
+        del line["prediction_id"]
+    assert found == expected and len(found) == 60
 
 
 def test_a_text_without_a_known_word_has_labels_and_a_warning(run_here: Run, store: Path) -> None:
-    known, unknown = (run_here("predict", "topics", text, store=store) for text in ("about music", "zzqq"))
-    assert (known.returncode, known.stderr) == (0, "")
-    assert (unknown.returncode, unknown.stderr) == (
-        0,
-        "xylem: warning: the model knows no word of the text\n",
-    )
-    assert "topic::" in unknown.stdout
+    for text, warning in (
+        ("about music", ""),
+        ("zzqq", "xylem: warning: the model knows no word of the text\n"),
+    ):
+        done = run_here("predict", "topics", text, store=store)
+        assert (done.returncode, done.stderr, "topic::" in done.stdout) == (0, warning, True)
 
 
 def test_a_file_without_lines_has_no_answers(run_here: Run, store: Path, tmp_path: Path) -> None:
@@ -276,21 +256,15 @@ def test_models_collect_removes_what_dead_writers_left(run_here: Run, store: Pat
 def test_models_import_stores_weights_as_asked(run_here: Run, tmp_path: Path) -> None:
     foreign.save_pecos(tmp_path / "m")
     store = tmp_path / "store"
+    source = ("--from", "pecos", tmp_path / "m")
     for arguments, weights in ((), "float32"), (("--weights", "int8"), "int8"):
-        answer(
-            run_here("models", "import", "--from", "pecos", tmp_path / "m", *arguments, "--json", store=store)
-        )
+        answer(run_here("models", "import", *source, *arguments, "--json", store=store))
         assert answer(run_here("models", "show", "m", "--json", store=store))["weights"] == weights
-    for wrong in (
-        ("--from", "pecos", tmp_path / "m", "--weights", "x"),
-        ("--file", "f", "--weights", "int8"),
-    ):
+    for wrong in ((*source, "--weights", "x"), ("--file", "f", "--weights", "int8")):
         assert_refused(run_here("models", "import", *wrong, "--model", "m", store=store), "expected")
 
 
-def test_a_store_that_cannot_be_written_to_is_refused_before_training(
-    run_here: Run, data: Path, tmp_path: Path
-) -> None:
+def test_nothing_is_trained_for_a_store_that_is_none(run_here: Run, data: Path, tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
     for root in (tmp_path / "mistyped" / "store", tmp_path / "store"):
         arguments = ("--data", data / "missing.jsonl", "--model", "m")  # is not looked at
@@ -365,18 +339,19 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
-def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(data: Path, store: Path) -> None:
+def train_topics(data: Path, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     files = ("--data", data / "train.jsonl", "--model", "topics", "--store", store)
-    train = ("train", "label-tree", *files, "--json")
-    done = xylem(*train, preexec_fn=limit_files)
+    return xylem("train", "label-tree", *files, "--json", **options)
+
+
+def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(data: Path, store: Path) -> None:
+    done = train_topics(data, store, preexec_fn=limit_files)
     assert_refused(done, str(store), "expected", "bytes free and 'File too large'", status=1)
     assert Store(store).models()[0].aliases == {"latest": 1}
-    assert answer(xylem(*train))["version"] == 2
+    assert answer(train_topics(data, store))["version"] == 2
 
 
-def test_a_disk_that_is_full_while_exporting_leaves_no_file_and_is_told_by_name(
-    store: Path, tmp_path: Path
-) -> None:
+def test_a_disk_that_is_full_while_exporting_leaves_no_file(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "topics.tar"
     given = ("models", "export", "topics", "--store", store, "--file", file)
     assert_refused(xylem(*given, preexec_fn=limit_files), str(file), "expected to read or write", status=1)
@@ -397,9 +372,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_without_room_is_found_before_anything_is_published(data: Path, tiny_disk: Path) -> None:
     store = tiny_disk / "store"
-    files = ("--data", data / "train.jsonl", "--model", "topics", "--store", store)
-    train = ("train", "label-tree", *files, "--json")
-    assert_refused(xylem(*train), str(store), "bytes free", status=1)
+    assert_refused(train_topics(data, store), str(store), "bytes free", status=1)
     assert Store(store).models() == []
 
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
+from tests.replicas import try_once
 from tests.served_models import publish_all
-from tests.servers import ServerProcess, wait_for
+from tests.servers import Connection, ServerProcess, busy, wait_for
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PREDICT, BATCH, FEEDBACK = (f"/v1/models/raw/{route}" for route in ("predict", "batch", "feedback"))
@@ -38,62 +39,52 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def request(*headers: bytes, path: str = PREDICT, body: bytes = BODY, version: bytes = b"1.1") -> bytes:
-    fixed = [b"content-type: application/json", b"connection: close", b"content-length: %d" % len(body)]
+    """A request after which the connection stays open."""
+    fixed = [b"content-type: application/json", b"content-length: %d" % len(body)]
     lines = [b"POST %b HTTP/%b" % (path.encode(), version), *fixed, *headers, b"", body]
     return b"\r\n".join(lines)
 
 
-def answer_to(server: ServerProcess, sent: bytes) -> tuple[int, Any]:
+def answer_to(server: ServerProcess, sent: bytes) -> tuple[int, dict[str, str], Any]:
+    """The status, the headers in lower case and the JSON that come until the connection closes."""
     head, _, body = server.raw(sent).partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(body)
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(first.split()[1]), headers, json.loads(body) if body else None
 
 
-# --- heads
+CLOSE = b"connection: close"
 
 
 def test_a_request_has_one_host(server: ServerProcess) -> None:
-    assert answer_to(server, request(b"host: x"))[0] == 200
-    assert answer_to(server, request(version=b"1.0"))[0] == 200
-    for headers, found in (((), "found none"), ((b"host: x", b"host: y"), "found 2")):
-        status, problem = answer_to(server, request(*headers))
+    assert answer_to(server, request(CLOSE, b"host: x"))[0] == 200
+    assert answer_to(server, request(CLOSE, version=b"1.0"))[0] == 200
+    for hosts, found in (((), "none"), ((b"host: x", b"host: y"), "2")):
+        status, _, problem = answer_to(server, request(CLOSE, *hosts))
         assert (status, problem["code"]) == (400, "http-error")
-        assert problem["detail"] == f"expected one Host header, {found}"
+        assert problem["detail"] == f"expected one Host header, found {found}"
 
 
-def test_a_request_without_host_is_refused_although_others_like_it_were_answered(
-    server: ServerProcess,
-) -> None:
-    head = b"POST %b HTTP/1.1\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n"
-    for host in (b"host: x\r\n", b""):
+def test_no_host_is_refused_although_others_like_it_were_answered(server: ServerProcess) -> None:
+    for host, status in (((b"host: x",), 200), ((), 400)):
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             for _ in range(3):
-                connection.sendall(head % (PREDICT.encode(), host, len(BODY)) + BODY)
+                connection.sendall(request(*host))
                 response = http.client.HTTPResponse(connection)
                 response.begin()
-                assert response.status == (200 if host else 400)
+                assert response.status == status
                 response.read()
 
 
 def test_a_coding_other_than_chunks_is_refused(server: ServerProcess) -> None:
-    for coding, status in ((b"chunked", 200), (b"gzip, chunked", 415), (b"identity, chunked", 415)):
+    refused = "unsupported-content-encoding"
+    for coding, code in ((b"chunked", None), (b"gzip, chunked", refused), (b"identity, chunked", refused)):
         chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
         head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
         sent = head % PREDICT.encode() + b"transfer-encoding: %b\r\n\r\n" % coding + chunks
-        found, answer = answer_to(server, sent)
-        assert found == status
-        if status != 200:
-            assert answer["code"] == "unsupported-content-encoding"
-            assert "expected chunked" in answer["detail"]
-
-
-# --- bytes that are no HTTP
-
-
-def refused(server: ServerProcess, sent: bytes) -> tuple[int, dict[str, str], Any]:
-    head, _, body = server.raw(sent).partition(b"\r\n\r\n")
-    lines = head.decode().split("\r\n")
-    headers = dict(line.lower().split(": ", 1) for line in lines[1:])
-    return int(lines[0].split()[1]), headers, json.loads(body) if body else None
+        status, _, answer = answer_to(server, sent)
+        assert (status, answer.get("code")) == (415 if code else 200, code)
+        assert code is None or "expected chunked" in answer["detail"]
 
 
 @pytest.mark.parametrize(
@@ -102,19 +93,13 @@ def refused(server: ServerProcess, sent: bytes) -> tuple[int, dict[str, str], An
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "", "Invalid method encountered"),
         (b"BREW /pot HTTP/1.1\r\nhost: x\r\n\r\n", "", "Invalid method encountered"),
         (b"GET /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n", "/livez", "Invalid header token"),
-        (
-            b"POST /v1/m HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-            "/v1/m",
-            "chunk size",
-        ),
+        (b"POST /v1/m HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "/v1/m", "chunk size"),
         (b"GET /v1/m?q=%s HTTP/1.1\r\ncontent-length: -1\r\n\r\n" % (b"x" * 999), "/v1/m", "Content-Length"),
     ],
     ids=["tls", "method", "header", "chunk", "length"],
 )
-def test_bytes_that_are_no_http_get_a_problem(
-    server: ServerProcess, sent: bytes, path: str, found: str
-) -> None:
-    status, headers, problem = refused(server, sent)
+def test_bytes_that_are_no_http(server: ServerProcess, sent: bytes, path: str, found: str) -> None:
+    status, headers, problem = answer_to(server, sent)
     assert (status, problem["code"], problem["instance"]) == (400, "http-error", path)
     assert problem["detail"].startswith("expected a request of HTTP/1.1, found: ")
     assert found in problem["detail"]
@@ -126,7 +111,7 @@ def test_bytes_that_are_no_http_get_a_problem(
 
 
 def test_head_without_http_gets_no_body(server: ServerProcess) -> None:
-    status, headers, problem = refused(server, b"HEAD /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n")
+    status, headers, problem = answer_to(server, b"HEAD /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n")
     assert (status, problem) == (400, None)
     assert int(headers["content-length"]) > 0
     assert headers["x-request-id"]
@@ -135,7 +120,7 @@ def test_head_without_http_gets_no_body(server: ServerProcess) -> None:
 def test_a_head_that_is_too_long_is_told_so_while_it_is_sent(server: ServerProcess) -> None:
     """The client sends on after the limit, and reads its answer all the same."""
     sent = b"GET /livez?q=%s HTTP/1.1\r\nhost: x\r\n\r\n" % (b"x" * 2_000_000)
-    status, _, problem = refused(server, sent)
+    status, _, problem = answer_to(server, sent)
     assert (status, problem["code"]) == (431, "head-too-long")
     assert re.search(r"^head: expected at most 65536 .* found \d+ or more", problem["detail"])
 
@@ -144,9 +129,6 @@ def test_no_http_after_a_good_request_leaves_its_answer(server: ServerProcess) -
     received = server.raw(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nBREW / HTTP/1.1\r\n\r\n")
     assert received.startswith(b"HTTP/1.1 200")
     assert received.count(b"HTTP/1.1") == 1
-
-
-# --- a client that has sent all it will send
 
 
 def answer_to_half(port: int, sent: bytes) -> bytes:
@@ -161,27 +143,22 @@ def test_a_client_that_closes_its_half_is_answered(server: ServerProcess) -> Non
     event = {"event_id": "half", "instance": RAW, "labels": ["label::3"]}
     long = {"instances": [RAW] * 1000, "exact": True}
     for path, body in ((PREDICT, json.loads(BODY)), (PREDICT, long), (FEEDBACK, event)):
-        data = json.dumps(body).encode()
+        sent = request(b"host: x", path=path, body=json.dumps(body).encode())
         for _ in range(2):  # of the second one the head is known
-            sent = request(b"host: x", path=path, body=data).replace(b"connection: close\r\n", b"")
             assert answer_to_half(server.port, sent).startswith(b"HTTP/1.1 200 ")
-    two = request(b"host: x").replace(b"connection: close\r\n", b"") * 2
+    two = request(b"host: x") * 2
     assert answer_to_half(server.port, two).count(b"HTTP/1.1 200 ") == 2
 
 
 def test_a_batch_whose_client_closes_its_half_is_answered_to_its_end(server: ServerProcess) -> None:
     lines = (json.dumps(RAW).encode() + b"\n") * 5000
-    sent = request(b"host: x", path=BATCH, body=lines).replace(b"application/json", b"application/x-ndjson")
+    sent = request(b"host: x", CLOSE, path=BATCH, body=lines).replace(b"/json", b"/x-ndjson")
     assert answer_to_half(server.port, sent).count(b'"labels"') == 5000
 
 
 def test_a_client_that_closes_within_a_request_is_let_go(server: ServerProcess) -> None:
-    assert answer_to_half(server.port, request(b"host: x")[:-1]) == b""
-    assert answer_to_half(server.port, b"POST /v1") == b""
-    assert answer_to_half(server.port, b"") == b""
-
-
-# --- answers that nobody reads
+    for sent in (request(b"host: x")[:-1], b"POST /v1", b""):
+        assert answer_to_half(server.port, sent) == b""
 
 
 def send_until_it_stands_still(port: int, sent: bytes) -> socket.socket:
@@ -204,32 +181,13 @@ def aborted(server: ServerProcess) -> float:
     return float(re.findall(r"^xylem_connections_aborted_total (\S+)", text, re.MULTILINE)[0])
 
 
-def test_a_batch_whose_client_writes_all_before_it_reads_is_given_up(shared_store: Path) -> None:
-    head = b"POST %b?top_r=20 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n" % BATCH.encode()
-    with ServerProcess(shared_store, body_seconds_max=1, shutdown_seconds=120) as server:
-        connection = send_until_it_stands_still(server.port, head + b"transfer-encoding: chunked\r\n\r\n")
-        wait_for(lambda: aborted(server) == 1)
-        assert len(server.events("connection_aborted")) == 1
-        descriptors = Path(f"/proc/{server.process.pid}/fd")
-        wait_for(
-            lambda: not any("socket" in name and is_open(name, connection) for name in links(descriptors))
-        )
-        started = time.monotonic()
-        assert server.terminate() == 0
-        assert time.monotonic() - started < 60  # it does not wait for the client, who is still there
-        connection.close()
-
-
-def links(directory: Path) -> list[str]:
-    return [str(file.readlink()) for file in directory.iterdir() if file.is_symlink()]
-
-
-def is_open(name: str, connection: socket.socket) -> bool:
-    """Return whether a socket of the server's is its end of the connection."""
-    inode = re.findall(r"\d+", name)[0]
-    ours = f"{connection.getsockname()[1]:04X}"
+def has_open(server: ServerProcess, connection: socket.socket) -> bool:
+    """Return whether the server has its end of a connection open."""
+    files = [file for file in Path(f"/proc/{server.process.pid}/fd").iterdir() if file.is_symlink()]
+    inodes = {str(file.readlink()) for file in files}
+    ours = f":{connection.getsockname()[1]:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return any(row[9] == inode and row[2].endswith(f":{ours}") for row in rows)
+    return any(row[2].endswith(ours) and f"socket:[{row[9]}]" in inodes for row in rows)
 
 
 N_LONG = 100
@@ -239,22 +197,30 @@ LONG = json.dumps({"instances": [RAW] * 1000, "top_r": 50}).encode()
 def ask_without_reading(server: ServerProcess) -> socket.socket:
     """Send so many requests on one connection that their answers fill all buffers of the system."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-    one = request(b"host: x", body=LONG).replace(b"connection: close\r\n", b"")
-    sent = one * N_LONG + request(b"host: x", body=LONG)
-    threading.Thread(target=send_all, args=(connection, sent), daemon=True).start()
+    sent = request(b"host: x", body=LONG) * N_LONG + request(b"host: x", CLOSE, body=LONG)
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            connection.sendall(sent)
+
+    threading.Thread(target=send, daemon=True).start()
     return connection
 
 
-def send_all(connection: socket.socket, sent: bytes) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(sent)
-
-
-def test_answers_that_nobody_reads_do_not_keep_a_connection(shared_store: Path) -> None:
-    with ServerProcess(shared_store, body_seconds_max=1) as server:
+def test_clients_that_do_not_read_are_given_up(shared_store: Path) -> None:
+    """One that asks for much, and one that writes all of a batch before it reads."""
+    head = b"POST %b?top_r=20 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n" % BATCH.encode()
+    with ServerProcess(shared_store, body_seconds_max=1, shutdown_seconds=120) as server:
         with ask_without_reading(server):
             wait_for(lambda: aborted(server) == 1)
+        connection = send_until_it_stands_still(server.port, head + b"transfer-encoding: chunked\r\n\r\n")
+        wait_for(lambda: aborted(server) == 2)
+        assert len(server.events("connection_aborted")) == 2
+        wait_for(lambda: not has_open(server, connection))
+        started = time.monotonic()
         assert server.terminate() == 0
+        assert time.monotonic() - started < 60  # it does not wait for the client, who is still there
+        connection.close()
 
 
 def test_a_client_that_reads_slowly_gets_all_of_its_answers(shared_store: Path) -> None:
@@ -270,35 +236,23 @@ def test_a_client_that_reads_slowly_gets_all_of_its_answers(shared_store: Path) 
         assert aborted(server) == 0
 
 
-# --- workers and descriptors
-
-
 def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_open(shared_store: Path) -> None:
     """R18 within a replica: what fails is at most what the killed worker was answering."""
     n_clients = 4
     with ServerProcess(shared_store, workers=2, access_log=False) as server:
         wait_for(lambda: len(server.events("models_opened")) == 2)
         seen: Counter[int] = Counter()
-        stop = threading.Event()
 
         def ask() -> None:
-            while not stop.is_set():
-                try:
-                    seen[server.ask("POST", PREDICT, BODY)[0]] += 1
-                except (OSError, http.client.HTTPException):
-                    seen[0] += 1
+            with Connection(server.port) as connection:
+                seen[try_once(connection, PREDICT, BODY)[0]] += 1
 
-        clients = [threading.Thread(target=ask) for _ in range(n_clients)]
-        for client in clients:
-            client.start()
-        for n_opened in (3, 4):
-            os.kill(server.events("worker_started")[n_opened - 3]["pid"], signal.SIGKILL)
-            wait_for(lambda n=n_opened: len(server.events("models_opened")) == n)  # type: ignore[misc]
-        n_before = seen[200]
-        wait_for(lambda: seen[200] > n_before + 100)
-        stop.set()
-        for client in clients:
-            client.join()
+        with busy(*[ask] * n_clients):
+            for n_opened in (3, 4):
+                os.kill(server.events("worker_started")[n_opened - 3]["pid"], signal.SIGKILL)
+                wait_for(lambda n=n_opened: len(server.events("models_opened")) == n)
+            n_before = seen[200]
+            wait_for(lambda: seen[200] > n_before + 100)
         assert seen.keys() <= {200, 0}
         assert seen[0] <= 2 * n_clients
         assert server.terminate() == 0
@@ -306,11 +260,7 @@ def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_ope
 
 def test_the_first_worker_says_at_once_that_the_service_lives(tmp_path: Path) -> None:
     """A store that is missing is never ready; with several workers too, that is said."""
-    process = ServerProcess(tmp_path / "none", workers=2)
-    try:
-        wait_for(lambda: bool(process.events("listening")))
-        process.port = int(process.events("listening")[0]["url"].rsplit(":", 1)[1])
-        wait_for(lambda: process.status("/livez") == 200)
+    with ServerProcess(tmp_path / "none", workers=2, until_ready=False) as process:
         wait_for(lambda: len(process.events("store_failed")) == 2)
         status, ready = process.ask("GET", "/readyz")
         assert (status, ready["status"]) == (503, "not ready")
@@ -321,23 +271,20 @@ def test_the_first_worker_says_at_once_that_the_service_lives(tmp_path: Path) ->
         (tmp_path / "none").mkdir()
         wait_for(lambda: process.status("/readyz") == 200)
         assert process.terminate() == 0
-    finally:
-        process.__exit__()
 
 
-def test_descriptors_that_are_used_up_are_told(shared_store: Path) -> None:
-    with ServerProcess(shared_store) as server:
-        pid = server.process.pid
-        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        n_open = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (n_open + 3, before[1]))
-        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-        wait_for(lambda: bool(server.events("descriptors_used_up")))
-        for connection in held:
-            connection.close()
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-        wait_for(lambda: server.status("/livez") == 200)
-        assert len(server.events("descriptors_used_up")) == 1
+def test_descriptors_that_are_used_up_are_told(server: ServerProcess) -> None:
+    pid = server.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    n_open = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (n_open + 3, before[1]))
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
+    wait_for(lambda: bool(server.events("descriptors_used_up")))
+    for connection in held:
+        connection.close()
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    wait_for(lambda: server.status("/livez") == 200)
+    assert len(server.events("descriptors_used_up")) == 1
 
 
 @pytest.mark.parametrize(("soft", "hard", "says"), [(64, 4096, ""), (64, 200, "found 200")])

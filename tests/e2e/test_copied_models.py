@@ -2,8 +2,6 @@
 
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,11 @@ import joblib
 import xylem
 from model_store.store import Store
 from tests.copied_models import LABELS, TEXTS, answers_of, estimator_data
+from tests.modules import run_module
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def run(what: str, folder: Path) -> None:
-    command = [sys.executable, "-m", "tests.copied_models", what, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+def check(what: str, folder: Path) -> None:
+    done = run_module("copied_models", what, folder)
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
 
 
@@ -44,9 +40,9 @@ def test_pickles_answer_the_same_in_another_process(own_store: Store, tmp_path: 
         joblib.dump(told, folder / f"{name}.joblib", compress=name == "texts")
     del models, model, told
     shutil.rmtree(own_store.root)  # a pickle of a version needs no store
-    run("loaded", folder)
+    check("loaded", folder)
 
 
 @pytest.mark.parametrize("what", ["copied", "in-workers"])
 def test_copies_outlive_their_originals(what: str, tmp_path: Path) -> None:
-    run(what, tmp_path)
+    check(what, tmp_path)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,9 +25,8 @@ RUN = ("sh", "python")
 URL = "http://127.0.0.1:8080"
 KEY = "xk_the_key_of_the_first_start"
 END = "@@ the end of a block"
-EXACT = {"status", "lines", "bad", "baseline", "versions"} | {
-    f"{which}version" for which in ("", "previous_", "from_", "to_")
-}
+EXACT = {"status", "lines", "bad", "baseline", "versions"}
+EXACT |= {"version", "previous_version", "from_version", "to_version"}
 """Numbers that the pages tell as they are; others differ from run to run."""
 OPAQUE = {"id", "key", "worker", "job"}
 """Fields that differ from run to run."""
@@ -47,85 +47,56 @@ def blocks(page: str) -> list[Block]:
     return [Block(page, language, inside) for language, inside in found if language != "console"]
 
 
-class Shell:
-    """One shell for all blocks, as a reader has."""
+class Reader:
+    """Who follows the pages: one shell for all blocks, and Python beside it, in one directory."""
 
-    def __init__(self, directory: Path, **variables: str) -> None:
+    def __init__(self, directory: Path, url: str, key: str) -> None:
+        self._url, self._key = url, key
+        self._names: dict[str, Any] = {}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._process = subprocess.Popen(
-            ["sh"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=directory,
-            env={**os.environ, "PATH": path, **variables},
-            text=True,
-        )
+        environment = {**os.environ, "PATH": path, "XYLEM_STORE": str(directory / "store")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self._shell = subprocess.Popen(["sh"], cwd=directory, env=environment, text=True, **pipes)
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        self._shell.kill()
+        self._shell.communicate()
 
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+    def run(self, block: Block) -> str:
+        """Run a block; return what it prints."""
+        there = block.text.replace(URL, self._url).replace(KEY, self._key)
+        if block.language == "sh":
+            return self._run_lines(there)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(there, block.page, "exec"), self._names)
+        return said.getvalue()
 
-    def run(self, text: str) -> str:
-        """Run lines; return what they print."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"{text}\nprintf '\\n%s\\n' '{END}'\n")
-        self._process.stdin.flush()
+    def _run_lines(self, text: str) -> str:
+        assert self._shell.stdin is not None and self._shell.stdout is not None
+        self._shell.stdin.write(f"{text}\nprintf '\\n%s\\n' '{END}'\n")
+        self._shell.stdin.flush()
         said = []
-        for line in self._process.stdout:
+        for line in self._shell.stdout:
             if line.rstrip("\n") == END:
                 return "".join(said).rstrip("\n") + "\n"
             said.append(line)
         raise AssertionError("".join(said))
 
 
-class Reader:
-    """Who follows the pages: a shell, and Python beside it, in one directory."""
-
-    def __init__(self, shell: Shell, url: str, key: str) -> None:
-        self._shell, self._url, self._key = shell, url, key
-        self._names: dict[str, Any] = {}
-
-    def run(self, block: Block) -> str:
-        """Run a block; return what it prints."""
-        there = block.text.replace(URL, self._url).replace(KEY, self._key)
-        if block.language == "sh":
-            return self._shell.run(there)
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
-            exec(compile(there, block.page, "exec"), self._names)
-        return said.getvalue()
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("reader")
-    for name in ("store", "data"):
-        (root / name).mkdir()
-    (root / "examples").symlink_to(ROOT / "examples")
-    return root
-
-
-@pytest.fixture(scope="module")
-def server(home: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(home / "store", jobs=1, data_dir=home / "data", job_nice=0) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def reader(server: ServerProcess, home: Path) -> Iterator[Reader]:
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    wait_for(lambda: "shown this once" in server.log())
-    key = re.findall(r"shown this once: (\S+)", server.log())[0]
-    before = Path.cwd()
-    os.chdir(home)
-    with Shell(home, XYLEM_STORE=str(home / "store")) as shell:
-        yield Reader(shell, f"http://127.0.0.1:{server.port}", key)
-    os.chdir(before)
+    home = tmp_path_factory.mktemp("reader")
+    for name in ("store", "data"):
+        (home / name).mkdir()
+    (home / "examples").symlink_to(ROOT / "examples")
+    with ServerProcess(home / "store", jobs=1, data_dir=home / "data", job_nice=0) as server:
+        wait_for(lambda: "shown this once" in server.log())
+        key = re.findall(r"shown this once: (\S+)", server.log())[0]
+        with contextlib.chdir(home), contextlib.closing(Reader(home, server.url, key)) as found:
+            yield found
 
 
 def assert_like(told: Any, found: Any, where: str) -> None:
@@ -183,16 +154,16 @@ def assert_answers(block: Block, answer: Block, said: str) -> None:
 def test_every_command_of_the_pages_answers_as_they_say(reader: Reader, pages: tuple[str, ...]) -> None:
     there = [block for page in pages for block in blocks(page)]
     assert sum(block.language in RUN for block in there) >= 30
-    for place, block in enumerate(there):
+    for block, answer in itertools.pairwise([*there, Block("", "sh", "")]):
         if block.language not in RUN:
             continue
         said = reader.run(block)
-        if place + 1 < len(there) and there[place + 1].language not in RUN:
-            answer = there[place + 1]
-            if "/predict" in block.text:  # the server looks at its store now and then, as people do
-                wait_for(lambda b=block, a=answer: is_answered(b, a, reader.run(b)))  # type: ignore[misc]
-            else:
-                assert_answers(block, answer, said)
+        if answer.language in RUN:
+            continue
+        if "/predict" in block.text:  # the server looks at its store now and then, as people do
+            wait_for(lambda b=block, a=answer: is_answered(b, a, reader.run(b)))
+        else:
+            assert_answers(block, answer, said)
 
 
 def is_answered(block: Block, answer: Block, said: str) -> bool:

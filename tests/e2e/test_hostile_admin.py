@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import hashlib
-import http.client
 import io
 import itertools
 import json
@@ -14,18 +13,16 @@ import struct
 import tarfile
 import time
 from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from model_store.store import Store
 from tests.served_models import publish_all, publish_model
-from tests.servers import ServerProcess, wait_for
+from tests.servers import KEY, ServerProcess, wait_for
 from tests.small_models import small_draft
 
-KEY = "correct-horse-battery-staple"
-ADMIN = {"authorization": f"Bearer {KEY}"}
 INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PREDICT = "/v1/models/raw/predict"
 STREAMS = 64
@@ -62,123 +59,100 @@ def server(home: Path) -> Iterator[ServerProcess]:
         yield process
 
 
-def asked(
-    server: ServerProcess, method: str, path: str, body: object = None, **headers: str
-) -> tuple[int, Any]:
-    return server.ask(method, path, body, **ADMIN, **headers)
-
-
 def predicts(server: ServerProcess) -> None:
     assert server.ask("POST", PREDICT, {"instances": [INSTANCE]})[0] == 200
 
 
-def files_below(*directories: Path) -> dict[str, bytes]:
+def files_below(*directories: Path) -> dict[Path, bytes]:
     """What is below some directories, links not followed."""
-    found = {}
-    for path in itertools.chain.from_iterable(directory.rglob("*") for directory in directories):
-        if path.is_file() and not path.is_symlink():
-            found[str(path)] = path.read_bytes()
-    return found
+    paths = itertools.chain.from_iterable(directory.rglob("*") for directory in directories)
+    return {path: path.read_bytes() for path in paths if path.is_file() and not path.is_symlink()}
 
 
-OUT = [
+NAMES = [
     *("..%2fcanary.jsonl", "%2e%2e%2fcanary.jsonl", "%2E%2E/canary.jsonl", "../canary.jsonl"),
-    *(
-        "sub/../../canary.jsonl",
-        "sub%2f..%2f..%2fcanary.jsonl",
-        "..%5ccanary.jsonl",
-        "..%5C..%5Ccanary.jsonl",
-    ),
+    *("sub/../../canary.jsonl", "sub%2f..%2f..%2fcanary.jsonl"),
+    *("..%5ccanary.jsonl", "..%5C..%5Ccanary.jsonl"),
     *("..%c0%afcanary.jsonl", "..%252fcanary.jsonl"),  # coded as no server may read it
     *("%00", "train.jsonl%00.gz", "..%2fcanary.jsonl%00"),
     *("%2fetc%2fpasswd", "/etc/passwd", "{outside}/canary.jsonl", "%2f{outside}%2fcanary.jsonl"),
     *("door/canary.jsonl", "door/new.jsonl", "door%2fnew.jsonl"),  # through a link
     *("sub", "sub/", ".", "..", ".hidden", ".upload-00", "~root", "-rf", "%ff%fe", "a%0d%0ab"),
     *("x" * 600, "a/" * 300 + "b"),
+    "window.jsonl",  # is a link itself
 ]
 
 
-@pytest.mark.parametrize("name", [*OUT, "window.jsonl"])
-def test_no_name_of_a_request_leads_out_of_the_data_directory(
-    server: ServerProcess, home: Path, name: str
-) -> None:
-    name = name.format(outside=str(home / "outside")[1:]) if "{" in name else name
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_leads_out_of_the_data_directory(server: ServerProcess, home: Path, name: str) -> None:
+    name = name.replace("{outside}", str(home / "outside")[1:])
     before = files_below(home / "outside", home / "data"), (home / "canary.jsonl").read_bytes()
     for method, body in (("DELETE", None), ("PUT", b"taken over"), ("DELETE", None)):
-        status, answer = asked(server, method, f"/v1/admin/data/{name}", body)
+        status, answer = server.admin(method, f"/data/{name}", body)
         if name == "window.jsonl" and (method, status) == ("PUT", 200):
             break  # the link is replaced, what it leads to stays
         assert status in (400, 404, 422), (method, answer)
         assert "root:" not in str(answer)
     after = files_below(home / "outside", home / "data"), (home / "canary.jsonl").read_bytes()
-    after[0].pop(str(home / "data" / "window.jsonl"), None)
+    after[0].pop(home / "data" / "window.jsonl", None)
     assert after == before
 
 
-def test_no_name_in_a_request_for_a_job_leads_out_of_the_data_directory(
-    server: ServerProcess, home: Path
-) -> None:
-    before = asked(server, "GET", "/v1/admin/jobs")
+def test_no_name_for_a_job_leads_out_of_the_data_directory(server: ServerProcess, home: Path) -> None:
+    before = server.admin("GET", "/jobs")
     names = [
         *("../canary.jsonl", f"{home}/outside/canary.jsonl", "door/canary.jsonl", "sub/../../canary.jsonl"),
         *("..\\canary.jsonl", "train.jsonl\0", "\0", "/etc/passwd", "/dev/zero", "/proc/self/environ"),
         *(".", "", "x" * 513, "\u2024\u2024/canary.jsonl"),
     ]
+    training = {"model": "m", "trainer": "label-tree"}
+    tuning = {"model": "raw", "data": "train.jsonl"}
     for name in names:
-        training = {"model": "m", "trainer": "label-tree"}
-        bodies = [("batch", {"model": "raw", "data": name}, ["data"])]
-        bodies.append(("threshold-tuning", {"model": "raw", "data": "train.jsonl", "test": name}, ["test"]))
-        bodies.append(
-            (
-                "training",
-                {**training, "data": name, "valid": name, "label_names": name},
-                ["data", "valid", "label_names"],
-            )
-        )
-        for kind, body, fields in bodies:
-            status, answer = asked(server, "POST", f"/v1/admin/{kind}-jobs", body)
+        for kind, body, fields in (
+            ("batch", {"model": "raw"}, ["data"]),
+            ("threshold-tuning", tuning, ["test"]),
+            ("training", training, ["data", "valid", "label_names"]),
+        ):
+            status, answer = server.admin("POST", f"/{kind}-jobs", {**body, **dict.fromkeys(fields, name)})
             assert status == 422, (name, answer)
             assert set(fields) <= {fault["path"] for fault in answer["errors"]}, (name, answer)
-    assert asked(server, "GET", "/v1/admin/jobs") == before
+    assert server.admin("GET", "/jobs") == before
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2f..%2fetc", "Raw", "%00", "a%2fb", "-", "x" * 300])
-def test_no_name_of_a_model_or_version_leads_out_of_the_store(
-    server: ServerProcess, home: Path, name: str
-) -> None:
+def test_no_name_leads_out_of_the_store(server: ServerProcess, home: Path, name: str) -> None:
     before = files_below(home / "store" / "models")
     for method, path, body in (
-        ("POST", f"/v1/admin/models/{name}/promote", {"version": 1}),
-        ("POST", f"/v1/admin/models/{name}/rollback", {"alias": "stable"}),
-        ("DELETE", f"/v1/admin/models/{name}?confirm={name}", None),
-        ("DELETE", f"/v1/admin/models/{name}/versions/1", None),
-        ("DELETE", f"/v1/admin/models/raw/versions/{name}", None),
-        ("DELETE", f"/v1/admin/models/raw/aliases/{name}", None),
-        ("GET", f"/v1/admin/models/{name}/history", None),
-        ("GET", f"/v1/admin/models/{name}/archive", None),
-        ("GET", f"/v1/admin/models/raw/archive?version={name}", None),
-        ("GET", f"/v1/admin/models/raw/versions/{name}/provenance", None),
-        ("POST", f"/v1/admin/models/{name}/archive", b"no tar"),
-        ("GET", f"/v1/admin/jobs/{name}", None),
-        ("GET", f"/v1/admin/jobs/{name}/log", None),
-        ("GET", f"/v1/admin/jobs/{name}/result", None),
-        ("DELETE", f"/v1/admin/keys/{name}", None),
+        ("POST", f"/models/{name}/promote", {"version": 1}),
+        ("POST", f"/models/{name}/rollback", {"alias": "stable"}),
+        ("DELETE", f"/models/{name}?confirm={name}", None),
+        ("DELETE", f"/models/{name}/versions/1", None),
+        ("DELETE", f"/models/raw/versions/{name}", None),
+        ("DELETE", f"/models/raw/aliases/{name}", None),
+        ("GET", f"/models/{name}/history", None),
+        ("GET", f"/models/{name}/archive", None),
+        ("GET", f"/models/raw/archive?version={name}", None),
+        ("GET", f"/models/raw/versions/{name}/provenance", None),
+        ("POST", f"/models/{name}/archive", b"no tar"),
+        ("GET", f"/jobs/{name}", None),
+        ("GET", f"/jobs/{name}/log", None),
+        ("GET", f"/jobs/{name}/result", None),
+        ("DELETE", f"/keys/{name}", None),
     ):
-        status, answer = asked(server, method, path, body)
+        status, answer = server.admin(method, path, body)
         assert 400 <= status < 500, (method, path, answer)
     assert files_below(home / "store" / "models") == before
 
 
-def test_uploads_have_a_limit_may_be_empty_and_leave_nothing_when_they_break_off(
-    server: ServerProcess, home: Path
-) -> None:
-    assert asked(server, "PUT", "/v1/admin/data/empty.jsonl", b"")[1]["bytes"] == 0
-    assert asked(server, "DELETE", "/v1/admin/data/empty.jsonl")[0] == 204
-    put = "/v1/admin/data/large.jsonl"
-    assert asked(server, "PUT", put, b"x" * UPLOAD_MAX)[0] == 200
-    status, answer = asked(server, "PUT", put, b"y" * (UPLOAD_MAX + 1))
+def test_uploads_have_a_limit_and_leave_nothing_when_they_break(server: ServerProcess, home: Path) -> None:
+    assert server.admin("PUT", "/data/empty.jsonl", b"")[1]["bytes"] == 0
+    assert server.admin("DELETE", "/data/empty.jsonl")[0] == 204
+    put = "/data/large.jsonl"
+    assert server.admin("PUT", put, b"x" * UPLOAD_MAX)[0] == 200
+    status, answer = server.admin("PUT", put, b"y" * (UPLOAD_MAX + 1))
     assert (status, answer["code"]) == (422, "limit-exceeded")
-    chunked = chunked_put(server, put, [b"z" * 50_000] * 6)
+    head = head_of("PUT", put, "transfer-encoding: chunked", "connection: close")
+    chunked = server.raw(head + 6 * (b"c350\r\n" + b"z" * 0xC350 + b"\r\n") + b"0\r\n\r\n")
     assert chunked.startswith(b"HTTP/1.1 422") and b"data_bytes_max" in chunked
     assert (home / "data" / "large.jsonl").read_bytes() == b"x" * UPLOAD_MAX
     for cut in (0, 1, 5000):
@@ -190,122 +164,87 @@ def test_uploads_have_a_limit_may_be_empty_and_leave_nothing_when_they_break_off
 
 
 def head_of(method: str, path: str, *headers: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "host: x", f"authorization: Bearer {KEY}", *headers]
+    lines = [f"{method} /v1/admin{path} HTTP/1.1", "host: x", f"authorization: Bearer {KEY}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
-def chunked_put(server: ServerProcess, path: str, pieces: list[bytes]) -> bytes:
-    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
-    head = head_of("PUT", path, "transfer-encoding: chunked", "connection: close")
-    return server.raw(head + chunks + b"0\r\n\r\n")
-
-
-@pytest.mark.parametrize("path", ["/v1/admin/data/slow.jsonl", "/v1/admin/models/slow/archive"])
-def test_bodies_that_drip_are_given_up_and_keep_nobody_else_waiting(
-    server: ServerProcess, home: Path, path: str
-) -> None:
-    method = "PUT" if "data" in path else "POST"
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/data/slow.jsonl"), ("POST", "/models/slow/archive")])
+def test_bodies_that_drip_are_given_up(server: ServerProcess, home: Path, method: str, path: str) -> None:
     with contextlib.ExitStack() as stack:
-        clients = []
-        for _ in range(20):
-            connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-            clients.append(stack.enter_context(connection))
+        address = ("127.0.0.1", server.port)
+        clients = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(20)]
+        for connection in clients:
             connection.sendall(head_of(method, path, "content-length: 100000"))
-        answers: dict[socket.socket, bytes] = {}
-        deadline = time.monotonic() + 60
-        while len(answers) < len(clients):
+        waiting, said, deadline = set(clients), set[bytes](), time.monotonic() + 60
+        while waiting:
             assert time.monotonic() < deadline
             predicts(server)
-            for connection in clients:
-                if connection not in answers:
-                    connection.settimeout(0.005)
-                    try:
-                        connection.sendall(b"x")
-                        answers[connection] = connection.recv(65536)
-                    except TimeoutError:
-                        pass
-                    except OSError:
-                        answers[connection] = b""
-        said = [answer for answer in answers.values() if answer]
+            for connection in list(waiting):
+                connection.settimeout(0.005)
+                try:
+                    connection.sendall(b"x")
+                    said.add(connection.recv(65536))
+                except TimeoutError:
+                    continue
+                except OSError:
+                    pass
+                waiting.remove(connection)
+        said.discard(b"")
         assert said and all(b"408" in answer and b"body-timeout" in answer for answer in said)
     wait_for(lambda: not list((home / "data").glob(".upload-*")))
-    assert asked(server, "PUT", "/v1/admin/data/slow.jsonl", b"{}\n")[0] == 200
-    assert asked(server, "DELETE", "/v1/admin/data/slow.jsonl")[0] == 204
+    assert server.admin("PUT", "/data/slow.jsonl", b"{}\n")[0] == 200
+    assert server.admin("DELETE", "/data/slow.jsonl")[0] == 204
 
 
-def hostile_archives(good: bytes, rng: random.Random) -> Iterator[bytes]:
+def packed(*members: tuple[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def hostile_archives(good: bytes) -> Iterator[bytes]:
     """Archives that are none, or lead somewhere, or claim more than they have."""
     with tarfile.open(fileobj=io.BytesIO(good)) as tar:
         members = [(one.name, tar.extractfile(one).read()) for one in tar]  # type: ignore[union-attr]
-
-    def packed(changes: dict[int, tuple[str, bytes]], kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
-        out = io.BytesIO()
-        with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
-            for place, member in enumerate(members):
-                name, data = changes.get(place, member)
-                info = tarfile.TarInfo(name)
-                if place in changes:
-                    info.type, info.linkname = kind, link
-                info.size = len(data) if info.type == tarfile.REGTYPE else 0
-                tar.addfile(info, io.BytesIO(data))
-        return out.getvalue()
-
-    manifest, first = members[0], members[1]
-    for name in ("../../../canary", "/tmp/canary", "arrays/../../x", "manifest.json/../x", "", "a\0b"):
-        yield packed({1: (name, first[1])})
-    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE):
-        yield packed({1: (first[0], b"")}, kind, "/etc/passwd")
+    manifest, first, *rest = members
+    for name in ("../../../canary", "/tmp/canary", "manifest.json/../x", "", "a\0b"):
+        yield packed(manifest, (name, first[1]), *rest)
     document = json.loads(manifest[1])
     for change in ({"model": "../../x"}, {"arrays": {}}, {"n_labels": 1 << 60}, {"schema_version": 999}):
-        yield packed({0: (manifest[0], json.dumps({**document, **change}).encode())})
-    yield packed({0: (manifest[0], b"[" * 100_000)})
-    yield packed({0: first, 1: manifest})
-    yield packed({1: (first[0], b"\0" * (4 << 20))})
-    yield good + b"more" * 1000
-    yield good + packed({})
-    yield b""
-    yield b"\0" * 10_240
-    yield b"\x1f\x8b" + good
-    for _ in range(12):
-        yield good[: rng.randrange(len(good) - 1024)]
-    for _ in range(12):
-        place = rng.randrange(len(good) - 1024)
-        yield good[:place] + bytes([good[place] ^ 1 << rng.randrange(8)]) + good[place + 1 :]
+        yield packed((manifest[0], json.dumps({**document, **change}).encode()), first, *rest)
+    yield packed((manifest[0], b"[" * 100_000), first, *rest)
+    yield packed(first, manifest, *rest)
+    yield packed(manifest, (first[0], b"\0" * (4 << 20)), *rest)
+    yield from (b"", b"\0" * 10_240, b"\x1f\x8b" + good, good[: len(good) // 2])
 
 
-def test_no_archive_brings_in_what_is_no_version(server: ServerProcess, home: Path, seed: int) -> None:
-    path = "/v1/admin/models/raw/archive"
-    good = asked(server, "GET", f"{path}?version=1")[1]
+def test_no_archive_brings_in_what_is_no_version(server: ServerProcess, home: Path) -> None:
+    path = "/models/raw/archive"
+    good = server.admin("GET", f"{path}?version=1")[1]
     store = Store(home / "store")
-    before, versions = files_below(home / "outside"), store.versions("raw")
-    named = store.alias("raw", "latest").version
-    n_taken = 0
-    for archive in hostile_archives(good, random.Random(seed)):
-        status, answer = asked(server, "POST", path, archive, **{"content-type": "application/x-tar"})
-        if status == 200:  # padding that nothing reads: then it is the version that it was
-            assert (
-                store.open("raw", answer["version"]).manifest.arrays == store.open("raw", 1).manifest.arrays
-            )
-            n_taken += 1
-            assert asked(server, "POST", "/v1/admin/models/raw/rollback", {})[0] == 200
-        else:
-            assert 400 <= status < 500, (answer, archive[:600])
-    assert n_taken <= 12, "of all that were changed at most those whose padding was"
-    assert len(store.versions("raw")) == len(versions) + n_taken
-    assert store.alias("raw", "latest").version == named
-    assert files_below(home / "outside") == before
+    before = files_below(home / "outside"), store.models()
+    for archive in hostile_archives(good):
+        status, answer = server.admin("POST", path, archive, content_type="application/x-tar")
+        assert 400 <= status < 500, (answer, archive[:600])
+    assert (files_below(home / "outside"), store.models()) == before
     assert not (home / "store" / "models" / "x").exists() and not Path("/tmp/canary").exists()
+    for more in (b"more" * 1000, good):  # what comes after an archive is not read
+        status, answer = server.admin("POST", path, good + more, content_type="application/x-tar")
+        assert status == 200, answer
+        assert store.open("raw", answer["version"]).manifest.arrays == store.open("raw", 1).manifest.arrays
     predicts(server)
 
 
-def test_readers_that_go_while_an_archive_is_sent_leave_room_for_others(
-    server: ServerProcess, home: Path, seed: int
-) -> None:
+def test_readers_that_go_leave_room_for_others(server: ServerProcess, home: Path, seed: int) -> None:
     rng = random.Random(seed)
     large = small_draft(n_labels=400, n_features=20_000, share=0.2, n_trees=1)
     size = Store(home / "store").publish("large", large).model_bytes
     assert size > 16 << 20, size
-    path = "/v1/admin/models/large/archive"
+    path = "/models/large/archive"
     for _ in range(16):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -314,7 +253,7 @@ def test_readers_that_go_while_an_archive_is_sent_leave_room_for_others(
                 time.sleep(rng.random() * 0.2)
             for _ in range(rng.choice([0, 0, 1, 8])):
                 connection.recv(65536)
-    answers = [asked(server, "GET", path) for _ in range(3)]
+    answers = [server.admin("GET", path) for _ in range(3)]
     assert [status for status, _ in answers] == [200] * 3
     assert len({hashlib.sha256(data).digest() for _, data in answers}) == 1
     predicts(server)
@@ -322,14 +261,14 @@ def test_readers_that_go_while_an_archive_is_sent_leave_room_for_others(
 
 def test_streams_of_events_that_are_left_open_are_bounded_and_end(server: ServerProcess) -> None:
     body = {"model": "m", "trainer": "label-tree", "data": "train.jsonl"}
-    job = asked(server, "POST", "/v1/admin/training-jobs", body)[1]["id"]
+    job = server.admin("POST", "/training-jobs", body)[1]["id"]
     path = f"/v1/admin/jobs/{job}/events"
 
-    def opened(_: int = 0) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    def opened(_: int = 0) -> tuple[HTTPConnection, HTTPResponse]:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
         connection.connect()
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        connection.request("GET", path, headers=ADMIN)
+        connection.request("GET", path, headers={"authorization": f"Bearer {KEY}"})
         return connection, connection.getresponse()
 
     with concurrent.futures.ThreadPoolExecutor(100) as pool:
@@ -342,63 +281,48 @@ def test_streams_of_events_that_are_left_open_are_bounded_and_end(server: Server
         else:
             assert answer.getheader("retry-after") == "1"
     predicts(server)
-    assert asked(server, "GET", f"/v1/admin/jobs/{job}")[0] == 200
+    assert server.admin("GET", f"/jobs/{job}")[0] == 200
     close_all(streams)
     while (last := opened())[1].status == 503:
         close_all([last])
         time.sleep(0.02)
-    assert asked(server, "DELETE", f"/v1/admin/jobs/{job}")[1]["state"] == "cancelled"
+    assert server.admin("DELETE", f"/jobs/{job}")[1]["state"] == "cancelled"
     assert b'"cancelled"' in last[1].read()
     close_all([last])
 
 
-def close_all(streams: list[tuple[http.client.HTTPConnection, http.client.HTTPResponse]]) -> None:
+def close_all(streams: list[tuple[HTTPConnection, HTTPResponse]]) -> None:
     for connection, answer in streams:
         connection.close()
         answer.close()
 
 
-def directory_of(home: Path, version: int) -> Path:
-    return home / "store" / "models" / "risky" / "versions" / str(version)
-
-
-def test_no_bad_version_is_promoted_and_the_alias_stays(server: ServerProcess, home: Path) -> None:
-    """One that is damaged, one of another model, one whose files were swapped after it was verified."""
-    store = Store(home / "store")
-    for seed in range(4):
+def test_a_version_whose_files_were_swapped_is_not_promoted_again(server: ServerProcess, home: Path) -> None:
+    """It was verified before; one that is damaged or another one's is a case of the registry's own tests."""
+    store, versions = Store(home / "store"), home / "store" / "models" / "risky" / "versions"
+    for seed in (0, 1):
         publish_model(store, "risky", "raw", seed=seed)
-    promote = "/v1/admin/models/risky/promote"
-    assert asked(server, "POST", promote, {"version": 1, "alias": "stable"})[0] == 200
-    largest = max(directory_of(home, 2).rglob("*"), key=lambda path: path.stat().st_size)
-    data = bytearray(largest.read_bytes())
-    data[len(data) // 2] ^= 1
-    largest.chmod(0o640)
-    largest.write_bytes(data)
-    shutil.rmtree(directory_of(home, 3))
-    shutil.copytree(home / "store" / "models" / "raw" / "versions" / "1", directory_of(home, 3))
-    assert asked(server, "POST", promote, {"version": 4, "alias": "once"})[0] == 200
-    for path in directory_of(home, 4).rglob("*"):
-        other = directory_of(home, 1) / path.relative_to(directory_of(home, 4))
+    promote = "/models/risky/promote"
+    for version, alias in ((1, "stable"), (2, "once")):
+        assert server.admin("POST", promote, {"version": version, "alias": alias})[0] == 200
+    for path in (versions / "2").rglob("*"):
+        other = versions / "1" / path.relative_to(versions / "2")
         if path.is_file() and path.name != "manifest.json" and other.read_bytes() != path.read_bytes():
             path.unlink()
             shutil.copy(other, path)
-    for version, alias in itertools.product((2, 3, 4), ("stable", "latest", "new")):
-        status, answer = asked(server, "POST", promote, {"version": version, "alias": alias})
-        assert (status, answer["code"]) == (503, "model-corrupt"), (version, answer)
+    for alias in ("stable", "latest", "new"):
+        status, answer = server.admin("POST", promote, {"version": 2, "alias": alias})
+        assert (status, answer["code"]) == (503, "model-corrupt"), answer
     for version in (9, 999_999_999):
-        assert asked(server, "POST", promote, {"version": version, "alias": "stable"})[0] == 404
-    assert dict(store.info("risky").aliases) == {"latest": 4, "once": 4, "stable": 1}
-    answered = server.ask("POST", "/v1/models/risky/aliases/stable/predict", {"instances": [INSTANCE]})
-    assert (answered[0], answered[1]["version"]) == (200, 1)
-    changes = asked(server, "GET", "/v1/admin/models/risky/history?alias=stable")[1]["changes"]
+        assert server.admin("POST", promote, {"version": version, "alias": "stable"})[0] == 404
+    assert dict(store.info("risky").aliases) == {"latest": 2, "once": 2, "stable": 1}
+    status, answer = server.ask("POST", "/v1/models/risky/aliases/stable/predict", {"instances": [INSTANCE]})
+    assert (status, answer["version"]) == (200, 1)
+    changes = server.admin("GET", "/models/risky/history?alias=stable")[1]["changes"]
     assert [one["to_version"] for one in changes if one["action"] == "promoted"] == [1]
 
 
 def test_a_405_names_all_methods_of_a_path(server: ServerProcess) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     for path, methods in (("/v1/admin/keys", "GET, POST"), ("/v1/admin/data/x", "DELETE, PUT")):
-        connection.request("PATCH", path, headers=ADMIN)
-        answer = connection.getresponse()
-        answer.read()
-        assert (answer.status, answer.getheader("allow")) == (405, methods)
-    connection.close()
+        status, headers, _ = server.exchange("PATCH", path, authorization=f"Bearer {KEY}")
+        assert (status, headers["allow"]) == (405, methods)

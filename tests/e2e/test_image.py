@@ -9,14 +9,14 @@ import os
 import shutil
 import signal
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.replicas import reserved_ports, wait_until
+from tests.replicas import reserved_ports
+from tests.servers import exchange, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 BYTES_MAX = 420_000_000
@@ -37,17 +37,13 @@ def image() -> str:
         return named
     base = os.environ.get("BASE")
     options = ["--build-arg", f"PYTHON_IMAGE={base}", "--build-arg", "PYTHON_DIGEST="] if base else []
-    script = ROOT / "deploy" / "build_image.sh"
-    subprocess.run(
-        [script, "localhost/xylem-test", *options], env={**os.environ, "ENGINE": "buildah"}, check=True
-    )
-    return "localhost/xylem-test"
+    name, script = "localhost/xylem-test", ROOT / "deploy" / "build_image.sh"
+    subprocess.run([script, name, *options], env={**os.environ, "ENGINE": "buildah"}, check=True)
+    return name
 
 
 def buildah(*words: str | Path) -> str:
-    return subprocess.run(
-        ["buildah", *map(str, words)], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
+    return subprocess.check_output(["buildah", *map(str, words)], text=True).strip()
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +96,8 @@ def size(image: str) -> int:
 
 
 def test_its_layers_are_within_their_bytes(image: str) -> None:
-    base = (
-        os.environ.get("BASE")
-        or inspected(image)["Docker"]["config"]["Labels"]["org.opencontainers.image.base.name"]
-    )
+    labels = inspected(image)["Docker"]["config"]["Labels"]
+    base = os.environ.get("BASE") or labels["org.opencontainers.image.base.name"]
     above = size(image) - size(base)
     print(f"layers above {base}: {above / 1e6:.0f} MB")
     assert above <= BYTES_MAX
@@ -115,9 +109,7 @@ def test_it_holds_nothing_to_install_with_and_no_tests(container: str, volumes: 
     assert not names & {"pip", "setuptools", "hatchling", "tests"}
     bill = json.loads(run(container, volumes, "cat", "/opt/xylem/sbom.cdx.json"))
     listed = {each["name"].lower() for each in bill["components"]}
-    script = (
-        "from importlib.metadata import distributions as d; print(*{x.metadata['Name'].lower() for x in d()})"
-    )
+    script = "import importlib.metadata as m; print(*{x.metadata['Name'].lower() for x in m.distributions()})"
     installed = set(run(container, volumes, "/opt/xylem/bin/python", "-I", "-c", script).split())
     assert listed == installed - {"xylem-serve"}
     assert {"numba", "psycopg", "s3fs"} <= listed and "hatchling" not in listed
@@ -125,18 +117,18 @@ def test_it_holds_nothing_to_install_with_and_no_tests(container: str, volumes: 
 
 def test_it_trains_evaluates_tunes_and_predicts_without_compiling(container: str, volumes: Path) -> None:
     assert run(container, volumes, "id", "-u").strip() == str(USER)
-    for trainer in ("label-tree", "plt", "lomtree", "ovr"):
-        files = ["--data", "/data/test.jsonl.gz", "--valid", "/data/test.jsonl.gz"]
+    trainers = ("label-tree", "plt", "lomtree", "ovr")
+    for trainer in trainers:
+        files = ["--data", "/data/test.jsonl.gz", "--valid", "/data/test.jsonl.gz", "--model", trainer]
         for level in ("generic", "portable"):
-            told = run(container, volumes, "xylem", "train", trainer, *files, "--model", trainer, "--json",
-                       XYLEM_KERNEL_CPU=level)  # fmt: skip
+            words = ["xylem", "train", trainer, *files, "--json"]
+            told = run(container, volumes, *words, XYLEM_KERNEL_CPU=level)
             assert json.loads(told.splitlines()[-1])["metrics"]["P@1"] > 50
-    run(container, volumes, "xylem", "evaluate", "label-tree", "--data", "/data/test.jsonl.gz")
-    run(container, volumes, "xylem", "thresholds", "label-tree", "--data", "/data/test.jsonl.gz")
+    for what in ("evaluate", "thresholds"):
+        run(container, volumes, "xylem", what, "label-tree", "--data", "/data/test.jsonl.gz")
     listed = json.loads(run(container, volumes, "xylem", "models", "list", "--json").splitlines()[-1])
-    assert {each["name"]: len(each["versions"]) for each in listed["models"]} == dict.fromkeys(
-        ("label-tree", "plt", "lomtree", "ovr"), 2
-    )
+    versions = {each["name"]: len(each["versions"]) for each in listed["models"]}
+    assert versions == dict.fromkeys(trainers, 2)
 
 
 @pytest.mark.parametrize("level", ["generic", "portable"])
@@ -154,24 +146,14 @@ def test_it_serves_on_the_port_it_is_told_and_ends_when_it_is_told(
 
         def is_healthy() -> bool:
             assert process.poll() is None, log.read_text()
-            return (
-                subprocess.run(command(container, volumes, *check, **told), capture_output=True).returncode
-                == 0
-            )
+            asked = command(container, volumes, *check, **told)
+            return subprocess.run(asked, capture_output=True).returncode == 0
 
-        wait_until(is_healthy)
+        wait_for(is_healthy)
         body = json.dumps({"instances": [{"text": "chess game for the console"}]}).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/v1/models/label-tree/predict",
-            body,
-            {"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            assert json.load(answer)["predictions"][0]["labels"]
-        server = subprocess.run(
-            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
-        ).stdout.split()
-        for each in server:
-            os.kill(int(each), signal.SIGTERM)
+        status, _, answer = exchange(port, "POST", "/v1/models/label-tree/predict", body)
+        assert status == 200 and json.loads(answer)["predictions"][0]["labels"]
+        for child in subprocess.check_output(["pgrep", "-P", str(process.pid)]).split():
+            os.kill(int(child), signal.SIGTERM)
         process.wait(120)
     assert "compil" not in log.read_text()

@@ -97,9 +97,8 @@ def check_answers(store: Store, data: Prepared, found_file: Path, options: Predi
     found = sp.load_npz(found_file).tocsr()
     assert rows.shape[0] == found.shape[0] >= 200
     featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
-    answers = Predictor(model).predict(
-        featurizer.transform_csr(rows.indptr, rows.indices, rows.data), options
-    )
+    transformed = featurizer.transform_csr(rows.indptr, rows.indices, rows.data)
+    answers = Predictor(model).predict(transformed, options)
     n_same = 0
     for i in range(rows.shape[0]):
         labels = answers.labels[answers.ptr[i] : answers.ptr[i + 1]].tolist()

@@ -33,6 +33,7 @@ N_FEATURES = 40
 ROWS_MAX, VALUES_MAX, TEXT_BYTES = 4, 20, 60
 FORMS = BodyForms(ROWS_MAX, VALUES_MAX, 90, TEXT_BYTES, 5, 10)
 TEXT_FORMS = FORMS._replace(values_max=4000)
+RAW = load_featurizer({"kind": "raw", "norm": "l2"}, {}, N_FEATURES)
 LABELS = build_names(["a", "label::3", "ä", "x y"])
 EVENTS = Limits(
     events_max=4,
@@ -58,10 +59,6 @@ class Body(NamedTuple):
 
 
 Read = Callable[[Body], None]
-
-
-def raw() -> Featurizer:
-    return load_featurizer({"kind": "raw", "norm": "l2"}, {}, N_FEATURES)
 
 
 def check_rows(rows: SparseRows) -> None:
@@ -137,19 +134,16 @@ def tensor_seeds(inputs: list[dict[str, Any]]) -> list[Body]:
 
 
 def event_seeds(instances: list[dict[str, Any]], *, are_lines: bool) -> list[Body]:
+    labels = ["a", "label::3"]
     events: list[dict[str, Any]] = [
-        {"event_id": str(i), "instance": instance, "labels": ["a", "label::3"]}
-        for i, instance in enumerate(instances)
+        {"event_id": str(i), "instance": row, "labels": labels} for i, row in enumerate(instances)
     ]
     events.append({"event_id": "last", "prediction_id": "signed", "labels": []})
-    if not are_lines:
-        return list(whole({"events": events}))
-    data = b"\n".join(json.dumps(event).encode() for event in events)
-    return [Body(data, len(data))]
+    return line_seeds(events) if are_lines else list(whole({"events": events}))
 
 
-def line_seeds(instances: list[dict[str, Any]]) -> list[Body]:
-    data = b"\n".join(json.dumps(instance).encode() for instance in instances)
+def line_seeds(values: list[dict[str, Any]]) -> list[Body]:
+    data = b"\n".join(json.dumps(value).encode() for value in values)
     return [Body(data, len(data))]
 
 
@@ -158,8 +152,8 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
     words = test_text_bodies.featurizer_of
     text = [tensor("text", [one["text"] for one in WORDS])]
     found = {
-        "sparse": (reader_of(raw(), FORMS), predict_seeds(INSTANCES)),
-        "tensors": (reader_of(raw(), FORMS, are_tensors=True), tensor_seeds(csr(INSTANCES))),
+        "sparse": (reader_of(RAW, FORMS), predict_seeds(INSTANCES)),
+        "tensors": (reader_of(RAW, FORMS, are_tensors=True), tensor_seeds(csr(INSTANCES))),
         "text tensors": (reader_of(words("words"), TEXT_FORMS, are_tensors=True), tensor_seeds(text)),
         "lines": (sparse_lines, line_seeds(INSTANCES)),
         "text lines": (text_lines, line_seeds(WORDS)),
@@ -168,7 +162,7 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
         found[f"texts: {kind}"] = reader_of(words(kind), TEXT_FORMS), predict_seeds(WORDS)
     for are_lines in (False, True):
         of = "lines of events" if are_lines else "events"
-        found[of] = events_of(raw(), are_lines=are_lines), event_seeds(INSTANCES, are_lines=are_lines)
+        found[of] = events_of(RAW, are_lines=are_lines), event_seeds(INSTANCES, are_lines=are_lines)
         reader = events_of(words("words"), are_lines=are_lines)
         found[f"{of} of texts"] = reader, event_seeds(WORDS, are_lines=are_lines)
     return found

@@ -1,0 +1,24 @@
+"""Modules of the tests, run in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_module(name: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    options = ["-X", "faulthandler", "-W", "ignore", "-m", f"tests.{name}"]
+    command, variables = [sys.executable, *options, *map(str, arguments)], {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+
+
+def found_by(name: str, *arguments: object, **environment: str) -> Any:
+    """The JSON that a module has written in the end, having succeeded."""
+    done = run_module(name, *arguments, **environment)
+    assert done.returncode == 0, f"{arguments}: {done.stderr[-3000:]}"
+    print(name, *arguments, done.stdout)
+    return json.loads(done.stdout)
