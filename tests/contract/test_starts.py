@@ -44,30 +44,23 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def imported(script: str, store: Path, tmp_path: Path) -> set[str]:
-    """The modules that a process has after a script that ends well."""
+@pytest.mark.parametrize(
+    ("script", "unneeded"),
+    [
+        pytest.param(_PREDICT, {*_TRAINING, *_SERVER, *_FOR_PEOPLE}, id="predict"),
+        pytest.param(_SERVE, {*_TRAINING, *_FOR_PEOPLE}, id="a served model"),
+        pytest.param(_HELP, {*_TRAINING, *_SERVER, *_FOR_PEOPLE, "numpy", "numba", "pydantic"}, id="help"),
+    ],
+)
+def test_a_start_imports_nothing_that_it_does_not_need(
+    own_store: Store, tmp_path: Path, script: str, unneeded: set[str]
+) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text('{"text": "chess"}\n')
-    command = [sys.executable, "-c", script, str(data), str(store)]
+    command = [sys.executable, "-c", script, str(data), str(own_store.root)]
     environment = {**os.environ, "XYLEM_DATABASE_URL": ""}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return set(json.loads(done.stdout.splitlines()[-1]))
-
-
-def test_predict_imports_neither_a_server_nor_a_database_nor_what_trains(
-    own_store: Store, tmp_path: Path
-) -> None:
-    assert not imported(_PREDICT, own_store.root, tmp_path) & {*_TRAINING, *_SERVER, *_FOR_PEOPLE}
-
-
-def test_a_served_model_imports_nothing_that_trains(own_store: Store, tmp_path: Path) -> None:
-    found = imported(_SERVE, own_store.root, tmp_path)
-    assert not found & {*_TRAINING, *_FOR_PEOPLE}
-
-
-def test_help_imports_neither_numbers_nor_kernels(own_store: Store, tmp_path: Path) -> None:
-    found = imported(_HELP, own_store.root, tmp_path)
-    assert not found & {*_TRAINING, *_SERVER, *_FOR_PEOPLE, "numpy", "numba", "pydantic"}
+    assert not unneeded.intersection(json.loads(done.stdout.splitlines()[-1]))
 
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name[0] != "_")
