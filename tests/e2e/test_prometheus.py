@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -23,12 +23,16 @@ PREDICT = "/v1/models/raw/predict"
 BODY = {"instances": [{"indices": [1, 5], "values": [1.0, 0.5]}]}
 
 
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed (Debian's package prometheus)")
+    return found
+
+
 def promtool(*arguments: str | Path) -> str:
     """What `promtool` prints, which must say that all is well."""
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("promtool is not installed (Debian's package prometheus)")
-    command = [program, *map(str, arguments)]
+    command = [program("promtool"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -47,10 +51,20 @@ def rate_of(n: int) -> str:
     return f"0+{n}x60"
 
 
-INSTANCE = {"instance": "a"}
+OF_ONE_SERIES = {
+    "XylemNotReady": ('xylem_ready{instance="a"}', "0x60", "1x60"),
+    "XylemQueue": ('xylem_queue_depth{instance="a",queue="predictions"}', "33x60", "32x60"),
+    "XylemVersionFailed": ('xylem_model_failed{instance="a",model="m",ref="7"}', "1x60", "1 _x60"),
+    "XylemStoreFailed": ('xylem_store_failed{instance="a"}', "1x60", "0x60"),
+    "XylemDatabaseFailed": ('xylem_database_failed{instance="a"}', "1x60", "0x60"),
+    "XylemThresholdsOld": ('xylem_threshold_lag_seconds{instance="a"}', "61x60", "59x60"),
+    "XylemWorkerSilent": ('xylem_worker_up{instance="a",worker="1"}', "0x60", "1x60"),
+    "XylemStreamsStalled": ('xylem_streams_stalled{instance="a",stream="batch"}', "5x60", "4x60"),
+}
+"""Of each alert that has the labels of its one series: at which figures it fires, and at which not."""
+
 PREDICTS = 'route="/v1/models/{model}/predict"'
-CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
-    "XylemNotReady": ({'xylem_ready{instance="a"}': "0x60"}, {'xylem_ready{instance="a"}': "1x60"}, INSTANCE),
+OF_SEVERAL: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
     "XylemErrors": (
         {
             'xylem_requests_total{route="r",status="500"}': rate_of(2),
@@ -65,7 +79,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
     "XylemOverloaded": (
         {'xylem_errors_total{instance="a",code="overloaded"}': rate_of(1)},
         {'xylem_errors_total{instance="a",code="bad-request"}': rate_of(1)},
-        INSTANCE,
+        {"instance": "a"},
     ),
     "XylemSlow": (
         {
@@ -78,16 +92,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
             f'xylem_request_seconds_bucket{{model="m",{PREDICTS},le="+Inf"}}': rate_of(100),
         },
         {"model": "m"},
-    ),
-    "XylemQueue": (
-        {'xylem_queue_depth{instance="a",queue="predictions"}': "33x60"},
-        {'xylem_queue_depth{instance="a",queue="predictions"}': "32x60"},
-        {**INSTANCE, "queue": "predictions"},
-    ),
-    "XylemVersionFailed": (
-        {'xylem_model_failed{instance="a",model="m",ref="7"}': "1x60"},
-        {'xylem_model_failed{instance="a",model="m",ref="7"}': "1 _x60"},
-        {**INSTANCE, "model": "m", "ref": "7"},
     ),
     "XylemVersionsDiffer": (
         {f'xylem_model_version{{instance="{i}",model="m",alias="l"}}': f"{i}x60" for i in (1, 2)},
@@ -121,31 +125,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         },
         {"model": "m", "version": "2"},
     ),
-    "XylemStoreFailed": (
-        {'xylem_store_failed{instance="a"}': "1x60"},
-        {'xylem_store_failed{instance="a"}': "0x60"},
-        INSTANCE,
-    ),
-    "XylemDatabaseFailed": (
-        {'xylem_database_failed{instance="a"}': "1x60"},
-        {'xylem_database_failed{instance="a"}': "0x60"},
-        INSTANCE,
-    ),
-    "XylemThresholdsOld": (
-        {'xylem_threshold_lag_seconds{instance="a"}': "61x60"},
-        {'xylem_threshold_lag_seconds{instance="a"}': "59x60"},
-        INSTANCE,
-    ),
-    "XylemWorkerSilent": (
-        {'xylem_worker_up{instance="a",worker="1"}': "0x60"},
-        {'xylem_worker_up{instance="a",worker="1"}': "1x60"},
-        {**INSTANCE, "worker": "1"},
-    ),
-    "XylemStreamsStalled": (
-        {'xylem_streams_stalled{instance="a",stream="batch"}': "5x60"},
-        {'xylem_streams_stalled{instance="a",stream="batch"}': "4x60"},
-        {**INSTANCE, "stream": "batch"},
-    ),
     "XylemJobsWait": (
         {
             **{f'xylem_jobs{{instance="{i}",kind="batch",state="queued"}}': "3x60" for i in "ab"},
@@ -176,13 +155,21 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         {"kind": "batch"},
     ),
 }
-"""Of each alert: figures at which it fires, figures at which it does not, and the labels that it has then."""
+"""Of each other alert: figures at which it fires, others at which it does not, and the labels that it has."""
+
+
+def case_of(name: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    if name in OF_SEVERAL:
+        return OF_SEVERAL[name]
+    series, firing, silent = OF_ONE_SERIES[name]
+    return {series: firing}, {series: silent}, dict(re.findall(r'(\w+)="(\w+)"', series))
 
 
 def test_each_alert_fires_where_it_should_and_not_elsewhere(tmp_path: Path) -> None:
-    assert set(CASES) == set(alerts())
+    assert sorted([*OF_ONE_SERIES, *OF_SEVERAL]) == sorted(alerts())
     tests = []
-    for name, (firing, silent, labels) in CASES.items():
+    for name in alerts():
+        firing, silent, labels = case_of(name)
         block = RULES.read_text().partition(f"alert: {name}\n")[2].partition("- alert: ")[0]
         said = dict(re.findall(r'^ +(summary|action): "(.*)"$', block, re.MULTILINE))
         for label, value in labels.items():
@@ -198,13 +185,10 @@ def test_each_alert_fires_where_it_should_and_not_elsewhere(tmp_path: Path) -> N
     promtool("test", "rules", cases)
 
 
-class PrometheusProcess:
+class Prometheus:
     """A Prometheus on loopback that scrapes a server and knows the shipped rules."""
 
     def __init__(self, directory: Path, target: int) -> None:
-        program = shutil.which("prometheus")
-        if program is None:
-            pytest.skip("prometheus is not installed (Debian's package)")
         config = directory / "prometheus.yaml"
         config.write_text(
             "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\n"
@@ -215,23 +199,18 @@ class PrometheusProcess:
         promtool("check", "config", config)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self._log = (directory / "prometheus.log").open("wb")
-        self.process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={directory / 'tsdb'}",
-                f"--web.listen-address=127.0.0.1:{self.port}",
-                "--enable-feature=exemplar-storage",
-            ],
-            stdout=self._log,
-            stderr=self._log,
-        )
+        places = f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}"
+        options = f"--web.listen-address=127.0.0.1:{self.port}", "--enable-feature=exemplar-storage"
+        with (directory / "prometheus.log").open("wb") as log:
+            command = [program("prometheus"), *places, *options]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
-        self._log.close()
 
     def ask(self, path: str, **query: str) -> Any:
         """The data that the query API answers with; None: nobody listens yet."""
@@ -240,75 +219,56 @@ class PrometheusProcess:
             with urllib.request.urlopen(url, timeout=30) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
-            if error.code == 503:  # it has not begun
-                return None
-            pytest.fail(f"{query}: {error.read().decode()}")
+            assert error.code == 503, f"{query}: {error.read().decode()}"  # it has not begun
         except OSError:
-            return None
+            pass
+        return None
+
+    def values(self, query: str) -> list[float]:
+        """The values that a query has now."""
+        found = self.ask("query", query=query)
+        return [] if found is None else [float(each["value"][1]) for each in found["result"]]
 
 
 @pytest.fixture
-def scraped(own_store: Any, tmp_path: Path) -> Iterator[tuple[ServerProcess, PrometheusProcess]]:
-    if shutil.which("prometheus") is None:
-        pytest.skip("prometheus is not installed (Debian's package)")
-    with ServerProcess(own_store.root, workers=2, drain_seconds=0.1) as server:
-        prometheus = PrometheusProcess(tmp_path, server.port)
-        try:
-            yield server, prometheus
-        finally:
-            prometheus.close()
-
-
-def values(prometheus: PrometheusProcess, query: str) -> list[float]:
-    """The values that a query has now."""
-    found = prometheus.ask("query", query=query)
-    return [] if found is None else [float(each["value"][1]) for each in found["result"]]
+def server(own_store: Any) -> Iterator[ServerProcess]:
+    program("prometheus")
+    with ServerProcess(own_store.root, workers=2, drain_seconds=0.1) as process:
+        yield process
 
 
 def test_prometheus_scrapes_it_and_every_panel_asks_for_what_is_there(
-    scraped: tuple[ServerProcess, PrometheusProcess], tmp_path: Path
+    server: ServerProcess, tmp_path: Path
 ) -> None:
-    server, prometheus = scraped
     for _ in range(20):  # either worker answers, once its models are open
         wait_for(lambda: server.ask("POST", PREDICT, BODY)[0] == 200)
-    wait_for(lambda: values(prometheus, "up") == [1])
-    wait_for(lambda: values(prometheus, "sum(xylem_worker_up)") == [2])
-    route = "/v1/models/{model}/predict"
-    wait_for(lambda: values(prometheus, f'sum(xylem_requests_total{{route="{route}",status="200"}})') == [20])
-    names = set(prometheus.ask("label/__name__/values"))
-    ours = {name_of(family): family.type for family in families(tmp_path)}
-    always = {f"{name}_count" if kind == "histogram" else name for name, kind in ours.items()}
-    assert always - names <= {  # nothing has happened yet that they tell of
-        *("xylem_errors_total", "xylem_model_failed", "xylem_threshold_epoch", "xylem_threshold_macro_f"),
-        *("xylem_feedback_events_total", "xylem_feedback_rows", "xylem_feedback_rows_dropped_total"),
-        *("xylem_jobs", "xylem_jobs_ended_total", "xylem_job_oldest_seconds", "xylem_job_seconds_total"),
-        *("xylem_shadow_events", "xylem_shadow_macro_f", "xylem_shadow_version_seconds_count"),
-        *(f"xylem_shadow_version_{what}_total" for what in ("agreed", "compared", "requests")),
-    }
-    scraped_once = promtool_metrics(server)
-    assert scraped_once == ""
-    board = json.loads((DEPLOY / "grafana" / "xylem.json").read_text())
-    n_answered = 0
-    for panel in board["panels"]:
-        for target in panel["targets"]:
-            query = target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*")
-            found = prometheus.ask("query", query=query)
-            n_answered += bool(found["result"])
-    assert n_answered >= 12
-    rules = prometheus.ask("rules")["groups"][0]["rules"]
-    assert [rule["name"] for rule in rules] == alerts()
-    wait_for(lambda: {rule["health"] for rule in prometheus.ask("rules")["groups"][0]["rules"]} == {"ok"})
-    assert prometheus.ask("alerts")["alerts"] == []
-
-
-def promtool_metrics(server: ServerProcess) -> str:
-    """What `promtool check metrics` finds wrong with our own figures on the page."""
-    page = server.ask("GET", "/metrics")[1]
-    program = shutil.which("promtool")
-    assert program is not None
-    done = subprocess.run(
-        [program, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60
-    )
-    assert done.returncode in (0, 3), done.stderr  # 3: what is told of is a matter of style
-    told = (done.stdout + done.stderr).decode().splitlines()
-    return "\n".join(line for line in told if line.startswith("xylem_"))
+    with Prometheus(tmp_path, server.port) as prometheus:
+        wait_for(lambda: prometheus.values("up") == [1])
+        wait_for(lambda: prometheus.values("sum(xylem_worker_up)") == [2])
+        route = "/v1/models/{model}/predict"
+        wait_for(
+            lambda: prometheus.values(f'sum(xylem_requests_total{{route="{route}",status="200"}})') == [20]
+        )
+        names = set(prometheus.ask("label/__name__/values"))
+        ours = {name_of(family): family.type for family in families(tmp_path)}
+        always = {f"{name}_count" if kind == "histogram" else name for name, kind in ours.items()}
+        assert always - names <= {  # nothing has happened yet that they tell of
+            *("xylem_errors_total", "xylem_model_failed", "xylem_threshold_epoch", "xylem_threshold_macro_f"),
+            *("xylem_feedback_events_total", "xylem_feedback_rows", "xylem_feedback_rows_dropped_total"),
+            *("xylem_jobs", "xylem_jobs_ended_total", "xylem_job_oldest_seconds", "xylem_job_seconds_total"),
+            *("xylem_shadow_events", "xylem_shadow_macro_f", "xylem_shadow_version_seconds_count"),
+            *(f"xylem_shadow_version_{what}_total" for what in ("agreed", "compared", "requests")),
+        }
+        page = server.ask("GET", "/metrics")[1]
+        command = [program("promtool"), "check", "metrics"]
+        done = subprocess.run(command, input=page, capture_output=True, check=False, timeout=60)
+        assert done.returncode in (0, 3), done.stderr  # 3: what is told of is a matter of style
+        assert [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(b"xylem_")] == []
+        board = json.loads((DEPLOY / "grafana" / "xylem.json").read_text())
+        queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        asked = [query.replace("$__rate_interval", "1m").replace("$model", ".*") for query in queries]
+        assert sum(prometheus.values(query) != [] for query in asked) >= 12
+        rules = prometheus.ask("rules")["groups"][0]["rules"]
+        assert [rule["name"] for rule in rules] == alerts()
+        wait_for(lambda: {rule["health"] for rule in prometheus.ask("rules")["groups"][0]["rules"]} == {"ok"})
+        assert prometheus.ask("alerts")["alerts"] == []
