@@ -10,6 +10,7 @@ from pathlib import Path
 from service.api.routes.requests import KERNELS_OF_A_MODEL
 from tests.servers import ServerProcess, wait_for
 
+ROOT = Path(__file__).resolve().parents[2]
 _PROBE = """
 import asyncio, json, sys, tempfile
 from pathlib import Path
@@ -77,15 +78,16 @@ asyncio.run(main())
 """
 
 
-def test_no_request_compiles_anything(shared_store: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE, str(shared_store)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).resolve().parents[2],
-    )
+def said_by(script: str, *arguments: Path) -> str:
+    """What a script says in a process of its own, which must end well."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def test_no_request_compiles_anything(shared_store: Path) -> None:
+    answer = json.loads(said_by(_PROBE, shared_store).splitlines()[-1])
     assert answer["compilations"] == []
     assert answer["requests"] > 50
     assert answer["seen"]
@@ -94,9 +96,7 @@ def test_no_request_compiles_anything(shared_store: Path) -> None:
 _TUNED = """
 import sys, tempfile
 from pathlib import Path
-from service.thresholds.methods import estimates
-from service.thresholds.methods import fta
-from service.thresholds.methods import starts
+from service.thresholds.methods import estimates, fta, starts
 from service.warm.kernels import jobs, warm
 
 with tempfile.TemporaryDirectory() as directory:
@@ -108,9 +108,7 @@ print(sum(not kernel.signatures for kernel in kernels))
 
 def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
     """A container cannot keep kernels, and would compile these at each call."""
-    command = [sys.executable, "-c", _TUNED]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+    assert said_by(_TUNED) == "0\n"
 
 
 _LARGER = """
@@ -130,9 +128,7 @@ print(sum(not kernel.signatures for kernel in (ngram_counts._place, cluster.bise
 
 def test_warming_compiles_what_only_larger_data_need() -> None:
     """A table of names that grows, labels enough to be divided: tiny data do without both."""
-    command = [sys.executable, "-c", _LARGER]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+    assert said_by(_LARGER) == "0\n"
 
 
 def test_to_import_the_server_loads_no_kernel() -> None:
@@ -141,8 +137,7 @@ def test_to_import_the_server_loads_no_kernel() -> None:
         "import gc, service.server.serve, service.cli; from numba.core.dispatcher import Dispatcher;"
         "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert said_by(code) == "[]\n"
 
 
 _COUNTED = """
@@ -160,9 +155,7 @@ for info in store.models():
 
 
 def test_models_need_about_as_many_kernels_as_a_server_expects(shared_store: Path) -> None:
-    command = [sys.executable, "-c", _COUNTED, str(shared_store)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    counts = [int(line) for line in done.stdout.split()]
+    counts = [int(line) for line in said_by(_COUNTED, shared_store).split()]
     assert len(counts) == 4
     assert all(abs(n - KERNELS_OF_A_MODEL) <= 5 for n in counts), counts
 
