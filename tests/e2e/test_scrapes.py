@@ -16,6 +16,7 @@ from tests.servers import ServerProcess, wait_for
 
 PREDICT = "/v1/models/raw/predict"
 ROW = {"indices": [1, 5], "values": [1.0, 0.5]}
+LINE = json.dumps(ROW).encode() + b"\n"
 BODY = {"instances": [ROW]}
 OPENMETRICS = {"accept": "application/openmetrics-text;version=1.0.0"}
 
@@ -32,20 +33,19 @@ def figures(server: ServerProcess, **headers: str) -> dict[str, Any]:
 
 def sum_of(server: ServerProcess, name: str, **labels: str) -> float:
     """The sum of a figure's samples with these labels."""
-    found = (sample for family in figures(server).values() for sample in family.samples)
-    return sum(
-        sample.value for sample in found if sample.name == name and labels.items() <= sample.labels.items()
-    )
+    found = [
+        sample for family in figures(server).values() for sample in family.samples if sample.name == name
+    ]
+    return sum(sample.value for sample in found if labels.items() <= sample.labels.items())
 
 
 def test_a_scrape_has_the_figures_of_all_workers(shared_store: Path) -> None:
     with ServerProcess(shared_store, workers=2, drain_seconds=0.1) as server:
         wait_for(lambda: len(server.events("models_opened")) == 2)
-        n = 60
-        for _ in range(n):
+        for _ in range(60):
             assert server.ask("POST", PREDICT, BODY)[0] == 200
         route = "/v1/models/{model}/predict"
-        wait_for(lambda: sum_of(server, "xylem_requests_total", route=route, status="200") == n)
+        wait_for(lambda: sum_of(server, "xylem_requests_total", route=route, status="200") == 60)
         for headers in ({}, OPENMETRICS):
             found = figures(server, **headers)
             samples = [sample for family in found.values() for sample in family.samples]
@@ -56,8 +56,7 @@ def test_a_scrape_has_the_figures_of_all_workers(shared_store: Path) -> None:
         pid = server.events("worker_started")[1]["pid"]
         os.kill(pid, signal.SIGSTOP)  # it listens, and does not answer
         try:
-            connections = (figures_or_none(server) for _ in range(100))
-            found = next(page for page in connections if page is not None)
+            found = next(page for _ in range(100) if (page := figures_or_none(server)) is not None)
         finally:
             os.kill(pid, signal.SIGCONT)
         up = {sample.labels["worker"]: sample.value for sample in found["xylem_worker_up"].samples}
@@ -82,37 +81,39 @@ def figures_or_none(server: ServerProcess) -> dict[str, Any] | None:
     return {family.name: family for family in parse_plain(body.decode())}
 
 
-def counts(server: ServerProcess, stage: str) -> float:
-    return sum_of(server, "xylem_stage_seconds_count", stage=stage)
+def counts(server: ServerProcess, *stages: str) -> list[float]:
+    return [sum_of(server, "xylem_stage_seconds_count", stage=stage) for stage in stages]
+
+
+def begin_batch(connection: socket.socket, query: str = "") -> None:
+    lines = [f"POST /v1/models/raw/batch{query} HTTP/1.1", "host: x", "content-type: application/x-ndjson"]
+    connection.sendall("\r\n".join([*lines, "transfer-encoding: chunked", "", ""]).encode())
 
 
 def test_stages_and_streams_are_counted(own_store: Any) -> None:
     with ServerProcess(own_store.root, body_seconds_max=1) as server:
         for body in (BODY, BODY, {"instances": [ROW], "explain": True}):
             assert server.ask("POST", PREDICT, body)[0] == 200
-        assert (counts(server, "read"), counts(server, "search"), counts(server, "write")) == (3, 3, 3)
-        assert (counts(server, "features"), counts(server, "queue")) == (1, 0)
+        assert counts(server, "read", "search", "write", "features", "queue") == [3, 3, 3, 1, 0]
         wide = {"instances": [ROW] * 9, "beam_width": 100}
         assert server.ask("POST", PREDICT, wide)[0] == 200
-        assert (counts(server, "search"), counts(server, "queue")) == (4, 1)
+        assert counts(server, "search", "queue") == [4, 1]
         event = {"event_id": "e1", "instance": ROW, "labels": []}
         status, answer = server.ask("POST", "/v1/models/raw/feedback", {"events": [event]})
         assert (status, answer["results"][0]["result"]) == (200, "applied"), answer
-        assert counts(server, "commit") == 1
-        line = json.dumps(ROW).encode() + b"\n"
+        assert counts(server, "commit") == [1]
 
         def lines() -> Iterator[bytes]:
             for _ in range(3):
-                yield line
+                yield LINE
                 wait_for(lambda: sum_of(server, "xylem_streams_open", stream="batch") == 1)
 
         assert len(list(server.stream("/v1/models/raw/batch", lines()))) == 3
-        assert counts(server, "search") > 4
+        assert counts(server, "search")[0] > 4
         wait_for(lambda: sum_of(server, "xylem_streams_open") == 0)
         # a client that sends nothing more is cut off
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-            head = b"POST /v1/models/raw/batch HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
-            connection.sendall(head + b"transfer-encoding: chunked\r\n\r\n")
+            begin_batch(connection)
             wait_for(lambda: sum_of(server, "xylem_streams_cut_total", stream="batch") == 1)
         assert sum_of(server, "xylem_stream_blocks") == 0
 
@@ -121,11 +122,8 @@ def test_a_client_that_does_not_read_stalls_its_stream(shared_store: Path) -> No
     with ServerProcess(shared_store) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=0.2) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            head = b"POST /v1/models/raw/batch?top_r=10 HTTP/1.1\r\nhost: x\r\n"
-            head += b"content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
-            connection.sendall(head)
-            lines = (json.dumps(ROW).encode() + b"\n") * 200
-            chunk = b"%x\r\n%b\r\n" % (len(lines), lines)
+            begin_batch(connection, "?top_r=10")
+            chunk = b"%x\r\n%b\r\n" % (len(LINE) * 200, LINE * 200)
             wait_for(lambda: is_full(connection, chunk))
             wait_for(lambda: sum_of(server, "xylem_streams_stalled", stream="batch") == 1)
             assert sum_of(server, "xylem_stream_blocks", stream="batch") >= 1
