@@ -7,17 +7,16 @@ import pytest
 
 from service.executors.ray import connect
 from tests.clusters import cluster_of
+from tests.e2e.test_object_store import environment_of
 from tests.replicas import reserved_ports
 
 
 @pytest.fixture(scope="package")
 def s3_port() -> Iterator[int]:
-    """The port of an S3 of which the cluster's processes know; it is no secret who they say they are."""
+    """The port of an S3 of which the cluster's processes know."""
     with reserved_ports(1) as [port], pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        for name, value in environment_of(port).items():
+            patch.setenv(name, value)
         yield port
 
 
