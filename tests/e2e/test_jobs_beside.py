@@ -163,9 +163,7 @@ def network(database_url: str) -> Iterator[Network]:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_database_that_goes_away_loses_no_job_and_comes_back(
-    tmp_path: Path, database_url: str, network: Network
-) -> None:
+def test_a_database_that_goes_away_loses_no_job(tmp_path: Path, database_url: str, network: Network) -> None:
     settings = settings_for(tmp_path)
     publish_all(settings.store)
     url = make_url(database_url).set(host="127.0.0.1", port=network.port, query={})

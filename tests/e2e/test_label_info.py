@@ -217,9 +217,7 @@ def test_damage_leaves_what_was_served_and_is_told(server: ServerProcess, store:
     wait_for(lambda: failures() == [])
 
 
-def test_the_command_line_attaches_shows_tells_and_removes(
-    command: Command, own_store: Store, tmp_path: Path
-) -> None:
+def test_the_command_attaches_shows_and_removes(command: Command, own_store: Store, tmp_path: Path) -> None:
     def label_info(*arguments: object) -> tuple[int, str, str]:
         return command("models", "label-info", "text", *arguments, store=own_store.root)
 

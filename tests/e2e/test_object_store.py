@@ -76,9 +76,7 @@ def served(server: ServerProcess) -> int:
     return int(found["version"])
 
 
-def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
-    s3: S3, tmp_path: Path, command: Command
-) -> None:
+def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, command: Command) -> None:
     trained = Store(tmp_path / "trained")
     for seed in (1, 2, 3):
         publish_model(trained, "m", "raw", seed=seed)
@@ -119,9 +117,7 @@ def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
     assert (status, f"{URL}: expected to read the index, found " in err) == (1, True)
 
 
-def test_names_and_denied_labels_reach_replicas_without_a_restart(
-    s3: S3, tmp_path: Path, command: Command
-) -> None:
+def test_names_and_denied_labels_reach_running_replicas(s3: S3, tmp_path: Path, command: Command) -> None:
     trained, pulled = Store(tmp_path / "trained"), Store(tmp_path / "pulled")
 
     def models(*arguments: str, store: Path = trained.root) -> tuple[int, str, str]:
@@ -171,9 +167,7 @@ def test_conditions_are_the_servers(s3: S3) -> None:
 
 
 @pytest.mark.parametrize("n_models", [1, 200])
-def test_a_look_is_one_conditional_request_whatever_the_number_of_models(
-    s3: S3, tmp_path: Path, n_models: int
-) -> None:
+def test_a_look_at_any_number_of_models_is_one_request(s3: S3, tmp_path: Path, n_models: int) -> None:
     store = Store(tmp_path / "store", fs=QuickFileSystem())
     draft = small_draft(n_labels=3, n_features=40, n_trees=1)
     digests = {f"m-{i}": manifest_digest(store.publish(f"m-{i}", draft)) for i in range(n_models)}

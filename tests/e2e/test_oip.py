@@ -256,19 +256,6 @@ def test_a_body_says_that_it_is_json_or_binary_or_nothing(server: ServerProcess)
         assert found == status, content
 
 
-def test_mutated_bodies_are_refused_and_never_fail(server: ServerProcess, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    bodies = [binary_body(request_of()), binary_body(texts_of(TEXTS[:3]))]
-    for turn in range(300):
-        body, headers = bodies[turn % 2]
-        mutated = bytearray(body)
-        for place in random.integers(len(body), size=int(random.integers(1, 4))).tolist():
-            mutated[place] = int(random.integers(256))
-        path = f"/v2/models/{('raw', 'text')[turn % 2]}/infer"
-        status, _, content = server.exchange("POST", path, bytes(mutated), **headers)
-        assert status in (200, 400, 422), (status, content)
-
-
 def test_health_and_metadata(server: ServerProcess) -> None:
     assert server.ask("GET", "/v2")[1]["extensions"] == ["binary_tensor_data"]
     assert server.ask("GET", "/v2/health/live") == (200, {"live": True})
@@ -315,33 +302,25 @@ assert client.is_model_ready("text") and client.is_model_ready("raw", "1")
 assert not client.is_model_ready("none")
 assert client.get_server_metadata()["name"] == "xylem"
 types = {one["name"]: one["datatype"] for one in client.get_model_metadata("text")["inputs"]}
-arrays = {
-    "text": np.array(texts, object),
-    "indptr": np.array([0, 2, 3]), "indices": np.array([1, 5, 7], np.int32),
-    "values": np.array([1, 0.5, 3], np.float32),
-}
-answers = []
-for model, names in (("text", ["text"]), ("raw", ["indptr", "indices", "values"])):
+rows = {"indptr": np.array([0, 2, 3]), "indices": np.array([1, 5, 7], np.int32)}
+rows["values"] = np.array([1, 0.5, 3], np.float32)
+answers, refused = [], None
+for model, arrays in (("text", {"text": np.array(texts, object)}), ("raw", rows)):
     for is_binary in (True, False):
-        inputs = []
-        for name in names:
-            inputs.append(triton.InferInput(name, arrays[name].shape, types[name]))
-            inputs[-1].set_data_from_numpy(arrays[name], binary_data=is_binary)
-        outputs = None
-        if not is_binary:
-            outputs = [triton.InferRequestedOutput(n, binary_data=False) for n in ("label_ids", "scores")]
+        inputs = [triton.InferInput(name, array.shape, types[name]) for name, array in arrays.items()]
+        for given, array in zip(inputs, arrays.values()):
+            given.set_data_from_numpy(array, binary_data=is_binary)
+        named = [triton.InferRequestedOutput(name, binary_data=False) for name in ("label_ids", "scores")]
+        outputs = None if is_binary else named
         found = client.infer(model, inputs, outputs=outputs, request_id="7", parameters={"top_r": 4})
         assert found.get_response()["id"] == "7"
         assert found.as_numpy("scores").dtype == np.float32
-        if is_binary:
-            assert found.as_numpy("labels").shape == (2, 4)
+        assert not is_binary or found.as_numpy("labels").shape == (2, 4)
         answers.append([found.as_numpy("label_ids").tolist(), found.as_numpy("scores").tolist()])
 try:
     client.infer("raw", inputs, parameters={"top_r": 0})
 except triton.InferenceServerException as error:
     refused = [error.status(), error.message()]
-else:
-    refused = None
 print(json.dumps({"answers": answers, "refused": refused}))
 """
 

@@ -15,7 +15,7 @@ import pytest
 
 from model_store.store import Store
 from tests.served_models import publish_model
-from tests.servers import START_SECONDS, ServerProcess, wait_for
+from tests.servers import ServerProcess, wait_for
 
 PATH = "/v1/models/raw/predict"
 RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}
@@ -297,20 +297,3 @@ def test_log_lines_name_the_key_that_let_a_request_pass(own_store: Store) -> Non
         assert asked(made["key"][:-2]) == [(401, None)] * 4
         assert asked("nothing") == [(401, None)] * 4
         assert made["key"][16:] not in process.log()
-
-
-def test_a_server_that_drains_closes_connections_after_plain_requests(shared_store: Path) -> None:
-    with (
-        ServerProcess(shared_store, drain_seconds=START_SECONDS) as process,
-        Connection(process.port) as connection,
-    ):
-        for _ in range(3):
-            assert "connection" not in connection.ask(request())[1]
-        process.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: process.status("/readyz") == 503)
-        status, headers, _ = connection.ask(request())
-        assert (status, headers["connection"]) == (200, "close")
-        assert connection.is_closed()
-        assert process.terminate() == 0  # the second signal ends the draining
-        events = process.events("request")
-        assert sum(event["route"].endswith("/predict") for event in events) == 4

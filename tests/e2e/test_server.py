@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +96,15 @@ def test_a_stream_of_many_lines_in_bounded_memory(shared_store: Path) -> None:
 
     with ServerProcess(shared_store) as server:
         list(server.stream(path, (next(lines()) for _ in range(2000))))
-        before, most, n_answers = server.memory_bytes(), 0, 0
+        before, n_answers = server.memory_bytes(), 0
         for i, line in enumerate(server.stream(path, lines())):
             answered.set()
             answer = json.loads(line)
-            assert answer["id"] == i
-            n_answers += len(answer["labels"]) == 3
+            assert (answer["id"], len(answer["labels"])) == (i, 3)
+            n_answers += 1
             if i % 1000 == 0:
-                most = max(most, server.memory_bytes())
+                assert server.memory_bytes() - before < 40 << 20
     assert n_answers == n_lines
-    assert most - before < 40 << 20
 
 
 def test_a_damaged_new_version_is_not_served(own_store: Store) -> None:
@@ -113,15 +114,13 @@ def test_a_damaged_new_version_is_not_served(own_store: Store) -> None:
         wait_for(lambda: server.ask("POST", PREDICT, BODY)[1]["version"] == version)
         own_store.promote("raw", 2)
         wait_for(lambda: server.ask("POST", PREDICT, BODY)[1]["version"] == 2)
-        for file in (own_store.root / "models" / "raw" / "versions" / str(version)).rglob("*.npy"):
-            data = bytearray(file.read_bytes())
-            data[-1] ^= 1
+        home = own_store.root / "models" / "raw"
+        for file in (home / "versions" / str(version)).rglob("*.npy"):
+            *others, last = file.read_bytes()
             damaged = file.with_suffix(".new")
-            damaged.write_bytes(data)
+            damaged.write_bytes(bytes([*others, last ^ 1]))
             damaged.replace(file)
-        alias = own_store.root / "models" / "raw" / "aliases" / "latest.json"
-        mine = own_store.root / "models" / "raw" / "aliases" / "damaged.json"
-        mine.write_bytes(alias.read_bytes())  # an alias of version 2, to be moved by hand
+        shutil.copy(home / "aliases" / "latest.json", home / "aliases" / "damaged.json")  # moved by hand
         wait_for(lambda: b'alias="damaged"' in server.ask("GET", "/metrics")[1])
         status, body = server.ask("POST", f"/v1/models/raw/versions/{version}/predict", BODY)
         assert (status, body["code"]) == (503, "model-unavailable")
@@ -139,9 +138,11 @@ def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> Non
         held = [connected(server) for _ in range(10)]
         for connection in held:
             connection.sendall(GOOD[:-10])
-        idle = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        idle.request("GET", "/livez")
-        idle.getresponse().read()
+        idle, plain = connected(server), connected(server)
+        idle.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        for _ in range(3):  # later ones are answered from their bytes
+            plain.sendall(GOOD)
+            assert answer_on(plain)[0] == 200
         closed = threading.Event()
         batch = server.stream("/v1/models/raw/batch", some_before_and_some_after(closed))
         next(batch)
@@ -149,6 +150,9 @@ def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> Non
         wait_for(lambda: server.status("/readyz") == 503)
         time.sleep(0.5)  # longer than it takes the server to look whether the while is over
         assert server.ask("POST", PREDICT, BODY)[0] == 200
+        plain.sendall(GOOD)
+        received = b"".join(iter(partial(plain.recv, 65536), b""))
+        assert (status_of(received), CLOSE in received) == (200, True)
         server.process.send_signal(signal.SIGTERM)  # the second one ends the while
         wait_for(lambda: server.status("/livez") == 0)  # no longer accepting, and still alive
         assert server.process.poll() is None
@@ -160,6 +164,7 @@ def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> Non
             connection.close()
         assert sum(1 for _ in batch) == 19
         idle.close()
+        plain.close()
         assert server.process.wait(60) == 0, server.log()
         assert server.events("stopped")
 
@@ -172,36 +177,23 @@ def some_before_and_some_after(closed: threading.Event) -> Iterator[bytes]:
         yield json.dumps(RAW).encode() + b"\n"
 
 
-def test_workers_share_a_socket_reload_and_are_replaced(own_store: Store) -> None:
-    with ServerProcess(own_store.root, workers=2, store_poll_seconds=3600, drain_seconds=0.1) as server:
-        wait_for(lambda: len(server.events("models_opened")) == 2)
-        publish_model(own_store, "raw", "raw", seed=5)
-        server.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: len(server.events("model_swapped")) == 2)
-        assert {server.ask("POST", PREDICT, BODY)[1]["version"] for _ in range(20)} == {3}
-        pids = [event["pid"] for event in server.events("worker_started")]
-        os.kill(pids[0], signal.SIGKILL)
-        wait_for(lambda: len(server.events("models_opened")) == 3)
-        assert server.ask("POST", PREDICT, BODY)[0] == 200
-        assert server.terminate() == 0, server.log()
-        for event in server.events("worker_started"):
-            with pytest.raises(ProcessLookupError):
-                os.kill(event["pid"], 0)
-
-
-def test_hangup_does_not_end_a_worker_that_starts_and_workers_end_with_their_parent(own_store: Store) -> None:
+def test_workers_share_a_socket_reload_are_replaced_and_end_with_their_parent(own_store: Store) -> None:
     process = ServerProcess(own_store.root, workers=2, store_poll_seconds=3600, drain_seconds=0.1)
     wait_for(lambda: len(process.events("worker_started")) == 2)
     deadline = time.monotonic() + START_SECONDS
     while len(process.events("models_opened")) < 2 and not process.events("worker_died"):
         assert time.monotonic() < deadline
-        process.process.send_signal(signal.SIGHUP)
+        process.process.send_signal(signal.SIGHUP)  # ends no worker that starts
         time.sleep(0.02)
     with process as server:
         assert not server.events("worker_died")
         publish_model(own_store, "raw", "raw", seed=5)
         server.process.send_signal(signal.SIGHUP)
         wait_for(lambda: len(server.events("model_swapped")) == 2)
+        assert {server.ask("POST", PREDICT, BODY)[1]["version"] for _ in range(20)} == {3}
+        os.kill(server.events("worker_started")[0]["pid"], signal.SIGKILL)
+        wait_for(lambda: len(server.events("models_opened")) == 3)
+        assert server.ask("POST", PREDICT, BODY)[0] == 200
         server.process.kill()
         server.process.wait()
         wait_for(lambda: server.status("/livez") == 0)
@@ -210,8 +202,8 @@ def test_hangup_does_not_end_a_worker_that_starts_and_workers_end_with_their_par
 def test_a_second_interrupt_ends_it_at_once_without_a_complaint(shared_store: Path) -> None:
     with ServerProcess(shared_store, shutdown_seconds=START_SECONDS) as server:
         with connected(server) as connection:
-            head = b"POST /v1/models/raw/batch HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
-            connection.sendall(head + b"transfer-encoding: chunked\r\n\r\n")
+            lines = [b"POST /v1/models/raw/batch HTTP/1.1", b"host: x", b"content-type: application/x-ndjson"]
+            connection.sendall(b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", b""]))
             wait_for(lambda: b"xylem_requests_in_flight 2.0" in server.ask("GET", "/metrics")[1])
             server.process.send_signal(signal.SIGINT)
             wait_for(lambda: server.status("/livez") == 0)
@@ -242,7 +234,6 @@ def test_a_hangup_does_not_end_a_server_that_starts(shared_store: Path, seconds:
         wait_for(lambda: ignores_hangup(process.pid))
         time.sleep(seconds)
         process.send_signal(signal.SIGHUP)
-        assert process.stderr is not None
         assert any('"event":"models_opened"' in line for line in process.stderr)
         process.send_signal(signal.SIGTERM)
         process.stderr.read()

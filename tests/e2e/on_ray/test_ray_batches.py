@@ -20,8 +20,8 @@ from service.executors.ray import RayCrew, connect
 from service.serving import parts
 from service.serving.parts import AnswerParts, parts_of
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.clusters import add_node
 from tests.conftest import Run
+from tests.e2e.on_ray.conftest import add_node
 from tests.e2e.test_object_store import running_s3
 from tests.jobs_helpers import write_data
 from tests.servers import wait_for

@@ -17,8 +17,8 @@ from service.trainers import fit, parse_parameters
 from service.trainers.blocks import Blocks
 from service.trainers.shape import Shape
 from service.trainers.source import Tools
-from tests.clusters import NODE
 from tests.conftest import Run
+from tests.e2e.on_ray.conftest import NODE
 from tests.e2e.on_ray.test_ray_training import arrays_of, killing_a_node, problem
 from tests.measured import evaluate
 from tests.steps import Parts
@@ -26,7 +26,7 @@ from tests.steps import Parts
 pytest.importorskip("ray")
 
 
-def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
+def test_blocks_make_the_same_bits_though_a_node_is_killed(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = blocks_module._planned
@@ -90,9 +90,7 @@ def watched() -> Iterator[dict[str, int]]:
         found["command"] -= before
 
 
-def test_rows_that_exceed_nodes_and_workers_are_trained_on(
-    cluster: Any, tmp_path: Path, run_here: Run
-) -> None:
+def test_rows_beyond_the_memory_of_nodes_are_trained_on(cluster: Any, tmp_path: Path, run_here: Run) -> None:
     n_bytes = write_rows(tmp_path / "many.svm", 40_000, 400)
     write_rows(tmp_path / "few.svm", 200, 400)
     write_rows(tmp_path / "test.svm", 1000, 100)

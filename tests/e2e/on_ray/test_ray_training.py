@@ -15,7 +15,6 @@ import pytest
 
 from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
-from service.base.rows import Dataset, LabelRows
 from service.executors.local import Crew
 from service.executors.ray import RayCrew, connect
 from service.executors.values import digest_of
@@ -23,9 +22,10 @@ from service.features import fit_featurizer, parameters_of
 from service.trainers import Trained, fit, parse_parameters
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, Tools, TrainingSet
-from tests.clusters import add_node
 from tests.conftest import Run
 from tests.contract.test_every_trainer import items_of
+from tests.datasets_helpers import texts_alone
+from tests.e2e.on_ray.conftest import add_node
 from tests.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
 from tests.oracles.problems import to_labels, to_rows
 from tests.servers import wait_for
@@ -126,16 +126,12 @@ TEXTS = [" ".join(f"word{(7 * i + k * k) % 97}s" for k in range(12)) for i in ra
     [{"kind": "tfidf", "stem": "en", "stop_words": "en"}, {"kind": "words+chars"}, {"kind": "hashing"}],
 )
 def test_features_are_made_by_nodes_to_the_same_bits(crew: RayCrew, given: dict[str, Any]) -> None:
-    labels = LabelRows(np.zeros(len(TEXTS) + 1, np.int64), np.empty(0, np.int32), 1)
-    dataset = Dataset("t", "", len(TEXTS), labels, np.zeros(len(TEXTS), np.int32), texts=TEXTS)
-    here, rows = fit_featurizer(dataset, parameters_of(given))
-    there, same = fit_featurizer(dataset, parameters_of(given), crew)
+    here, rows = fit_featurizer(texts_alone(TEXTS), parameters_of(given))
+    there, same = fit_featurizer(texts_alone(TEXTS), parameters_of(given), crew)
     assert digest_of(there.arrays(), same) == digest_of(here.arrays(), rows) and len(rows.indices)
 
 
-def test_results_come_in_order_from_nodes_and_a_process_that_dies_costs_none(
-    crew: RayCrew, tmp_path: Path
-) -> None:
+def test_results_come_in_order_and_a_process_that_dies_costs_none(crew: RayCrew, tmp_path: Path) -> None:
     items = [0.3, 0.0, 0.1, 0.0, 0.0, 0.0]
     assert list(crew.mapped(Sleeping(), items)) == items
     assert list(crew.mapped(Dying(), [str(tmp_path / "told")])) == [1]

@@ -1,4 +1,4 @@
-"""`make replicas` as it is run, on other ports, with a small model: what it starts and leaves behind."""
+"""What README shows, run as it stands there; `make replicas`, on other ports, with a small model."""
 
 import os
 import re
@@ -18,6 +18,11 @@ from tests.replicas import BROKEN, N_CLIENTS, listens, load, reserved_ports, wai
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def test_the_lines_of_python_print_what_readme_shows() -> None:
+    [shown] = re.findall(r"```python\n(.*?)```\n+```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert subprocess.check_output([sys.executable, "-c", shown[0]], cwd=ROOT, text=True) == shown[1]
+
+
 Started: TypeAlias = "tuple[int, Path, subprocess.Popen[str], str]"
 """The port of the service, its directory, the process, and what it said when all was ready."""
 
@@ -33,7 +38,6 @@ def started(shared_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         environment = {**os.environ, **ports, "REPLICAS_HOME": str(home), "MODEL": "raw"}
         command = [sys.executable, ROOT / "examples" / "replicas.py"]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout
             said = ""
             while "Ctrl+C" not in said:
                 line = process.stdout.readline()
@@ -88,9 +92,7 @@ def test_at_the_end_nothing_is_left_running(started: Started) -> None:
     assert not any(map(listens, ports)) and not list(home.glob("*.pid"))
 
 
-def test_a_replica_that_is_not_ready_stops_the_round(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_replica_not_ready_stops_the_round(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with reserved_ports(1) as (port,):
         url = f"http://127.0.0.1:{port}"
         assert main([url, "--restart", f"touch {tmp_path}/ran", "--timeout", "0.3"]) == 1
