@@ -62,7 +62,6 @@ def unpacked(content: bytes | dict[str, Any], n_json: int | None) -> dict[str, A
     """The outputs of an answer by name, in the shapes that it says, and its other members."""
     rest = b""
     if isinstance(content, bytes):
-        assert n_json is not None
         content, rest = json.loads(content[:n_json]), content[n_json:]
     found = {key: value for key, value in content.items() if key != "outputs"}
     for output in content["outputs"]:
@@ -75,9 +74,8 @@ def unpacked(content: bytes | dict[str, Any], n_json: int | None) -> dict[str, A
             data = _elements(part, output["datatype"])
         n_rows, *more = output["shape"]
         assert len(data) == n_rows * (more[0] if more else 1)
-        found[output["name"]] = (
-            [data[i * more[0] : (i + 1) * more[0]] for i in range(n_rows)] if more else data
-        )
+        rows = [data[i * more[0] : (i + 1) * more[0]] for i in range(n_rows)] if more else data
+        found[output["name"]] = rows
     assert not rest
     return found
 
@@ -95,13 +93,9 @@ def _elements(part: bytes, datatype: str) -> list[Any]:
 
 def predictions_of(found: dict[str, Any]) -> list[list[tuple[str, int, np.float32]]]:
     """The labels of each row as (name, id, score); what fills up a row has been checked."""
-    rows = []
-    for names, ids, scores, n in zip(
-        found["labels"], found["label_ids"], found["scores"], found["lengths"], strict=True
-    ):
-        assert set(names[n:]) <= {""}
-        assert set(ids[n:]) <= {-1}
-        assert set(scores[n:]) <= {0.0}
+    rows, columns = [], (found[name] for name in ("labels", "label_ids", "scores", "lengths"))
+    for names, ids, scores, n in zip(*columns, strict=True):
+        assert {*zip(names[n:], ids[n:], scores[n:], strict=True)} <= {("", -1, 0.0)}
         rows.append([(a, b, np.float32(c)) for a, b, c in zip(names[:n], ids[:n], scores[:n], strict=True)])
     return rows
 

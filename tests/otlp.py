@@ -38,10 +38,9 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
                 assert self.path == "/v1/traces", self.path
-                request = ExportTraceServiceRequest.FromString(body)
-                receiver.take(request)
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.take(ExportTraceServiceRequest.FromString(body))
                 self.send_response(200)
                 self.send_header("content-length", "0")
                 self.end_headers()

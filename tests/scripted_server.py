@@ -1,10 +1,10 @@
 """A server on loopback that answers each connection as its script says: for what a real one does rarely."""
 
+import contextlib
 import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import NamedTuple, Self
 
 Script = Callable[[socket.socket], None]
@@ -53,7 +53,7 @@ class ScriptedServer:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
@@ -64,12 +64,9 @@ class ScriptedServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, contextlib.suppress(OSError):
                 connection.settimeout(60)
-                try:
-                    self._answer(connection)
-                except OSError:
-                    continue
+                self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as file:

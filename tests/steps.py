@@ -54,12 +54,15 @@ def shifted(row: int, matrix: NDArray[np.float32], by: float) -> Found:
     return Found(row, float(found.sum()), [found])
 
 
-@dataclass(frozen=True)
-class Dying:
-    """Ends its process at the first call; an item is a file that says that it was called."""
+class Idle:
+    """A step that needs no place to work in."""
 
     def workspace(self) -> None:
         return None
+
+
+class Dying(Idle):
+    """Ends its process at the first call; an item is a file that says that it was called."""
 
     def run(self, told: str, workspace: None, stop: NDArray[np.uint8]) -> int:
         if not Path(told).exists():
@@ -68,12 +71,8 @@ class Dying:
         return 1
 
 
-@dataclass(frozen=True)
-class Sleeping:
+class Sleeping(Idle):
     """Takes its time."""
-
-    def workspace(self) -> None:
-        return None
 
     def run(self, seconds: float, workspace: None, stop: NDArray[np.uint8]) -> float:
         time.sleep(seconds)

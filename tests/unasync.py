@@ -12,17 +12,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FROM, TO = ROOT / "xylem" / "_async", ROOT / "xylem" / "_sync"
 
+_OTHERS = (
+    r" Instances that take long to come should be asynchronous:\n\s+others are asked in the event loop\."
+)
 REPLACED = (
     (
         r"The client for asyncio, of which the blocking one is made:",
         "The client for callers that block, made by",
     ),
+    (_OTHERS, ""),
     (r"The client for asyncio\.", "The client for callers that block: made of the one for asyncio."),
     (r"for one event loop\. Close it", "which threads may share. Close it"),
-    (
-        r" Instances that take long to come should be asynchronous:\n\s+others are asked in the event loop\.",
-        "",
-    ),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\baiter_stream\b", "iter_stream"),
@@ -40,14 +40,10 @@ def blocking(source: str) -> str:
     """Return a module of the blocking half, formatted."""
     for pattern, replacement in REPLACED:
         source = re.sub(pattern, replacement, source)
-    ruff = [sys.executable, "-m", "ruff"]
     fixes = ["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028,SIM117"]
-    for command in (fixes, ["format", "-q"]):
-        name = ["--stdin-filename", str(TO / "module.py"), "-"]
-        done = subprocess.run(
-            [*ruff, *command, *name], input=source, capture_output=True, text=True, check=True
-        )
-        source = done.stdout
+    for words in (fixes, ["format", "-q"]):
+        command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(TO / "module.py"), "-"]
+        source = subprocess.check_output(command, input=source, text=True)
     return source
 
 

@@ -1,27 +1,36 @@
-"""The documents name what there is: every command, trainer, parameter and error code."""
+"""The documents say what the code does, no less and no more: commands, parameters, figures, settings, errors,
+and the OpenAPI document.
+"""
 
 import inspect
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
+from openapi_spec_validator import validate
 from prometheus_client.metrics_core import Metric
 
 import model_store.errors
-import service.api.door.problems
+import service.api.door.problems as problems
 import service.base.errors
 from service import cli
 from service.base.parameters import Parameters, expected_of
-from service.base.settings import read_settings
+from service.base.settings import ELSEWHERE, Limits, read_settings, variables
 from service.cli.options import TRAINER_NAMES
 from service.features.parameters import PARAMETERS
+from service.jobs.kinds import KINDS
 from service.server.app import create_app
+from service.serving.parse import parse_options
+from service.serving.schemas.predict import Options
 from service.trainers import TRAINERS
+from tests.schemas import fault_of, openapi, openapi_under
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS_PAGE = (ROOT / "docs/commands.md").read_text()
+DOCS = ROOT / "docs"
+COMMANDS_PAGE = (DOCS / "commands.md").read_text()
 
 
 def commands() -> dict[str, list[str]]:
@@ -70,42 +79,23 @@ def rows_of(parameters: type[Parameters]) -> list[str]:
     return rows
 
 
-def test_every_parameter_of_every_trainer_is_documented_with_its_default() -> None:
-    page = (ROOT / "docs" / "parameters.md").read_text()
-    for name, spec in TRAINERS.items():
-        assert f"`{name}`" in page
-        missing = [row for row in rows_of(spec.parameters) if row not in page]
-        assert not missing, "expected the rows:\n" + "\n".join(missing)
+PARAMETERS_OF = {**{name: spec.parameters for name, spec in TRAINERS.items()}, **PARAMETERS}
 
 
-def test_every_parameter_of_the_features_is_documented_with_its_default() -> None:
-    page = (ROOT / "docs" / "parameters.md").read_text()
-    for kind, parameters in PARAMETERS.items():
-        assert f"`{kind}`" in page
-        missing = [row for row in rows_of(parameters) if row not in page]
-        assert not missing, "expected the rows:\n" + "\n".join(missing)
-
-
-def test_every_error_code_is_documented() -> None:
-    page = (ROOT / "docs" / "errors.md").read_text()
-    modules = (model_store.errors, service.base.errors, service.api.door.problems)
-    codes = {
-        value.code
-        for module in modules
-        for _, value in inspect.getmembers(module, inspect.isclass)
-        if issubclass(value, Exception) and hasattr(value, "code")
-    }
-    missing = sorted(code for code in codes if f"`{code}`" not in page)
-    assert not missing
-    assert len(codes) > 20
+@pytest.mark.parametrize("name", PARAMETERS_OF)
+def test_every_parameter_of_trainers_and_features_is_documented_with_its_default(name: str) -> None:
+    page = (DOCS / "parameters.md").read_text()
+    assert f"`{name}`" in page
+    missing = [row for row in rows_of(PARAMETERS_OF[name]) if row not in page]
+    assert not missing, "expected the rows:\n" + "\n".join(missing)
 
 
 def test_the_tutorial_says_of_feedback_what_its_plot_shows() -> None:
-    plot = (ROOT / "docs" / "feedback.svg").read_text()
+    plot = (DOCS / "feedback.svg").read_text()
     drawn = {int(n): value for n, value in re.findall(r"<title>(\d+) events: ([\d.]+)</title>", plot)}
     first, *_, last = drawn.values()
     assert float(first) < float(last), "the plot shows no rise"
-    page = (ROOT / "docs" / "tutorial.md").read_text().split("feedback_demo.py", 1)[1]
+    page = (DOCS / "tutorial.md").read_text().split("feedback_demo.py", 1)[1]
     told = re.findall(r"([\d.]+) after (?:all )?(\d+)", page)
     assert len(told) == 4
     assert all(drawn[int(n)] == value for value, n in told)
@@ -113,9 +103,20 @@ def test_the_tutorial_says_of_feedback_what_its_plot_shows() -> None:
         assert fixed in page
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 FOREIGN = ("process_", "python_")
 """What the names of figures begin with that are not ours."""
+
+
+def table_rows(file: str) -> dict[str, list[str]]:
+    """The cells of every row of a page's tables, by the name in its first cell."""
+    rows = {}
+    for line in (DOCS / file).read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `"):
+            name = cells[0].strip("`")
+            assert name not in rows, f"{file}: {name} stands twice"
+            rows[name] = cells[1:]
+    return rows
 
 
 def families(store: Path) -> list[Metric]:
@@ -129,38 +130,164 @@ def name_of(family: Metric) -> str:
 
 
 def test_every_figure_is_documented(tmp_path: Path) -> None:
-    rows = {}
-    for line in PAGE.read_text().splitlines():
-        if line.startswith("| `"):
-            name, kind, labels, says = (cell.strip() for cell in line.strip("|").split("|"))
-            rows[name.strip("`")] = kind, says
-            assert re.fullmatch(r"([a-z]+(, [a-z]+)*)?", labels)
-    found = {name_of(family): (family.type, family.documentation) for family in families(tmp_path)}
-    assert rows == found
-
-
-PAPERS = (ROOT / "docs/papers.md").read_text()
-PATHS = sorted(set(re.findall(r"`([\w./]+/[\w./]+\.(?:py|md))`", PAPERS)))
-LINKS = sorted(set(re.findall(r"\]\(([\w./-]+\.md)\)", PAPERS)))
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_every_path_of_the_page_exists(path: str) -> None:
-    assert (ROOT / path).is_file()
-
-
-@pytest.mark.parametrize("link", LINKS)
-def test_every_link_of_the_page_leads_somewhere(link: str) -> None:
-    assert (ROOT / "docs" / link).is_file()
+    rows = table_rows("metrics.md")
+    assert all(re.fullmatch(r"([a-z]+(, [a-z]+)*)?", labels) for _, labels, _ in rows.values())
+    documented = {name: (kind, says) for name, (kind, _, says) in rows.items()}
+    assert documented == {name_of(each): (each.type, each.documentation) for each in families(tmp_path)}
 
 
 def test_the_page_has_the_five_papers_and_says_where_each_line_lives() -> None:
-    assert PAPERS.count("\n## ") == 5
-    lines = [
-        line
-        for line in PAPERS.split("\n### ")[0].splitlines()
-        if line.startswith("| ") and not line.startswith("| paper")
-    ]
-    for line in lines:
-        where = line.split("|")[2]
-        assert "`" in where or "](" in where or where.strip() == "not built", line
+    page = (DOCS / "papers.md").read_text()
+    assert page.count("\n## ") == 5
+    for path in re.findall(r"`([\w./]+/[\w./]+\.(?:py|md))`", page):
+        assert (ROOT / path).is_file(), path
+    for line in page.split("\n### ")[0].splitlines():
+        if line.startswith("| ") and not line.startswith("| paper"):
+            where = line.split("|")[2]
+            assert "`" in where or "](" in where or where.strip() == "not built", line
+
+
+OF_THE_MACHINE = {"threads_max", "job_threads_max", "job_memory_bytes_max"}
+"""Settings whose default is a figure of the machine."""
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    rows = table_rows("settings.md")
+    assert rows.keys() == variables().keys() | ELSEWHERE
+    assert {name: rows[name][1] for name in variables()} == variables()
+    settings = read_settings()
+    for name, (default, _) in rows.items():
+        field = name.removeprefix("XYLEM_").lower()
+        if name not in ELSEWHERE and field not in OF_THE_MACHINE:
+            value = getattr(settings if hasattr(settings, field) else settings.limits, field)
+            assert default in (str(value), f"{value:g}" if isinstance(value, float) else str(value).lower())
+
+
+def test_every_code_is_documented_with_its_status_and_title() -> None:
+    documented = {code: cells[:2] for code, cells in table_rows("errors.md").items()}
+    assert documented == {code: [str(p.status), p.title] for code, p in problems.PROBLEMS.items()}
+
+
+ERRORS: list[Any] = [
+    value
+    for module in (service.base.errors, model_store.errors, problems)
+    for value in vars(module).values()
+    if inspect.isclass(value) and issubclass(value, Exception) and value.__module__ == module.__name__
+]
+FAULTS_OF_THE_INPUT = (
+    service.base.errors.BadInput,
+    model_store.errors.NotFound,
+    model_store.errors.Conflict,
+    model_store.errors.InvalidName,
+    model_store.errors.BadNames,
+    model_store.errors.BadSplit,
+)
+
+
+def test_every_error_has_a_status_codes_are_unique_and_faults_of_the_input_are_4xx() -> None:
+    codes = [cls.__dict__["code"] for cls in ERRORS if "code" in cls.__dict__]  # others have their base's
+    assert len(codes) == len(set(codes)) > 20
+    assert {cls.code for cls in ERRORS} <= problems.PROBLEMS.keys()
+    for cls in ERRORS:
+        is_4xx = 400 <= problems.PROBLEMS[cls.code].status < 500
+        assert is_4xx == issubclass(cls, FAULTS_OF_THE_INPUT), cls
+
+
+def test_the_openapi_document_is_valid_and_its_references_lead_somewhere() -> None:
+    document = openapi()
+    validate(document)
+    names = re.findall(r"'#/components/schemas/(\w+)'", str(document))
+    assert set() < set(names) <= document["components"]["schemas"].keys()
+
+
+def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:
+    model, ways = "/v1/models/{model}", ("", "/versions/{version}", "/aliases/{alias}")
+    expected = {
+        f"{model}{way}/{what}" for way in ways for what in ("predict", "batch", "feedback", "thresholds")
+    }
+    changes = ("restore", "switch", "drop", "tune")
+    expected |= {f"/v1/admin/models/{{model}}/thresholds/{change}" for change in changes}
+    expected |= {"/v1/models", model, "/livez", "/readyz", "/metrics", "/openapi.json"}
+    tensors = {f"/v2/models/{{model}}{way}" for way in ways[:2]}
+    expected |= tensors | {f"{path}/{what}" for path in tensors for what in ("ready", "infer")}
+    expected |= {"/v2", "/v2/health/live", "/v2/health/ready"}
+    expected |= {f"/v1/admin/{kind}-jobs" for kind in KINDS}
+    paths = openapi()["paths"]
+    assert expected <= paths.keys()
+    operations = [operation["operationId"] for item in paths.values() for operation in item.values()]
+    assert len(operations) == len(set(operations))
+
+
+def test_every_operation_says_what_it_takes_and_answers_and_how_it_refuses() -> None:
+    for path, item in openapi()["paths"].items():
+        for method, operation in item.items():
+            where = f"{method} {path}"
+            assert operation["summary"], where
+            assert operation["description"], where
+            assert len(operation["tags"]) == 1, where
+            takes = method in ("post", "put") and operation["operationId"] != "retryJob"
+            assert takes == ("requestBody" in operation), where
+            success = [operation["responses"].get(status) for status in ("200", "202", "204")]
+            assert sum(one is not None for one in success) == 1, where
+            for status, answer in operation["responses"].items():
+                if status >= "400" and path != "/readyz":
+                    assert answer["content"].keys() == {"application/problem+json"}, where
+            declared = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
+            assert declared == set(re.findall(r"{(\w+)}", path)), where
+
+
+def test_the_examples_of_requests_are_true() -> None:
+    document = openapi()
+    n_examples = 0
+    for item in document["paths"].values():
+        for operation in item.values():
+            for media, said in operation.get("requestBody", {}).get("content", {}).items():
+                if said["schema"].get("format") == "binary":
+                    continue
+                lines = said["example"].splitlines() if "ndjson" in media else [json.dumps(said["example"])]
+                n_examples += len(lines)
+                for line in lines:
+                    assert fault_of(document, said["schema"], json.loads(line)) is None
+    assert n_examples > 10
+
+
+def test_answers_may_get_new_fields_and_requests_may_not() -> None:
+    schemas = openapi()["components"]["schemas"]
+    for name in ("PredictAnswer", "Prediction", "NamedLabel", "Problem", "ModelDetails", "Thresholds"):
+        assert "additionalProperties" not in schemas[name]
+    for name in ("PredictRequest", "TextInstance", "SparseLine", "FeedbackEvent", "RestoreRequest"):
+        assert schemas[name]["additionalProperties"] is False
+    assert "enum" not in schemas["Problem"]["properties"]["code"]
+
+
+def test_defaults_are_told_and_make_no_field_look_required() -> None:
+    schema = openapi()["components"]["schemas"]["PredictRequest"]
+    assert schema["required"] == ["instances"]
+    for name, default in Options().model_dump().items():
+        assert "default" not in schema["properties"][name]
+        if default is not None:
+            said = f"({json.dumps(default)} if left out)"
+            assert schema["properties"][name]["description"].endswith(said)
+
+
+def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_others() -> None:
+    given = {"top_r": "3", "threshold": "0.5", "beam_width": "4", "exact": "true", "allow_labels": "a"}
+    given |= {"deny_labels": "b", "label_weights": "propensity", "explain": "true", "deadline_ms": "5"}
+    given |= {"statistics": "true", "language": "fi", "label_info": "true", "chunk_characters": "500"}
+    assert given.keys() == set(Options.model_fields)
+    parameters = openapi()["paths"]["/v1/models/{model}/batch"]["post"]["parameters"]
+    documented = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
+    for name, value in given.items():
+        query = f"{name}={value}".encode()
+        if name in documented:
+            parse_options(query, Limits())
+        else:
+            with pytest.raises(service.base.errors.UnsupportedOption):
+                parse_options(query, Limits())
+
+
+def test_the_document_has_the_limits_in_force() -> None:
+    limits = Limits().model_copy(update={"top_r_max": 17, "instances_max": 3})
+    schemas = openapi_under(limits)["components"]["schemas"]
+    assert schemas["PredictRequest"]["properties"]["top_r"]["maximum"] == 17
+    assert schemas["PredictRequest"]["properties"]["instances"]["maxItems"] == 3

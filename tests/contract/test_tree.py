@@ -17,26 +17,28 @@ import pytest
 from tests.unasync import TO, modules
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted(
-    file for package in ("service", "model_store", "xylem") for file in (ROOT / package).rglob("*.py")
-)
+PACKAGES = ("service", "model_store", "xylem")
+SOURCES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 LINES_MAX = 70
 PARAMETERS_MAX = 10
 FILE_LINES_MAX = 400
 
 
+def tracked() -> list[Path] | None:
+    """The files that git knows; None: a tree without git."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    names = listing.stdout.split("\0")
+    return None if listing.returncode else [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
 def tracked_texts() -> list[tuple[str, str]]:
     """The path and text of every text file of the tree: those git knows, or all of a tree without git."""
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listing.returncode == 0:
-        files = [ROOT / name for name in listing.stdout.split("\0") if name]
-    else:
-        hidden = {".venv", ".venvs", ".git"}
-        files = [f for f in ROOT.rglob("*") if f.is_file() and not hidden.intersection(f.parts)]
-    texts = []
-    for file in files:
-        if file.is_file() and b"\0" not in (content := file.read_bytes())[:8192]:
-            texts.append((str(file.relative_to(ROOT)), content.decode("utf-8", "replace")))
+    hidden, texts = {".venv", ".venvs", ".git"}, []
+    for file in tracked() or ROOT.rglob("*"):
+        if file.is_file() and not hidden.intersection(file.parts):
+            content = file.read_bytes()
+            if b"\0" not in content[:8192]:
+                texts.append((str(file.relative_to(ROOT)), content.decode("utf-8", "replace")))
     return texts
 
 
@@ -85,21 +87,16 @@ def test_functions_have_few_parameters_and_files_few_lines() -> None:
         name, text = str(file.relative_to(ROOT)), file.read_text()
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                taken = node.args
-                n_taken = len(taken.posonlyargs + taken.args + taken.kwonlyargs)
+                n_taken = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
                 assert n_taken <= PARAMETERS_MAX, f"{name}: {node.name} has {n_taken} parameters"
         n_lines = len(text.splitlines())
         assert n_lines <= FILE_LINES_MAX, f"{name} has {n_lines} lines"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    pages = [ROOT / name for name, _ in tracked_texts() if name.endswith(".md")]
-    broken = []
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-            if "://" not in target and not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)}: {target}")
-    assert not broken, "\n".join(broken)
+    for name, text in tracked_texts():
+        for target in re.findall(r"\]\(([^)#\s]+)", text) if name.endswith(".md") else ():
+            assert "://" in target or (ROOT / name).parent.joinpath(target).exists(), f"{name}: {target}"
 
 
 def test_the_example_data_is_small() -> None:
@@ -149,11 +146,10 @@ def wheel(unpacked: Path) -> zipfile.ZipFile:
 
 
 def test_the_sdist_has_every_file_that_git_knows(unpacked: Path) -> None:
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listing.returncode != 0:
+    files = tracked()
+    if files is None:
         pytest.skip("a tree without git")
-    files = [name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
-    assert [name for name in files if not (unpacked / name).is_file()] == []
+    assert [file for file in files if not (unpacked / file.relative_to(ROOT)).is_file()] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "Makefile"])
@@ -171,14 +167,8 @@ def test_what_a_page_names_is_in_the_sdist(unpacked: Path, page: str) -> None:
 
 def test_the_wheel_has_the_packages_whole_and_no_tests(unpacked: Path, wheel: zipfile.ZipFile) -> None:
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    packages = ("service", "model_store", "xylem")
-    expected = {
-        str(file.relative_to(unpacked))
-        for package in packages
-        for file in (unpacked / package).rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
-    }
-    assert names == expected
+    files = [file for package in PACKAGES for file in (unpacked / package).rglob("*") if file.is_file()]
+    assert names == {str(file.relative_to(unpacked)) for file in files if "__pycache__" not in file.parts}
     assert {"service/console/index.html", "xylem/py.typed"} <= names
 
 

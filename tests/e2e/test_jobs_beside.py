@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import socket
 import threading
 import time
 import zipfile
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from sqlalchemy import make_url
 
 from model_store.store import Store
+from tests.campaign.network import Network
 from tests.databases import socket_path
 from tests.jobs_helpers import TRAINING, Desk, settings_for, working
 from tests.served_models import publish_all
@@ -79,9 +78,12 @@ class Predicting(threading.Thread):
         assert self.n_asked > 0
 
 
-def misbehaving_worker(desk: Desk) -> AbstractContextManager[None]:
-    """A worker whose jobs are those of tests.job_children."""
-    return working(desk.settings, desk.database, "tests.job_children")
+def ended(server: ServerProcess, job_id: str) -> dict[str, Any]:
+    """A job, once it has ended."""
+    path = f"/v1/admin/jobs/{job_id}"
+    wait_for(lambda: server.ask("GET", path, **ADMIN)[1].get("ended") is not None)
+    found: dict[str, Any] = server.ask("GET", path, **ADMIN)[1]
+    return found
 
 
 BOMB_BLOCKS = 500
@@ -99,8 +101,8 @@ def write_bombs(data: Path) -> list[str]:
     for name in ("bomb.X.npz", "bomb.Y.npz"):
         with zipfile.ZipFile(data / name, "w", zipfile.ZIP_DEFLATED) as packed:
             arrays = {"format": np.array(b"csr"), "shape": np.array([BOMB_ROWS, 7])}
-            arrays |= {"indices": np.zeros(0, np.int32), "data": np.zeros(0, np.float32)}
-            for key, array in arrays.items():
+            empty = {"indices": np.zeros(0, np.int32), "data": np.zeros(0, np.float32)}
+            for key, array in (arrays | empty).items():
                 with packed.open(f"{key}.npy", "w") as member:
                     np.lib.format.write_array(member, array)
             with packed.open("indptr.npy", "w", force_zip64=True) as member:
@@ -116,7 +118,6 @@ def write_bombs(data: Path) -> list[str]:
 def test_a_small_file_that_unpacks_to_gigabytes_takes_none_of_the_servers_memory(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     publish_all(settings.store)
-    assert settings.data_dir is not None
     names = write_bombs(settings.data_dir)
     options: dict[str, Any] = {"jobs": 1, "job_nice": 0, "job_memory_bytes_max": 192 << 20}
     with ServerProcess(settings.store, admin_key=KEY, data_dir=settings.data_dir, **options) as server:
@@ -131,98 +132,41 @@ def test_a_small_file_that_unpacks_to_gigabytes_takes_none_of_the_servers_memory
 
 
 def test_jobs_that_misbehave_leave_predictions_alone(tmp_path: Path) -> None:
-    limits: dict[str, Any] = {
-        "job_memory_bytes_max": 96 << 20,
-        "job_cpu_seconds_max": 2.0,
-        "job_file_bytes_max": 16 << 20,
-        "job_seconds_max": 60.0,
-    }
-    desk = Desk(settings_for(tmp_path, **limits))
+    sizes = {"job_memory_bytes_max": 96 << 20, "job_file_bytes_max": 16 << 20}
+    desk = Desk(settings_for(tmp_path, job_cpu_seconds_max=2.0, job_seconds_max=60.0, **sizes))
     publish_all(desk.settings.store)
     data = desk.settings.data_dir
     with (
         ServerProcess(desk.settings.store, admin_key=KEY, data_dir=data, access_log=False) as server,
         Predicting(server),
-        misbehaving_worker(desk),
+        working(desk.settings, desk.database, "tests.job_children"),
     ):
-        jobs = {}
+        ids = {}
         for name in MISBEHAVIOURS:
-            status, answer = server.ask(
-                "POST", "/v1/admin/training-jobs", TRAINING | {"model": name}, **ADMIN
-            )
+            request = TRAINING | {"model": name}
+            status, answer = server.ask("POST", "/v1/admin/training-jobs", request, **ADMIN)
             assert status == 202, answer
-            jobs[name] = f"/v1/admin/jobs/{answer['id']}"
-        ended = {}
-        for name, path in jobs.items():
-            wait_for(lambda path=path: server.ask("GET", path, **ADMIN)[1]["ended"] is not None)  # type: ignore[misc]
-            ended[name] = server.ask("GET", path, **ADMIN)[1]
-        assert {name: job["error_code"] for name, job in ended.items()} == MISBEHAVIOURS, ended
-        assert all((job["error"] is None) == (job["state"] == "succeeded") for job in ended.values())
+            ids[name] = answer["id"]
+        jobs = {name: ended(server, job_id) for name, job_id in ids.items()}
+        assert {name: job["error_code"] for name, job in jobs.items()} == MISBEHAVIOURS, jobs
+        assert all((job["error"] is None) == (job["state"] == "succeeded") for job in jobs.values())
         assert server.status("/readyz") == 200
         assert not server.events("failure")
     assert not list((desk.settings.store / "jobs").glob("*/work"))
     desk.database.close()
 
 
-class Gate:
-    """A port that leads to PostgreSQL's socket while it is open; closed, it cuts all connections."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with socket.create_server(("127.0.0.1", 0)) as any_port:
-            self.port = any_port.getsockname()[1]
-        self._listener: socket.socket | None = None
-        self._ends: list[socket.socket] = []
-
-    def open(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def close(self) -> None:
-        assert self._listener is not None
-        listener, self._listener = self._listener, None
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        for end in self._ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            try:
-                server.connect(str(self._path))
-            except OSError:  # it has no place for another one, or was stopped
-                client.close()
-                server.close()
-                continue
-            self._ends += [client, server]
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(target=_copy, args=(source, target), daemon=True).start()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    for end in (source, target):
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-    source.close()  # the other one is closed by the thread that reads it
+@pytest.fixture
+def network(database_url: str) -> Iterator[Network]:
+    with Network(socket_path(database_url)) as made:
+        yield made
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, database_url: str) -> None:
+def test_a_database_that_goes_away_loses_no_job(tmp_path: Path, database_url: str, network: Network) -> None:
     settings = settings_for(tmp_path)
     publish_all(settings.store)
-    gate = Gate(socket_path(database_url))
-    gate.open()
-    url = make_url(database_url).set(host="127.0.0.1", port=gate.port, query={})
+    url = make_url(database_url).set(host="127.0.0.1", port=network.port, query={})
     options: dict[str, Any] = {
         "jobs": 1,
         "job_nice": 0,
@@ -238,14 +182,12 @@ def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, d
 
         wait_for(lambda: asked("GET", "jobs")[0] == 200)
         first = asked("POST", "training-jobs", TRAINING)[1]["id"]
-        stream = server.ask  # a follower below outlives the outage
-        followed: list[bytes] = []
-        follower = threading.Thread(
-            target=lambda: followed.append(stream("GET", f"/v1/admin/jobs/{first}/events", **ADMIN)[1])
-        )
+        followed: list[bytes] = []  # by a follower that outlives the outage
+        follower = threading.Thread(target=lambda: followed.append(asked("GET", f"jobs/{first}/events")[1]))
         follower.start()
         wait_for(lambda: asked("GET", f"jobs/{first}")[1]["state"] == "running")
-        gate.close()
+        network.state = "refuses"
+        network.cut()
         again = {"idempotency-key": "sent-again"}
         for method, path, body, headers in (
             ("POST", "training-jobs", TRAINING, again),
@@ -258,7 +200,7 @@ def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, d
         ):
             status, answer = asked(method, path, body, **headers)
             assert (status, answer["code"]) == (503, "database-unavailable"), (path, answer)
-            assert str(gate.port) not in str(answer)
+            assert str(network.port) not in str(answer)
         promotion = {"version": 1, "alias": "new"}
         assert asked("POST", "models/raw/promote", promotion)[0] == 200, "aliases need no database"
         assert asked("GET", "models/raw/history")[1]["changes"][0]["alias"] == "new"
@@ -268,15 +210,12 @@ def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, d
         assert (status, answer) == (200, {"model": "copy", "version": 1})
         assert asked("GET", "data")[0] == 200
         assert server.status("/readyz") == 200
-        gate.open()
+        network.state = "flows"
         wait_for(lambda: asked("POST", "training-jobs", TRAINING, **again)[0] == 202)
         second = asked("POST", "training-jobs", TRAINING, **again)[1]["id"]
-        jobs = {}
-        for job in (first, second):
-            wait_for(lambda job=job: asked("GET", f"jobs/{job}")[1].get("ended") is not None)  # type: ignore[misc]
-            jobs[job] = asked("GET", f"jobs/{job}")[1]
-        assert [job["state"] for job in jobs.values()] == ["succeeded"] * 2, jobs
-        assert sorted(job["version"] for job in jobs.values()) == [1, 2]
+        jobs = [ended(server, job) for job in (first, second)]
+        assert [job["state"] for job in jobs] == ["succeeded"] * 2, jobs
+        assert sorted(job["version"] for job in jobs) == [1, 2]
         assert len(asked("GET", "jobs")[1]["jobs"]) == 2
         assert Store(settings.store).info("raw").aliases["new"] == 1
         [found] = asked("GET", "models/copy/history")[1]["changes"]
@@ -284,4 +223,3 @@ def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, d
         follower.join()
         assert b'"succeeded"' in followed[0]
         assert not server.events("failure")
-    gate.close()

@@ -32,10 +32,8 @@ def documents(n: int, seed: int) -> list[tuple[str, str]]:
     rng = random.Random(seed)
     found = []
     for _ in range(n):
-        label = rng.randrange(N_LABELS)
-        found.append(
-            (f"week{label} " + " ".join(f"word{rng.randrange(30)}" for _ in range(4)), f"label{label}")
-        )
+        label, words = rng.randrange(N_LABELS), [f"word{rng.randrange(30)}" for _ in range(4)]
+        found.append((" ".join([f"week{label}", *words]), f"label{label}"))
     return found
 
 
@@ -85,15 +83,10 @@ def correct(client: xylem.Client, n: int, seed: int) -> None:
     for first in range(0, n, 10):
         some = todo[first : first + 10]
         found = client.predict("m", [text for text, _ in some], top_r=3)
-        events = [
-            {
-                "event_id": f"{seed}-{first + i}",
-                "instance": {"text": text},
-                "labels": [label],
-                "prediction_id": found[i].prediction_id,
-            }
-            for i, (text, label) in enumerate(some)
-        ]
+        events = []
+        for i, (text, label) in enumerate(some):
+            seen = {"event_id": f"{seed}-{first + i}", "prediction_id": found[i].prediction_id}
+            events.append({**seen, "instance": {"text": text}, "labels": [label]})
         assert [one.result for one in client.feedback("m", events).results] == ["applied"] * len(some)
 
 
@@ -128,8 +121,7 @@ def test_a_new_label_is_answered_corrections_make_a_better_version_and_a_worse_o
         correct(client, 500, seed=7)
         job = ended(client, 1)
         assert job.state == "succeeded", job.error
-        verdict = job.promotion
-        assert verdict is not None and verdict.promoted and verdict.baseline == 2, verdict
+        assert job.promotion.promoted and job.promotion.baseline == 2, job.promotion
         (listed,) = client.schedules()
         assert (listed["id"], listed["runs"], listed["last_job"]) == (schedule["id"], 1, job.id)
         visitor.wait_for(3)
@@ -142,9 +134,8 @@ def test_a_new_label_is_answered_corrections_make_a_better_version_and_a_worse_o
         correct(client, 60, seed=8)
         job = ended(client, 2)
         assert (job.state, job.version) == ("succeeded", 4), job.error
-        verdict = job.promotion
-        assert verdict is not None and not verdict.promoted and verdict.baseline == 3, verdict
-        assert verdict.reasons[0].startswith("P@1: expected a change of at least +0, found -")
+        assert not job.promotion.promoted and job.promotion.baseline == 3, job.promotion
+        assert job.promotion.reasons[0].startswith("P@1: expected a change of at least +0, found -")
         visitor.end()
     assert visitor.faults == []
     versions = [version for version, _ in visitor.answers]

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -28,21 +27,6 @@ INSTANCES: dict[str, dict[str, Any]] = {
     "text": {"text": "a text editor for the terminal"},
 }
 OPTIONS: dict[str, dict[str, Any]] = {"none": {}, "top_r and beam_width": {"top_r": 3, "beam_width": 4}}
-
-
-class Trace:
-    """Notes the files of our packages whose functions run in this thread."""
-
-    def __init__(self) -> None:
-        self.files: set[str] = set()
-
-    def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Note a frame: what `sys.setprofile` calls."""
-        file = Path(frame.f_code.co_filename)
-        if event == "call" and file.is_relative_to(ROOT):
-            name = str(file.relative_to(ROOT))
-            if name.startswith(("service/", "model_store/")):
-                self.files.add(name)
 
 
 async def ask(port: int, model: str, body: dict[str, Any]) -> bytes:
@@ -72,17 +56,18 @@ async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
     while not server.started:
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    trace = Trace()
+    called = set()
     for _ in range(3):
         assert (await ask(port, model, body)).startswith(b"HTTP/1.1 200")
-    sys.setprofile(trace)
+    sys.setprofile(lambda frame, event, _: called.add(frame.f_code.co_filename) if event == "call" else None)
     try:
         assert (await ask(port, model, body)).startswith(b"HTTP/1.1 200")
     finally:
         sys.setprofile(None)
     server.should_exit = True
     await serving
-    return trace.files
+    files = {name.removeprefix(f"{ROOT}/") for name in called}
+    return {name for name in files if name.startswith(("service/", "model_store/"))}
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -103,13 +88,11 @@ def test_the_way_of_a_request_is_read_in_few_lines() -> None:
     rows = re.findall(r"^\|.*\| `(\S+\.py)` \| (`.*`) \| (\d+) \|$", page, re.MULTILINE)
     n_lines = 0
     for file, parts, said in rows:
-        sizes = {
-            node.name: (node.end_lineno or 0)
-            - min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            + 1
-            for node in ast.walk(ast.parse((ROOT / "service" / file).read_text()))
-            if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        }
+        sizes = {}
+        for node in ast.walk(ast.parse((ROOT / "service" / file).read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                sizes[node.name] = (node.end_lineno or 0) - first + 1
         n = sum(sizes[part] for part in re.findall(r"`(\w+)`", parts))
         assert abs(n - int(said)) <= max(15, n // 4), (file, n)
         n_lines += n

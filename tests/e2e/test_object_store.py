@@ -1,12 +1,11 @@
 """Two replicas that follow an S3: what is pushed is served by both, whatever becomes of the S3."""
 
-import json
 import re
-import socket
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,12 +13,12 @@ from model_store.alias import Alias, promoted
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
 from model_store.store import Store
-from service import cli
 from service.registry.follower import RemoteFollower
 from service.registry.remote import RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
 from tests.alias_helpers import deny
+from tests.conftest import Command, answer
 from tests.faulty_fs import QuickFileSystem
-from tests.replicas import reserved_ports
+from tests.replicas import listens, reserved_ports, wait_until
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
 from tests.small_models import small_draft
@@ -30,78 +29,65 @@ RAW = {"instances": [{"indices": [1, 2], "values": [1.0, 0.5]}]}
 ADMIN = {"authorization": "Bearer correct-horse-battery-staple"}
 
 
-class S3:
+class S3(NamedTuple):
     """A real S3 over HTTP, in a process of its own, which logs the requests."""
 
-    def __init__(self, log: Path, port: int) -> None:
-        self._log = log
-        self.port = port
-        command = [MOTO, "-H", "127.0.0.1", "-p", str(self.port)]
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
-        wait_for(self._answers)
-
-    def _answers(self) -> bool:
-        assert self.process.poll() is None
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-        except OSError:
-            return False
-        return True
+    process: subprocess.Popen[bytes]
+    log: Path
 
     def requests(self) -> list[tuple[str, str, str]]:
         """Return the method, the path and the status of each request so far."""
-        plain = re.sub(r"\x1b\[\d+m", "", self._log.read_text())
+        plain = re.sub(r"\x1b\[\d+m", "", self.log.read_text())
         return re.findall(r'"([A-Z]+) (\S+) HTTP/1\.1" (\d+)', plain)
 
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
+
+@contextmanager
+def running_s3(log: Path, port: int) -> Iterator[S3]:
+    """Run an S3 until the block ends; skips where it is not installed."""
+    if not MOTO.exists():
+        pytest.skip("moto_server is not installed (make test-system does)")
+    command = [MOTO, "-H", "127.0.0.1", "-p", str(port)]
+    with log.open("wb") as file, subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: process.poll() is None and listens(port))
+            yield S3(process, log)
+        finally:
+            process.kill()
+
+
+def environment_of(port: int) -> dict[str, str]:
+    """By which clients find an S3 on a port; it is no secret who they say they are."""
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "correct-horse"}
+    return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1", **keys}
 
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[S3]:
-    if not MOTO.exists():
-        pytest.skip("moto_server is not installed (make test-system does)")
-    with reserved_ports(1) as [port]:
-        server = S3(tmp_path / "requests.log", port)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with reserved_ports(1) as [port], running_s3(tmp_path / "requests.log", port) as server:
+        for name, value in environment_of(port).items():
+            monkeypatch.setenv(name, value)
         RemoteStore(URL)._fs.mkdir("models")
         yield server
-        server.stop()
-
-
-def xylem(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The status, output and errors of a command, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["xylem", "models", *arguments])
-        status = cli.run()
-    said = capsys.readouterr()
-    return status, said.out, said.err
 
 
 def served(server: ServerProcess) -> int:
-    status, answer = server.ask("POST", "/v1/models/m/predict", RAW)
-    assert status == 200, answer
-    return int(answer["version"])
+    status, found = server.ask("POST", "/v1/models/m/predict", RAW)
+    assert status == 200, found
+    return int(found["version"])
 
 
-def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
-    s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, command: Command) -> None:
     trained = Store(tmp_path / "trained")
     for seed in (1, 2, 3):
         publish_model(trained, "m", "raw", seed=seed)
-    push = "push", "m@1", URL, "--alias", "latest", "--store", str(trained.root), "--json"
-    status, out, _ = xylem(capsys, *push)
-    assert (status, json.loads(out.splitlines()[-1])["aliases"]) == (0, ["latest"])
-    pull = URL, "--store", str(tmp_path / "pulled"), "--json"
-    status, out, _ = xylem(capsys, "pull", "m@latest", *pull)
-    assert (status, json.loads(out.splitlines()[-1])["version"]) == (0, 1)
-    status, _, err = xylem(capsys, "pull", "m@stable", *pull)
+
+    def pull(alias: str) -> tuple[int, str, str]:
+        return command("models", "pull", f"m@{alias}", URL, "--json", store=tmp_path / "pulled")
+
+    push = "models", "push", "m@1", URL, "--alias", "latest", "--json"
+    assert answer(command(*push, store=trained.root))["aliases"] == ["latest"]
+    assert answer(pull("latest"))["version"] == 1
+    status, _, err = pull("stable")
     assert (status, "one of latest, found 'stable'" in err) == (2, True)
     remote = RemoteStore(URL)
 
@@ -122,49 +108,47 @@ def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
         move(half)
         wait_for(lambda: bool(one.events("remote_failed")) and bool(two.events("remote_failed")))
         assert [served(one), served(two)] == [2, 2]
-        s3.stop()
+        s3.process.kill()
         wait_for(lambda: len(one.events("remote_failed")) > 1)
         assert [served(one), served(two)] == [2, 2]
         assert "correct-horse" not in "".join(event["detail"] for event in one.events("remote_failed"))
         assert one.terminate() == two.terminate() == 0
-    status, _, err = xylem(capsys, "pull", "m@latest", *pull)
+    status, _, err = pull("latest")
     assert (status, f"{URL}: expected to read the index, found " in err) == (1, True)
 
 
-def test_names_and_denied_labels_reach_replicas_without_a_restart(
-    s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trained = Store(tmp_path / "trained")
+def test_names_and_denied_labels_reach_running_replicas(s3: S3, tmp_path: Path, command: Command) -> None:
+    trained, pulled = Store(tmp_path / "trained"), Store(tmp_path / "pulled")
+
+    def models(*arguments: str, store: Path = trained.root) -> tuple[int, str, str]:
+        return command("models", *arguments, store=store)
+
     publish_model(trained, "m", "raw")
     trained.put_label_info("m", build_label_info([Subject("label::1", None, {"en": "dog"})]))
     deny(trained, "m", ["label::2"])
-    at = "--store", str(trained.root)
-    status, out, _ = xylem(capsys, "push", "m", URL, "--alias", "latest", *at, "--json")
-    pushed = json.loads(out.splitlines()[-1])["label_info"]
-    assert (status, len(pushed)) == (0, 64)
-    pulled = Store(tmp_path / "pulled")
-    assert xylem(capsys, "pull", "m@latest", URL, "--store", str(pulled.root))[0] == 0
+    assert len(answer(models("push", "m", URL, "--alias", "latest", "--json"))["label_info"]) == 64
+    assert models("pull", "m@latest", URL, store=pulled.root)[0] == 0
     assert pulled.label_info_head("m") == trained.label_info_head("m") is not None
     options = {"store_remote": URL, "store_remote_poll_seconds": 0.2}
     asked = {**RAW, "top_r": 11, "language": "en"}
     with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
 
         def names(server: ServerProcess) -> dict[str, str | None]:
-            status, answer = server.ask("POST", "/v1/models/m/predict", asked)
-            assert status == 200, answer
-            return {label["label"]: label["name"] for label in answer["predictions"][0]["labels"]}
+            status, found = server.ask("POST", "/v1/models/m/predict", asked)
+            assert status == 200, found
+            return {label["label"]: label["name"] for label in found["predictions"][0]["labels"]}
 
         assert names(one) == names(two)
         assert names(one)["label::1"] == "dog" and "label::2" not in names(one)
-        denied = ("deny", "m", "--label", "label::3", "--url", URL, *at)
-        assert xylem(capsys, *denied)[:2] == (0, "m: latest denies 2 labels\n  label::2\n  label::3\n")
+        denied = ("deny", "m", "--label", "label::3", "--url", URL)
+        assert models(*denied)[:2] == (0, "m: latest denies 2 labels\n  label::2\n  label::3\n")
         wait_for(lambda: "label::3" not in names(one) and "label::3" not in names(two))
-        status, _, err = xylem(capsys, "deny", "m", "--label", "lable::3", "--url", URL, *at)
+        status, _, err = models("deny", "m", "--label", "lable::3", "--url", URL)
         assert (status, "found 'lable::3'" in err) == (2, True)
-        assert xylem(capsys, *denied[:4], "--allow-again", *denied[4:])[0] == 0
+        assert models(*denied, "--allow-again")[0] == 0
         wait_for(lambda: "label::3" in names(one) and "label::3" in names(two))
         trained.put_label_info("m", build_label_info([Subject("label::1", None, {"en": "hound"})]))
-        assert xylem(capsys, "push", "m", URL, *at)[0] == 0
+        assert models("push", "m", URL)[0] == 0
         wait_for(lambda: names(one)["label::1"] == names(two)["label::1"] == "hound")
         assert "label::2" not in names(one)
 
@@ -183,9 +167,7 @@ def test_conditions_are_the_servers(s3: S3) -> None:
 
 
 @pytest.mark.parametrize("n_models", [1, 200])
-def test_a_look_is_one_conditional_request_whatever_the_number_of_models(
-    s3: S3, tmp_path: Path, n_models: int
-) -> None:
+def test_a_look_at_any_number_of_models_is_one_request(s3: S3, tmp_path: Path, n_models: int) -> None:
     store = Store(tmp_path / "store", fs=QuickFileSystem())
     draft = small_draft(n_labels=3, n_features=40, n_trees=1)
     digests = {f"m-{i}": manifest_digest(store.publish(f"m-{i}", draft)) for i in range(n_models)}

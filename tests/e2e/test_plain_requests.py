@@ -7,14 +7,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pytest
 
 from model_store.store import Store
 from tests.served_models import publish_model
-from tests.servers import START_SECONDS, ServerProcess, wait_for
+from tests.servers import ServerProcess, wait_for
 
 PATH = "/v1/models/raw/predict"
 RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}
@@ -57,7 +58,10 @@ class Connection:
     def is_closed(self) -> bool:
         return self._file.read(1) == b""
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         self._socket.close()
 
@@ -68,15 +72,8 @@ Connect: TypeAlias = Callable[[], Connection]
 @pytest.fixture
 def connect(server: ServerProcess) -> Iterator[Connect]:
     """What makes connections, which end with the test."""
-    opened = []
-
-    def make() -> Connection:
-        opened.append(Connection(server.port))
-        return opened[-1]
-
-    yield make
-    for connection in opened:
-        connection.close()
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(Connection(server.port))
 
 
 def request(body: bytes = BODY, extra: bytes = b"", path: str = PATH) -> bytes:
@@ -93,22 +90,20 @@ def content(answer: Answer) -> Any:
     return status, sorted(headers), body
 
 
-def counted(server: ServerProcess) -> tuple[float, float]:
-    """Requests answered 200 on the route, and instances."""
+def counted(server: ServerProcess, figure: str) -> float:
+    """The sum of a figure, which is given as a regular expression."""
     text = server.ask("GET", "/metrics")[1].decode()
-    requests = re.findall(r'xylem_requests_total\{.*/predict",status="200",.*\} (\S+)', text)
-    rows = re.findall(r'xylem_rows_total\{model="raw"\} (\S+)', text)
-    return sum(map(float, requests)), sum(map(float, rows))
+    return sum(map(float, re.findall(rf"^xylem_{figure} (\S+)$", text, re.MULTILINE)))
 
 
-def counted_in_flight(server: ServerProcess) -> float:
-    """Requests being answered, with the one that asks."""
-    text = server.ask("GET", "/metrics")[1].decode()
-    return float(re.findall(r"^xylem_requests_in_flight (\S+)", text, re.MULTILINE)[0])
+ANSWERED = r'requests_total\{.*/predict",status="200",.*\}'
+ROWS = r'rows_total\{model="raw"\}'
+IN_FLIGHT = "requests_in_flight"
+"""Requests being answered, with the one that asks."""
 
 
 def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: Connect) -> None:
-    before = counted(server)
+    before = [counted(server, figure) for figure in (ANSWERED, ROWS)]
     connection = connect()
     general, *plain = [connection.ask(request()) for _ in range(5)]
     ids = {headers["x-request-id"] for _, headers, _ in (general, *plain)}
@@ -116,8 +111,7 @@ def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: 
     assert [content(answer) for answer in plain] == [content(general)] * 4
     assert content(general)[0] == 200
     assert len(set(tokens)) == 10
-    after = counted(server)
-    assert [b - a for a, b in zip(before, after, strict=True)] == [5, 10]
+    assert [counted(server, figure) for figure in (ANSWERED, ROWS)] == [before[0] + 5, before[1] + 10]
     events = server.requests(ids)
     assert len(events) == len(ids) == 5
     assert {(e["method"], e["route"], e["path"], e["status"], e["code"]) for e in events} == {
@@ -126,41 +120,33 @@ def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: 
     assert {(e["model"], e["version"], e["alias"]) for e in events} == {("raw", 2, "latest")}
 
 
-def test_tuned_thresholds_and_what_feedback_does_to_them(tmp_path: Path) -> None:
-    publish_model(Store(tmp_path), "raw", "raw")
-    asked = json.dumps({"instances": [RAW, RAW], "threshold": "tuned", "top_r": 10}).encode()
-    with ServerProcess(tmp_path) as server:
-        connection = Connection(server.port)
-        status, _, problem = connection.ask(request(asked))
+def test_thresholds_and_what_must_be_right_are_the_same_whichever_way_it_goes(tmp_path: Path) -> None:
+    """A narrow beam is sure of some rows only; the others go to a thread, as all do that have a deadline."""
+    publish_model(Store(tmp_path), "raw", "raw", n_labels=60, n_trees=1)
+    kinds = ({"exact": True}, {"threshold": 0.01}, {"threshold": 0.3}, {"threshold": 0})
+    with ServerProcess(tmp_path) as server, Connection(server.port) as connection:
+
+        def asked(**body: Any) -> Answer:
+            return connection.ask(request(json.dumps({**body, "top_r": 10}).encode()))
+
+        for more, beam_width, feature in itertools.product(kinds, (1, 3, 60), range(0, 60, 7)):
+            row = {"indices": [feature, feature + 1], "values": [1.0, -0.5]}
+            body = {"instances": [row], "beam_width": beam_width, **more}
+            found = asked(**body)
+            assert content(found) == content(asked(**body, deadline_ms=30_000))
+            assert found[2]["predictions"][0]["exact"] is True
+        tuned: dict[str, Any] = {"instances": [RAW, RAW], "threshold": "tuned"}
+        status, _, problem = asked(**tuned)
         assert (status, problem["code"]) == (409, "thresholds-not-tuned")
         epochs = []
         for number in range(3):
             event = {"event_id": str(number), "instance": RAW, "labels": ["label::3"]}
-            status, _ = server.ask("POST", "/v1/models/raw/feedback", json.dumps(event).encode())
-            assert status == 200
-            plain, again = connection.ask(request(asked)), connection.ask(request(asked))
-            general = connection.ask(request(asked[:-1] + b',"explain":false}'))
+            assert server.ask("POST", "/v1/models/raw/feedback", event)[0] == 200
+            plain, again, general = asked(**tuned), asked(**tuned), asked(**tuned, explain=False)
             assert content(plain) == content(again) == content(general)
             assert plain[0] == 200
             epochs.append(plain[2]["threshold_epoch"])
-        connection.close()
         assert epochs == sorted(set(epochs))
-
-
-def test_what_must_be_right_is_right_whichever_way_it_goes(tmp_path: Path) -> None:
-    """A narrow beam is sure of some rows only; the others go to a thread, as all do that have a deadline."""
-    publish_model(Store(tmp_path), "raw", "raw", n_labels=60, n_trees=1)
-    kinds = ({"exact": True}, {"threshold": 0.01}, {"threshold": 0.3}, {"threshold": 0})
-    with ServerProcess(tmp_path) as server:
-        connection = Connection(server.port)
-        for more, beam_width, feature in itertools.product(kinds, (1, 3, 60), range(0, 60, 7)):
-            row = {"indices": [feature, feature + 1], "values": [1.0, -0.5]}
-            asked = {"instances": [row], "top_r": 10, "beam_width": beam_width, **more}
-            found = connection.ask(request(json.dumps(asked).encode()))
-            sure = connection.ask(request(json.dumps({**asked, "deadline_ms": 30_000}).encode()))
-            assert content(found) == content(sure)
-            assert found[2]["predictions"][0]["exact"] is True
-        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -187,8 +173,8 @@ def test_what_is_not_plain_is_refused_as_ever(connect: Connect, body: bytes) -> 
 
 def test_requests_in_pieces_and_several_at_once(connect: Connect) -> None:
     connection = connect()
-    expected = content(connection.ask(request()))
     whole = request()
+    expected = content(connection.ask(whole))
     for cut in (1, 30, whole.index(b"\r\n\r\n") + 2, len(whole) - 1):
         assert content(connection.ask(whole[:cut], whole[cut:])) == expected
         assert content(connection.ask(whole)) == expected
@@ -207,8 +193,7 @@ def test_what_a_head_asks_for_is_done(connect: Connect) -> None:
         assert connect().ask(request(path="/v1/models/raw/versions/1/predict"))[2]["version"] == 1
         assert connect().ask(request(path="/v1/models/none/predict"))[0] == 404
         assert connect().ask(request(path="/v1/models/raw/aliases/1/predict"))[0] == 404
-        text = request().replace(b"application/json", b"text/plain")
-        assert connect().ask(text)[0] == 415
+        assert connect().ask(request().replace(b"application/json", b"text/plain"))[0] == 415
 
 
 def test_each_request_gets_the_id_that_it_brings(server: ServerProcess, connect: Connect) -> None:
@@ -235,59 +220,55 @@ def test_each_request_gets_the_id_that_it_brings(server: ServerProcess, connect:
         assert problem["detail"].endswith("did you mean top_r?")
 
 
-def test_an_idle_connection_is_closed_in_time(shared_store: Path) -> None:
-    with ServerProcess(shared_store, keep_alive_seconds=2) as process:
-        connection = Connection(process.port)
-        connection.ask(request())
-        started = time.monotonic()
-        while time.monotonic() < started + 2.5:  # longer than the limit, but not idle
-            assert connection.ask(request())[0] == 200
-            time.sleep(0.1)
-        started = time.monotonic()
-        assert connection.is_closed()
-        assert time.monotonic() - started > 1.5
-        connection.close()
-
-
-def test_a_body_that_does_not_come_is_given_up_although_its_head_is_known(shared_store: Path) -> None:
-    with ServerProcess(shared_store, body_seconds_max=0.5) as process:
-        connection = Connection(process.port)
-        for _ in range(3):
-            assert connection.ask(request())[0] == 200
-        connection.send(request()[:-1])
-        assert connection.answer()[0] == 408
-        connection.close()
+def test_who_is_idle_or_whose_body_does_not_come_is_given_up(shared_store: Path) -> None:
+    with ServerProcess(shared_store, keep_alive_seconds=2, body_seconds_max=0.5) as process:
+        with Connection(process.port) as connection:
+            connection.ask(request())
+            started = time.monotonic()
+            while time.monotonic() < started + 2.5:  # longer than the limit, but not idle
+                assert connection.ask(request())[0] == 200
+                time.sleep(0.1)
+            started = time.monotonic()
+            assert connection.is_closed()
+            assert time.monotonic() - started > 1.5
+        with Connection(process.port) as connection:
+            for _ in range(3):  # its head is known
+                assert connection.ask(request())[0] == 200
+            connection.send(request()[:-1])
+            assert connection.answer()[0] == 408
 
 
 def test_one_request_too_many_is_refused_although_its_head_is_known(shared_store: Path) -> None:
-    with ServerProcess(shared_store, requests_max=1) as process:
-        plain, other = Connection(process.port), Connection(process.port)
+    with (
+        ServerProcess(shared_store, requests_max=1) as process,
+        Connection(process.port) as plain,
+        Connection(process.port) as other,
+    ):
         for _ in range(3):
             assert plain.ask(request())[0] == 200
         other.send(request(extra=b"x-request-id: me\r\n")[:-1])
-        wait_for(lambda: counted_in_flight(process) == 2)  # this one, and the one that asks
+        wait_for(lambda: counted(process, IN_FLIGHT) == 2)  # this one, and the one that asks
         status, headers, body = plain.ask(request())
         assert (status, body["code"], "retry-after" in headers) == (503, "overloaded", True)
         other.send(request()[-1:])
         assert other.answer()[0] == 200
         assert plain.ask(request())[0] == 200
-        plain.close()
-        other.close()
 
 
 def test_another_version_is_served_from_one_request_to_the_next(own_store: Store) -> None:
     publish_model(own_store, "raw", "raw", seed=5)
-    with ServerProcess(own_store.root, store_poll_seconds=60) as process:
-        connection, by_number = Connection(process.port), PATH.replace("/predict", "/versions/%d/predict")
+    by_number = PATH.replace("/predict", "/versions/%d/predict")
+    with (
+        ServerProcess(own_store.root, store_poll_seconds=3600) as process,
+        Connection(process.port) as connection,
+    ):
         for version in (1, 2, 3, 1):
             own_store.promote("raw", version, "latest")
             process.process.send_signal(signal.SIGHUP)
             wait_for(lambda version=version: connection.ask(request())[2]["version"] == version)  # type: ignore[misc]
             found = [content(connection.ask(request())) for _ in range(3)]
-            expected = Connection(process.port)
-            assert found == [content(expected.ask(request(path=by_number % version)))] * 3
-            expected.close()
-        connection.close()
+            with Connection(process.port) as other:
+                assert found == [content(other.ask(request(path=by_number % version)))] * 3
 
 
 def test_log_lines_name_the_key_that_let_a_request_pass(own_store: Store) -> None:
@@ -300,10 +281,10 @@ def test_log_lines_name_the_key_that_let_a_request_pass(own_store: Store) -> Non
             def lines() -> list[Any]:
                 return [line for line in process.events("request") if line["path"] == PATH]
 
-            before, connection = len(lines()), Connection(process.port)
-            for _ in range(4):
-                connection.ask(request(body, f"authorization: Bearer {key}\r\n".encode()))
-            connection.close()
+            before = len(lines())
+            with Connection(process.port) as connection:
+                for _ in range(4):
+                    connection.ask(request(body, f"authorization: Bearer {key}\r\n".encode()))
             wait_for(lambda: len(lines()) == before + 4)
             return [(line["status"], line.get("key")) for line in lines()[before:]]
 
@@ -316,19 +297,3 @@ def test_log_lines_name_the_key_that_let_a_request_pass(own_store: Store) -> Non
         assert asked(made["key"][:-2]) == [(401, None)] * 4
         assert asked("nothing") == [(401, None)] * 4
         assert made["key"][16:] not in process.log()
-
-
-def test_a_server_that_drains_closes_connections_after_plain_requests(shared_store: Path) -> None:
-    with ServerProcess(shared_store, drain_seconds=START_SECONDS) as process:
-        connection = Connection(process.port)
-        for _ in range(3):
-            assert "connection" not in connection.ask(request())[1]
-        process.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: process.status("/readyz") == 503)
-        status, headers, _ = connection.ask(request())
-        assert (status, headers["connection"]) == (200, "close")
-        assert connection.is_closed()
-        assert process.terminate() == 0  # the second signal ends the draining
-        events = process.events("request")
-        assert sum(event["route"].endswith("/predict") for event in events) == 4
-        connection.close()

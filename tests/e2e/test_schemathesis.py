@@ -55,10 +55,8 @@ def test_no_answer_breaks_the_document(
         command += ["--header", f"Authorization: Bearer {KEY}", "--checks", ",".join(CHECKS)]
         command += ["--seed", str(seed), "--generation-database", "none"]
         command += ["--continue-on-failure", "--no-color", "--warnings", "off"]
-        environment = {**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE)}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        env = {**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE)}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-4000:]
         assert not server.events("failure"), server.events("failure")
         assert server.terminate() == 0

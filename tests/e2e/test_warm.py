@@ -7,11 +7,18 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from model_store.compiled import inner_parts
+from model_store.store import Store
 from service.api.routes.requests import KERNELS_OF_A_MODEL
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.hidden_parts import IMPORT_WITHOUT
 from tests.servers import ServerProcess, wait_for
 
+ROOT = Path(__file__).resolve().parents[2]
 _PROBE = """
-import asyncio, json, sys, tempfile
+import asyncio, itertools, json, sys, tempfile
 from pathlib import Path
 import numba
 from numba.core import event
@@ -37,6 +44,9 @@ class Recorder(event.Listener):
     def on_end(self, e):
         pass
 
+def lines(values):
+    return "".join(json.dumps(value) + "\\n" for value in values)
+
 async def main():
     recorder = Recorder()
     url = f"sqlite:///{tempfile.mkdtemp()}/xylem.db"
@@ -44,31 +54,28 @@ async def main():
         for kind in ("numba:compile", "numba:compiler_lock"):
             event.register(kind, recorder)
         n = 0
+
+        async def send(path, content, kind="json"):
+            nonlocal n
+            content = content if isinstance(content, str) else json.dumps(content)
+            headers = {"content-type": f"application/{kind}"}
+            response = await client.post(f"/v1/models/{path}", content=content, headers=headers)
+            assert response.status_code == 200, response.text
+            assert "error" not in response.text and "rejected" not in response.text, response.text
+            n += 1
+
         for model, instances in INSTANCES.items():
-            for options in OPTIONS:
-                for chosen in ([i] for i in instances):
-                    for copies in (1, 20 if "explain" in options else 200):
-                        body = {"instances": chosen * copies, **options}
-                        response = await client.post(f"/v1/models/{model}/predict", json=body)
-                        assert response.status_code == 200, response.text
-                        n += 1
+            for options, instance in itertools.product(OPTIONS, instances):
+                for copies in (1, 20 if "explain" in options else 200):
+                    await send(f"{model}/predict", {"instances": [instance] * copies, **options})
             for query in ("", "?exact=true", "?threshold=0.1", "?deny_labels=label::1"):
-                lines = "".join(json.dumps(i) + "\\n" for i in instances * 40)
-                headers = {"content-type": "application/x-ndjson"}
-                path = f"/v1/models/{model}/batch{query}"
-                response = await client.post(path, content=lines, headers=headers)
-                assert response.status_code == 200 and "error" not in response.text, response.text
-                n += 1
+                await send(f"{model}/batch{query}", lines(instances * 40), "x-ndjson")
             for instance in instances:  # feedback: one event, plain or not, a block, and lines
                 said = {"instance": instance, "labels": ["label::1"]}
                 events = [{"event_id": f"{n}-{i}", **said} for i in range(80)]
-                lines = "".join(json.dumps(one) + "\\n" for one in events)
-                bodies = [json.dumps(events[0]), json.dumps({"events": events}), lines]
-                for body, kind in zip(bodies, ("json", "json", "x-ndjson")):
-                    path, headers = f"/v1/models/{model}/feedback", {"content-type": f"application/{kind}"}
-                    response = await client.post(path, content=body, headers=headers)
-                    assert response.status_code == 200 and "rejected" not in response.text, response.text
-                    n += 1
+                await send(f"{model}/feedback", events[0])
+                await send(f"{model}/feedback", {"events": events})
+                await send(f"{model}/feedback", lines(events), "x-ndjson")
         compilations = list(recorder.seen)
         numba.njit(lambda x: x + 1)(1)  # prove that one would be seen
         print(json.dumps({"requests": n, "compilations": compilations, "seen": recorder.seen}))
@@ -77,15 +84,16 @@ asyncio.run(main())
 """
 
 
-def test_no_request_compiles_anything(shared_store: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE, str(shared_store)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).resolve().parents[2],
-    )
+def said_by(script: str, *arguments: Path) -> str:
+    """What a script says in a process of its own, which must end well."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def test_no_request_compiles_anything(shared_store: Path) -> None:
+    answer = json.loads(said_by(_PROBE, shared_store).splitlines()[-1])
     assert answer["compilations"] == []
     assert answer["requests"] > 50
     assert answer["seen"]
@@ -94,9 +102,7 @@ def test_no_request_compiles_anything(shared_store: Path) -> None:
 _TUNED = """
 import sys, tempfile
 from pathlib import Path
-from service.thresholds.methods import estimates
-from service.thresholds.methods import fta
-from service.thresholds.methods import starts
+from service.thresholds.methods import estimates, fta, starts
 from service.warm.kernels import jobs, warm
 
 with tempfile.TemporaryDirectory() as directory:
@@ -108,9 +114,7 @@ print(sum(not kernel.signatures for kernel in kernels))
 
 def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
     """A container cannot keep kernels, and would compile these at each call."""
-    command = [sys.executable, "-c", _TUNED]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+    assert said_by(_TUNED) == "0\n"
 
 
 _LARGER = """
@@ -130,9 +134,7 @@ print(sum(not kernel.signatures for kernel in (ngram_counts._place, cluster.bise
 
 def test_warming_compiles_what_only_larger_data_need() -> None:
     """A table of names that grows, labels enough to be divided: tiny data do without both."""
-    command = [sys.executable, "-c", _LARGER]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+    assert said_by(_LARGER) == "0\n"
 
 
 def test_to_import_the_server_loads_no_kernel() -> None:
@@ -141,8 +143,7 @@ def test_to_import_the_server_loads_no_kernel() -> None:
         "import gc, service.server.serve, service.cli; from numba.core.dispatcher import Dispatcher;"
         "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert said_by(code) == "[]\n"
 
 
 _COUNTED = """
@@ -160,9 +161,7 @@ for info in store.models():
 
 
 def test_models_need_about_as_many_kernels_as_a_server_expects(shared_store: Path) -> None:
-    command = [sys.executable, "-c", _COUNTED, str(shared_store)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    counts = [int(line) for line in done.stdout.split()]
+    counts = [int(line) for line in said_by(_COUNTED, shared_store).split()]
     assert len(counts) == 4
     assert all(abs(n - KERNELS_OF_A_MODEL) <= 5 for n in counts), counts
 
@@ -191,3 +190,39 @@ def test_a_server_starts_where_kernels_cannot_be_kept(shared_store: Path) -> Non
         wait_for(lambda: " s left" in (server.ask("GET", "/readyz")[1]["waits_for"] or ""))
         assert server.status("/livez") == 200
         assert "cannot be kept" in server.log()
+
+
+# --- a service whose numba lacks every inner part
+
+_BEFORE = """
+import sys
+from pathlib import Path
+{hide}
+import_without({parts})
+from model_store.store import Store
+from service.workflows.train import TrainRequest, train_and_publish
+train_and_publish(Store(Path(sys.argv[1])), "hidden", TrainRequest(trainer="label-tree", data=Path({data!r})))
+"""
+
+_SECONDS = 1800
+"""It compiles for three minutes, if it is alone."""
+
+_BODY = {"instances": [{"indices": [2, 11], "values": [1.0, 0.5]}], "top_r": 5}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2 * _SECONDS)
+def test_it_trains_starts_and_answers(tmp_path: Path) -> None:
+    data = tmp_path / "train.svm"
+    data.write_text("".join(f"{row % 9} {row % 9}:1 {9 + row % 4}:0.5\n" for row in range(60)))
+    train_and_publish(Store(tmp_path), "whole", TrainRequest(trainer="label-tree", data=data))
+    options = (f"numba.core.options:DefaultOptions.{name}" for name in inner_parts.OPTIONS)
+    parts = ", ".join(map(repr, (*inner_parts.PARTS, *options)))
+    before = _BEFORE.format(hide=IMPORT_WITHOUT, parts=parts, data=str(data))
+    with ServerProcess(tmp_path, before=before, start_seconds=_SECONDS) as server:
+        answers = [server.ask("POST", f"/v1/models/{model}/predict", _BODY) for model in ("whole", "hidden")]
+        assert [status for status, _ in answers] == [200, 200]
+        whole, hidden = (answer["predictions"][0]["labels"] for _, answer in answers)
+        assert whole == hidden
+        assert len(whole) == 5
+        assert server.log().count("kernels are slower, and compiled at each start: numba") == 1

@@ -6,18 +6,29 @@ from typing import Any
 import pytest
 
 from service.executors.ray import connect
-from tests.clusters import cluster_of
+from tests.e2e.test_object_store import environment_of
 from tests.replicas import reserved_ports
+
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+
+def add_node(cluster: Any, tries: int = 3) -> None:
+    """Add a node: one that does not answer within Ray's 30 seconds, as on a busy machine, is tried again."""
+    for left in range(tries - 1, -1, -1):
+        try:
+            cluster.add_node(**NODE)
+            return
+        except Exception as error:
+            if not left or "timed out during startup" not in str(error):
+                raise
 
 
 @pytest.fixture(scope="package")
 def s3_port() -> Iterator[int]:
-    """The port of an S3 of which the cluster's processes know; it is no secret who they say they are."""
+    """The port of an S3 of which the cluster's processes know."""
     with reserved_ports(1) as [port], pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        for name, value in environment_of(port).items():
+            patch.setenv(name, value)
         yield port
 
 
@@ -25,8 +36,14 @@ def s3_port() -> Iterator[int]:
 def cluster(s3_port: int) -> Iterator[Any]:
     """A cluster of two nodes, to which this process is connected: commands use that connection."""
     import ray
+    from ray.cluster_utils import Cluster
 
-    with cluster_of(2) as made:
+    made = Cluster()
+    try:
+        for _ in range(2):
+            add_node(made)
         with connect(made.address):
             yield made
         assert not ray.is_initialized()
+    finally:
+        made.shutdown()

@@ -19,9 +19,10 @@ from service.base.settings import Limits
 from service.executors.ray import RayCrew, connect
 from service.serving import parts
 from service.serving.parts import AnswerParts, parts_of
-from tests.clusters import add_node
+from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
-from tests.e2e.test_object_store import MOTO, S3
+from tests.e2e.on_ray.conftest import add_node
+from tests.e2e.test_object_store import running_s3
 from tests.jobs_helpers import write_data
 from tests.servers import wait_for
 
@@ -35,21 +36,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six files of lines, of which one cannot be used in each."""
     folder = tmp_path_factory.mktemp("data")
     for number in range(6):
-        lines = write_data(folder / "all", 60, seed=number).read_bytes() + BAD
-        name = f"{number}.jsonl"
-        (folder / name).write_bytes(lines) if number % 2 else (folder / f"{name}.gz").write_bytes(
-            gzip.compress(lines)
-        )
-    (folder / "all").unlink()
+        file = write_data(folder / f"{number}.jsonl", 60, seed=number)
+        lines = file.read_bytes() + BAD
+        file.write_bytes(lines)
+        if number % 2 == 0:
+            file.rename(f"{file}.gz").write_bytes(gzip.compress(lines))
     return folder
 
 
 @pytest.fixture
-def store(tmp_path: Path, run_here: Run) -> Path:
-    store = tmp_path / "store"
-    trained = write_data(tmp_path / "train.jsonl", 400)
-    assert run_here("train", "label-tree", "--data", trained, "--model", "m", store=store).returncode == 0
-    return store
+def store(tmp_path: Path) -> Path:
+    request = TrainRequest("label-tree", write_data(tmp_path / "train.jsonl", 400))
+    train_and_publish(Store(tmp_path / "store"), "m", request)
+    return tmp_path / "store"
 
 
 def without_ids(lines: str) -> list[Any]:
@@ -92,19 +91,13 @@ def test_answers_in_files_are_those_of_a_batch_and_what_is_there_stays(
     done = run_here(*asked, store=store)
     assert (done.returncode, "expected an instance on each of 366 lines, found 6" in done.stderr) == (2, True)
     assert answers_in(out) == expected
-    assert last(done) == {
-        "version": "m@1", "out": str(out), "n_parts": 6, "n_there": 0, "n_rows": 360, "n_bad": 6
-    }  # fmt: skip
+    told = {"version": "m@1", "out": str(out), "n_parts": 6}
+    assert last(done) == {**told, "n_there": 0, "n_rows": 360, "n_bad": 6}
     kept = {file.name: file.read_bytes() for file in out.iterdir()}
     (out / "part-000002.jsonl").unlink()
-    assert last(run_here(*asked, store=store)) | {"n_there": 5, "n_rows": 60} == last(done) | {
-        "n_there": 5,
-        "n_rows": 60,
-        "n_bad": 1,
-    }
+    assert last(run_here(*asked, store=store)) == {**told, "n_there": 5, "n_rows": 60, "n_bad": 1}
     assert answers_in(out) == expected
-    again = {file.name: file.read_bytes() for file in out.iterdir()}
-    assert {name for name in kept if again[name] != kept[name]} == {"part-000002.jsonl"}
+    assert [name for name in kept if (out / name).read_bytes() != kept[name]] == ["part-000002.jsonl"]
     assert run_here(*asked, store=store).returncode == 0
     table = store.parent / "table"
     run_here(*asked, "--out", table, "--format", "parquet", store=store)
@@ -139,9 +132,8 @@ def test_a_node_that_is_killed_costs_no_line_and_gives_none_twice(
 ) -> None:
     data, out = tmp_path / "many", tmp_path / "killed"
     data.mkdir()
-    write_data(data / "0.jsonl", 2500)
-    for number in range(1, 16):
-        (data / f"{number}.jsonl").write_bytes((data / "0.jsonl").read_bytes())
+    for number in range(16):
+        write_data(data / f"{number}.jsonl", 2500)
     there: list[int] = []
 
     def kill() -> None:
@@ -190,35 +182,28 @@ def test_what_cannot_be_done_is_told_before_a_part_is_written(
     assert "top_r" in told(*here, "--top-r", 10**6)
     assert "expected such files, found none" in told("--data", data / "*.parquet", "--out", out)
     out.mkdir()
-    (out / "mine.txt").write_text("mine")
+    file = out / "mine.txt"
+    file.write_text("mine")
     assert "expected an empty directory, or one of the same batch, found 'mine.txt'" in told(*here)
-    (out / "mine.txt").unlink()
+    assert f"{file / 'below'}: expected" in told("--data", data, "--out", file / "below")
+    file.unlink()
     assert run_here("predict", "m", *here, store=store).returncode == 2
     for file in out.glob("part-*"):
         file.unlink()
     assert "expected answers of the same query, found 'top_r=5" in told(*here, "--top-r", 3)
     assert "expected answers of the same parts, found others" in told("--data", data / "*.gz", "--out", out)
-    file = out / "file"
-    file.write_text("")
-    assert f"{file / 'below'}: expected" in told("--data", data, "--out", file / "below")
-    with connect(cluster.address) as ray:
-        manifest = Store(store).manifest("m", 1)
-        step = AnswerParts(
-            str(store), "m", 1, "0" * 64, "", False, (), None, DEFAULT_COLUMNS, Limits(), str(out), "jsonl", 1
-        )
-        other = f"node .*: {store}: expected m@1 of digest 0{{12}}, found one of"
-        with pytest.raises(BadParameter, match=other):
-            RayCrew(1, ray).everywhere(lambda: step.check("none"))
-        assert manifest.version == 1
+    step = AnswerParts(
+        str(store), "m", 1, "0" * 64, "", False, (), None, DEFAULT_COLUMNS, Limits(), str(out), "jsonl", 1
+    )
+    other = f"node .*: {store}: expected m@1 of digest 0{{12}}, found one of"
+    with connect(cluster.address) as ray, pytest.raises(BadParameter, match=other):
+        RayCrew(1, ray).everywhere(lambda: step.check("none"))
 
 
 def test_data_and_answers_in_an_object_store(
     s3_port: int, cluster: Any, run_here: Run, store: Path, data: Path, expected: list[Any], tmp_path: Path
 ) -> None:
-    if not MOTO.exists():
-        pytest.skip("moto_server is not installed (make test-system does)")
-    server = S3(tmp_path / "requests.log", s3_port)
-    try:
+    with running_s3(tmp_path / "requests.log", s3_port):
         s3 = fsspec.filesystem("s3", use_listings_cache=False)
         s3.mkdir("rows")
         for file in data.iterdir():
@@ -239,8 +224,6 @@ def test_data_and_answers_in_an_object_store(
         options = "--data", "s3://rows/train/*.parquet", "--model", "n", "--json"
         assert run_here("train", "label-tree", *options, store=store).returncode == 0
         assert Store(store).open("n", 1).manifest.data.rows == 400
-    finally:
-        server.stop()
 
 
 def test_trials_of_a_search_are_tried_on_the_nodes(cluster: Any, run_here: Run, tmp_path: Path) -> None:
@@ -249,7 +232,8 @@ def test_trials_of_a_search_are_tried_on_the_nodes(cluster: Any, run_here: Run, 
     search = "tune", "--data", data, "--model", "best", "--study", study, "--trainer", "label-tree", "--json"
     found = last(run_here(*search, "--trials", 4, "--ray", cluster.address, store=tmp_path / "store"))
     values = [trial["value"] for trial in found["trials"]]
-    assert len(values) == 4 and values == sorted(values, reverse=True) and found["best"] == found["trials"][0]
+    assert len(values) == 4 and values == sorted(values, reverse=True)
+    assert found["best"] == found["trials"][0]
     more = last(run_here(*search, "--trials", 5, store=tmp_path / "store"))
     assert len(more["trials"]) == 5 and all(trial in more["trials"] for trial in found["trials"])
     assert Store(tmp_path / "store").manifest("best", 2).trainer.name == "label-tree"

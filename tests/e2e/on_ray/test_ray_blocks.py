@@ -17,19 +17,19 @@ from service.trainers import fit, parse_parameters
 from service.trainers.blocks import Blocks
 from service.trainers.shape import Shape
 from service.trainers.source import Tools
-from tests.clusters import NODE, add_node
 from tests.conftest import Run
-from tests.e2e.on_ray.test_ray_training import arrays_of, problem
+from tests.e2e.on_ray.conftest import NODE
+from tests.e2e.on_ray.test_ray_training import arrays_of, killing_a_node, problem
 from tests.measured import evaluate
 from tests.steps import Parts
 
 pytest.importorskip("ray")
 
 
-def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
+def test_blocks_make_the_same_bits_though_a_node_is_killed(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned, killed = blocks_module._planned, []
+    planned = blocks_module._planned
 
     def smaller(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
         return planned(blocks._replace(memory_bytes=50_000), shape)
@@ -39,19 +39,9 @@ def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
     source = Parts(problem(1500, 300).data, 5)
     expected = arrays_of(fit("label-tree", parameters, source, Tools(1)))
 
-    def on_progress(stage: str, done: int, total: int) -> None:
-        if not killed and stage == "classifiers" and done >= 2:
-            (node,) = cluster.worker_nodes
-            killed.append(node)
-            cluster.remove_node(node, allow_graceful=False)
-
-    try:
-        with connect(cluster.address) as ray:
-            found = fit("label-tree", parameters, source, Tools(1, RayCrew(1, ray), on_progress))
-    finally:
-        if killed:
-            add_node(cluster)
-    assert killed and arrays_of(found) == expected
+    with killing_a_node(cluster) as on_progress, connect(cluster.address) as ray:
+        found = fit("label-tree", parameters, source, Tools(1, RayCrew(1, ray), on_progress))
+    assert arrays_of(found) == expected
 
 
 def write_rows(path: Path, n_rows: int, n_others: int) -> int:
@@ -100,9 +90,7 @@ def watched() -> Iterator[dict[str, int]]:
         found["command"] -= before
 
 
-def test_rows_that_exceed_nodes_and_workers_are_trained_on(
-    cluster: Any, tmp_path: Path, run_here: Run
-) -> None:
+def test_rows_beyond_the_memory_of_nodes_are_trained_on(cluster: Any, tmp_path: Path, run_here: Run) -> None:
     n_bytes = write_rows(tmp_path / "many.svm", 40_000, 400)
     write_rows(tmp_path / "few.svm", 200, 400)
     write_rows(tmp_path / "test.svm", 1000, 100)
@@ -110,9 +98,9 @@ def test_rows_that_exceed_nodes_and_workers_are_trained_on(
     blocks = ["--stream", "-p", "memory_mib=16", "--ray", cluster.address]
     store, taken = tmp_path / "store", {}
     for name, data, more in (("few", "few", blocks), ("many", "many", blocks), ("whole", "many", [])):
-        where = ["--data", tmp_path / f"{data}.svm", "--model", name]
+        options = ["--data", tmp_path / f"{data}.svm", "--model", name, "-p", "leaf_size=13", *more]
         with watched() as taken[name]:
-            answer = run_here("train", "label-tree", *where, "-p", "leaf_size=13", *more, store=store)
+            answer = run_here("train", "label-tree", *options, store=store)
         assert answer.returncode == 0, answer.stderr
     found, whole = (evaluate(Store(store).open(name, 1), tmp_path / "test.svm") for name in ("many", "whole"))
     print("rows", n_bytes, taken, found["P@1"], whole["P@1"])

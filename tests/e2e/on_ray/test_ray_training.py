@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 
 from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
-from service.base.rows import Dataset, LabelRows
 from service.executors.local import Crew
 from service.executors.ray import RayCrew, connect
 from service.executors.values import digest_of
@@ -22,9 +22,10 @@ from service.features import fit_featurizer, parameters_of
 from service.trainers import Trained, fit, parse_parameters
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, Tools, TrainingSet
-from tests.clusters import add_node
 from tests.conftest import Run
 from tests.contract.test_every_trainer import items_of
+from tests.datasets_helpers import texts_alone
+from tests.e2e.on_ray.conftest import add_node
 from tests.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
 from tests.oracles.problems import to_labels, to_rows
 from tests.servers import wait_for
@@ -67,20 +68,9 @@ def test_every_trainer_of_steps_makes_the_same_bits_as_threads_here(crew: RayCre
     assert (arrays_of(there), there.report) == (arrays_of(here), here.report)
 
 
-@pytest.mark.parametrize("third", [1])
-def test_a_node_that_is_killed_costs_no_bit(cluster: Any, crew: RayCrew, third: int) -> None:
-    kill_a_node(cluster, crew, third, seed=1)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("number", range(10))
-def test_nodes_killed_at_each_third_cost_no_bit(cluster: Any, crew: RayCrew, number: int) -> None:
-    for third in range(3):
-        kill_a_node(cluster, crew, third, number)
-
-
-def kill_a_node(cluster: Any, crew: RayCrew, third: int, seed: int) -> None:
-    """Train, and kill the node beside the head when so many thirds of the classifiers are solved."""
+@contextmanager
+def killing_a_node(cluster: Any, third: int = 0) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield what kills the node beside the head when so many thirds of the classifiers are solved."""
     killed = []
 
     def on_progress(stage: str, done: int, total: int) -> None:
@@ -89,15 +79,25 @@ def kill_a_node(cluster: Any, crew: RayCrew, third: int, seed: int) -> None:
             killed.append(node)
             cluster.remove_node(node, allow_graceful=False)
 
-    parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "eps=0.01"])
-    source = problem(1500, 600)
-    expected = arrays_of(fit("label-tree", parameters, source, Tools(seed)))
     try:
-        found = fit("label-tree", parameters, source, Tools(seed, crew, on_progress))
+        yield on_progress
     finally:
         if killed:
             add_node(cluster)
-    assert killed and arrays_of(found) == expected
+    assert killed
+
+
+EACH_THIRD = [pytest.param(third, seed, marks=pytest.mark.soak) for third in range(3) for seed in range(10)]
+
+
+@pytest.mark.parametrize(("third", "seed"), [(1, 1), *EACH_THIRD])
+def test_a_node_that_is_killed_costs_no_bit(cluster: Any, crew: RayCrew, third: int, seed: int) -> None:
+    parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "eps=0.01"])
+    source = problem(1500, 600)
+    expected = arrays_of(fit("label-tree", parameters, source, Tools(seed)))
+    with killing_a_node(cluster, third) as on_progress:
+        found = fit("label-tree", parameters, source, Tools(seed, crew, on_progress))
+    assert arrays_of(found) == expected
 
 
 def test_a_step_whose_process_dies_is_run_again_and_one_that_refuses_is_not(
@@ -111,11 +111,11 @@ def test_a_step_whose_process_dies_is_run_again_and_one_that_refuses_is_not(
     said = capfd.readouterr().err
     assert "step_failed" in said and "tests/steps.py" in said and "about to refuse" in said
     crew.steps(Scaled(MATRIX, 2.0), range(40), found.__setitem__)
-    Crew(1).steps(Scaled(MATRIX, 2.0), range(40), lambda row, one: compare(found[row], one))
-
-
-def compare(found: Any, expected: Any) -> None:
-    assert found[:2] == expected[:2] and np.array_equal(found.arrays[0], expected.arrays[0])
+    expected: dict[Any, Any] = {}
+    Crew(1).steps(Scaled(MATRIX, 2.0), range(40), expected.__setitem__)
+    for row in range(40):
+        assert found[row][:2] == expected[row][:2], row
+        assert np.array_equal(found[row].arrays[0], expected[row].arrays[0]), row
 
 
 TEXTS = [" ".join(f"word{(7 * i + k * k) % 97}s" for k in range(12)) for i in range(9000)]
@@ -126,16 +126,12 @@ TEXTS = [" ".join(f"word{(7 * i + k * k) % 97}s" for k in range(12)) for i in ra
     [{"kind": "tfidf", "stem": "en", "stop_words": "en"}, {"kind": "words+chars"}, {"kind": "hashing"}],
 )
 def test_features_are_made_by_nodes_to_the_same_bits(crew: RayCrew, given: dict[str, Any]) -> None:
-    labels = LabelRows(np.zeros(len(TEXTS) + 1, np.int64), np.empty(0, np.int32), 1)
-    dataset = Dataset("t", "", len(TEXTS), labels, np.zeros(len(TEXTS), np.int32), texts=TEXTS)
-    here, rows = fit_featurizer(dataset, parameters_of(given))
-    there, same = fit_featurizer(dataset, parameters_of(given), crew)
+    here, rows = fit_featurizer(texts_alone(TEXTS), parameters_of(given))
+    there, same = fit_featurizer(texts_alone(TEXTS), parameters_of(given), crew)
     assert digest_of(there.arrays(), same) == digest_of(here.arrays(), rows) and len(rows.indices)
 
 
-def test_results_come_in_order_from_nodes_and_a_process_that_dies_costs_none(
-    crew: RayCrew, tmp_path: Path
-) -> None:
+def test_results_come_in_order_and_a_process_that_dies_costs_none(crew: RayCrew, tmp_path: Path) -> None:
     items = [0.3, 0.0, 0.1, 0.0, 0.0, 0.0]
     assert list(crew.mapped(Sleeping(), items)) == items
     assert list(crew.mapped(Dying(), [str(tmp_path / "told")])) == [1]
@@ -156,8 +152,8 @@ def test_an_interrupt_ends_what_runs_on_the_nodes(crew: RayCrew) -> None:
 
 def test_a_node_of_other_versions_is_refused(crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(np, "__version__", "1.0")
-    refused = pytest.raises(BadParameter, match=r"expected numpy 1\.0 on node .*, as here, found 2")
-    with refused, connect("auto"):
+    says = r"expected numpy 1\.0 on node .*, as here, found 2"
+    with pytest.raises(BadParameter, match=says), connect("auto"):
         pass
 
 
@@ -172,10 +168,9 @@ def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
     assert run_here("train", trainer, *options, store=tmp_path / "here").returncode == 0
     options += ["--ray", cluster.address]
     store = tmp_path / "there"
-    command = "from xylem.command import main; main()"
-    line = [sys.executable, "-c", command, "train", trainer, *options, "--store", store]
+    line = ["-c", "from xylem.command import main; main()", "train", trainer, *options, "--store", store]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    killed = subprocess.Popen([str(word) for word in line], env=environment)
+    killed = subprocess.Popen([sys.executable, *map(str, line)], env=environment)
     wait_for(lambda: any(file.stat().st_size for file in store.glob("steps/m/*")))
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL and not list(store.glob("models/m/versions/*"))
@@ -189,10 +184,8 @@ def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
 def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Any, tmp_path: Path) -> None:
     request = {**TRAINING, "executor": "ray"}
     settings = settings_for(tmp_path, job_memory_bytes_max=2 << 30)
-    desk = Desk(settings)
     with pytest.raises(BadInput, match="expected local, as XYLEM_RAY_ADDRESS is not set, found ray"):
-        desk.jobs.submit("training", request)
-    desk.database.close()
+        Desk(settings).jobs.submit("training", request)
     desk = Desk(settings.model_copy(update={"ray_address": cluster.address}))
     with pytest.raises(BadInput, match="found lomtree, which learns"):
         desk.jobs.submit("training", {**request, "trainer": "lomtree", "parameters": {}})

@@ -1,7 +1,8 @@
-"""The service under a prefix of a real nginx, which cuts it off or leaves it: pages, jobs, streams."""
+"""The service under a prefix of a real nginx, which cuts it off or leaves it; clients that ask to upgrade."""
 
 import gzip
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.balanced import nginx_command, running
+from tests.balanced import ignore_upgrades, nginx_command, running
 from tests.browser import CHROMIUM, FLAGS
-from tests.replicas import reserved_ports
+from tests.replicas import BODY, PREDICT, reserved_ports
 from tests.servers import ServerProcess, exchange
 
 ROOT = "/apps/xylem"
@@ -47,8 +48,8 @@ def port(
     directory = tmp_path_factory.mktemp("nginx")
     (directory / "rows.jsonl").write_text('{"text": "a game of chess"}\n')
     command = nginx_command(directory / "nginx.conf")
-    settings = {"root_path": ROOT, "data_dir": directory, "admin_key": KEY}
-    settings["database_url"] = f"sqlite:///{directory}/xylem.db"
+    database = {"database_url": f"sqlite:///{directory}/xylem.db"}
+    settings = {"root_path": ROOT, "data_dir": directory, "admin_key": KEY, **database}
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(shared_store, **settings))
         (port,) = stack.enter_context(reserved_ports(1))
@@ -83,17 +84,66 @@ def test_a_job_is_found_where_its_location_says(port: int) -> None:
 
 @pytest.mark.parametrize(
     ("page", "shows"),
-    [("/", "a game of chess"), ("/docs#/predict/predict", "labels an instance gets, at most")],
+    [("/", '<option value="text"'), ("/docs#/predict/predict", "labels an instance gets, at most")],
 )
 def test_the_pages_work(port: int, tmp_path: Path, page: str, shows: str) -> None:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
     url = f"http://127.0.0.1:{port}{ROOT}{page}"
     options = ("--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--dump-dom")
-    done = subprocess.run(
-        [CHROMIUM, *FLAGS, *options, url], capture_output=True, text=True, check=True, timeout=300
-    )
-    if page == "/":
-        assert '<option value="text"' in done.stdout
-    else:
-        assert shows in done.stdout
+    assert shows in subprocess.check_output([CHROMIUM, *FLAGS, *options, url], text=True, timeout=300)
+
+
+# --- clients and a proxy that ask for another protocol by default: Java's HttpClient, and a real Caddy
+
+JAVA = Path(__file__).resolve().parents[1] / "java" / "Predict.java"
+CADDYFILE = """{
+    admin off
+    auto_https off
+    storage file_system %s
+}
+http://:%d {
+    bind 127.0.0.1
+    reverse_proxy 127.0.0.1:%d
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(shared_store: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(shared_store) as process:
+        yield process
+        assert process.terminate() == 0, process.log()
+
+
+def test_without_a_proxy(server: ServerProcess) -> None:
+    ignore_upgrades(server.port)
+
+
+def test_behind_caddy(server: ServerProcess, tmp_path: Path) -> None:
+    caddy = shutil.which("caddy")
+    if caddy is None:
+        pytest.skip("caddy is not installed")
+    with reserved_ports(1) as [port]:
+        file = tmp_path / "Caddyfile"
+        file.write_text(CADDYFILE % (tmp_path, port, server.port))
+        command = ["env", f"HOME={tmp_path}", caddy, "run", "--adapter", "caddyfile", "--config", file]
+        with running(command, port):
+            ignore_upgrades(port)
+
+
+def test_a_client_of_javas_predicts(server: ServerProcess, tmp_path: Path) -> None:
+    """It asks for HTTP/2 with each request, and sends the body behind the head."""
+    java = shutil.which("java")
+    if java is None or "jdk.compiler" not in _out([java, "--list-modules"]):
+        pytest.skip("a JDK is not installed")
+    body = tmp_path / "body.json"
+    body.write_text(BODY)
+    url = f"http://127.0.0.1:{server.port}{PREDICT}"
+    for line in _out([java, str(JAVA), url, str(body), "3"]).splitlines():
+        status, _, answer = line.partition(" ")
+        assert (status, len(json.loads(answer)["predictions"])) == ("200", 1)
+
+
+def _out(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout

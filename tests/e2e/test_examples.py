@@ -1,4 +1,4 @@
-"""`make replicas` as it is run, on other ports, with a small model: what it starts and leaves behind."""
+"""What README shows, run as it stands there; `make replicas`, on other ports, with a small model."""
 
 import os
 import re
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -17,26 +18,26 @@ from tests.replicas import BROKEN, N_CLIENTS, listens, load, reserved_ports, wai
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def test_the_lines_of_python_print_what_readme_shows() -> None:
+    [shown] = re.findall(r"```python\n(.*?)```\n+```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert subprocess.check_output([sys.executable, "-c", shown[0]], cwd=ROOT, text=True) == shown[1]
+
+
+Started: TypeAlias = "tuple[int, Path, subprocess.Popen[str], str]"
+"""The port of the service, its directory, the process, and what it said when all was ready."""
+
+
 @pytest.fixture(scope="module")
-def started(
-    shared_store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[int, Path, subprocess.Popen[str], str]]:
-    """The port of the service, its directory, the process, and what it said when all was ready."""
+def started(shared_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     if not shutil.which("haproxy") and not Path("/usr/sbin/haproxy").exists():
         pytest.skip("haproxy is not installed")
     home = tmp_path_factory.mktemp("replicas")
     (home / "store").symlink_to(shared_store)
     with reserved_ports(3) as (port, *others):
-        environment = {
-            **os.environ,
-            "PORT": str(port),
-            "REPLICA_PORTS": " ".join(map(str, others)),
-            "REPLICAS_HOME": str(home),
-            "MODEL": "raw",
-        }
+        ports = {"PORT": str(port), "REPLICA_PORTS": " ".join(map(str, others))}
+        environment = {**os.environ, **ports, "REPLICAS_HOME": str(home), "MODEL": "raw"}
         command = [sys.executable, ROOT / "examples" / "replicas.py"]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout
             said = ""
             while "Ctrl+C" not in said:
                 line = process.stdout.readline()
@@ -51,13 +52,7 @@ def pid(home: Path, name: str) -> int:
     return int((home / f"{name}.pid").read_text())
 
 
-def is_alive(number: int) -> bool:
-    return Path(f"/proc/{number}").exists()
-
-
-def test_a_rolling_restart_by_the_command_it_prints_fails_no_request(
-    started: tuple[int, Path, subprocess.Popen[str], str],
-) -> None:
+def test_a_rolling_restart_by_the_command_it_prints_fails_no_request(started: Started) -> None:
     port, home, _, said = started
     before = [pid(home, f"replica-{n}") for n in (1, 2)]
     command = re.findall(r"^Restart both: +python3 (.*)$", said, re.MULTILINE)[0]
@@ -71,7 +66,7 @@ def test_a_rolling_restart_by_the_command_it_prints_fails_no_request(
     assert all(old != pid(home, f"replica-{n}") for n, old in enumerate(before, 1))
 
 
-def test_a_replica_that_dies_is_started_again(started: tuple[int, Path, subprocess.Popen[str], str]) -> None:
+def test_a_replica_that_dies_is_started_again(started: Started) -> None:
     port, home, *_ = started
     old = pid(home, "replica-1")
     with load(port) as counts:
@@ -84,7 +79,7 @@ def test_a_replica_that_dies_is_started_again(started: tuple[int, Path, subproce
     assert counts[BROKEN] <= N_CLIENTS
 
 
-def test_at_the_end_nothing_is_left_running(started: tuple[int, Path, subprocess.Popen[str], str]) -> None:
+def test_at_the_end_nothing_is_left_running(started: Started) -> None:
     """Ctrl+C: the processes are gone, and so are their ports."""
     port, home, process, said = started
     ports = {port, *map(int, re.findall(r"http://127\.0\.0\.1:(\d+)", said))}
@@ -93,14 +88,11 @@ def test_at_the_end_nothing_is_left_running(started: tuple[int, Path, subprocess
     assert len(pids) == 4
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
-    assert not any(map(is_alive, pids))
-    assert not any(map(listens, ports))
-    assert not list(home.glob("*.pid"))
+    assert [number for number in pids if Path(f"/proc/{number}").exists()] == []
+    assert not any(map(listens, ports)) and not list(home.glob("*.pid"))
 
 
-def test_a_replica_that_is_not_ready_stops_the_round(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_replica_not_ready_stops_the_round(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with reserved_ports(1) as (port,):
         url = f"http://127.0.0.1:{port}"
         assert main([url, "--restart", f"touch {tmp_path}/ran", "--timeout", "0.3"]) == 1
@@ -120,7 +112,5 @@ def test_wrong_arguments_are_refused_before_anything_is_restarted(arguments: lis
 
 
 def test_commands_name_the_replica() -> None:
-    assert (
-        command_for("ssh {host} restart {n} {port} {url}", "http://a:81", 2)
-        == "ssh a restart 2 81 http://a:81"
-    )
+    command = command_for("ssh {host} restart {n} {port} {url}", "http://a:81", 2)
+    assert command == "ssh a restart 2 81 http://a:81"
