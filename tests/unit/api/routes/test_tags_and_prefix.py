@@ -7,18 +7,15 @@ from pathlib import Path
 import pytest
 
 from model_store.store import Store
-from service.access.key_text import AccessScope
-from service.access.keys import AccessKeys
 from service.base.errors import BadParameter
 from service.base.settings import read_settings
-from tests.conftest import InProcess, get, serving, settings_of, whole_request
+from tests.conftest import InProcess, answered_from_bytes, get, serving, settings_of
+from tests.feedback_helpers import NDJSON, RAW, client_of
 
-RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+TAGGED = ["/openapi.json", "/v1/models", "/v1/models/raw", "/v1/models/raw/versions/2", "/", "/docs"]
 
 
-@pytest.mark.parametrize(
-    "path", ["/openapi.json", "/v1/models", "/v1/models/raw", "/v1/models/raw/versions/2", "/", "/docs"]
-)
+@pytest.mark.parametrize("path", [*TAGGED, "/console/main.js"])
 def test_what_a_client_has_is_not_sent_again(in_process: InProcess, path: str) -> None:
     plain, packed = in_process(get(path, accept_encoding="identity")), in_process(get(path))
     assert plain.content == packed.content
@@ -51,48 +48,34 @@ ROOT = "/apps/xylem"
 @pytest.mark.parametrize("sent", ["", ROOT], ids=["cut off by the proxy", "left by it"])
 async def test_all_that_names_a_path_has_the_prefix(shared_store: Path, sent: str) -> None:
     async with serving(settings_of(shared_store, root_path=ROOT)) as (app, client):
-        body = {"instances": [RAW]}
-        assert (await client.post(f"{sent}/v1/models/raw/predict", json=body)).status_code == 200
+        body, predict = {"instances": [RAW]}, f"{sent}/v1/models/raw/predict"
+        assert (await client.post(predict, json=body)).status_code == 200
         assert (await client.get(f"{sent}/livez")).status_code == 200
         assert (await client.get(f"{sent}/console/main.js")).status_code == 200
-        document = (await client.get(f"{sent}/openapi.json")).json()
-        assert document["servers"] == [{"url": ROOT}]
+        assert (await client.get(f"{sent}/openapi.json")).json()["servers"] == [{"url": ROOT}]
         for path in ("/v1/models/none", "/none", "/v1/models/none/predict"):
             problem = (await client.get(f"{sent}{path}")).json()
             assert problem["instance"] == f"{ROOT}{path}"
             assert problem["type"] == f"{ROOT}/docs#{problem['code']}"
         lines = json.dumps(RAW).encode() + b"\n"
-        media = {"content-type": "application/x-ndjson"}
-        batch = await client.post(f"{sent}/v1/models/raw/batch", content=lines, headers=media)
+        batch = await client.post(f"{sent}/v1/models/raw/batch", content=lines, headers=NDJSON)
         assert batch.status_code == 200
-        wholes, path = app.state.whole_requests, f"{sent}/v1/models/raw/predict"
-        wholes.learn(*whole_request(path, json.dumps(body).encode()))
-        message, _ = whole_request(path, json.dumps(body).encode())
-        assert wholes.answer(message, b"").startswith(b"HTTP/1.1 200")
-        body["top_r"] = 10**6
-        message, scope = whole_request(path, json.dumps(body).encode())
-        wholes.learn(message, scope)
-        problem = json.loads(wholes.answer(message, b"").partition(b"\r\n\r\n")[2])
+        answer = answered_from_bytes(app, predict, json.dumps(body).encode())
+        assert answer.startswith(b"HTTP/1.1 200")
+        refused = answered_from_bytes(app, predict, json.dumps({**body, "top_r": 10**6}).encode())
+        problem = json.loads(refused.partition(b"\r\n\r\n")[2])
         assert problem["instance"] == f"{ROOT}/v1/models/raw/predict"
-        head = f"GET {sent}/livez HTTP/1.1".encode()
-        _, _, content = app.state.unparsed_requests.refuse(head.split()[1], 0, None)
+        _, _, content = app.state.unparsed_requests.refuse(f"{sent}/livez".encode(), 0, None)
         assert json.loads(content)["instance"] == f"{ROOT}/livez"
 
 
 async def test_a_job_is_found_where_its_location_says(own_store: Store, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(RAW) + "\n")
-    settings = settings_of(own_store.root, root_path=ROOT, data_dir=tmp_path, jobs=0)
-    async with serving(settings) as (app, client):
-        keys = AccessKeys(app.state.services.learning.database)
-        made = await asyncio.to_thread(keys.create, "a", [AccessScope.ADMIN])
-        await asyncio.to_thread(app.state.services.ring.refresh)
-        key = {"authorization": f"Bearer {made.text}"}
-        job = {"model": "raw", "data": "rows.jsonl"}
-        answer = await client.post("/v1/admin/batch-jobs", json=job, headers=key)
+    async with client_of(own_store, as_admin=True, root_path=ROOT, data_dir=tmp_path, jobs=0) as client:
+        answer = await client.post("/v1/admin/batch-jobs", json={"model": "raw", "data": "rows.jsonl"})
         assert answer.status_code == 202, answer.text
         assert answer.headers["location"].startswith(f"{ROOT}/v1/admin/jobs/")
-        found = await client.get(answer.headers["location"], headers=key)
-        assert found.json()["id"] == answer.json()["id"]
+        assert (await client.get(answer.headers["location"])).json()["id"] == answer.json()["id"]
 
 
 @pytest.mark.parametrize("path", ["/xylem", "/apps/xylem", "/a.b/~c_d-1"])
