@@ -10,10 +10,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from pydantic import SecretStr
 
 from model_store.store import Store
-from service.base.errors import TimedOut
 from service.db.engine import Database, default_url
 from service.inference.predictors import make_predictor
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
@@ -22,54 +20,49 @@ from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
-from tests.feedback_helpers import client_of
+from tests.datasets_helpers import write_lines
+from tests.feedback_helpers import NDJSON, client_of
 from tests.jobs_helpers import working
 from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
 
-KEY = "correct horse battery staple"
-HEADERS = {"authorization": f"Bearer {KEY}"}
 N_ROWS, N_LABELS, N_FEATURES = 40, 11, 70
 ADMIN = "/v1/admin/models/small/thresholds"
+SHOWN, FEEDBACK = "/v1/models/small/thresholds", "/v1/models/small/feedback"
 
 
-@pytest.fixture
-def kind(request: pytest.FixtureRequest) -> str:
-    return getattr(request, "param", "label-tree")
-
-
-@pytest.fixture
-def store(kind: str, tmp_path: Path) -> Store:
-    found = Store(tmp_path / "store")
-    link = "hinge3" if kind == "label-tree" else "multiway"
+def store_in(root: Path, kind: str = "label-tree", link: str = "hinge3") -> Store:
+    found = Store(root / "store")
     raw = {"kind": "raw", "norm": "none"}
     found.publish("small", small_draft(3, kind=kind, link=link, n_trees=2, features=raw))
     return found
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return store_in(tmp_path)
+
+
+@pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with a labelled file, and files outside of it."""
+    """A data directory with a labelled file, the same as events, and a file outside of it."""
     rng = np.random.default_rng(4)
-    lines = []
+    directory, events = tmp_path / "data", []
+    (directory / "more").mkdir(parents=True)
+    text = f"{N_ROWS} {N_FEATURES} {N_LABELS}\n"
     for i in range(N_ROWS):
-        features = np.sort(rng.choice(N_FEATURES, 12, replace=False)).tolist()
+        indices = np.sort(rng.choice(N_FEATURES, 12, replace=False)).tolist()
         labels = rng.choice(N_LABELS, 2, replace=False).tolist()
         values = rng.standard_normal(12).round(3).tolist()
-        pairs = " ".join(f"{f}:{v}" for f, v in zip(features, values, strict=True))
-        lines.append((f"e{i}", labels, features, values, f"{labels[0]},{labels[1]} {pairs}"))
-    directory = tmp_path / "data"
-    (directory / "more").mkdir(parents=True)
-    head = f"{N_ROWS} {N_FEATURES} {N_LABELS}\n"
+        pairs = " ".join(f"{f}:{v}" for f, v in zip(indices, values, strict=True))
+        text += f"{labels[0]},{labels[1]} {pairs}\n"
+        names, row = [f"label::{j}" for j in labels], {"indices": indices, "values": values}
+        events.append({"event_id": f"e{i}", "labels": names, "instance": row})
     for file in (directory / "more" / "valid.txt", tmp_path / "outside.txt"):
-        file.write_text(head + "".join(line[-1] + "\n" for line in lines))
+        file.write_text(text)
     (directory / "link.txt").symlink_to(tmp_path / "outside.txt")
     (directory / "circle.txt").symlink_to(directory / "circle.txt")
-    events = [
-        {"event_id": name, "labels": [f"label::{j}" for j in labels], "instance": {"indices": f, "values": v}}
-        for name, labels, f, v, _ in lines
-    ]
-    (directory / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    write_lines(directory / "events.jsonl", events)
     return directory
 
 
@@ -78,17 +71,23 @@ async def tuning(store: Store, data: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, beside a worker that does the jobs of its store."""
     settings = settings_of(store.root, data_dir=data, job_nice=0)
     with contextlib.closing(Database(default_url(store.root))) as database, working(settings, database):
-        async with client_of(store, admin_key=SecretStr(KEY), data_dir=data) as client:
+        async with client_of(store, as_admin=True, data_dir=data) as client:
             yield client
 
 
 async def post(client: httpx.AsyncClient, action: str, body: Any) -> httpx.Response:
-    return await client.post(f"{ADMIN}/{action}", json=body, headers=HEADERS)
+    return await client.post(f"{ADMIN}/{action}", json=body)
 
 
 def conforms(name: str, value: Any) -> None:
     document = openapi()
     assert fault_of(document, document["components"]["schemas"][name], value) is None
+
+
+async def shown_thresholds(client: httpx.AsyncClient) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get(SHOWN)).json()
+    conforms("Thresholds", found)
+    return found
 
 
 async def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> None:
@@ -101,17 +100,15 @@ async def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Pat
         conforms("TuneAnswer", found)
         assert (found["epoch"], found["method"], found["shadow"]) == (1, "ofo", False)
         assert [one["method"] for one in found["methods"]] == ["ofo", "fta", "fta-one", "sto"]
-        shown = (await client.get("/v1/models/small/thresholds")).json()
-        conforms("Thresholds", shown)
+        shown = await shown_thresholds(client)
         assert (shown["threshold_epoch"], shown["shadow"], shown["n_labels"]) == (1, None, N_LABELS)
         request = TuneRequest(("ofo",), data / "more" / "valid.txt", empty="zero")
         (outcome,) = tune(store.open("small"), request, no_progress)
         assert found["validation_macro_f"] == found["test_macro_f"] == outcome.validation.macro_f
         thresholds = [np.float32(label["threshold"]) for label in shown["labels"]]
         assert thresholds == outcome.tuned.thresholds.tolist()
-        given = await post(client, "tune", {"data": "more/valid.txt", "start": [2, 9]})
-        shown = [given.json()[name] for name in ("method", "start", "epoch")]
-        assert shown == ["ofo", [2, 9], 2]
+        given = (await post(client, "tune", {"data": "more/valid.txt", "start": [2, 9]})).json()
+        assert (given["method"], given["start"], given["epoch"]) == ("ofo", [2, 9], 2)
 
 
 async def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
@@ -136,35 +133,32 @@ async def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None
             assert found not in ("", "another", "another value", "other values"), answer.text
             assert str(data.parent) in str(body) or str(data.parent) not in answer.text
         assert (await post(client, "tune", {**good, "version": 7})).status_code == 404
-        assert (await client.get("/v1/models/small/thresholds")).status_code == 409
-    async with client_of(store, admin_key=SecretStr(KEY)) as client:
+        assert (await client.get(SHOWN)).status_code == 409
+    async with client_of(store, as_admin=True) as client:
         answer = await post(client, "tune", good)
         assert (answer.status_code, "XYLEM_DATA_DIR" in answer.json()["detail"]) == (422, True)
 
 
 async def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, data: Path) -> None:
     body = {"data": "more/valid.txt", "method": "ofo"}
-    async with client_of(
-        store, admin_key=SecretStr(KEY), data_dir=data, tune_seconds_max=3.0, event_streams_max=1
-    ) as client:
-        first = asyncio.create_task(post(client, "tune", body))
+    settings = {"data_dir": data, "tune_seconds_max": 3.0, "event_streams_max": 1}
+    async with client_of(store, as_admin=True, **settings) as client:
 
         async def jobs() -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = (await client.get("/v1/admin/jobs", headers=HEADERS)).json()["jobs"]
+            found: list[dict[str, Any]] = (await client.get("/v1/admin/jobs")).json()["jobs"]
             return found
 
+        first = asyncio.create_task(post(client, "tune", body))
         while not await jobs():
             await asyncio.sleep(0.01)
-        second = await post(client, "tune", body)
-        assert (second.status_code, second.json()["code"]) == (503, "overloaded")
-        answer = await first
-        assert (answer.status_code, answer.json()["code"]) == (503, TimedOut.code)
+        for answer, code in ((await post(client, "tune", body), "overloaded"), (await first, "timed-out")):
+            assert (answer.status_code, answer.json()["code"]) == (503, code)
         assert [(job["kind"], job["state"]) for job in await jobs()] == [("threshold-tuning", "cancelled")]
-        assert (await client.get("/v1/models/small/thresholds")).status_code == 409
+        assert (await client.get(SHOWN)).status_code == 409
         third = asyncio.create_task(post(client, "tune", body))
         while (await jobs())[0]["state"] != "queued":
             await asyncio.sleep(0.01)
-        await client.delete(f"/v1/admin/jobs/{(await jobs())[0]['id']}", headers=HEADERS)
+        await client.delete(f"/v1/admin/jobs/{(await jobs())[0]['id']}")
         answer = await third
         assert (answer.status_code, answer.json()["code"]) == (409, "job-conflict")
 
@@ -173,25 +167,18 @@ async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, d
     events = [json.loads(line) for line in (data / "events.jsonl").read_text().splitlines()]
     shadow = {"data": "more/valid.txt", "method": "fta", "shadow": True}
     async with tuning(store, data) as client:
-
-        async def thresholds() -> dict[str, Any]:
-            found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
-            conforms("Thresholds", found)
-            return found
-
         answer = await post(client, "tune", shadow)
         assert (answer.status_code, answer.json()["code"]) == (409, "thresholds-not-tuned")
-        path = "/v1/models/small/feedback"
-        await client.post(path, json={"events": events[:10]})
+        await client.post(FEEDBACK, json={"events": events[:10]})
         for action in ("switch", "drop"):
             assert (await post(client, action, {})).status_code == 409
-        before = await thresholds()
+        before = await shown_thresholds(client)
         answer = await post(client, "tune", shadow)
         assert (answer.status_code, answer.json()["shadow"], answer.json()["epoch"]) == (200, True, 3)
-        beside = await thresholds()
+        beside = await shown_thresholds(client)
         assert (beside["labels"], beside["shadow"]["n_events"]) == (before["labels"], 0)
-        await client.post(path, json={"events": events})
-        after = await thresholds()
+        await client.post(FEEDBACK, json={"events": events})
+        after = await shown_thresholds(client)
         percents = [200 * one["hits"] / one["marks"] for one in after["labels"] if one["marks"]]
         assert after["macro_f"] == pytest.approx(sum(percents) / len(percents))
         assert after["macro_f"] > 1
@@ -206,48 +193,42 @@ async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, d
         assert 'xylem_shadow_events{model="small",version="1"} 30.0' in figures
         for body in ([], {"x": 1}, {"version": "1"}, {"version": 0}):
             assert (await post(client, "switch", body)).status_code == 422
-        assert (await post(client, "switch", {"version": 1})).json() == {
-            "model": "small",
-            "version": 1,
-            "threshold_epoch": 5,
-        }
-        after = await thresholds()
-        assert (after["method"], after["shadow"], after["checkpoints"][0]["kind"]) == (
-            "fta",
-            None,
-            "switched",
-        )
+        switched = (await post(client, "switch", {"version": 1})).json()
+        assert switched == {"model": "small", "version": 1, "threshold_epoch": 5}
+        after = await shown_thresholds(client)
+        found = after["method"], after["shadow"], after["checkpoints"][0]["kind"]
+        assert found == ("fta", None, "switched")
         assert after["labels"] != beside["labels"]
         await post(client, "tune", shadow)
         assert (await post(client, "drop", {})).json()["threshold_epoch"] == 7
-        assert (await thresholds())["labels"] == after["labels"]
+        assert (await shown_thresholds(client))["labels"] == after["labels"]
 
 
-@pytest.mark.parametrize("kind", ["label-tree", "decision-tree"], indirect=True)
-async def test_a_stream_ends_with_the_bits_of_the_file(store: Store, data: Path, database_url: str) -> None:
+@pytest.mark.parametrize(("kind", "link"), [("label-tree", "hinge3"), ("decision-tree", "multiway")])
+async def test_a_stream_ends_with_the_bits_of_the_file(
+    kind: str, link: str, tmp_path: Path, data: Path, database: Database, database_url: str
+) -> None:
     """OFO over the validation rows through REST, in their order, is OFO over the file, exactly."""
+    store = store_in(tmp_path, kind, link)
     model = store.open("small")
     start, counts, n_rows = Start(2.0, 9.0, 0.7), model.arrays.get("labels/counts"), model.manifest.data.rows
     bounds = lower_bounds(counts, n_rows, N_LABELS)
     begun = Tuned("ofo", "one", start, thresholds_of(no_counts(N_LABELS), start, bounds), no_counts(N_LABELS))
-    database = Database(database_url)
     ThresholdDatabase(database).save("small", 1, begun)
-    lines = (data / "events.jsonl").read_bytes()
-    async with client_of(store, admin_key=SecretStr(KEY), database_url=database_url) as client:
-        path = "/v1/models/small/feedback"
-        answer = await client.post(path, content=lines, headers={"content-type": "application/x-ndjson"})
+    async with client_of(store, database_url=database_url) as client:
+        lines = (data / "events.jsonl").read_bytes()
+        answer = await client.post(FEEDBACK, content=lines, headers=NDJSON)
         results = [json.loads(line)["result"] for line in answer.text.splitlines()]
         assert results == ["applied"] * N_ROWS
-        found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
+        shown = (await shown_thresholds(client))["labels"]
     labelled = read_labelled(model, data / "more" / "valid.txt", no_progress)
     counters, thresholds = learn(
         make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, no_progress
     )
-    assert [np.float32(label["threshold"]) for label in found["labels"]] == thresholds.tolist()
-    assert [label["hits"] for label in found["labels"]] == counters.hits.tolist()
-    assert [label["marks"] for label in found["labels"]] == counters.marks.tolist()
+    assert [np.float32(label["threshold"]) for label in shown] == thresholds.tolist()
+    assert [label["hits"] for label in shown] == counters.hits.tolist()
+    assert [label["marks"] for label in shown] == counters.marks.tolist()
     assert counters.hits.sum() > 5
     kept = ThresholdDatabase(database).load("small", 1)
     assert kept is not None
     assert kept.thresholds.tobytes() == thresholds.tobytes()
-    database.close()
