@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import READY_SECONDS, InProcess, post, scope_of, serving, settings_of
 from tests.feedback_helpers import NDJSON, RAW
+from tests.wires import Wire
 
 GOOD = json.dumps(RAW).encode()
 
@@ -132,70 +133,53 @@ def test_options_of_the_query_string(in_process: InProcess) -> None:
     assert len(line["labels"]) == 9
 
 
-def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -> tuple[list[bytes], bool]:
-    """Call the app as a server would; return what it sent, and whether it ended its answer."""
-
-    async def main() -> tuple[list[bytes], bool]:
-        sent: list[bytes] = []
-        ended = False
-        messages = chunks(sent)
-
-        async def receive() -> Any:
-            return await anext(messages)
-
-        async def send(message: Any) -> None:
-            nonlocal ended
-            if message["type"] == "http.response.body":
-                sent.append(message.get("body", b""))
-                ended = not message.get("more_body", False)
-
-        headers = {"host": "x", **NDJSON, "transfer-encoding": "chunked"}
-        scope = scope_of("POST", "/v1/models/raw/batch", headers)
-        async with serving(settings_of(store, **limits)) as (app, _):
-            async with asyncio.timeout(READY_SECONDS):
-                await app(scope, receive, send)
-            assert app.state.metrics.in_flight == 0
-        return sent, ended
-
-    return asyncio.run(main())
+async def streamed(store: Path, chunks: Callable[[Wire], Any], **limits: Any) -> Wire:
+    """Call the app as a server would; return what it sent."""
+    wire = Wire()
+    headers = {"host": "x", **NDJSON, "transfer-encoding": "chunked"}
+    async with serving(settings_of(store, **limits)) as (app, _):
+        async with asyncio.timeout(READY_SECONDS):
+            await app(scope_of("POST", "/v1/models/raw/batch", headers), chunks(wire).__anext__, wire.send)
+        assert app.state.metrics.in_flight == 0
+    return wire
 
 
 def request(body: bytes, more: bool = True) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-def test_answers_begin_before_the_body_ends(shared_store: Path) -> None:
-    async def chunks(sent: list[bytes]) -> Any:
+async def test_answers_begin_before_the_body_ends(shared_store: Path) -> None:
+    async def chunks(wire: Wire) -> Any:
         for n in range(1, 4):
             yield request(GOOD + b"\n")
-            while b"".join(sent).count(b"\n") < n:  # a client that waits for each answer
+            while wire.body.count(b"\n") < n:  # a client that waits for each answer
                 await asyncio.sleep(0.001)
         yield request(b"", more=False)
 
-    sent, ended = streamed(shared_store, chunks)
-    assert ended
-    assert b"".join(sent).count(b"\n") == 3
+    wire = await streamed(shared_store, chunks)
+    assert wire.is_ended
+    assert wire.body.count(b"\n") == 3
 
 
-def test_a_client_that_leaves_stops_the_work(shared_store: Path) -> None:
-    async def chunks(sent: list[bytes]) -> Any:
+async def test_a_client_that_leaves_stops_the_work(shared_store: Path) -> None:
+    async def chunks(_: Wire) -> Any:
         yield request(GOOD + b"\n")
         yield {"type": "http.disconnect"}
 
-    _, ended = streamed(shared_store, chunks)
-    assert not ended
+    wire = await streamed(shared_store, chunks)
+    assert not (wire.sent and wire.is_ended)
 
 
-def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
-    async def chunks(sent: list[bytes]) -> Any:
+async def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
+    async def chunks(_: Wire) -> Any:
         yield request(GOOD + b"\n" + GOOD)
         await asyncio.sleep(3600)
 
-    sent, ended = streamed(shared_store, chunks, body_seconds_max=0.2)
-    first, last = (json.loads(line) for line in b"".join(sent).splitlines())
+    wire = await streamed(shared_store, chunks, body_seconds_max=0.2)
+    first, last = map(json.loads, wire.body.splitlines())
     assert first["labels"]
     assert last["error"]["code"] == "body-timeout"
-    assert not ended
+    assert not wire.is_ended
 
 
 @pytest.mark.parametrize(("most", "codes"), [(2, [200, 200]), (1, [200, 503])])
