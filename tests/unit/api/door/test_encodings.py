@@ -98,10 +98,8 @@ def test_packed_requests_and_lines_are_answered_as_any(in_process: InProcess) ->
     labels = [answer.json()["predictions"][0]["labels"] for answer in (plain, packed)]
     assert labels[0] == labels[1]
     lines = b"".join(b"%b\n" % json.dumps({**RAW, "n": i}).encode() for i in range(5)) + b"x" * 5000 + b"\n"
-    plain, packed = (
-        in_process(post(BATCH, lines, **NDJSON)),
-        in_process(post(BATCH, pack(lines), **NDJSON, **GZIP)),
-    )
+    plain = in_process(post(BATCH, lines, **NDJSON))
+    packed = in_process(post(BATCH, pack(lines), **NDJSON, **GZIP))
     rows = [[json.loads(line).get("labels") for line in one.text.splitlines()] for one in (plain, packed)]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 6
