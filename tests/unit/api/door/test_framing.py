@@ -32,7 +32,7 @@ UPGRADES = {
     "twice": b"upgrade: h2c\r\nupgrade: websocket\r\nconnection: upgrade, x\r\nconnection: UPGRADE\r\n",
     "unknown": b"Upgrade: TLS/1.0, x/2\r\nConnection: upgrade\r\nx:\r\n",
 }
-"""What Java's HttpClient sends unless it is told to speak HTTP/1.1, clients in Go for a web socket, others."""
+"""What Java's HttpClient sends unless told to speak HTTP/1.1, clients in Go for a web socket, and others."""
 
 Answer: TypeAlias = tuple[int, Any]
 """Status, and what of the body does not differ from request to request."""
