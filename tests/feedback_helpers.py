@@ -156,16 +156,14 @@ def event(name: str, labels: list[str], **fields: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def client_of(
-    store: Store, *, as_admin: bool = False, **changes: Any
-) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(store: Store, as_admin: bool = False, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client, an admin's or anybody's, of the service, which reads thresholds that others moved at once."""
-    key = {"admin_key": SecretStr(ADMIN_KEY)} if as_admin else {}
-    async with serving(settings_of(store.root, **{"threshold_refresh_ms": 50, **key, **changes})) as (
-        _,
-        client,
-    ):
-        client.headers.update({"authorization": f"Bearer {ADMIN_KEY}"} if as_admin else {})
+    changes = {"threshold_refresh_ms": 50, **changes}
+    if as_admin:
+        changes["admin_key"] = SecretStr(ADMIN_KEY)
+    async with serving(settings_of(store.root, **changes)) as (_, client):
+        if as_admin:
+            client.headers["authorization"] = f"Bearer {ADMIN_KEY}"
         yield client
 
 

@@ -133,9 +133,7 @@ def test_the_key_of_the_environment_needs_no_database(tmp_path: Path, form: str)
             site.ring.refresh()
 
 
-def test_the_first_admin_key_is_shown_once_and_none_is_made_where_there_is_one(
-    site: Site, tmp_path: Path
-) -> None:
+def test_a_first_admin_key_is_shown_once_and_made_only_without_another(site: Site, tmp_path: Path) -> None:
     site.ring.refresh()
     site.ring.refresh()
     (text,) = site.shown
@@ -198,9 +196,7 @@ def test_the_last_use_is_written_at_the_end_and_not_at_each(site: Site) -> None:
     assert used.get("first admin key") is None
 
 
-def test_a_fault_of_the_database_and_its_end_are_logged_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_of_the_database_are_logged_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "later"
     with site_in(place) as site:
         for _ in range(3):

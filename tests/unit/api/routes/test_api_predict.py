@@ -1,6 +1,7 @@
 """The routes in this process over real models: answers, refusals, and every error's shape."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -49,8 +50,7 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
     body: dict[str, Any] = response.json()
     assert (body["status"], body["code"]) == (status, code)
     assert body["type"] == f"/docs#{code}"
-    assert body["title"]
-    assert body["detail"]
+    assert body["title"] and body["detail"]
     assert body["request_id"] == response.headers["x-request-id"]
     assert (response.headers.get("retry-after") is not None) == (status == 503)
     return body
@@ -152,9 +152,7 @@ def test_a_deadline_that_has_struck_says_so(in_process: InProcess, monkeypatch: 
     assert (prediction["labels"], prediction["exact"]) == ([], False)
 
 
-async def test_a_search_nobody_waits_for_is_stopped(
-    shared_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_given_up_on_is_stopped(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
     begun, stopped = threading.Event(), threading.Event()
 
@@ -255,22 +253,15 @@ def test_what_is_refused_is_named(
     assert code != "bad-instance" or body["errors"][0]["path"].startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("value", "status"),
-    [
-        ("application/x-www-form-urlencoded", 415),
-        ("application/json; charset=latin-1", 415),
-        ("text/plain", 415),
-        ("", 415),
-        ("application/json; charset=utf-8", 200),
-        ("APPLICATION/JSON ; Charset=UTF-8", 200),
-    ],
-)
-def test_media_types(in_process: InProcess, value: str, status: int) -> None:
-    response = in_process(post(PATH, {"instances": [RAW]}, **{"content-type": value}))
-    assert response.status_code == status
-    if status == 415:
-        assert_problem(response, 415, "unsupported-media-type")
+def test_media_types(in_process: InProcess) -> None:
+    def ask_as(kind: str) -> Any:
+        return in_process(post(PATH, {"instances": [RAW]}, **{"content-type": kind}))
+
+    form, latin = "application/x-www-form-urlencoded", "application/json; charset=latin-1"
+    for kind in (form, latin, "text/plain", ""):
+        assert kind in assert_problem(ask_as(kind), 415, "unsupported-media-type")["detail"]
+    for kind in ("application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8"):
+        assert ask_as(kind).status_code == 200, kind
 
 
 def test_methods(in_process: InProcess) -> None:
@@ -289,9 +280,7 @@ def test_request_ids(in_process: InProcess, value: str, kept: bool) -> None:
 
 
 @pytest.mark.parametrize(("most", "statuses"), [(3, [200, 200, 200]), (2, [503, 200, 200])])
-def test_requests_in_flight_at_the_limit_and_one_more(
-    in_process: InProcess, most: int, statuses: list[int]
-) -> None:
+def test_requests_at_the_limit_and_one_more(in_process: InProcess, most: int, statuses: list[int]) -> None:
     answers: list[httpx.Response] = []
 
     async def call(client: httpx.AsyncClient, n: int = 2) -> None:
@@ -380,10 +369,8 @@ def test_the_documentation_needs_nothing_from_elsewhere(in_process: InProcess) -
     assert "unsafe" not in page.headers["content-security-policy"]
     for response in (page, script, style):
         assert response.status_code == 200
-        assert "http:" not in response.text
-        assert "https:" not in response.text
-    assert "<script>" not in page.text
-    assert "style=" not in page.text
+        assert not re.search("https?:", response.text)
+    assert not re.search("<script>|style=", page.text)
     assert "innerHTML" not in script.text
     assert document.json()["openapi"].startswith("3.1")
 

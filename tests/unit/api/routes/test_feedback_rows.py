@@ -28,9 +28,7 @@ async def exported(client: httpx.AsyncClient, query: str = "") -> list[dict[str,
     return [json.loads(line) for line in response.text.splitlines()]
 
 
-async def test_a_row_is_kept_of_each_event_that_counts_and_has_an_instance(
-    own_store: Store, database_url: str
-) -> None:
+async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, database_url: str) -> None:
     async with client_of(own_store, database_url=database_url, **KEPT) as client:
         token = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
         both = event("both", ["label::2"], instance=RAW, prediction_id=token)

@@ -134,6 +134,7 @@ async def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: 
 
 async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store) -> None:
     model = named.open("named")
+    named.publish("forest", small_draft(kind="decision-tree", features=UNSCALED))
     async with serving(settings_of(named.root)) as (_, client):
         for name in NAMES:
             found = await get(client, FEATURES, label=name, top=3)
@@ -146,12 +147,7 @@ async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Sto
         for query in ({}, {"id": 0, "label": "a/b"}, {"id": -1}, {"id": 0, "top": 0}, {"id": 0, "top": 101}):
             assert await get(client, FEATURES, **query) == (422, "bad-request")
         assert await get(client, "/v1/models/none/label-features", id=0) == (404, "model-not-found")
-
-
-async def test_trees_whose_labels_have_no_weights_are_refused(tmp_path: Path) -> None:
-    Store(tmp_path).publish("forest", small_draft(kind="decision-tree", features=UNSCALED))
-    async with serving(settings_of(tmp_path)) as (_, client):
-        refused = await get(client, "/v1/models/forest/label-features", id=0)
+        refused = await get(client, "/v1/models/forest/label-features", id=0)  # its labels have no weights
         assert refused == (422, "unsupported-option")
 
 

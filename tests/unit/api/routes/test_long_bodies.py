@@ -31,9 +31,7 @@ HEADERS = {"content-type": "application/json"}
         ("/v1/projects/text/suggest-batch", b'{"documents":[1]}', 422),
     ],
 )
-async def test_a_long_body_is_read_in_a_thread(
-    shared_store: Path, path: str, body: bytes, status: int
-) -> None:
+async def test_long_bodies_go_to_a_thread(shared_store: Path, path: str, body: bytes, status: int) -> None:
     """While all threads are busy a long body waits, and a short one is refused nevertheless."""
     async with serving(settings_of(shared_store, threads_max=1)) as (app, client):
         pool = app.state.services.work

@@ -122,9 +122,7 @@ async def test_who_asks_for_thresholds_while_the_database_hangs_keeps_nobody_els
         gate.set()
 
 
-async def test_a_database_that_is_known_to_hang_is_not_asked(
-    own_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_database_that_hangs_is_not_asked(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async with client_of(own_store, as_admin=True) as client:
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(follower_module, "HANG_SECONDS", -1000.0)
