@@ -182,6 +182,12 @@ async def send(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> lis
     return found
 
 
+async def outcomes(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[str]:
+    """What became of events: `applied`, or with a reason as `rejected: bad-request`."""
+    results = await send(client, *events, path=path)
+    return [f"{one['result']}: {one['reason']}" if "reason" in one else one["result"] for one in results]
+
+
 def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequence[int]) -> str:
     """Return an id of a prediction of these labels."""
     names = build_names([f"l{i}" for i in range(max(labels, default=0) + 1)])

@@ -13,7 +13,6 @@ import pytest
 from pydantic import SecretStr
 
 from model_store.store import Store
-from service.access.key_text import id_of
 from service.api.door.collectors import read_rows
 from service.db.engine import Database
 from service.thresholds.live.threshold_counters import event_keys
@@ -21,11 +20,20 @@ from service.thresholds.live.tokens import Tokens
 from service.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from tests.conftest import Command, answer, settings_of
 from tests.datasets_helpers import write_lines
-from tests.feedback_helpers import NDJSON, PATH, RAW, client_of, event, predict, send, signed
+from tests.feedback_helpers import NDJSON, PATH, RAW, client_of, event, outcomes, predict, send, signed
 
 KEY = "0123456789abcdef0123456789abcdef"
 PREDICT = "/v1/models/raw/predict"
 TUNED = {"instances": [RAW], "threshold": "tuned"}
+ROWS = "/v1/admin/models/raw/feedback-rows"
+KEPT: dict[str, Any] = {"feedback_rows": True, "as_admin": True}
+
+
+async def exported(client: httpx.AsyncClient, query: str = "") -> list[dict[str, Any]]:
+    """The rows that are kept."""
+    response = await client.get(ROWS + query)
+    assert response.status_code == 200, response.text
+    return [json.loads(line) for line in response.text.splitlines()]
 
 
 async def tuned_labels(client: httpx.AsyncClient) -> tuple[int, set[str]]:
@@ -35,14 +43,11 @@ async def tuned_labels(client: httpx.AsyncClient) -> tuple[int, set[str]]:
 
 
 async def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -> None:
-    async with client_of(own_store) as client:
+    async with client_of(own_store, as_admin=True) as client:
         refused = await client.post(PREDICT, json=TUNED)
         assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
-        assert await send(client, event("a", ["label::3"]), event("a", []), event("b", [])) == [
-            {"event_id": "a", "result": "applied"},
-            {"event_id": "a", "result": "duplicate"},
-            {"event_id": "b", "result": "applied"},
-        ]
+        events = event("a", ["label::3"]), event("a", []), event("b", [])
+        assert await outcomes(client, *events) == ["applied", "duplicate", "applied"]
         before, shown = await tuned_labels(client)
         assert before == 2
         assert shown
@@ -51,12 +56,13 @@ async def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -
         after, more = await tuned_labels(client)
         assert after == 32
         assert more >= shown
-        assert (await send(client, event("a", [])))[0]["result"] == "duplicate"
+        assert await outcomes(client, event("a", [])) == ["duplicate"]
         single = await client.post(PATH, json=event("single", []))
         assert single.json()["results"] == [{"event_id": "single", "result": "applied"}]
         figures = (await client.get("/metrics")).text
         assert 'xylem_feedback_events_total{model="raw",result="duplicate",version="2"} 2.0' in figures
         assert 'xylem_threshold_epoch{model="raw",version="2"} 33.0' in figures
+        assert await exported(client) == []  # rows are kept only where it is asked for
 
 
 async def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -> None:
@@ -66,36 +72,28 @@ async def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -
         token = answer["prediction_id"]
         plain = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
         labels = [one["label"] for one in answer["labels"]]
-        results = await send(
-            client,
-            event("t1", labels, prediction_id=token),
-            event("t2", labels, prediction_id=plain),
-            event("t3", [], prediction_id=token[:-1] + ("A" if token[-1] != "A" else "B")),
-            event("t4", [], prediction_id="nothing of ours"),
-        )
-        assert [one["result"] for one in results] == ["applied", "applied", "rejected", "rejected"]
-        assert [one.get("reason") for one in results[2:]] == ["prediction-forged"] * 2
-        other = await send(client, event("t5", [], prediction_id=token), path="/v1/models/named/feedback")
-        assert (other[0]["result"], other[0]["reason"]) == ("rejected", "prediction-other-model")
-        empty = event("empty", ["label::1"], prediction_id="")
-        for beside in [], [event("beside", [])]:
-            found = (await send(client, empty, *beside))[0]
-            assert (found["result"], found["reason"]) == ("rejected", "prediction-forged")
+        right = [event(f"right{i}", labels, prediction_id=one) for i, one in enumerate((token, plain))]
+        assert await outcomes(client, *right) == ["applied", "applied"]
+        for forged in (token[:-1] + ("A" if token[-1] != "A" else "B"), "nothing of ours", ""):
+            wrong = event(f"forged {forged}", [], prediction_id=forged)
+            assert await outcomes(client, wrong) == ["rejected: prediction-forged"]
+            beside = await outcomes(client, wrong, event(f"beside {forged}", []))
+            assert beside == ["rejected: prediction-forged", "applied"]
+        other = await outcomes(client, event("t", [], prediction_id=token), path="/v1/models/named/feedback")
+        assert other == ["rejected: prediction-other-model"]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "result", "reason"),
-    [(-31 * 86_400, "late", "prediction-expired"), (2 * 86_400, "rejected", "prediction-future")],
+    ("days", "outcome"), [(-31, "late: prediction-expired"), (2, "rejected: prediction-future")]
 )
-async def test_clocks(own_store: Store, monkeypatch: Any, seconds: float, result: str, reason: str) -> None:
+async def test_clocks(own_store: Store, monkeypatch: Any, days: int, outcome: str) -> None:
     tokens = Tokens([KEY.encode()], 30 * 86_400)
     now = time.time()
-    monkeypatch.setattr("service.thresholds.live.tokens.time.time", lambda: now + seconds)
+    monkeypatch.setattr("service.thresholds.live.tokens.time.time", lambda: now + days * 86_400)
     token = signed(tokens, "raw", 2, 0, [0])
     monkeypatch.undo()
     async with client_of(own_store, token_key=SecretStr(f"new-key,{KEY}")) as client:
-        found = await send(client, event("x", [], prediction_id=token))
-    assert (found[0]["result"], found[0]["reason"]) == (result, reason)
+        assert await outcomes(client, event("x", [], prediction_id=token)) == [outcome]
 
 
 async def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
@@ -139,17 +137,16 @@ async def test_predictions_go_on_without_a_database_and_feedback_is_refused(own_
 
 
 async def test_a_stream_of_any_length_is_answered_in_order(own_store: Store) -> None:
-    n = 300
-    lines = [json.dumps(event(f"s{i % 250}", [f"label::{i % 11}"])).encode() + b"\n" for i in range(n)]
+    names = [f"s{i % 250}" for i in range(300)]
 
     async def chunks() -> Any:
-        for line in lines:
-            yield line
+        for i, name in enumerate(names):
+            yield json.dumps(event(name, [f"label::{i % 11}"])).encode() + b"\n"
 
     async with client_of(own_store) as client:
         response = await client.post(PATH, content=chunks(), headers=NDJSON)
     found = [json.loads(line) for line in response.text.splitlines()]
-    assert [one["event_id"] for one in found] == [f"s{i % 250}" for i in range(n)]
+    assert [one["event_id"] for one in found] == names
     assert [one["result"] for one in found] == ["applied"] * 250 + ["duplicate"] * 50
 
 
@@ -170,8 +167,7 @@ async def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         connection.execute("ALTER TABLE elsewhere RENAME TO threshold_versions")
         connection.close()
-        results = await send(client, event("a", []), event("b", []))
-        assert [one["result"] for one in results] == ["duplicate", "applied"]
+        assert await outcomes(client, event("a", []), event("b", [])) == ["duplicate", "applied"]
 
 
 async def test_replicas_follow_each_other(own_store: Store) -> None:
@@ -184,18 +180,8 @@ async def test_replicas_follow_each_other(own_store: Store) -> None:
                 await asyncio.sleep(0.01)
         assert (await other.get(path)).json() == shown
         token = (await predict(one))["predictions"][0]["prediction_id"]
-        results = await send(other, event("t", [], prediction_id=token), event("e0", []))
-        assert [result["result"] for result in results] == ["applied", "duplicate"]
-
-
-ROWS = "/v1/admin/models/raw/feedback-rows"
-KEPT: dict[str, Any] = {"feedback_rows": True, "as_admin": True}
-
-
-async def exported(client: httpx.AsyncClient, query: str = "") -> list[dict[str, Any]]:
-    response = await client.get(ROWS + query)
-    assert response.status_code == 200, response.text
-    return [json.loads(line) for line in response.text.splitlines()]
+        found = await outcomes(other, event("t", [], prediction_id=token), event("e0", []))
+        assert found == ["applied", "duplicate"]
 
 
 async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, database_url: str) -> None:
@@ -205,8 +191,8 @@ async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, da
         named = event("n", ["label::1"], instance={"indices": [3], "values": [1]})
         by_kernels = event("a", ["label::1", "label::2"]), event("id", ["label::1"], prediction_id=token)
         by_models = named, event("unknown", ["nosuch"]), both, event("a", ["label::3"])
-        for events in (by_kernels, by_models):
-            await send(client, *events)
+        await send(client, *by_kernels)
+        await send(client, *by_models)
         lines = "".join(json.dumps(event(name, ["label::4"])) + "\n" for name in ("s1", "a"))
         await client.post(PATH, content=lines, headers=NDJSON)
         assert await exported(client) == [
@@ -218,7 +204,7 @@ async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, da
         deleted = await client.post(f"{ROWS}/delete", json={"event_ids": ["n", "nobody"]})
         assert deleted.json() == {"model": "raw", "deleted": 1}
         assert [row["event_id"] for row in await exported(client, "?days=1")] == ["a", "both", "s1"]
-        assert (await send(client, event("n", ["label::1"])))[0]["result"] == "duplicate"
+        assert await outcomes(client, event("n", ["label::1"])) == ["duplicate"]
         today = datetime.datetime.now(datetime.UTC).date()
         for day, n in ((today - datetime.timedelta(1), 0), (today, 3)):
             deleted = await client.post(f"{ROWS}/delete", json={"day": f"{day}"})
@@ -237,27 +223,19 @@ async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, da
         assert (await client.get(ROWS)).status_code == 401
 
 
-async def test_nothing_is_kept_unless_it_is_asked_for(own_store: Store) -> None:
-    async with client_of(own_store, as_admin=True) as client:
-        await send(client, event("a", ["label::1"]))
-        assert await exported(client) == []
-
-
 @pytest.mark.parametrize("open_scopes", [("predict", "feedback"), ()])
 async def test_a_key_says_of_which_models_no_rows_are_kept(own_store: Store, open_scopes: Any) -> None:
     async with client_of(own_store, open_scopes=open_scopes, **KEPT) as client:
         made = {}
         for name, models in (("none", ["*"]), ("others", ["texts"]), ("raw", ["raw", "texts"])):
             body = {"name": name, "scopes": ["feedback"], "no_rows": models}
-            response = await client.post("/v1/admin/keys", json=body)
-            assert response.json()["no_rows"] == models
-            made[name] = response.json()["key"]
-        for name, key in made.items():
-            headers = {"authorization": f"Bearer {key}"}
+            made[name] = (await client.post("/v1/admin/keys", json=body)).json()
+            assert made[name]["no_rows"] == models
+            headers = {"authorization": f"Bearer {made[name]['key']}"}
             response = await client.post(PATH, json=event(name, ["label::1"]), headers=headers)
             assert response.json()["results"][0]["result"] == "applied"
         assert [row["event_id"] for row in await exported(client)] == ["others"]
-        rotated = await client.post(f"/v1/admin/keys/{id_of(made['none'])}/rotate", json={})
+        rotated = await client.post(f"/v1/admin/keys/{made['none']['id']}/rotate", json={})
         assert rotated.json()["no_rows"] == ["*"]
         bad = {"name": "x", "scopes": ["feedback"], "no_rows": ["No Model"]}
         assert (await client.post("/v1/admin/keys", json=bad)).status_code == 422

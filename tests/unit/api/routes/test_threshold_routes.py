@@ -26,7 +26,7 @@ from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
 from tests.datasets_helpers import write_lines
-from tests.feedback_helpers import NDJSON, client_of, event, predict, send
+from tests.feedback_helpers import NDJSON, client_of, event, outcomes, predict, send
 from tests.jobs_helpers import working
 from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
@@ -77,9 +77,8 @@ async def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
         after = (await client.get(PATH)).json()
         assert (after["labels"], after["threshold_epoch"]) == (before["labels"], 4)
         assert [one["kind"] for one in after["checkpoints"]] == ["restored", "started"]
-        late = await send(client, event("d", [], prediction_id=token))
-        assert (late[0]["result"], late[0]["reason"]) == ("late", "thresholds-replaced")
-        assert (await send(client, event("b", [])))[0]["result"] == "duplicate"
+        late = event("d", [], prediction_id=token)
+        assert await outcomes(client, late, event("b", [])) == ["late: thresholds-replaced", "duplicate"]
         for body in ({"epoch": 99}, {"epoch": 0}, {"epoch": True}, {}, [], {"epoch": 1, "x": 2}):
             refused = await restore(body)
             says, _, found = refused.json()["detail"].partition(", found ")
@@ -151,16 +150,13 @@ ADMIN = "/v1/admin/models/small/thresholds"
 SHOWN, FEEDBACK = "/v1/models/small/thresholds", "/v1/models/small/feedback"
 
 
-def store_in(root: Path, kind: str = "label-tree", link: str = "hinge3") -> Store:
-    found = Store(root / "store")
-    raw = {"kind": "raw", "norm": "none"}
-    found.publish("small", small_draft(3, kind=kind, link=link, n_trees=2, features=raw))
-    return found
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return store_in(tmp_path)
+    """A store with two models, `small` and `forest`."""
+    found, more = Store(tmp_path / "store"), {"n_trees": 2, "features": {"kind": "raw", "norm": "none"}}
+    found.publish("small", small_draft(3, link="hinge3", **more))
+    found.publish("forest", small_draft(3, kind="decision-tree", link="multiway", **more))
+    return found
 
 
 @pytest.fixture
@@ -324,31 +320,29 @@ async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, d
         assert (await shown_thresholds(client))["labels"] == after["labels"]
 
 
-@pytest.mark.parametrize(("kind", "link"), [("label-tree", "hinge3"), ("decision-tree", "multiway")])
+@pytest.mark.parametrize("name", ["small", "forest"])
 async def test_a_stream_ends_with_the_bits_of_the_file(
-    kind: str, link: str, tmp_path: Path, data: Path, database: Database, database_url: str
+    name: str, store: Store, data: Path, database: Database, database_url: str
 ) -> None:
     """OFO over the validation rows through REST, in their order, is OFO over the file, exactly."""
-    store = store_in(tmp_path, kind, link)
-    model = store.open("small")
+    model = store.open(name)
     start, counts, n_rows = Start(2.0, 9.0, 0.7), model.arrays.get("labels/counts"), model.manifest.data.rows
     bounds = lower_bounds(counts, n_rows, N_LABELS)
     begun = Tuned("ofo", "one", start, thresholds_of(no_counts(N_LABELS), start, bounds), no_counts(N_LABELS))
-    ThresholdDatabase(database).save("small", 1, begun)
+    ThresholdDatabase(database).save(name, 1, begun)
     async with client_of(store, database_url=database_url) as client:
         lines = (data / "events.jsonl").read_bytes()
-        answer = await client.post(FEEDBACK, content=lines, headers=NDJSON)
+        answer = await client.post(f"/v1/models/{name}/feedback", content=lines, headers=NDJSON)
         results = [json.loads(line)["result"] for line in answer.text.splitlines()]
         assert results == ["applied"] * N_ROWS
-        shown = (await shown_thresholds(client))["labels"]
+        shown = (await client.get(f"/v1/models/{name}/thresholds")).json()["labels"]
     labelled = read_labelled(model, data / "more" / "valid.txt", no_progress)
-    counters, thresholds = learn(
-        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, no_progress
-    )
+    rows, labels, predictor = labelled.rows, labelled.labels, make_predictor(model)
+    counters, thresholds = learn(predictor, rows, labels, start, counts, n_rows, no_progress)
     assert [np.float32(label["threshold"]) for label in shown] == thresholds.tolist()
     assert [label["hits"] for label in shown] == counters.hits.tolist()
     assert [label["marks"] for label in shown] == counters.marks.tolist()
     assert counters.hits.sum() > 5
-    kept = ThresholdDatabase(database).load("small", 1)
+    kept = ThresholdDatabase(database).load(name, 1)
     assert kept is not None
     assert kept.thresholds.tobytes() == thresholds.tobytes()
