@@ -15,14 +15,12 @@ def deny(store: Store, model: str, labels: Iterable[str], alias: str = LATEST) -
     store.change_alias(model, alias, DENIED, denying(lambda _: names))
 
 
-def split(
-    store: Store,
-    model: str,
-    canary: tuple[int, int] | None = None,
-    shadow: tuple[int, int] | None = None,
-    alias: str = LATEST,
-) -> None:
-    """Have these versions, each with its parts, stand beside the one that an alias names, and no other."""
+Parts = tuple[int, int] | None
+"""A version and its parts."""
+
+
+def split(store: Store, model: str, canary: Parts = None, shadow: Parts = None, alias: str = LATEST) -> None:
+    """Have these versions stand beside the one that an alias names, and no other."""
 
     def change(now: Alias) -> Alias:
         return now._replace(canary=canary and Beside(*canary), shadow=shadow and Beside(*shadow))

@@ -288,3 +288,10 @@ def hide_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(builtins, "__import__", refuse)
 
     return hide
+
+
+def answered_from_bytes(app: FastAPI, path: str, body: bytes, **headers: str) -> Any:
+    """What an app answers to the bytes of a request to POST whose head it has seen; None: the route does."""
+    message, scope = whole_request(path, body, **headers)
+    app.state.whole_requests.learn(message, scope)
+    return app.state.whole_requests.answer(message, b"")

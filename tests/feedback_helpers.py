@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from pydantic import SecretStr
 
 from model_store.names import build_names
 from model_store.store import Store
@@ -146,6 +147,8 @@ def instance_event(name: str, true: list[int], seed: int) -> Event:
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PATH = "/v1/models/raw/feedback"
+ADMIN_KEY = "correct horse battery staple"
+NDJSON = {"content-type": "application/x-ndjson"}
 
 
 def event(name: str, labels: list[str], **fields: Any) -> dict[str, Any]:
@@ -153,10 +156,14 @@ def event(name: str, labels: list[str], **fields: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def client_of(store: Store, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service over a store, which reads thresholds that others moved at once."""
-    settings = settings_of(store.root, **{"threshold_refresh_ms": 50, **changes})
-    async with serving(settings) as (_, client):
+async def client_of(store: Store, as_admin: bool = False, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client, an admin's or anybody's, of the service, which reads thresholds that others moved at once."""
+    changes = {"threshold_refresh_ms": 50, **changes}
+    if as_admin:
+        changes["admin_key"] = SecretStr(ADMIN_KEY)
+    async with serving(settings_of(store.root, **changes)) as (_, client):
+        if as_admin:
+            client.headers["authorization"] = f"Bearer {ADMIN_KEY}"
         yield client
 
 
@@ -173,6 +180,12 @@ async def send(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> lis
     assert response.status_code == 200, response.text
     found: list[dict[str, Any]] = response.json()["results"]
     return found
+
+
+async def outcomes(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[str]:
+    """What became of events: `applied`, or with a reason as `rejected: bad-request`."""
+    results = await send(client, *events, path=path)
+    return [f"{one['result']}: {one['reason']}" if "reason" in one else one["result"] for one in results]
 
 
 def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequence[int]) -> str:

@@ -28,13 +28,11 @@ TEXTS = [
 NAMED = [{"red": 1.0, "green": 0.5}, {"blue": 2.0}, {"green": 1.0, "blue": 0.25, "alpha": 3.0}]
 
 
-def publish_model(
-    store: Store, name: str, kind: str, seed: int = 0, n_labels: int = 11, n_trees: int = 2
-) -> Manifest:
-    """Publish random label trees over features of a kind: raw, named, or one of texts."""
+def publish_model(store: Store, name: str, kind: str, seed: int = 0, **shape: Any) -> Manifest:
+    """Publish random label trees, of n_labels and n_trees, over features: raw, named, or a kind of texts."""
+    shape = {"n_labels": 11, "n_trees": 2, **shape}
     if kind == "raw":
-        features: dict[str, Any] = {"kind": "raw", "norm": "l2"}
-        return store.publish(name, small_draft(seed, n_labels=n_labels, n_trees=n_trees, features=features))
+        return store.publish(name, small_draft(seed, features={"kind": "raw", "norm": "l2"}, **shape))
     instances = [{"features": x} for x in NAMED] if kind == "named" else [{"text": x} for x in TEXTS]
     with TemporaryDirectory() as directory:
         file = Path(directory) / "train.jsonl"
@@ -42,15 +40,8 @@ def publish_model(
         dataset = read_dataset(file)
     chosen = parameters_of({"kind": kind, **({"n_features": 256} if kind == "hashing" else {})})
     featurizer, _ = fit_featurizer(dataset, chosen)
-    draft = small_draft(
-        seed,
-        n_labels=n_labels,
-        n_trees=n_trees,
-        n_features=featurizer.n_features,
-        features=featurizer.config(),
-        extra=featurizer.arrays(),
-    )
-    return store.publish(name, draft)
+    own = {"n_features": featurizer.n_features, "features": featurizer.config(), "extra": featurizer.arrays()}
+    return store.publish(name, small_draft(seed, **shape, **own))
 
 
 def publish_all(root: Path) -> Store:

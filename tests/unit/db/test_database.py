@@ -5,6 +5,8 @@ import random
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from functools import partial
 
 import pytest
@@ -23,37 +25,29 @@ from tests.feedback_helpers import Replica, token_event
 
 
 def test_several_begin_at_once(database_url: str) -> None:
-    databases = [Database(database_url) for _ in range(6)]
-
-    def begin(database: Database) -> bytes:
-        with database.write() as connection:
+    def begin() -> bytes:
+        with closing(Database(database_url)) as database, database.write() as connection:
             return shared_secret(connection, "token-key", 32)
 
-    assert len(set(together(*(partial(begin, database) for database in databases)))) == 1
-    with databases[0].read() as connection:
+    assert len(set(together(*[begin] * 6))) == 1
+    with closing(Database(database_url)) as database, database.read() as connection:
         assert all_heads(connection) == []
         assert connection.execute(text("SELECT count(*) FROM schema_version")).scalar_one() == 1
-    for database in databases:
-        database.close()
 
 
 def test_a_database_gets_the_steps_that_it_lacks(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database(database_url)
     key = os.urandom(16)
-    with database.write() as connection:
+    with closing(Database(database_url)) as database, database.write() as connection:
         add_events(connection, [key], 7)
-    database.close()
 
     def add_index(connection: Connection) -> None:
         connection.execute(text("CREATE INDEX ix_feedback_events_day ON feedback_events (day)"))
 
     monkeypatch.setattr(tables, "STEPS", (*tables.STEPS, add_index))
     for _ in range(2):  # the step is run once
-        newer = Database(database_url)
-        with newer.write() as connection:
+        with closing(Database(database_url)) as newer, newer.write() as connection:
             assert len(inspect(connection).get_indexes("feedback_events")) == 1
             assert add_events(connection, [key], 8) == set()
-        newer.close()
 
 
 def test_events_are_remembered_once(database: Database) -> None:
@@ -83,44 +77,29 @@ def test_old_events_are_forgotten_in_turn(database: Database) -> None:
         with database.write() as connection:
             n, after = forget_events(connection, 3, after, 30)
         counts.append(n)
-    assert len(counts) == 7
+    assert (len(counts), sum(counts)) == (7, 100)
     assert max(counts) <= 30
-    assert sum(counts) == 100
     with database.write() as connection:
         assert add_events(connection, list(days), 9) == {key for key, day in days.items() if day < 3}
         assert forget_events(connection, 3, b"", 1000) == (0, b"")
 
 
-def test_a_newer_schema_is_refused(database_url: str) -> None:
-    database = Database(database_url)
+def test_a_newer_schema_is_refused(database: Database, database_url: str) -> None:
     with database.write() as connection:
         connection.execute(text("UPDATE schema_version SET number = 99"))
-    database.close()
     newer = Database(database_url)
-    with pytest.raises(DatabaseUnsupported, match="99"), newer.read():
+    with closing(newer), pytest.raises(DatabaseUnsupported, match="99"), newer.read():
         pass
-    newer.close()
 
 
-def test_what_raises_is_rolled_back(database: Database) -> None:
-    with pytest.raises(ZeroDivisionError), database.write() as connection:
-        shared_secret(connection, "other", 8)
-        _ = 1 // 0
-    with database.read() as connection:
-        assert connection.execute(text("SELECT count(*) FROM secrets")).scalar_one() == 0
-
-
-def test_a_reader_sees_one_state(database_url: str) -> None:
-    database, other = Database(database_url), Database(database_url)
-    with database.read() as connection:
+def test_a_reader_sees_one_state(database: Database, database_url: str) -> None:
+    with closing(Database(database_url)) as other, database.read() as connection:
         assert all_heads(connection) == []
         with other.write() as writing:
             lock_head(writing, "m", 1)
         assert all_heads(connection) == []
     with database.read() as connection:
         assert [head.model for head in all_heads(connection)] == ["m"]
-    database.close()
-    other.close()
 
 
 def test_what_the_driver_raises_is_said_to_be_the_database(database: Database) -> None:
@@ -139,90 +118,76 @@ def test_what_the_driver_raises_is_said_to_be_the_database(database: Database) -
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("most", [2, 7])
 def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: int) -> None:
-    database, watching = Database(database_url, most), Database(database_url)
-    mine = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-    before = threading.Barrier(most + 1)
-    release, got = threading.Event(), []
+    watching = Database(database_url)
+    before, release = threading.Barrier(most + 1, timeout=60), threading.Event()
 
-    def hold() -> None:
+    def connections() -> int:
+        with watching.read() as connection:
+            mine = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+            found: int = connection.execute(mine).scalar_one()
+            return found
+
+    def hold(database: Database) -> None:
         with database.read() as connection:
             connection.execute(text("SELECT 1"))
             before.wait()
             release.wait()
 
-    def one_more() -> None:
+    def one_more(database: Database) -> int:
         with database.read() as connection:
-            got.append(connection.execute(text("SELECT 1")).scalar_one())
+            found: int = connection.execute(text("SELECT 1")).scalar_one()
+            return found
 
-    with watching.read() as connection:  # which migrates, too
-        pass
-    holders = [threading.Thread(target=hold) for _ in range(most)]
-    for holder in holders:
-        holder.start()
-    before.wait()
-    with watching.read() as connection:
-        assert connection.execute(mine).scalar_one() == most + 1
-    waiting = threading.Thread(target=one_more)
-    waiting.start()
-    waiting.join(1)
-    assert got == []
-    with watching.read() as connection:
-        assert connection.execute(mine).scalar_one() == most + 1
-    release.set()
-    for thread in (*holders, waiting):
-        thread.join()
-    assert got == [1]
-    database.close()
-    watching.close()
+    assert connections() == 1  # which migrates, too
+    with closing(watching), closing(Database(database_url, most)) as database, ThreadPoolExecutor(9) as pool:
+        holders = [pool.submit(hold, database) for _ in range(most)]
+        before.wait()
+        assert connections() == most + 1
+        waiting = pool.submit(one_more, database)
+        assert not wait([waiting], timeout=1).done
+        assert connections() == most + 1
+        release.set()
+        assert waiting.result() == 1
+        assert [holder.result() for holder in holders] == [None] * most
 
 
 def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
-    database, other = Database(postgresql), Database(postgresql)
-    with pytest.raises(DatabaseUnavailable), database.write() as connection:
-        number = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
-        with other.write() as ending:
-            ending.execute(text("SELECT pg_terminate_backend(:number)"), {"number": number})
-        for _ in range(2000):  # until it has
-            all_heads(connection)
-            time.sleep(0.05)
-    with database.read() as connection:
-        assert all_heads(connection) == []
-    database.close()
-    other.close()
+    with closing(Database(postgresql)) as database, closing(Database(postgresql)) as other:
+        with pytest.raises(DatabaseUnavailable), database.write() as connection:
+            number = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+            with other.write() as ending:
+                ending.execute(text("SELECT pg_terminate_backend(:number)"), {"number": number})
+            for _ in range(2000):  # until it has
+                all_heads(connection)
+                time.sleep(0.05)
+        with database.read() as connection:
+            assert all_heads(connection) == []
 
 
 def test_versions_that_take_the_same_events_do_not_wait_for_each_other(database_url: str) -> None:
     """An event counts once for a model: what two of its versions are sent at once, one of them has."""
     keys = [os.urandom(16) for _ in range(4000)]
-    databases = [Database(database_url), Database(database_url)]
-    news: list[set[bytes]] = []
-    gate = threading.Barrier(len(databases), timeout=60)
+    gate = threading.Barrier(2, timeout=60)
 
-    def add(database: Database, step: int) -> None:
-        for first in range(0, len(keys), 1000):
-            gate.wait()
-            with database.write() as connection:
-                news.append(add_events(connection, keys[first : first + 1000][::step], 1))
+    def add(step: int) -> int:
+        """Return how many were new."""
+        n = 0
+        with closing(Database(database_url)) as database:
+            for first in range(0, len(keys), 1000):
+                gate.wait()
+                with database.write() as connection:
+                    n += len(add_events(connection, keys[first : first + 1000][::step], 1))
+        return n
 
-    together(partial(add, databases[0], 1), partial(add, databases[1], -1))
-    assert sum(map(len, news)) == len(keys)
-    for database in databases:
-        database.close()
+    assert sum(together(partial(add, 1), partial(add, -1))) == len(keys)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "nonsense",
-        "mysql://x/y",
-        "postgresql+nodriver://x/y",
-        "sqlite+x://",
-        "sqlite://",
-        "sqlite:///:memory:",
-        "postgresql+psycopg://me:hidden@[::1/x",
-        "postgresql+psycopg://me:hidden@host:port/x",
-    ],
-)
+OTHERS = ["nonsense", "mysql://x/y", "postgresql+nodriver://x/y", "sqlite+x://"]
+IN_MEMORY = ["sqlite://", "sqlite:///:memory:"]
+BROKEN = [f"postgresql+psycopg://me:hidden@{host}/x" for host in ("[::1", "host:port")]
+
+
+@pytest.mark.parametrize("url", OTHERS + IN_MEMORY + BROKEN)
 def test_urls_that_cannot_be_used(url: str) -> None:
     with pytest.raises(BadParameter, match="database") as caught:
         Database(url)
@@ -231,12 +196,11 @@ def test_urls_that_cannot_be_used(url: str) -> None:
 
 def test_a_server_that_is_not_there() -> None:
     database = Database("postgresql+psycopg://nobody:very-secret@127.0.0.1:1/none")
-    with pytest.raises(DatabaseUnavailable) as caught, database.read():
+    with closing(database), pytest.raises(DatabaseUnavailable) as caught, database.read():
         pass
-    assert "very-secret" not in str(caught.value)
     assert "127.0.0.1" in str(caught.value)
+    assert "very-secret" not in str(caught.value)
     assert caught.value.told == "expected a database that answers, found that it does not"
-    database.close()
 
 
 def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:
@@ -258,23 +222,20 @@ def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:
 def test_a_server_that_stands_still_is_given_up(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes = threading.Event()
     goes.set()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as at_the_end:
         threading.Thread(target=forward, args=(listener, socket_path(postgresql), goes), daemon=True).start()
-        port = listener.getsockname()[1]
-        url = make_url(postgresql).set(host="127.0.0.1", port=port, query={})
+        url = make_url(postgresql).set(host="127.0.0.1", port=listener.getsockname()[1], query={})
         database = Database(url.render_as_string(hide_password=False))
+        at_the_end.callback(database.close)
+        at_the_end.callback(goes.set)
         monkeypatch.setattr(bounded, "ANSWER_SECONDS", 0.5)
-        try:
-            with database.read() as connection:
-                assert connection.execute(text("SELECT 1")).scalar_one() == 1
-            with pytest.raises(DatabaseUnavailable, match="no answer within"), database.write() as connection:
-                goes.clear()
-                connection.execute(text("SELECT 1"))
-            with pytest.raises(DatabaseUnavailable, match="timeout"), database.read():
-                pass
-            goes.set()
-            with database.read() as connection:
-                assert connection.execute(text("SELECT 1")).scalar_one() == 1
-        finally:
-            goes.set()
-            database.close()
+        with database.read() as connection:
+            assert connection.execute(text("SELECT 1")).scalar_one() == 1
+        with pytest.raises(DatabaseUnavailable, match="no answer within"), database.write() as connection:
+            goes.clear()
+            connection.execute(text("SELECT 1"))
+        with pytest.raises(DatabaseUnavailable, match="timeout"), database.read():
+            pass
+        goes.set()
+        with database.read() as connection:
+            assert connection.execute(text("SELECT 1")).scalar_one() == 1

@@ -18,16 +18,14 @@ from tests.servers import wait_for
 @pytest.mark.parametrize("span_id", [1, 7, (1 << 64) - 3, (1 << 64) - 1])
 def test_the_parts_have_ids_of_their_own(span_id: int) -> None:
     """Those that follow the span's: the last is followed by 1, as 0 is none."""
-    trace = Trace(f"{1:032x}", span_id)
+    trace, shape = Trace(f"{1:032x}", span_id), SpanShape("GET /x", "server", ())
     stretches = [(("read", "search"), (1, 2, 3)), (("write",), (3, 5))]
     found = ScopeSpans()
-    add_spans(EndedTrace(trace, SpanShape("GET /x", "server", ()), None, 0, 6, 0, stretches), found)
+    add_spans(EndedTrace(trace, shape, None, 0, 6, 0, stretches), found)
     *parts, whole = found.spans
     assert whole.span_id == span_id.to_bytes(8, "big")
     assert {part.parent_span_id for part in parts} == {whole.span_id}
-    ids = {span.span_id for span in found.spans}
-    assert len(ids) == 4
-    assert bytes(8) not in ids
+    assert len({span.span_id for span in found.spans} - {bytes(8)}) == 4
 
 
 @pytest.mark.parametrize("is_continued", [True, False])
@@ -76,7 +74,8 @@ def test_spans_are_received_as_they_ended(receiver: Receiver, state: str, sent: 
     assert whole.resource["service.name"] == "xylem"
 
 
-def end(tracer: Tracer, name: str, n_parts: int) -> None:
+def end(sender: OtlpSender, name: str, n_parts: int) -> None:
+    tracer = Tracer(Sampling(1 << 64, True), sender.send, sender.close)
     trace = tracer.begin()
     assert trace is not None
     tracer.end(trace, SpanShape(name, "server", ()), 0, [(("read",), (1, 2))] * n_parts)
@@ -87,25 +86,21 @@ def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pyt
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     with receiver:
         sender = OtlpSender("serve", os.environ)
-        tracer = Tracer(Sampling(1 << 64, True), sender.send, sender.close)
         sender.close()  # nothing is taken from the queue any more
-    end(tracer, "long", 3 * STRETCHES_A_PLACE - 1)
+    end(sender, "long", 3 * STRETCHES_A_PLACE - 1)
     for _ in range(3):
-        end(tracer, "short", 1)
+        end(sender, "short", 1)
     assert len(sender._waiting) == 4
     assert sender.n_dropped == 2
 
 
-def test_a_batch_that_is_full_is_sent_before_its_time(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_batch_is_sent_before_its_time(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
     with receiver:
         sender = OtlpSender("serve", os.environ)
-        tracer = Tracer(Sampling(1 << 64, True), sender.send, sender.close)
         for _ in range(8):
-            end(tracer, "one", 2)
+            end(sender, "one", 2)
         wait_for(lambda: len(receiver.spans) == 24)
         sender.close()
     assert {span.resource["xylem.part"] for span in receiver.spans} == {"serve"}

@@ -3,7 +3,7 @@
 import os
 import random
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -16,16 +16,16 @@ from service.traces.tracer import (
     EndedTrace,
     Sampling,
     SpanShape,
+    Trace,
     Tracer,
     is_sampled,
-    new_id,
     parse_traceparent,
     sampling_of,
 )
 from tests.conftest import settings_of
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 HEX = "0123456789abcdef"
 
 
@@ -53,18 +53,17 @@ def read_slowly(value: str) -> Said | None:
 
 
 def some_hex(n: int) -> st.SearchStrategy[str]:
-    return st.one_of(
-        st.text(HEX, min_size=n, max_size=n), st.just("0" * n), st.text("0aFf-g ", max_size=n + 1)
-    )
+    some = st.text(HEX, min_size=n, max_size=n)
+    return st.one_of(some, st.just("0" * n), st.text("0aFf-g ", max_size=n + 1))
 
 
-WRITTEN = st.tuples(
-    st.one_of(st.sampled_from(["00", "01", "fe", "ff"]), some_hex(2)), some_hex(32), some_hex(16), some_hex(2)
-).map("-".join)
+VERSIONS = st.one_of(st.sampled_from(["00", "01", "fe", "ff"]), some_hex(2))
+WRITTEN = st.tuples(VERSIONS, some_hex(32), some_hex(16), some_hex(2)).map("-".join)
 ALMOST = st.tuples(WRITTEN, st.sampled_from(["", "-", "-more", "x", " ", "\n"])).map("".join)
+VALUES = st.one_of(ALMOST, st.text(st.characters(max_codepoint=255), max_size=80))
 
 
-@given(st.one_of(ALMOST, st.text(st.characters(max_codepoint=255), max_size=80)))
+@given(VALUES)
 @example(GOOD.decode())
 @example("cc" + GOOD.decode()[2:] + "-what-comes")
 @example(GOOD.decode().upper())
@@ -80,15 +79,19 @@ def test_a_traceparent_is_read_as_the_standard_says(value: str) -> None:
 
 def tracing(sampling: Sampling, sent: list[EndedTrace] | None = None) -> Tracer:
     """Return what hands ended spans to `sent`, or to nobody."""
-    sent = [] if sent is None else sent
-    return Tracer(sampling, sent.append, lambda: None)
+    return Tracer(sampling, [].append if sent is None else sent.append, lambda: None)
 
 
-@given(st.one_of(ALMOST, st.text(st.characters(max_codepoint=255), max_size=80)))
-def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
-    tracer = tracing(sampling_of({}))
-    trace = tracer.begin(value.encode("latin-1"), b"vendor=1")
+def begun(tracer: Tracer, *parent: bytes) -> Trace:
+    """The trace of a request that brings this parent, and state."""
+    trace = tracer.begin(*parent)
     assert trace is not None
+    return trace
+
+
+@given(VALUES)
+def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
+    trace = begun(tracing(sampling_of({})), value.encode("latin-1"), b"vendor=1")
     parent = read_slowly(value)
     if parent is None:
         assert (trace.span_id != 0, trace.state, trace.parent) == (True, "", "")
@@ -117,17 +120,16 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
         ("parentbased_traceidratio", "0.01", 0.01, True, False),
     ],
 )
-def test_samplers_are_the_standard_s(
-    name: str, argument: str, roots: float, sampled: bool, unsampled: bool
-) -> None:
+def test_samplers(name: str, argument: str, roots: float, sampled: bool, unsampled: bool) -> None:
+    """They are the standard's."""
     sampling = sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
     assert sampling.samples(GOOD.decode()) is sampled
     assert sampling.samples(f"{GOOD[:-2].decode()}00") is unsampled
     random.seed(11)
     tracer = tracing(sampling)
-    begun = [trace for _ in range(20_000) if (trace := tracer.begin()) is not None]
-    assert all(trace.span_id for trace in begun)
-    found = [int(trace.id, 16) for trace in begun]
+    traces = [trace for _ in range(20_000) if (trace := tracer.begin()) is not None]
+    assert all(trace.span_id for trace in traces)
+    found = [int(trace.id, 16) for trace in traces]
     assert abs(len(found) - 20_000 * roots) < 600
     assert len(set(found)) == len(found)
     assert all(trace_id % (1 << 64) < sampling.bound for trace_id in found)
@@ -148,51 +150,32 @@ def test_a_sampler_that_is_none_is_refused(name: str, argument: str) -> None:
         sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
 
 
-def test_ids_are_not_zero() -> None:
-    assert all(0 < new_id() < 1 << 64 for _ in range(100))
-
-
 def test_others_continue_a_parent_that_is_not_sampled_here() -> None:
     """Its flags are kept where they do not say to sample: bit 1 says that the trace's id is random."""
-    tracer = tracing(Sampling(0, True))
-    for flags, kept in ((b"02", "02"), (b"00", "00")):
-        trace = tracer.begin(GOOD[:-2] + flags)
-        assert trace is not None
+    for follows_parents, flags, kept in ((True, "02", "02"), (True, "00", "00"), (False, "01", "00")):
+        trace = begun(tracing(Sampling(0, follows_parents)), GOOD[:-2] + flags.encode())
         assert trace.traceparent == f"{GOOD[:-2].decode()}{kept}"
-    trace = tracing(Sampling(0, False)).begin(GOOD)
-    assert trace is not None
-    assert trace.traceparent == f"{GOOD[:-2].decode()}00"
 
 
 def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
     sent: list[EndedTrace] = []
     tracer = tracing(Sampling(0, True), sent)
     assert tracer.begin() is None
-    unsampled = tracer.begin(GOOD[:-1] + b"0")
-    assert unsampled is not None
-    stretches = [(("read", "search"), (5, 7, 10))]
-    tracer.end(unsampled, SpanShape("GET /x", "server", ()), 0, stretches)
-    assert sent == []
-    sampled = tracer.begin(GOOD, b"a=1")
-    assert sampled is not None
     shape = SpanShape("GET /x", "server", (("n", 1),), "overloaded")
-    tracer.end(sampled, shape, 5, stretches)
+    stretches = [(("read", "search"), (5, 7, 10))]
+    tracer.end(begun(tracer, GOOD[:-1] + b"0"), shape, 0, stretches)
+    assert sent == []
+    tracer.end(begun(tracer, GOOD, b"a=1"), shape, 5, stretches)
     [ended] = sent
-    assert (int(ended.trace.id, 16), ended.trace.parent, ended.trace.state) == (
-        TRACE_ID,
-        GOOD.decode(),
-        "a=1",
-    )
+    told = ended.trace.id, ended.trace.parent, ended.trace.state
+    assert told == (TRACE_ID, GOOD.decode(), "a=1")
     assert (ended.shape, ended.began, ended.stretches) == (shape, 5, stretches)
     assert ended.ended > ended.began
 
 
 def test_a_long_tracestate_is_left_out() -> None:
     tracer = tracing(Sampling(0, True))
-    for n, kept in ((512, 512), (513, 0)):
-        trace = tracer.begin(GOOD, b"a" * n)
-        assert trace is not None
-        assert len(trace.state) == kept
+    assert [len(begun(tracer, GOOD, b"a" * n).state) for n in (512, 513)] == [512, 0]
 
 
 @pytest.fixture(autouse=True)
@@ -201,72 +184,54 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_they_are_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
-    assert not are_on(settings_of(tmp_path))
-    assert open_tracer(settings_of(tmp_path), "serve") is None
-
-
-@pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")])
-def test_the_standard_can_turn_them_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    assert not are_on(settings_of(tmp_path, traces=True))
-
-
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("OTEL_TRACES_EXPORTER", "console"), ("OTEL_TRACES_SAMPLER", "rarely"), ("OTEL_TRACES_SAMPLER", "")],
+    ("traces", "name", "value"),
+    [
+        (False, "OTEL_TRACES_EXPORTER", "otlp"),
+        (True, "OTEL_TRACES_EXPORTER", "none"),
+        (True, "OTEL_SDK_DISABLED", "True"),
+    ],
 )
-def test_what_is_not_understood_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+def test_when_they_are_off(tmp_path: Path, monkeypatch: Any, traces: bool, name: str, value: str) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     monkeypatch.setenv(name, value)
-    settings = settings_of(tmp_path, traces=True)
-    if not value:  # as if it were not set
-        assert are_on(settings)
-        return
-    with pytest.raises(BadParameter, match=rf"{name}: expected .*, found '{value}'"):
-        are_on(settings)
+    assert open_tracer(settings_of(tmp_path, traces=traces), "serve") is None
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("OTEL_TRACES_EXPORTER", "console"),
+        ("OTEL_TRACES_SAMPLER", "rarely"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
-        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
     ],
 )
-def test_an_exporter_that_cannot_be_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_what_is_not_understood_is_refused(tmp_path: Path, monkeypatch: Any, name: str, value: str) -> None:
     pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
     monkeypatch.setenv(name, value)
-    try:
-        tracer = open_tracer(settings_of(tmp_path, traces=True), "serve")
-    except BadParameter as error:
-        assert str(error).startswith("OTEL_")
-    else:  # the SDK takes its default instead, and says so
-        assert name == "OTEL_EXPORTER_OTLP_TIMEOUT"
-        assert tracer is not None
-        tracer.close()
+    with pytest.raises(BadParameter, match=rf"^{name}: expected .*, found '{value}'"):
+        open_tracer(settings_of(tmp_path, traces=True), "serve")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_TRACES_SAMPLER", ""), ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")]
+)
+def test_what_is_as_if_it_were_not_set(tmp_path: Path, monkeypatch: Any, name: str, value: str) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+    monkeypatch.setenv(name, value)
+    tracer = open_tracer(settings_of(tmp_path, traces=True), "serve")
+    assert tracer is not None
+    tracer.close()
 
 
 @pytest.mark.parametrize("missing", ["opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"])
-def test_without_the_packages_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
+def test_without_the_packages_it_says_so(tmp_path: Path, monkeypatch: Any, missing: str) -> None:
     def find(name: str) -> object:
         if name.startswith(f"{missing}."):
             raise ModuleNotFoundError(f"No module named {missing!r}")
         return None if name == missing else object()
 
     monkeypatch.setattr(switch, "find_spec", find)
-    with pytest.raises(
-        BadParameter, match="XYLEM_TRACES: expected the packages of the extra otel, found none"
-    ):
+    with pytest.raises(BadParameter, match="XYLEM_TRACES: expected the packages of the extra otel, found"):
         are_on(settings_of(tmp_path, traces=True))

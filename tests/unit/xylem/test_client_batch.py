@@ -5,16 +5,17 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from socket import socket
 from typing import Any
 
 import pytest
 
 import xylem
+from tests.scripted_clients import QUICK, chunk
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
 from xylem import calls
 
-QUICK = xylem.Retries(times=3, first_seconds=0.001, seed=1)
 HEAD = b"HTTP/1.1 200 OK\r\nxylem-version: 7\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
 END = b"0\r\n\r\n"
 
@@ -23,10 +24,6 @@ END = b"0\r\n\r\n"
 def four_lines_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "LINES_MAX", 4)
     monkeypatch.setattr(calls, "_LONG_LINES", 4)
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def answered(line: dict[str, Any], number: int) -> bytes:
@@ -60,27 +57,26 @@ def texts(n: int) -> list[dict[str, Any]]:
     return [{"text": f"t{i}"} if i % 3 != 1 else {"text": "", "bad": 1} for i in range(n)]
 
 
-def check(found: list[xylem.Prediction | xylem.LineError], n: int) -> None:
-    assert len(found) == n
-    for i, item in enumerate(found):
-        if i % 3 == 1:
-            assert item == xylem.LineError(i + 1, "bad-request", "x")
-        else:
-            assert isinstance(item, xylem.Prediction)
-            assert item.labels == [xylem.Label(f"t{i}", 1, 0.5)]
+Found = list[xylem.Prediction | xylem.LineError]
 
 
-def run_here(url: str, instances: Any, **options: Any) -> list[xylem.Prediction | xylem.LineError]:
+def check(found: Found, n: int) -> None:
+    told = [item.labels if isinstance(item, xylem.Prediction) else item for item in found]
+    labels = [[xylem.Label(f"t{i}", 1, 0.5)] for i in range(n)]
+    assert told == [xylem.LineError(i + 1, "bad-request", "x") if i % 3 == 1 else labels[i] for i in range(n)]
+
+
+def run_here(url: str, instances: Any, **options: Any) -> Found:
     with xylem.Client(url, retries=QUICK, **options) as client:
         return list(client.batch("m", instances, alias="stable"))
 
 
-def run_async(url: str, instances: Any, **options: Any) -> list[xylem.Prediction | xylem.LineError]:
+def run_async(url: str, instances: Any, **options: Any) -> Found:
     async def each() -> AsyncIterator[Any]:
         for instance in instances:
             yield instance
 
-    async def main() -> list[xylem.Prediction | xylem.LineError]:
+    async def main() -> Found:
         async with xylem.AsyncClient(url, retries=QUICK, **options) as client:
             return [item async for item in client.batch("m", each(), alias="stable")]
 
@@ -88,7 +84,7 @@ def run_async(url: str, instances: Any, **options: Any) -> list[xylem.Prediction
 
 
 both = pytest.mark.parametrize("run", [run_here, run_async])
-Run = Callable[..., list[xylem.Prediction | xylem.LineError]]
+Run = Callable[..., Found]
 
 
 @both
@@ -159,12 +155,10 @@ def test_an_answer_that_does_not_come_is_given_up(run: Run) -> None:
         connection.sendall(HEAD)
         ended.wait(30)
 
-    with Server(silent) as server:
-        try:
-            with pytest.raises(xylem.ConnectionFailed):
-                run(server.url, texts(3), timeout=0.2)
-        finally:
-            ended.set()
+    with Server(silent) as server, ExitStack() as at_the_end:
+        at_the_end.callback(ended.set)
+        with pytest.raises(xylem.ConnectionFailed):
+            run(server.url, texts(3), timeout=0.2)
 
 
 @both
@@ -230,13 +224,8 @@ def test_what_comes_line_by_line_is_answered_line_by_line() -> None:
 
 def test_long_lines_are_requests_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "BYTES_MAX", 100)
+    lengths = [200, 10, 10, 200, 10]
     with Server(*[END] * 9) as server:
-        found = run_here(server.url, [{"text": "x" * n} for n in (200, 10, 10, 200, 10)])
-    assert [len(item.labels[0].label) for item in found if isinstance(item, xylem.Prediction)] == [
-        200,
-        10,
-        10,
-        200,
-        10,
-    ]
+        found = run_here(server.url, [{"text": "x" * n} for n in lengths])
+    assert [len(one.labels[0].label) for one in found if isinstance(one, xylem.Prediction)] == lengths
     assert [request.body.count(b"\n") for request in server.requests] == [1, 3, 1]

@@ -4,92 +4,78 @@ import asyncio
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 import xylem
-from tests.scripted_server import ScriptedServer, answer, raw, reset
+from tests.scripted_clients import chunk, scripted
+from tests.scripted_server import answer, raw, reset
 from xylem import events
 from xylem.events import EventParser
 
 N_CALLS = 200
 
 
-class EchoServer:
+class EchoServer(ThreadingHTTPServer):
     """Answers a predict request by the text that it has as label, on connections that are kept.
 
-    hold     a text is answered only once this event is set, in the loop
+    hold     a text "held" is answered only once this is set
     opened   how many connections were ever made; at_once: the most that were asked at the same time
     """
+
+    daemon_threads, request_queue_size = True, 256
 
     def __init__(self) -> None:
         self.opened = self.at_once = self.asked = 0
         self.closes_after_answer = False
-        self._loop = asyncio.new_event_loop()
-        self._hold = asyncio.Event()
-        self._ready = threading.Event()
-        self._tasks: list[Any] = []
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
-        self._thread.start()
-        self._ready.wait(30)
+        self.hold, self.lock = threading.Event(), threading.Lock()
+        super().__init__(("127.0.0.1", 0), EchoHandler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
 
-    async def _serve(self) -> None:
-        self._ends = asyncio.Event()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        self._ready.set()
-        await self._ends.wait()
-        server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
         self.opened += 1
-        self._tasks.append(asyncio.current_task())
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-                text = json.loads(await reader.readexactly(length))["instances"][0]["text"]
-                self.asked += 1
-                self.at_once = max(self.at_once, self.asked)
-                if text == "held":
-                    await self._hold.wait()
-                await asyncio.sleep(0.01)
-                self.asked -= 1
-                label = {"label": text, "id": 1, "score": 0.5}
-                prediction = {"labels": [label], "prediction_id": "p", "exact": True}
-                body = json.dumps(
-                    {"model": "m", "version": 1, "threshold_epoch": None, "predictions": [prediction]}
-                ).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-                if self.closes_after_answer:
-                    break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+        super().process_request(request, client_address)
 
-    def release(self) -> None:
-        """Have held texts be answered."""
-        self._loop.call_soon_threadsafe(self._hold.set)
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client has left: nothing is told."""
 
-    def close(self) -> None:
-        """End the server."""
-        self.release()
-        self._loop.call_soon_threadsafe(self._ends.set)
-        self._thread.join()
-        self._loop.close()
+
+class EchoHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: EchoServer
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = asked["instances"][0]["text"]
+        with self.server.lock:
+            self.server.asked += 1
+            self.server.at_once = max(self.server.at_once, self.server.asked)
+        if text == "held":
+            self.server.hold.wait()
+        time.sleep(0.01)
+        with self.server.lock:
+            self.server.asked -= 1
+        prediction = {"labels": [{"label": text, "id": 1, "score": 0.5}], "prediction_id": "p", "exact": True}
+        said = {"model": "m", "version": 1, "threshold_epoch": None, "predictions": [prediction]}
+        body = json.dumps(said).encode()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        self.close_connection = self.server.closes_after_answer
 
 
 @pytest.fixture
 def server() -> Iterator[EchoServer]:
-    echo = EchoServer()
-    yield echo
-    echo.close()
+    with EchoServer() as echo:
+        thread = threading.Thread(target=echo.serve_forever, args=(0.01,))
+        thread.start()
+        yield echo
+        echo.hold.set()
+        echo.shutdown()
+        thread.join()
 
 
 def label_of(answer: xylem.Predictions) -> str:
@@ -119,7 +105,7 @@ async def test_a_call_that_is_given_up_leaves_no_answer_to_another(server: EchoS
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.02):
                     await client.predict("m", ["held"])
-        server.release()
+        server.hold.set()
         assert label_of(await client.predict("m", ["next"])) == "next"
 
 
@@ -142,7 +128,6 @@ def test_a_client_that_was_closed_refuses_calls(server: EchoServer) -> None:
     client.close()
 
 
-QUICK = xylem.Retries(times=3, first_seconds=0.001, seed=1)
 STREAM = (
     'event: progress\ndata: {"done": 1}\nid: 1\n\n'
     ": a comment\n\ndata: two\ndata:  lines\n\nevent: empty\n\nid: 7\ndata\n\n"
@@ -178,12 +163,6 @@ def test_an_event_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
 SCRIPTS = [
     raw(HEAD + chunk(b"id: 1\ndata: 1\n\nid: 2\ndata: 2\n\nid: 3\nda")),
     reset,
@@ -193,7 +172,7 @@ SCRIPTS = [
 
 
 def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
-    with ScriptedServer(SCRIPTS) as server, xylem.Client(server.url, retries=QUICK) as client:
+    with scripted(*SCRIPTS) as (server, client):
         assert [event.data for event in client.events("j")] == [1, 2, 3]
         assert [seen.headers.get("last-event-id") for seen in server.requests] == [None, "2", "2", "2"]
         assert server.requests[0].line == "GET /v1/admin/jobs/j/events HTTP/1.1"
@@ -201,7 +180,7 @@ def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
 
 def test_a_stream_that_is_refused_tells_why() -> None:
     problem = b'{"code":"job-not-found","detail":"expected a job"}'
-    with ScriptedServer([answer(404, problem)]) as server, xylem.Client(server.url, retries=QUICK) as client:
+    with scripted(answer(404, problem)) as (_, client):
         with pytest.raises(xylem.ProblemError) as caught:
             list(client.events("j"))
         assert caught.value.code == "job-not-found"

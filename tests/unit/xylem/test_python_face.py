@@ -1,5 +1,6 @@
 """What the command line can with models, Python can too: thresholds, comparisons, scores, searches, bars."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -14,10 +15,12 @@ import pytest
 import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import f1_score
+from sklearn.preprocessing import MultiLabelBinarizer
 
 import xylem
 import xylem.errors
 from model_store.errors import StoreError
+from model_store.names import name_of
 from model_store.store import Store
 from service.base.errors import BadInput
 from service.evaluation.probabilities import ThresholdSweep
@@ -26,6 +29,7 @@ from service.workflows.labelled import no_progress
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import TuneRequest, tune
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.jobs_helpers import write_data
 from xylem import calls
 
@@ -53,25 +57,30 @@ def model(files: Path) -> xylem.Model:
 
 def test_thresholds_are_the_command_s_and_are_saved(files: Path, model: xylem.Model, tmp_path: Path) -> None:
     valid = rows_in(files / "valid.jsonl")
+    model.save(tmp_path, "m")
+    loaded = xylem.load(tmp_path, "m")
+    for untuned, shown in ((model, "a model that was trained here: call tune_thresholds"), (loaded, "m@1")):
+        with pytest.raises(xylem.errors.NotTuned, match=f"expected tuned thresholds, found none of {shown}"):
+            untuned.predict(valid[0], threshold="tuned")
+    again = xylem.load(tmp_path, "m").tune_thresholds(*valid, method="fta-one")
+    assert loaded._thresholds().tolist() == again._thresholds().tolist(), "kept at once"
     tuned = model.tune_thresholds(*valid, kappa=0.02)
     assert "thresholds" in tuned.report and "thresholds" not in model.report
-    for each in (tuned, pickle.loads(pickle.dumps(tuned))):  # noqa: S301
-        assert each.evaluate(*valid)["threshold"] == "tuned"
-        assert each.predict(valid[0], top_r=9, threshold="tuned") == tuned.predict(
-            valid[0], top_r=9, threshold="tuned"
-        )
     assert model.evaluate(*valid)["threshold"] == 0.5, "the model itself never changes"
-    tuned.save(tmp_path, "m")
-    opened = Store(tmp_path).open("m", "1")
+    assert tuned.save(tmp_path, "m") == 2
+    opened = Store(tmp_path).open("m", "2")
     (outcome,) = tune(opened, TuneRequest(("ofo",), files / "valid.jsonl", kappa=0.02), no_progress)
     wanted = outcome.tuned.thresholds
-    assert wanted.tolist() == tuned._thresholds().tolist() == xylem.load(tmp_path, "m")._thresholds().tolist()
-    assert tuned.report["thresholds"]["validation_macro_f"] == outcome.validation.macro_f
-    again = xylem.load(tmp_path, "m").tune_thresholds(*valid, method="fta-one")
     assert len(set(again._thresholds().tolist())) < len(set(wanted.tolist()))
-    assert xylem.load(tmp_path, "m")._thresholds().tolist() == again._thresholds().tolist(), "kept at once"
-    with pytest.raises(xylem.errors.NotTuned, match="found none of a model that was trained here"):
-        model.predict(valid[0], threshold="tuned")
+    assert tuned.report["thresholds"]["validation_macro_f"] == outcome.validation.macro_f
+    at = {name_of(opened.labels, i): threshold for i, threshold in enumerate(wanted)}
+    scored = model.predict(valid[0], top_r=100)
+    expected = [[pair for pair in row if pair.score >= at[pair.label]] for row in scored]
+    assert any(expected) and expected != scored
+    for each in (tuned, pickle.loads(pickle.dumps(tuned)), xylem.load(tmp_path, "m")):  # noqa: S301
+        assert each._thresholds().tolist() == wanted.tolist()
+        assert each.evaluate(*valid)["threshold"] == "tuned"
+        assert each.predict(valid[0], top_r=100, threshold="tuned") == expected
 
 
 def test_two_models_are_compared_as_by_the_command(files: Path, model: xylem.Model, tmp_path: Path) -> None:
@@ -92,21 +101,20 @@ def test_scores_are_the_command_s(files: Path, model: xylem.Model, tmp_path: Pat
     model.save(tmp_path / "store", "m")
     texts = rows_in(files / "valid.jsonl")[0][:4]
     asked = [["label3", "label0"], [], ["label5"], ["label1"] * 2]
-    lines = [json.dumps({"text": text, "labels": labels}) for text, labels in zip(texts, asked, strict=True)]
-    (tmp_path / "asked.jsonl").write_text("\n".join(lines))
-    done = run_here("score", "m", "--data", tmp_path / "asked.jsonl", store=tmp_path / "store")
+    lines = ({"text": text, "labels": labels} for text, labels in zip(texts, asked, strict=True))
+    file = write_lines(tmp_path / "asked.jsonl", lines)
+    done = run_here("score", "m", "--data", file, store=tmp_path / "store")
     wanted = [json.loads(line)["labels"] for line in done.stdout.splitlines()]
     found = model.score(texts, asked)
     assert [[label for label, _ in row] for row in found] == asked
-    assert [[pytest.approx(each["score"]) for each in row] for row in wanted] == [
-        [score for _, score in row] for row in found
-    ]
+    scores = [[score for _, score in row] for row in found]
+    assert scores == [[pytest.approx(each["score"]) for each in row] for row in wanted]
     with pytest.raises(xylem.errors.UnknownLabel, match=r"labels: row 2: expected a label .* found 'none'"):
         model.score(texts, [[], ["label1"], ["label1", "none"], []])
     with pytest.raises(xylem.errors.BadData, match="this model predicts no words"):
         model.score(texts)
-    (tmp_path / "words.jsonl").write_text('{"text": "aa bb cc"}\n{"text": "aa bb dd"}\n' * 20)
-    request = TrainRequest("huffman-tree", tmp_path / "words.jsonl", parameters=("task=text",))
+    words = write_lines(tmp_path / "words.jsonl", [{"text": "aa bb cc"}, {"text": "aa bb dd"}] * 20)
+    request = TrainRequest("huffman-tree", words, parameters=("task=text",))
     train_and_publish(Store(tmp_path / "store"), "words", request)
     (row,) = xylem.load(tmp_path / "store", "words").score(["aa bb cc"])
     assert [label for label, _ in row][:3] == ["aa", "bb", "cc"] and len(row) == 4
@@ -115,20 +123,16 @@ def test_scores_are_the_command_s(files: Path, model: xylem.Model, tmp_path: Pat
 def test_a_search_tells_its_trials(files: Path) -> None:
     pytest.importorskip("optuna")
     train, valid = rows_in(files / "train.jsonl"), rows_in(files / "valid.jsonl")
-    found = xylem.tune(
-        *train, valid=valid, trainers=["ovr"], metric="P@1", trials=2, features_ngram_max=2, progress=False
-    )
+    options: dict[str, Any] = {"trainers": ["ovr"], "metric": "P@1", "trials": 2, "features_ngram_max": 2}
+    found = xylem.tune(*train, valid=valid, progress=False, **options)
     trials = found.report["trials"]
     assert found.trainer == "ovr" and len(trials) == 2 and found.report["metric"] == "P@1"
-    best = xylem.train(*train, trainer="ovr", **named(trials[0]["parameters"]))
+    chosen = {name.replace("features.", "features_"): one for name, one in trials[0]["parameters"].items()}
+    best = xylem.train(*train, trainer="ovr", **chosen)
     assert best.evaluate(*valid)["P@1"] == pytest.approx(trials[0]["value"])
     assert found.predict(valid[0]) == best.predict(valid[0])
     with pytest.raises(BadInput, match="metric: expected one of P@1"):
         xylem.tune(*train, metric="P@2")
-
-
-def named(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("features.", "features_"): value for name, value in parameters.items()}
 
 
 def test_instances_and_labels_as_they_come() -> None:
@@ -187,11 +191,9 @@ def test_a_bar_is_shown_on_a_terminal(progress: str, is_shown: bool) -> None:
     done = subprocess.run(run, stderr=theirs, stdout=subprocess.PIPE, env=environment, check=False)
     os.close(theirs)
     shown = b""
-    try:
+    with contextlib.suppress(OSError):  # how a terminal ends that nobody writes to
         while part := os.read(ours, 1 << 16):
             shown += part
-    except OSError:  # how a terminal ends that nobody writes to
-        pass
     os.close(ours)
     assert done.stdout == b"done\n", shown
     assert (b"features" in shown) is is_shown, shown
@@ -206,16 +208,10 @@ def test_a_threshold_for_all_labels_has_the_most_micro_f() -> None:
 
 
 def test_the_classifier_s_threshold_is_chosen_on_rows_that_it_holds_out(files: Path) -> None:
-    (texts, labels), (valid_texts, valid_labels) = (
-        rows_in(files / f"{name}.jsonl") for name in ("train", "valid")
-    )
-    names = sorted({name for row in labels for name in row})
-    y, y_valid = (
-        np.array([[name in row for name in names] for row in each]).astype(int)
-        for each in (labels, valid_labels)
-    )
-    vectorizer = CountVectorizer()
-    x, x_valid = vectorizer.fit_transform(texts), vectorizer.transform(valid_texts)
+    (texts, labels), valid = rows_in(files / "train.jsonl"), rows_in(files / "valid.jsonl")
+    words, names = CountVectorizer().fit(texts), MultiLabelBinarizer().fit(labels)
+    x, y = words.transform(texts), names.transform(labels)
+    x_valid, y_valid = words.transform(valid[0]), names.transform(valid[1])
     auto = xylem.LabelTreeClassifier().fit(x, y)
     assert auto.threshold == "auto" and 0 < auto.threshold_ < 1
     fixed = xylem.LabelTreeClassifier(threshold=auto.threshold_).fit(x, y)

@@ -12,34 +12,18 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from service.api.door.problems import BodyTooLarge
 from service.api.door.protocol import JoinedWrites
 from service.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
+from tests.wires import Wire
+
+Header = tuple[bytes, bytes]
+CHUNKED = (b"transfer-encoding", b"chunked")
 
 
-class Wire:
-    """The server's side: parts of a body to receive, and what is sent."""
-
-    def __init__(self, *parts: bytes, ends: bool = True) -> None:
-        self.messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        if self.messages and ends:
-            self.messages[-1]["more_body"] = False
-        self.sent: list[dict[str, Any]] = []
-
-    async def receive(self) -> Any:
-        if not self.messages:
-            await asyncio.sleep(3600)
-        return self.messages.pop(0)
-
-    async def send(self, message: Any) -> None:
-        self.sent.append(message)
-
-    @property
-    def headers(self) -> dict[bytes, bytes]:
-        return dict(self.sent[0]["headers"])
+def length(n: int) -> Header:
+    return (b"content-length", b"%d" % n)
 
 
-def exchange(
-    wire: Wire, *headers: tuple[bytes, bytes], most: int | None = 10, closing: bool = False
-) -> BodyGuard:
-    scope = {"headers": [(b"host", b"x"), *headers], "http_version": "1.1", "request_id": "the-id"}
+def exchange(wire: Wire, header: Header, most: int | None = 10, closing: bool = False) -> BodyGuard:
+    scope = {"headers": [(b"host", b"x"), header], "http_version": "1.1", "request_id": "the-id"}
     return BodyGuard(scope, wire.receive, wire.send, most, closing)
 
 
@@ -48,24 +32,20 @@ async def answer(of: BodyGuard, status: int) -> None:
     await of.send({"type": "http.response.body", "body": b"answer"})
 
 
-@pytest.mark.parametrize(
-    "header", [(b"content-length", b"10"), (b"transfer-encoding", b"chunked")], ids=["declared", "received"]
-)
+@pytest.mark.parametrize("header", [length(10), CHUNKED], ids=["declared", "received"])
 @pytest.mark.parametrize(("most", "fits"), [(10, True), (9, False), (None, True)])
-async def test_bytes_at_the_limit_and_one_more(
-    header: tuple[bytes, bytes], most: int | None, fits: bool
-) -> None:
-    found = exchange(Wire(b"abcde", b"fghij"), header, most=most)
+async def test_bytes_at_the_limit_and_one_more(header: Header, most: int | None, fits: bool) -> None:
+    found = exchange(Wire(b"abcde", b"fghij"), header, most)
     with contextlib.nullcontext() if fits else pytest.raises(BodyTooLarge, match="at most 9 bytes"):
         found.check_head()
-        assert header[0] == b"transfer-encoding" or fits
+        assert header == CHUNKED or fits
         assert [(await found.receive())["body"] for _ in range(2)] == [b"abcde", b"fghij"]
 
 
 @pytest.mark.parametrize("closing", [False, True])
 async def test_every_answer_has_the_requests_id_and_the_last_one_closes(closing: bool) -> None:
     wire = Wire(b"0123456789")
-    found = exchange(wire, (b"content-length", b"10"), closing=closing)
+    found = exchange(wire, length(10), closing=closing)
     await found.receive()
     await answer(found, 200)
     assert found.status == 200
@@ -75,36 +55,31 @@ async def test_every_answer_has_the_requests_id_and_the_last_one_closes(closing:
     assert [m["type"] for m in wire.sent] == ["http.response.start", "http.response.body"]
 
 
-LONG, SHORT = (b"%d" % n for n in (UNREAD_BYTES_MAX + 1, UNREAD_BYTES_MAX))
-
-
 @pytest.mark.parametrize(
     ("header", "status", "reads_on"),
     [
-        ((b"content-length", LONG), 413, True),
-        ((b"content-length", LONG), 200, False),
-        ((b"content-length", SHORT), 413, False),
-        ((b"content-length", SHORT), 408, True),
-        ((b"transfer-encoding", b"chunked"), 413, True),
-        ((b"transfer-encoding", b"chunked"), 200, False),
-        ((b"content-length", b"0"), 400, False),
+        (length(UNREAD_BYTES_MAX + 1), 413, True),
+        (length(UNREAD_BYTES_MAX + 1), 200, False),
+        (length(UNREAD_BYTES_MAX), 413, False),
+        (length(UNREAD_BYTES_MAX), 408, True),
+        (CHUNKED, 413, True),
+        (CHUNKED, 200, False),
+        (length(0), 400, False),
     ],
 )
-def test_a_refusal_of_an_unread_body_reads_on_and_closes(
-    header: tuple[bytes, bytes], status: int, reads_on: bool
-) -> None:
+async def test_a_refusal_of_an_unread_body_reads_on(header: Header, status: int, reads_on: bool) -> None:
+    """And closes the connection."""
     wire = Wire(*[b"x" * 1000] * 5)
-    asyncio.run(answer(exchange(wire, header, most=None), status))
+    await answer(exchange(wire, header, None), status)
     assert (wire.headers.get(b"connection") == b"close") == reads_on
     assert len(wire.messages) == (0 if reads_on else 5)
-    assert b"".join(m.get("body", b"") for m in wire.sent[1:]) == b"answer"
-    assert not wire.sent[-1].get("more_body", False)
+    assert (wire.body, wire.is_ended) == (b"answer", True)
 
 
-def test_a_body_that_never_ends_is_not_read_for_ever() -> None:
+async def test_a_body_that_never_ends_is_not_read_for_ever() -> None:
     wire = Wire(b"x", ends=False)
-    asyncio.run(answer(exchange(wire, (b"transfer-encoding", b"chunked"), most=None), 413))
-    assert not wire.sent[-1].get("more_body", False)
+    await answer(exchange(wire, CHUNKED, None), 413)
+    assert wire.is_ended
 
 
 class Recorder(asyncio.Transport):
@@ -125,33 +100,33 @@ class Recorder(asyncio.Transport):
 
 
 def written(
-    headers: list[tuple[bytes, bytes]],
     bodies: list[bytes],
-    method: str = "GET",
-    keep_alive: bool = True,
+    n_bytes: int | None = None,
     *,
+    method: str = "GET",
     http_version: str = "1.1",
+    keep_alive: bool = True,
     is_awaited: bool = False,
     reads: bool = False,
 ) -> list[bytes]:
-    """What reaches the socket of an written with these headers, its body in these pieces.
+    """What reaches the socket of an answer whose body comes in these pieces.
 
+    n_bytes     the length that its head tells; None: none
     is_awaited  the client sends its body after 100 Continue
     reads       the app reads some of it before it answers
     """
     transport = Recorder()
+    headers = [] if n_bytes is None else [length(n_bytes)]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if reads:
             await receive()
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for i, body in enumerate(bodies):
-            more = i + 1 < len(bodies)
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-
-    asked = [] if keep_alive else [(b"connection", b"close")]
+        for i, body in enumerate(bodies, 1):
+            await send({"type": "http.response.body", "body": body, "more_body": i < len(bodies)})
 
     async def main() -> None:
+        asked = [] if keep_alive else [(b"connection", b"close")]
         event = asyncio.Event()
         event.set()
         cycle = RequestResponseCycle(
@@ -175,10 +150,7 @@ def written(
 
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
-
-
-def length(n: int) -> list[tuple[bytes, bytes]]:
-    return [(b"content-length", b"%d" % n)]
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -196,32 +168,29 @@ def length(n: int) -> list[tuple[bytes, bytes]]:
 def test_a_body_that_follows_at_once_goes_with_its_head(
     bodies: list[bytes], options: dict[str, Any], calls: list[bytes]
 ) -> None:
-    assert written(length(len(b"".join(bodies))), bodies, **options) == calls
+    assert written(bodies, len(b"".join(bodies)), **options) == calls
 
 
 def test_the_head_of_a_stream_waits_for_nothing() -> None:
-    head, *chunks = written([], [b"a", b""])
+    head, *chunks = written([b"a", b""])
     assert head.endswith(b"transfer-encoding: chunked\r\n\r\n")
     assert chunks == [b"1\r\na\r\n", b"0\r\n\r\n"]
 
 
 def test_an_answer_without_its_body_leaves_before_the_connection_closes() -> None:
-    assert written(length(4), []) == [HEAD % 4, b"closed"]
-    assert written(length(4), [b"body"], keep_alive=False)[1:] == [b"closed"]
-
-
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert written([], 4) == [HEAD % 4, b"closed"]
+    assert written([b"body"], 4, keep_alive=False)[1:] == [b"closed"]
 
 
 def test_a_client_that_waits_to_send_its_body_is_told_to_before_a_stream_begins() -> None:
-    first, *_ = written([], [b"a", b""], method="POST", is_awaited=True)
+    first, *_ = written([b"a", b""], method="POST", is_awaited=True)
     assert first.startswith(CONTINUE + b"HTTP/1.1 200")
-    told, head, *_ = written([], [b"a", b""], method="POST", is_awaited=True, reads=True)
+    told, head, *_ = written([b"a", b""], method="POST", is_awaited=True, reads=True)
     assert (told, head[:12]) == (CONTINUE, b"HTTP/1.1 200")
 
 
 def test_a_stream_is_not_framed_for_a_client_that_does_not_know_chunks() -> None:
     pieces = [b"a" * 300, b"", b"0\r\n\r\n", b"z"]
-    head, *rest = written([], pieces, method="POST", keep_alive=False, http_version="1.0")
+    head, *rest = written(pieces, method="POST", keep_alive=False, http_version="1.0")
     assert head == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
     assert (b"".join(rest[:-1]), rest[-1]) == (b"".join(pieces), b"closed")

@@ -1,18 +1,17 @@
 """Which pages of other origins may call the service: the settings, the headers, the refusals."""
 
-import asyncio
+from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from model_store.store import Store
 from service.api.door.request_scope import cors_options
 from service.base.errors import BadParameter
 from service.base.settings import Settings, read_settings
-from tests.conftest import serving, settings_of
+from tests.conftest import Call, InProcess, get, serving, settings_of
 
 ORIGIN = {"origin": "https://shop.example"}
+SHOP = ("https://shop.example",)
 SAFE = {"cache-control", "content-language", "content-length", "content-type", "expires", "last-modified"}
 """Headers of answers that every page may read (https://fetch.spec.whatwg.org)."""
 
@@ -30,8 +29,7 @@ def test_origins(monkeypatch: pytest.MonkeyPatch, text: str, origins: list[str])
     monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)
     options = cors_options(read_settings())
     assert options is not None
-    assert options["allow_origins"] == origins
-    assert options["allow_credentials"] is False
+    assert (options["allow_origins"], options["allow_credentials"]) == (origins, False)
 
 
 @pytest.mark.parametrize(
@@ -48,23 +46,18 @@ def test_there_is_no_cors_unless_it_is_asked_for() -> None:
     assert cors_options(Settings()) is None
 
 
-def asked(store: Store, **headers: str) -> httpx.Response:
-    """The answer to a page's question whether it may send a request."""
-
-    async def main() -> httpx.Response:
-        async with serving(settings_of(store.root, cors_origins=("https://shop.example",))) as (_, client):
-            named = {**ORIGIN, "access-control-request-method": "POST", **headers}
-            return await client.options("/v1/models/raw/predict", headers=named)
-
-    return asyncio.run(main())
+def ask(**headers: str) -> Call:
+    """A page's question whether it may send a request, for `in_process`."""
+    named = {**ORIGIN, "access-control-request-method": "POST", **headers}
+    return lambda client: client.options("/v1/models/raw/predict", headers=named)
 
 
-def test_the_services_own_headers_are_taken(own_store: Store) -> None:
+def test_the_services_own_headers_are_taken(in_process: InProcess) -> None:
     names = (
         "authorization, content-encoding, content-type, idempotency-key, if-none-match, last-event-id, "
         "range, inference-header-content-length, traceparent, tracestate, x-request-id, xylem-canary-key"
     )
-    answer = asked(own_store, **{"access-control-request-headers": names})
+    answer = in_process(ask(**{"access-control-request-headers": names}), cors_origins=SHOP)
     assert answer.status_code == 200, answer.text
     assert answer.headers["access-control-allow-origin"] == "https://shop.example"
 
@@ -77,18 +70,17 @@ def test_the_services_own_headers_are_taken(own_store: Store) -> None:
         ({"access-control-request-headers": "x-other"}, "headers"),
     ],
 )
-def test_refusals_are_problems(own_store: Store, headers: dict[str, str], found: str) -> None:
-    answer = asked(own_store, **headers)
+def test_refusals_are_problems(in_process: InProcess, headers: dict[str, str], found: str) -> None:
+    answer = in_process(ask(**headers), cors_origins=SHOP)
     assert answer.headers["content-type"] == "application/problem+json"
     assert (answer.status_code, answer.json()["code"]) == (403, "cors-refused")
     assert answer.json()["detail"].endswith(f"found another: {found}")
     assert answer.json()["detail"].startswith("CORS: expected an origin of XYLEM_CORS_ORIGINS")
 
 
-async def test_every_header_of_an_answer_can_be_read_and_every_refusal(own_store: Store) -> None:
+async def test_every_header_of_an_answer_can_be_read_and_every_refusal(shared_store: Path) -> None:
     body = {"instances": [{"indices": [1], "values": [1.0]}]}
-    settings = settings_of(own_store.root, cors_origins=("https://shop.example",), requests_max=1)
-    async with serving(settings) as (app, client):
+    async with serving(settings_of(shared_store, cors_origins=SHOP, requests_max=1)) as (app, client):
         client.headers.update(ORIGIN)
         path, lines = "/v1/models/raw/predict", {"content-type": "application/x-ndjson"}
         answers = [
@@ -101,8 +93,7 @@ async def test_every_header_of_an_answer_can_be_read_and_every_refusal(own_store
             await client.get("/v1/admin/jobs"),
         ]
         app.state.services.metrics.settle()
-        statuses = [answer.status_code for answer in answers]
-        assert statuses == [200, 200, 415, 415, 200, 405, 401]
+        assert [answer.status_code for answer in answers] == [200, 200, 415, 415, 200, 405, 401]
         for answer in answers:
             assert answer.headers["access-control-allow-origin"] == "https://shop.example"
             exposed = set(answer.headers["access-control-expose-headers"].lower().split(", "))
@@ -110,10 +101,7 @@ async def test_every_header_of_an_answer_can_be_read_and_every_refusal(own_store
             assert others - SAFE - {"vary"} <= exposed
 
 
-def test_others_are_not_told(own_store: Store) -> None:
-    async def call(**settings: Any) -> httpx.Response:
-        async with serving(settings_of(own_store.root, **settings)) as (_, client):
-            return await client.get("/v1/models", headers={"origin": "https://other.example"})
-
-    for settings in ({}, {"cors_origins": ("https://shop.example",)}):
-        assert "access-control-allow-origin" not in asyncio.run(call(**settings)).headers
+@pytest.mark.parametrize("settings", [{}, {"cors_origins": SHOP}])
+def test_others_are_not_told(in_process: InProcess, settings: dict[str, Any]) -> None:
+    answer = in_process(get("/v1/models", origin="https://other.example"), **settings)
+    assert "access-control-allow-origin" not in answer.headers

@@ -14,26 +14,21 @@ from hypothesis import strategies as st
 
 from service.api.door.encodings import PACKED_FROM, PIECE_BYTES, Unpacking, codings_of, takes_gzip
 from service.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
-from tests.conftest import InProcess, post, scope_of, serving, settings_of, whole_request
+from tests.conftest import InProcess, answered_from_bytes, post, scope_of, serving, settings_of
+from tests.feedback_helpers import NDJSON, RAW
+from tests.wires import Wire
 
-RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 GZIP = {"content-encoding": "gzip"}
-PREDICT = "/v1/models/raw/predict"
+PREDICT, BATCH = "/v1/models/raw/predict", "/v1/models/raw/batch"
 pack = functools.partial(gzip.compress, mtime=0)
 BOMB = pack(bytes(64 << 20))
 
 
 def unpacked(parts: list[bytes], most: int | None = None) -> list[bytes]:
     """The pieces that a body becomes which comes in these parts."""
-    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-    messages[-1]["more_body"] = False
-    waiting = iter(messages)
-
-    async def receive() -> Any:
-        return next(waiting)
 
     async def main() -> list[bytes]:
-        unpacking, pieces, more = Unpacking(receive, most), [], True
+        unpacking, pieces, more = Unpacking(Wire(*parts).receive, most), [], True
         while more:
             message = await unpacking()
             pieces.append(message["body"])
@@ -58,13 +53,10 @@ def test_no_piece_is_large_and_none_is_lost(n_bytes: int) -> None:
     assert sum(map(len, pieces)) == n_bytes
 
 
-@pytest.mark.parametrize(("most", "fits"), [(100, True), (99, False)])
-def test_unpacked_bytes_at_the_limit_and_one_more(most: int, fits: bool) -> None:
-    if fits:
-        assert unpacked([pack(bytes(100))], most) == [bytes(100)]
-    else:
-        with pytest.raises(BodyTooLarge, match=r"at most 99 bytes .* when the body is unpacked, found more"):
-            unpacked([pack(bytes(100))], most)
+def test_unpacked_bytes_at_the_limit_and_one_more() -> None:
+    assert unpacked([pack(bytes(100))], 100) == [bytes(100)]
+    with pytest.raises(BodyTooLarge, match=r"at most 99 bytes .* when the body is unpacked, found more"):
+        unpacked([pack(bytes(100))], 99)
 
 
 @pytest.mark.parametrize(
@@ -85,18 +77,11 @@ def test_what_is_no_gzip_says_so(body: bytes, found: str) -> None:
             unpacked(parts)
 
 
-@pytest.mark.parametrize(
-    ("value", "takes"),
-    [
-        *(
-            (value, True)
-            for value in (b"gzip", b"br, GZIP;q=0.5, *;q=0", b"x-gzip", b"gzip;q=1.0", b"gzip; q=0.05")
-        ),
-        *((value, False) for value in (b"gzip;q=0", b"gzip ; q=0.000", b"identity", b"notgzip", b"")),
-    ],
-)
-def test_who_takes_gzip(value: bytes, takes: bool) -> None:
-    assert takes_gzip(value) is takes
+def test_who_takes_gzip() -> None:
+    for value in (b"gzip", b"br, GZIP;q=0.5, *;q=0", b"x-gzip", b"gzip;q=1.0", b"gzip; q=0.05"):
+        assert takes_gzip(value), value
+    for value in (b"gzip;q=0", b"gzip ; q=0.000", b"identity", b"notgzip", b""):
+        assert not takes_gzip(value), value
 
 
 def test_codings_that_are_not_taken() -> None:
@@ -107,130 +92,97 @@ def test_codings_that_are_not_taken() -> None:
             codings_of([(b"content-encoding", value) for value in values])
 
 
-def test_a_packed_request_is_answered_as_any(in_process: InProcess) -> None:
+def test_packed_requests_and_lines_are_answered_as_any(in_process: InProcess) -> None:
     body = json.dumps({"instances": [RAW]}).encode()
     plain, packed = in_process(post(PREDICT, body)), in_process(post(PREDICT, pack(body), **GZIP))
-    assert packed.status_code == 200
     labels = [answer.json()["predictions"][0]["labels"] for answer in (plain, packed)]
     assert labels[0] == labels[1]
-
-
-def test_packed_lines_are_answered_as_any(in_process: InProcess) -> None:
     lines = b"".join(b"%b\n" % json.dumps({**RAW, "n": i}).encode() for i in range(5)) + b"x" * 5000 + b"\n"
-    named = {"content-type": "application/x-ndjson"}
-    plain = in_process(post("/v1/models/raw/batch", lines, **named))
-    packed = in_process(post("/v1/models/raw/batch", pack(lines), **named, **GZIP))
-    for line in packed.text.splitlines():
-        json.loads(line)
-    assert len(packed.text.splitlines()) == len(plain.text.splitlines()) == 6
+    plain = in_process(post(BATCH, lines, **NDJSON))
+    packed = in_process(post(BATCH, pack(lines), **NDJSON, **GZIP))
+    rows = [[json.loads(line).get("labels") for line in one.text.splitlines()] for one in (plain, packed)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 6
 
 
 @pytest.mark.parametrize(
     "path", [PREDICT, "/v1/models/raw/score", "/v1/models/raw/feedback", "/v2/models/raw/infer"]
 )
 def test_a_bomb_and_what_is_no_gzip_are_problems(in_process: InProcess, path: str) -> None:
-    bomb = in_process(post(path, BOMB, **GZIP))
-    assert (bomb.status_code, bomb.json()["code"]) == (413, "body-too-large")
-    assert "when the body is unpacked" in bomb.json()["detail"]
-    broken = in_process(post(path, b'{"instances": []}', **GZIP))
-    assert (broken.status_code, broken.json()["code"]) == (400, "broken-content-encoding")
-    other = in_process(post(path, b"{}", **{"content-encoding": "br"}))
-    assert (other.status_code, other.json()["code"]) == (415, "unsupported-content-encoding")
+    for body, encoding, status, code, said in (
+        (BOMB, "gzip", 413, "body-too-large", "when the body is unpacked"),
+        (b'{"instances": []}', "gzip", 400, "broken-content-encoding", ""),
+        (b"{}", "br", 415, "unsupported-content-encoding", ""),
+    ):
+        answer = in_process(post(path, body, **{"content-encoding": encoding}))
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert said in answer.json()["detail"]
 
 
 def test_a_bomb_of_a_batch_is_one_long_line(in_process: InProcess) -> None:
-    named = {**GZIP, "content-type": "application/x-ndjson"}
-    (line,) = in_process(post("/v1/models/raw/batch", BOMB, **named)).text.splitlines()
+    (line,) = in_process(post(BATCH, BOMB, **NDJSON, **GZIP)).text.splitlines()
     assert json.loads(line)["error"]["code"] == "limit-exceeded"
 
 
 async def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
     """The lines before are answered; the answer does not end as one that is whole."""
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        body = pack(json.dumps(RAW).encode() + b"\n") + b"rest"
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    named = {"host": "x", "content-type": "application/x-ndjson", **GZIP}
+    wire = Wire(pack(json.dumps(RAW).encode() + b"\n") + b"rest")
     async with serving(settings_of(shared_store)) as (app, _):
-        await app(scope_of("POST", "/v1/models/raw/batch", named), receive, send)
-    first, last = b"".join(message.get("body", b"") for message in sent).splitlines()
-    assert "labels" in json.loads(first)
-    assert json.loads(last)["error"]["code"] == "broken-content-encoding"
-    assert sent[-1]["more_body"]
+        await app(scope_of("POST", BATCH, {"host": "x", **NDJSON, **GZIP}), wire.receive, wire.send)
+    first, last = map(json.loads, wire.body.splitlines())
+    assert "labels" in first
+    assert last["error"]["code"] == "broken-content-encoding"
+    assert not wire.is_ended
 
 
 # --- answers
 
 
 @pytest.mark.parametrize(("n_rows", "top_r", "is_packed"), [(1, 3, False), (4, 10, True)])
-async def test_long_answers_are_packed_on_both_ways(
-    shared_store: Path, n_rows: int, top_r: int, is_packed: bool
-) -> None:
+async def test_long_answers_are_packed(shared_store: Path, n_rows: int, top_r: int, is_packed: bool) -> None:
     """By the route and, its head seen before, from the bytes of the request."""
+
+    def labels_in(answer: bytes) -> Any:
+        return [one["labels"] for one in json.loads(answer)["predictions"]]
+
     body = json.dumps({"instances": [RAW] * n_rows, "top_r": top_r}).encode()
     async with serving(settings_of(shared_store)) as (app, client):
-        named = {"content-type": "application/json"}
-        plain = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "identity"})
-        assert "content-encoding" not in plain.headers
-        assert (len(plain.content) >= PACKED_FROM) is is_packed
-        routed = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "gzip"})
-        assert ("content-encoding" in routed.headers) is is_packed
-        assert ("Accept-Encoding" in routed.headers.get("vary", "")) is is_packed
-        wholes = app.state.whole_requests
-        for takes in (True, False):
-            message, scope = whole_request(PREDICT, body, **{"accept-encoding": "gzip"} if takes else {})
-            wholes.learn(message, scope)
-            head, _, content = wholes.answer(message, b"").partition(b"\r\n\r\n")
-            assert (b"\r\ncontent-encoding: gzip" in head) is (takes and is_packed)
-            assert (b"\r\nvary: Accept-Encoding" in head) is (takes and is_packed)
+        for takes, packs in (("identity", False), ("gzip", is_packed)):
+            headers = {"content-type": "application/json", "accept-encoding": takes}
+            routed = await client.post(PREDICT, content=body, headers=headers)
+            assert ("content-encoding" in routed.headers) is packs
+            assert ("Accept-Encoding" in routed.headers.get("vary", "")) is packs
+            assert (len(routed.content) >= PACKED_FROM) is is_packed  # httpx unpacks it
+            answer = answered_from_bytes(app, PREDICT, body, **{"accept-encoding": takes})
+            head, _, content = answer.partition(b"\r\n\r\n")
+            assert (b"\r\ncontent-encoding: gzip" in head) is packs
+            assert (b"\r\nvary: Accept-Encoding" in head) is packs
             assert b"content-length: %d\r\n" % len(content) in head
-            found = json.loads(gzip.decompress(content) if takes and is_packed else content)
-            for answer in (plain.json(), routed.json()):
-                for one, other in zip(found["predictions"], answer["predictions"], strict=True):
-                    assert one["labels"] == other["labels"]
+            found = gzip.decompress(content) if packs else content
+            assert labels_in(found) == labels_in(routed.content)
 
 
 async def test_a_packed_head_is_not_remembered(shared_store: Path) -> None:
     body = pack(json.dumps({"instances": [RAW]}).encode())
     async with serving(settings_of(shared_store)) as (app, _):
-        message, scope = whole_request(PREDICT, body, **GZIP)
-        app.state.whole_requests.learn(message, scope)
-        assert app.state.whole_requests.answer(message, b"") is None
+        assert answered_from_bytes(app, PREDICT, body, **GZIP) is None
 
 
 async def test_answers_of_a_packed_batch_come_while_it_is_sent(shared_store: Path) -> None:
     """Each line is answered, and its answer can be unpacked, before the next is sent."""
-    app_answers: asyncio.Queue[bytes] = asyncio.Queue()
-    sent: asyncio.Queue[Any] = asyncio.Queue()
-    headers: dict[bytes, bytes] = {}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            headers.update(message["headers"])
-        else:
-            await app_answers.put(message.get("body", b""))
-
-    named = {"host": "x", "content-type": "application/x-ndjson", "accept-encoding": "gzip", **GZIP}
-    packing = zlib.compressobj(wbits=31)
-    unpacking = zlib.decompressobj(wbits=31)
-    async with serving(settings_of(shared_store)) as (app, _):
-        scope = scope_of("POST", "/v1/models/raw/batch", named)
-        running = asyncio.create_task(app(scope, sent.get, send))
-        for _ in range(3):
+    wire, requests = Wire(), asyncio.Queue[Any]()
+    headers = {"host": "x", **NDJSON, "accept-encoding": "gzip", **GZIP}
+    packing, unpacking = zlib.compressobj(wbits=31), zlib.decompressobj(wbits=31)
+    async with serving(settings_of(shared_store)) as (app, _), asyncio.timeout(60):
+        running = asyncio.create_task(app(scope_of("POST", BATCH, headers), requests.get, wire.send))
+        for n in range(1, 4):
             line = packing.compress(json.dumps(RAW).encode() + b"\n") + packing.flush(zlib.Z_SYNC_FLUSH)
-            await sent.put({"type": "http.request", "body": line, "more_body": True})
-            found = b""
-            while not found.endswith(b"\n"):
-                found += unpacking.decompress(await asyncio.wait_for(app_answers.get(), 60))
-            assert len(json.loads(found)["labels"]) == 5
-        await sent.put({"type": "http.request", "body": packing.flush(), "more_body": False})
+            await requests.put({"type": "http.request", "body": line, "more_body": True})
+            while (found := zlib.decompressobj(wbits=31).decompress(wire.body)).count(b"\n") < n:
+                await asyncio.sleep(0.001)
+            assert len(json.loads(found.splitlines()[-1])["labels"]) == 5
+        await requests.put({"type": "http.request", "body": packing.flush(), "more_body": False})
         await running
-        while not app_answers.empty():
-            unpacking.decompress(app_answers.get_nowait())
-        assert unpacking.eof
-        assert headers[b"content-encoding"] == b"gzip"
+    unpacking.decompress(wire.body)
+    assert unpacking.eof
+    assert wire.headers[b"content-encoding"] == b"gzip"

@@ -23,25 +23,16 @@ LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 ENDS = range(-6, 7)
 """Places about the end of a head."""
 
-JAVA = (
-    b"connection: Upgrade, HTTP2-Settings\r\n",
-    b"http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n",
-    b"upgrade: h2c\r\nuser-agent: Java-http-client/17.0.15\r\n",
-)
-"""What Java's HttpClient sends unless it is told to speak HTTP/1.1."""
-
-GO = (
-    b"user-agent: Go-http-client/1.1\r\nupgrade: websocket\r\nconnection: Upgrade\r\norigin: http://x\r\n",
-    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\naccept-encoding: gzip\r\n",
-)
-"""What clients in Go send to open a web socket."""
-
 UPGRADES = {
-    "java": b"".join(JAVA),
-    "go": b"".join(GO),
+    "java": b"connection: Upgrade, HTTP2-Settings\r\n"
+    b"http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+    b"upgrade: h2c\r\nuser-agent: Java-http-client/17.0.15\r\n",
+    "go": b"user-agent: Go-http-client/1.1\r\nupgrade: websocket\r\nconnection: Upgrade\r\norigin: http://x\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\naccept-encoding: gzip\r\n",
     "twice": b"upgrade: h2c\r\nupgrade: websocket\r\nconnection: upgrade, x\r\nconnection: UPGRADE\r\n",
     "unknown": b"Upgrade: TLS/1.0, x/2\r\nConnection: upgrade\r\nx:\r\n",
 }
+"""What Java's HttpClient sends unless told to speak HTTP/1.1, clients in Go for a web socket, and others."""
 
 Answer: TypeAlias = tuple[int, Any]
 """Status, and what of the body does not differ from request to request."""
@@ -50,18 +41,14 @@ Answer: TypeAlias = tuple[int, Any]
 class Servers:
     """One app behind two protocols: one answers whole requests from their bytes, the other by routes."""
 
-    def __init__(self, runner: asyncio.Runner, ports: tuple[int, int]) -> None:
+    def __init__(self, runner: asyncio.Runner, ports: list[int]) -> None:
         self._runner = runner
         self._ports = ports
 
-    def answers(self, *parts: bytes, plain: bool = False) -> list[Answer]:
-        """Send each part by itself, then one more request and the end; return what was answered."""
-        return self._runner.run(_answers(self._ports[plain], (*parts, LAST)))
-
     def check(self, *parts: bytes) -> list[Answer]:
-        """Return the answers, which are those of the plain route."""
-        found = self.answers(*parts)
-        assert found == self.answers(*parts, plain=True), parts
+        """Send each part by itself, then one more request and the end; return what both have answered."""
+        found, by_routes = (self._runner.run(_answers(port, (*parts, LAST))) for port in self._ports)
+        assert found == by_routes, parts
         return found
 
 
@@ -105,8 +92,8 @@ def _divided(received: bytes) -> Iterator[Answer]:
 
 
 @contextlib.asynccontextmanager
-async def _serving(store: Path) -> AsyncIterator[tuple[int, int]]:
-    settings = settings_of(store, access_log=False, keep_alive_seconds=60)
+async def _serving(store: Path) -> AsyncIterator[list[int]]:
+    settings = settings_of(store, keep_alive_seconds=60)
     app = create_app(settings, opens_first=True)
     started = []
     for answerer, lifespan in ((app.state.whole_requests, "on"), (None, "off")):
@@ -117,8 +104,7 @@ async def _serving(store: Path) -> AsyncIterator[tuple[int, int]]:
         started.append((server, asyncio.create_task(server.serve())))
         while not server.started:
             await asyncio.sleep(0.01)
-    ports = [server.servers[0].sockets[0].getsockname()[1] for server, _ in started]
-    yield ports[0], ports[1]
+    yield [server.servers[0].sockets[0].getsockname()[1] for server, _ in started]
     for server, serving in reversed(started):
         server.should_exit = True
         await serving
@@ -186,7 +172,7 @@ def test_a_length_that_is_not_the_bodys(servers: Servers, claimed: int) -> None:
 
 @pytest.mark.parametrize("name", UPGRADES)
 def test_an_upgrade_is_ignored_and_its_body_read(servers: Servers, name: str) -> None:
-    (expected,) = servers.answers(message(BODY))[:1]
+    expected, _ = servers.check(message(BODY))
     assert expected[0] == 200
     for body, status in ((BODY, 200), (HIDDEN, 400)):
         whole = message(body, UPGRADES[name])
@@ -194,23 +180,22 @@ def test_an_upgrade_is_ignored_and_its_body_read(servers: Servers, name: str) ->
             found = servers.check(whole[:cut], whole[cut:])
             assert statuses(found) == [status, 200]
             assert body is HIDDEN or found[0] == expected
-        joined = [message(BODY), whole, whole, message(BODY)]
-        assert statuses(servers.check(b"".join(joined))) == [200, status, status, 200, 200]
-        assert statuses(servers.check(*joined)) == [200, status, status, 200, 200]
+        several = [message(BODY), whole, whole, message(BODY)]
+        for parts in (several, [b"".join(several)]):
+            assert statuses(servers.check(*parts)) == [200, status, status, 200, 200]
 
 
-def test_an_upgrade_is_ignored_where_its_body_comes_in_chunks_and_where_it_has_none(servers: Servers) -> None:
-    for upgrade in UPGRADES.values():
-        head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % PATH.encode()
-        head += upgrade
-        chunks = b"%x\r\n%b\r\n0\r\n\r\n"
-        for body, status in ((BODY, 200), (HIDDEN, 400)):
-            whole = head + b"transfer-encoding: chunked\r\n\r\n" + chunks % (len(body), body)
-            assert statuses(servers.check(whole)) == [status, 200]
-            for cut in range(len(head), len(whole), 3):
-                assert statuses(servers.check(whole[:cut], whole[cut:])) == [status, 200]
-        empty = b"GET /v1/models/raw HTTP/1.1\r\nhost: x\r\n%b\r\n" % upgrade
-        assert statuses(servers.check(empty * 3)) == [200] * 4
+@pytest.mark.parametrize("name", UPGRADES)
+def test_an_upgrade_is_ignored_with_a_body_in_chunks_and_with_none(servers: Servers, name: str) -> None:
+    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % PATH.encode()
+    head += UPGRADES[name]
+    for body, status in ((BODY, 200), (HIDDEN, 400)):
+        chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        whole = head + b"transfer-encoding: chunked\r\n\r\n" + chunks
+        for cut in (0, *range(len(head), len(whole), 3)):
+            assert statuses(servers.check(whole[:cut], whole[cut:])) == [status, 200]
+    empty = b"GET /v1/models/raw HTTP/1.1\r\nhost: x\r\n%b\r\n" % UPGRADES[name]
+    assert statuses(servers.check(empty * 3)) == [200] * 4
 
 
 def test_heads_with_an_upgrade_are_held_to_the_same_rules(servers: Servers) -> None:

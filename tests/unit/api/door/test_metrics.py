@@ -5,7 +5,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
 import orjson
@@ -20,7 +20,7 @@ from service.api.door.request_log import SETTLE_SECONDS, RequestLog
 from service.api.door.request_timings import AnsweredBy, EndedRequest
 from service.base.stages import READ, StageTimings
 from service.serving.split import LiveStatus
-from service.traces.tracer import EndedTrace, Sampling, Trace, Tracer
+from service.traces.tracer import EndedTrace, Sampling, Tracer
 
 ROUTE = "/v1/models/{model}/predict"
 
@@ -45,10 +45,11 @@ def test_requests_of_closed_versions_count_as_those_of_none() -> None:
     first = count(metrics, "a", "1", 5)
     count(metrics, "a", "2", 7)
     count(metrics, "", "", 2, bucket=3)
-    text = asyncio.run(metrics.page()).decode()
-    assert f'xylem_requests_total{{model="a",route="{ROUTE}",status="200",version="1"}} 5.0' in text
+    before = asyncio.run(metrics.page()).decode()
+    assert f'xylem_requests_total{{model="a",route="{ROUTE}",status="200",version="1"}} 5.0' in before
     opened.remove(("a", 2))
     text = asyncio.run(metrics.page()).decode()
+    assert 'version="2"' in before
     assert 'version="2"' not in text
     assert f'xylem_requests_total{{model="",route="{ROUTE}",status="200",version=""}} 9.0' in text
     assert f'xylem_request_seconds_sum{{model="",route="{ROUTE}",version=""}} 9.0' in text
@@ -85,43 +86,48 @@ def test_counts_are_collected_on_the_event_loop_and_written_elsewhere() -> None:
     here = f'thread="{threading.current_thread().name}"'
     for is_openmetrics in (False, True):
         page = asyncio.run(metrics.page(is_openmetrics=is_openmetrics, worker=3)).decode()
-        counted, known = (
-            next(line for line in page.splitlines() if line.startswith(f"{name}{{"))
-            for name in ("counted", "known")
-        )
+        counted, known = (line for line in page.splitlines() if line.startswith(("counted{", "known{")))
         assert here in counted
         assert here not in known
-        assert all('worker="3"' in line for line in (counted, known))
+        assert 'worker="3"' in counted
+        assert 'worker="3"' in known
 
 
 PAGE = b"# HELP a Figure.\n# TYPE a gauge\na 1.0\n" * 20
 
 
-def returning(page: bytes) -> Callable[[bool], Awaitable[bytes]]:
-    async def own_page(is_openmetrics: bool) -> bytes:
-        return page
+class Worker(Neighbours):
+    """One of two workers, whose own page is given."""
 
-    return own_page
+    def __init__(self, place: WorkerPlace, page: bytes = b"ours") -> None:
+        async def own_page(is_openmetrics: bool) -> bytes:
+            return page
+
+        super().__init__(place, own_page)
+
+    async def found(self) -> list[bytes | None]:
+        """The pages of both."""
+        return await self.pages(is_openmetrics=False)
+
+
+def two_places() -> tuple[WorkerPlace, WorkerPlace]:
+    name = secrets.token_hex(16)
+    return WorkerPlace(name, 0, 2), WorkerPlace(name, 1, 2)
 
 
 @contextlib.asynccontextmanager
-async def two_workers(page: bytes) -> AsyncIterator[tuple[Neighbours, WorkerPlace]]:
+async def two_workers(page: bytes) -> AsyncIterator[tuple[Worker, WorkerPlace]]:
     """A worker that asks, and the place of another one that answers with `page`."""
-    name = secrets.token_hex(16)
-    asking = Neighbours(WorkerPlace(name, 0, 2), returning(b"ours"))
-    place = WorkerPlace(name, 1, 2)
-    answering = Neighbours(place, returning(page))
-    await answering.start()
-    try:
-        yield asking, place
-    finally:
-        answering.close()
+    here, there = two_places()
+    with contextlib.closing(Worker(there, page)) as answering:
+        await answering.start()
+        yield Worker(here), there
 
 
 async def test_the_page_of_another_worker_comes_whole() -> None:
     for page in (PAGE, b"x" * (1 << 20)):
         async with two_workers(page) as (asking, _):
-            assert await asking.pages(is_openmetrics=False) == [b"ours", page]
+            assert await asking.found() == [b"ours", page]
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 8, 100, len(PAGE)])
@@ -138,23 +144,19 @@ async def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int
         writer.write(sent)
         writer.close()
 
-    dying = WorkerPlace(secrets.token_hex(16), 1, 2)
-    server = await asyncio.start_unix_server(die, dying.socket_name(1))
-    asking = Neighbours(WorkerPlace(dying.name, 0, 2), returning(b"ours"))
-    pages = await asking.pages(is_openmetrics=False)
-    server.close()
-    assert pages == [b"ours", None]
+    here, dying = two_places()
+    async with await asyncio.start_unix_server(die, dying.socket_name(1)):
+        assert await Worker(here).found() == [b"ours", None]
 
 
 async def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "PAGE_BYTES_MAX", len(PAGE) - 1)
     async with two_workers(PAGE) as (asking, _):
-        assert await asking.pages(is_openmetrics=False) == [b"ours", None]
+        assert await asking.found() == [b"ours", None]
 
 
 async def test_a_worker_that_is_not_there_is_told_as_down() -> None:
-    alone = Neighbours(WorkerPlace(secrets.token_hex(16), 0, 2), returning(PAGE))
-    pages = await alone.pages(is_openmetrics=False)
+    pages = await Worker(two_places()[0], PAGE).found()
     assert pages == [PAGE, None]
     assert b'xylem_worker_up{worker="1"} 0.0\n' in join_pages(pages)
 
@@ -162,16 +164,16 @@ async def test_a_worker_that_is_not_there_is_told_as_down() -> None:
 async def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str]) -> None:
     """Another process may have the name, and some sandboxes have no such sockets."""
     async with two_workers(PAGE) as (asking, place):
-        late = Neighbours(place, returning(b"late"))
-        await late.start()
-        assert await late.pages(is_openmetrics=False) == [None, b"late"]
-        late.close()
-        assert await asking.pages(is_openmetrics=False) == [b"ours", PAGE]
+        with contextlib.closing(Worker(place, b"late")) as late:
+            await late.start()
+            assert await late.found() == [None, b"late"]
+        assert await asking.found() == [b"ours", PAGE]
     assert '"event":"figures_not_shared"' in capsys.readouterr().err
 
 
 ENDED = EndedRequest("POST", ROUTE, "/v1/models/tags/predict", 200, None, AnsweredBy("tags", 2, "latest"))
 REFUSED = EndedRequest("POST", ROUTE, "/v1/models/tags/predict", 422, "bad-request")
+PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
 MILLISECOND = 1_000_000
 
 
@@ -181,23 +183,16 @@ def logging_to(sent: list[EndedTrace]) -> tuple[Metrics, Tracer, RequestLog]:
     return metrics, tracer, RequestLog(metrics, access_log=True, tracer=tracer)
 
 
-def sampled(tracer: Tracer) -> Trace:
-    trace = tracer.begin(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-    assert trace is not None
-    assert trace.span_id
-    return trace
-
-
-def test_requests_are_counted_logged_and_traced_when_they_are_settled(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_settled_is_counted_logged_and_traced(capfd: pytest.CaptureFixture[str]) -> None:
     sent: list[EndedTrace] = []
     metrics, tracer, requests = logging_to(sent)
-    trace, stages = sampled(tracer), StageTimings(is_traced=True)
+    trace, stages = tracer.begin(PARENT + b"01"), StageTimings(is_traced=True)
+    assert trace is not None
+    assert trace.span_id
     stages.end(READ)
 
     async def answer() -> tuple[int, int]:
-        before, after = time.perf_counter_ns(), 0
+        before = time.perf_counter_ns()
         outcome = requests.outcome(ENDED, is_traced=True)
         requests.record("first", outcome, before - 7 * MILLISECOND, trace, stages)
         requests.record("second", outcome, before)
@@ -213,8 +208,8 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     assert sum(timing.counts) == 2
     assert metrics.errors["bad-request"] == 1
     lines = [orjson.loads(line) for line in capfd.readouterr().err.splitlines()]
-    assert [line["request_id"] for line in lines] == ["first", "second", "third"]
-    assert [line.get("trace_id") for line in lines] == [trace.id, None, None]
+    told = [(line["request_id"], line.get("trace_id")) for line in lines]
+    assert told == [("first", trace.id), ("second", None), ("third", None)]
     assert lines[0]["ms"] >= 7
     [span] = sent
     assert before <= span.ended <= after  # and not when it was settled
@@ -232,7 +227,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
 async def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
     sent: list[EndedTrace] = []
     metrics, tracer, requests = logging_to(sent)
-    trace = tracer.begin(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
+    trace = tracer.begin(PARENT + b"00")
     requests.record("first", requests.outcome(ENDED, is_traced=True), time.perf_counter_ns(), trace)
     requests.settle()
     assert orjson.loads(capfd.readouterr().err)["trace_id"] == "0af7651916cd43dd8448eb211c80319c"

@@ -1,50 +1,180 @@
-"""Threads that work for requests: so many at once, what they write in order, none left behind."""
+"""Lines of a body that come as a stream, and threads that work for requests: in order, bounded, none left."""
 
 import asyncio
+import codecs
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import closing
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Message
+from starlette.types import Receive
 
+from service.api.door import admission
+from service.api.door.problems import BodyTimeout
 from service.api.door.responses import ClosingStream, stream_of
-from service.api.door.streams import Streams
+from service.api.door.streams import LineReader, Streams
 from service.api.door.work import WorkPool
 from service.base.errors import DatabaseUnavailable, Overloaded, TimedOut
 from service.base.settings import Limits
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import LONG_BYTES
+from tests.clocks import LeapingClock
+from tests.wires import Wire
 
 
 @pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> LeapingClock:
+    """The reader's clock."""
+    clock = LeapingClock()
+    monkeypatch.setattr(admission, "time", clock)
+    return clock
+
+
+def limited(**limits: Any) -> Limits:
+    return Limits().model_copy(update=limits)
+
+
+def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> list[LineBlock]:
+    async def main() -> list[LineBlock]:
+        reader = LineReader(Wire(*chunks, b"").receive, limits, rows_max)
+        blocks = []
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reader.read())
+            while (block := await reader.take()).lines:
+                blocks.append(block)
+        assert reader.fault is None
+        return blocks
+
+    return asyncio.run(main())
+
+
+def read_to_the_end(clock: LeapingClock, receive: Receive, **limits: Any) -> LineReader:
+    """Return a reader whose body has ended."""
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(**limits), 10)
+        await reader.read()
+        return reader
+
+    return clock.run(main)
+
+
+@example([b"a\nb"], 2, 20, 4)
+@example([b"four\nnext\n"], 2, 20, 4)
+@example([b"fives\nnext\n"], 2, 20, 4)
+@example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
+@given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
+def test_lines_are_those_of_the_body(chunks: list[bytes], rows_max: int, block: int, longest: int) -> None:
+    blocks = read_all(chunks, limited(line_bytes_max=longest, block_bytes_max=block), rows_max)
+    expected = b"".join(chunks).split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    kept = [line if len(line) <= longest else None for line in expected]
+    found = [line for block in blocks for line in block.lines]
+    assert found == [line and line.removeprefix(codecs.BOM_UTF8) for line in kept[:1]] + kept[1:]
+    assert all(len(block.lines) <= rows_max for block in blocks)
+    firsts = [block.first for block in blocks]
+    assert firsts == [1 + sum(len(b.lines) for b in blocks[:i]) for i in range(len(blocks))]
+
+
+async def test_reading_stops_while_nobody_takes() -> None:
+    received = 0
+
+    async def receive() -> Any:
+        nonlocal received
+        received += 1
+        return {"type": "http.request", "body": b"0123456789\n", "more_body": True}
+
+    reader = LineReader(receive, limited(block_bytes_max=100), 1000)
+    task = asyncio.create_task(reader.read())
+    for _ in range(200):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert received == 10  # ten lines of 11 bytes are more than 100
+
+
+def test_a_stalled_body_ends_with_a_fault(clock: LeapingClock) -> None:
+    async def receive() -> Any:
+        await asyncio.sleep(60)
+
+    reader = read_to_the_end(clock, receive, body_seconds_max=10)
+    assert asyncio.run(reader.take()).lines == []
+    assert isinstance(reader.fault, BodyTimeout)
+    assert clock.monotonic() == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("least", "n_read"), [(10, 3), (3, 8), (1, 8)])
+def test_a_body_that_trickles_too_slowly_is_cut_off(clock: LeapingClock, least: int, n_read: int) -> None:
+    n_sent = 0
+
+    async def receive() -> Any:
+        nonlocal n_sent
+        await asyncio.sleep(3)
+        n_sent += 1
+        return {"type": "http.request", "body": b"x", "more_body": n_sent < 8}
+
+    fault = read_to_the_end(clock, receive, body_seconds_max=10, batch_bytes_min=least).fault
+    assert (fault is not None) == (n_read < 8)
+    assert n_sent == n_read
+
+
+def test_time_in_which_nobody_takes_is_not_the_clients(clock: LeapingClock) -> None:
+    n_sent = 0
+
+    async def receive() -> Any:
+        nonlocal n_sent
+        await asyncio.sleep(1)
+        n_sent += 1
+        return {"type": "http.request", "body": b"\n", "more_body": n_sent < 6}
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(body_seconds_max=10, batch_bytes_min=1000), 1)
+        task = asyncio.create_task(reader.read())
+        for _ in range(6):
+            await asyncio.sleep(5)
+            await reader.take()
+        await task
+        return reader
+
+    assert clock.run(main).fault is None
+    assert clock.monotonic() >= 30
+
+
+async def test_a_client_that_leaves() -> None:
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(ClientDisconnect):
+        await LineReader(receive, limited(), 10).read()
+
+
+SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}}
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Any]]:
+    """What has calls be made in a thread."""
     with ThreadPoolExecutor(1) as pool:
-        yield pool
+        yield lambda *call: asyncio.get_running_loop().run_in_executor(pool, *call)
 
 
 async def body_of(answer: Response) -> bytes:
     """Return what is sent of an answer."""
-    sent: list[bytes] = []
-
-    async def connected() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Message) -> None:
-        sent.append(message.get("body", b""))
-
-    await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, connected, send)
-    return b"".join(sent)
+    wire = Wire()
+    await answer(SCOPE, wire.receive, wire.send)
+    return wire.body
 
 
 @pytest.mark.parametrize("n", [0, 1, 500])
-async def test_all_pieces_come_in_order_from_a_thread(threads: ThreadPoolExecutor, n: int) -> None:
+async def test_all_pieces_come_in_order_from_a_thread(run: Any, n: int) -> None:
     makers = set()
 
     def pieces() -> Iterator[bytes]:
@@ -52,44 +182,34 @@ async def test_all_pieces_come_in_order_from_a_thread(threads: ThreadPoolExecuto
             makers.add(threading.current_thread())
             yield b"%d," % number
 
-    run = partial(asyncio.get_running_loop().run_in_executor, threads)
     body = await body_of(await stream_of(pieces(), run, "text/plain"))
     assert body == b"".join(b"%d," % number for number in range(n))
     assert threading.main_thread() not in makers
 
 
-@pytest.mark.parametrize("n", [0, 1, 3])
-async def test_a_first_piece_that_fails_is_a_refusal_a_later_one_ends_the_answer(
-    threads: ThreadPoolExecutor, n: int
-) -> None:
-    def pieces() -> Iterator[bytes]:
+async def test_a_first_piece_that_fails_is_a_refusal_a_later_one_ends_the_answer(run: Any) -> None:
+    def pieces(n: int) -> Iterator[bytes]:
         yield from [b"x"] * n
         raise LookupError("no more")
 
-    run = partial(asyncio.get_running_loop().run_in_executor, threads)
-    if not n:
-        with pytest.raises(LookupError):
-            await stream_of(pieces(), run, "text/plain")
-        return
-    answer = await stream_of(pieces(), run, "text/plain")
     with pytest.raises(LookupError):
-        await body_of(answer)
+        await stream_of(pieces(0), run, "text/plain")
+    for n in (1, 3):
+        answer = await stream_of(pieces(n), run, "text/plain")
+        with pytest.raises(LookupError):
+            await body_of(answer)
 
 
 async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> None:
     async def content() -> AsyncIterator[bytes]:
         yield b"never sent"
 
-    async def gone() -> Message:
+    async def gone() -> Any:
         return {"type": "http.disconnect"}
 
-    ended = []
-
-    async def send(message: Message) -> None:
-        await asyncio.sleep(0)
-
+    ended: list[bool] = []
     answer = ClosingStream(content(), lambda: ended.append(True), {}, "text/plain")
-    await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, gone, send)
+    await answer(SCOPE, gone, Wire().send)
     assert ended == [True]
 
 
@@ -99,8 +219,8 @@ BLOCK_SECONDS = 0.01
 def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
     """The client is told, the log too, and no task is left behind whose failure asyncio complains about."""
     left: list[Any] = []
-    sent: list[Any] = []
     begun: list[int] = []
+    wire = Wire()
 
     async def fail() -> Answered:
         await asyncio.sleep(BLOCK_SECONDS)
@@ -114,58 +234,52 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
         await asyncio.sleep(0)
         return {"type": "http.request", "body": b"{}\n" * 8, "more_body": len(begun) < 3}
 
-    async def send(message: Any) -> None:
-        sent.append(message)
-
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context))
         answer = Streams(Limits()).answer(begin, lambda _: None, 2, {})
-        await answer({}, receive, send)
+        await answer({}, receive, wire.send)
         await asyncio.sleep(5 * BLOCK_SECONDS)
         gc.collect()
 
     asyncio.run(main())
     assert len(begun) > 1
     assert not left
-    error = json.loads(sent[-1]["body"])["error"]
+    error = json.loads(wire.sent[-1]["body"])["error"]
     assert error["code"] == "database-unavailable"
     assert "db.internal" not in error["detail"]
 
 
 async def test_it_returns_and_raises_what_the_call_does() -> None:
-    pool = WorkPool(1, 1, 300.0)
-    assert await pool.run(max, 1, 2) == 2
-    with pytest.raises(ZeroDivisionError):
-        await pool.run(divmod, 1, 0)
-    assert pool.pending == 0
-    pool.close()
+    with closing(WorkPool(1, 1, 300.0)) as pool:
+        assert await pool.run(max, 1, 2) == 2
+        with pytest.raises(ZeroDivisionError):
+            await pool.run(divmod, 1, 0)
+        assert pool.pending == 0
 
 
 async def test_a_long_body_is_read_in_a_thread() -> None:
     def thread_of(body: bytes, more: str) -> tuple[str, int, str]:
         return threading.current_thread().name, len(body), more
 
-    pool = WorkPool(1, 1, 300.0)
     here = threading.current_thread().name
-    assert await pool.read(thread_of, bytes(LONG_BYTES), "more") == (here, LONG_BYTES, "more")
-    name, n_bytes, more = await pool.read(thread_of, bytes(LONG_BYTES + 1), "more")
+    with closing(WorkPool(1, 1, 300.0)) as pool:
+        assert await pool.read(thread_of, bytes(LONG_BYTES), "more") == (here, LONG_BYTES, "more")
+        name, *others = await pool.read(thread_of, bytes(LONG_BYTES + 1), "more")
     assert name.startswith("xylem-work")
-    assert (n_bytes, more) == (LONG_BYTES + 1, "more")
-    pool.close()
+    assert others == [LONG_BYTES + 1, "more"]
 
 
 async def test_the_queue_at_its_limit_and_one_more() -> None:
     gate = threading.Event()
-    pool = WorkPool(2, 3, 300.0)
-    calls = [asyncio.create_task(pool.run(gate.wait)) for _ in range(5)]
-    await asyncio.sleep(0)
-    assert pool.pending == 5
-    with pytest.raises(Overloaded):
-        await pool.run(gate.wait)
-    gate.set()
-    assert await asyncio.gather(*calls) == [True] * 5
-    assert pool.pending == 0
-    pool.close()
+    with closing(WorkPool(2, 3, 300.0)) as pool:
+        calls = [asyncio.create_task(pool.run(gate.wait)) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert pool.pending == 5
+        with pytest.raises(Overloaded):
+            await pool.run(gate.wait)
+        gate.set()
+        assert await asyncio.gather(*calls) == [True] * 5
+        assert pool.pending == 0
 
 
 async def test_a_call_that_is_late_holds_its_thread_and_its_place() -> None:

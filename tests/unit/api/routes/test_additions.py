@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, Request, Response
 from msgspec import Struct
-from numpy.typing import NDArray
 from pydantic import Field
 
 from service.api.door import heads
@@ -20,14 +19,13 @@ from service.api.routes.operations import of_version
 from service.api.routes.requests import Services, Wired, reply_in
 from service.base.errors import BadRequest
 from service.base.settings import Limits
-from service.base.stages import StageTimings
 from service.inference.predictor import PredictOptions
 from service.serving import answer, predict
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options, PredictRequest
 from service.serving.served import ServedVersion
-from tests.conftest import serving, settings_of, whole_request
+from tests.conftest import answered_from_bytes, serving, settings_of, whole_request
 
 PATH = "/v1/models/raw/predict"
 INSTANCES = [{"indices": [0, 3], "values": [1.0, 0.5]}]
@@ -39,9 +37,7 @@ class LonelyRequest(PredictRequest):
 
 
 # 2. service/serving/rows.py
-def to_lonely_options(
-    options: Options, served: ServedVersion, stop: NDArray[Any] | None = None
-) -> PredictOptions:
+def to_lonely_options(options: Options, served: ServedVersion, stop: Any = None) -> PredictOptions:
     found = to_options(options, served, stop)
     return found._replace(top_r=1) if getattr(options, "lonely", False) else found
 
@@ -56,9 +52,9 @@ async def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.Monk
             assert found.status_code == 200, found.text
             return [label["label"] for label in found.json()["predictions"][0]["labels"]]
 
-        usual = await labels()
+        usual = await labels(lonely=False)
+        assert usual == await labels()
         assert len(usual) == 5
-        assert await labels(lonely=False) == usual
         assert await labels(lonely=True) == await labels(lonely=True, explain=True) == usual[:1]
         assert await labels(lonely=True, deadline_ms=1000) == usual[:1]  # in a thread
         refused = await client.post(PATH, json={"instances": INSTANCES, "lonely": 1})
@@ -104,13 +100,11 @@ async def test_a_header_of_all_requests(shared_store: Path, tenants: list[bytes 
             found = await client.post(PATH, json={"instances": INSTANCES}, headers={"tenant": tenant})
             assert found.status_code == 200
         assert (await client.get("/v1/models")).status_code == 200
-        assert tenants == [b"a", b"b", None]
-        whole, body = app.state.whole_requests, json.dumps({"instances": INSTANCES}).encode()
-        whole.learn(*whole_request(PATH, body, tenant="c"))
-        for tenant in ("d", "e"):  # heads that are alike but for what is their own
-            message, _ = whole_request(PATH, body, tenant=tenant)
-            assert whole.answer(message, b"").startswith(b"HTTP/1.1 200 OK")
-        assert tenants[3:] == [b"d", b"e"]
+        body = json.dumps({"instances": INSTANCES}).encode()
+        assert answered_from_bytes(app, PATH, body, tenant="c").startswith(b"HTTP/1.1 200 OK")
+        message, _ = whole_request(PATH, body, tenant="d")  # alike but for what is its own
+        assert app.state.whole_requests.answer(message, b"").startswith(b"HTTP/1.1 200 OK")
+        assert tenants == [b"a", b"b", None, b"c", b"d"]
 
 
 class Measures(Dialect[int]):
@@ -121,9 +115,7 @@ class Measures(Dialect[int]):
             raise BadRequest("expected a body, found none").at("")
         return len(body.content)
 
-    def answer_read(
-        self, query: int, served: ServedVersion, limits: Limits, timings: StageTimings
-    ) -> Reply | Longer:
+    def answer_read(self, query: int, served: ServedVersion, *_: Any) -> Reply | Longer:
         reply = Reply((b'{"version":%d,' % served.version, b'"bytes":%d}' % query), 1)
         return reply if query < 100 else Longer(lambda _: reply)
 
@@ -145,21 +137,17 @@ async def test_its_requests_are_answered_by_route_and_from_their_bytes(shared_st
         none = re.compile("none")
         admission = Admission(Limits(), none, none, lambda: False)
         routes = [(MEASURES, route) for route in router.routes]
-        whole = WholeRequests(routes, services.answering, admission)
-        for body, status in ((b"{}", 200), (b"", 422), (b"[]" * 100, 200)):
-            headers = {"content-type": "application/json"}
-            answer = await client.post("/v1/models/raw/measure", content=body, headers=headers)
+        app.state.whole_requests = WholeRequests(routes, services.answering, admission)
+        path, headers = "/v1/models/raw/measure", {"content-type": "application/json"}
+        for body, status in ((b"{}", 200), (b"", 422)):
+            answer = await client.post(path, content=body, headers=headers)
             assert answer.status_code == status
-            message, scope = whole_request("/v1/models/raw/measure", body)
-            whole.learn(message, scope)
-            found = whole.answer(message, b"")
-            if len(body) >= 100:
-                assert found is None  # it is for a thread
-                continue
-            assert found is not None
-            first, _, content = found.partition(b"\r\n\r\n")
+            first, _, content = answered_from_bytes(app, path, body).partition(b"\r\n\r\n")
             assert int(first.split()[1]) == status
             ours, theirs = json.loads(content), answer.json()
             assert ours.pop("request_id", None) != theirs.pop("request_id", "")
             assert ours == theirs
+        long = b"[]" * 100
+        assert (await client.post(path, content=long, headers=headers)).status_code == 200
+        assert answered_from_bytes(app, path, long) is None  # it is for a thread
         assert services.metrics.rows["raw"] == 3

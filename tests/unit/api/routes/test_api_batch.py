@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from tests.conftest import READY_SECONDS, InProcess, post, scope_of, serving, settings_of
+from tests.feedback_helpers import NDJSON, RAW
+from tests.wires import Wire
 
-NDJSON = {"content-type": "application/x-ndjson"}
-RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 GOOD = json.dumps(RAW).encode()
 
 
@@ -30,6 +30,10 @@ def lines_of(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in response.text.splitlines()]
 
 
+def codes_of(lines: list[dict[str, Any]]) -> list[str | None]:
+    return [line["error"]["code"] if "error" in line else None for line in lines]
+
+
 def without_id(prediction: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in prediction.items() if key not in ("prediction_id", "id")}
 
@@ -37,48 +41,32 @@ def without_id(prediction: dict[str, Any]) -> dict[str, Any]:
 def test_lines_are_answered_as_predict_answers(in_process: InProcess) -> None:
     lines = [{"indices": [i, i + 1], "values": [1, 2]} for i in range(40)]
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-
     predicted = in_process(predict("raw", {"instances": lines, "top_r": 3, "beam_width": 2}))
     batched = in_process(batch(content, query="?top_r=3&beam_width=2"), block_rows_max=7)
-    expected = [without_id(p) for p in predicted.json()["predictions"]]
-    assert [without_id(line) for line in lines_of(batched)] == expected
+    found = lines_of(batched)
+    assert [without_id(line) for line in found] == [without_id(p) for p in predicted.json()["predictions"]]
     assert (batched.headers["xylem-model"], batched.headers["xylem-version"]) == ("raw", "2")
-    assert len({line["prediction_id"] for line in lines_of(batched)}) == 40
+    assert len({line["prediction_id"] for line in found}) == 40
 
 
 def test_a_bad_line_is_answered_in_its_place(in_process: InProcess) -> None:
-    content = b"\n".join(
-        [
-            GOOD,
-            b"{",
-            b'{"id": "x", "indices": [70], "values": [1]}',
-            b'{"id": 7, "indices": [1], "values": [1]}',
-            b"",
-            b'{"indices": [true], "values": [1]}',
-            b'{"text": "a"}',
-            b'{"indices": [99999999999999999999], "values": [1]}',
-            b"[" * 60_000,
-            GOOD + b"\r",
-            GOOD,
-        ]
-    )
-    lines = lines_of(in_process(batch(content)))
-    found = [(line.get("error", {}).get("code"), line.get("error", {}).get("line")) for line in lines]
-    assert found == [
-        (None, None),
-        ("malformed-json", 2),
-        ("bad-instance", 3),
-        (None, None),
-        ("malformed-json", 5),
-        ("bad-request", 6),
-        ("bad-instance", 7),
-        ("bad-request", 8),
-        ("malformed-json", 9),
-        (None, None),
-        (None, None),
+    asked = [
+        (GOOD, None),
+        (b"{", "malformed-json"),
+        (b'{"id": "x", "indices": [70], "values": [1]}', "bad-instance"),
+        (b'{"id": 7, "indices": [1], "values": [1]}', None),
+        (b"", "malformed-json"),
+        (b'{"indices": [true], "values": [1]}', "bad-request"),
+        (b'{"text": "a"}', "bad-instance"),
+        (b'{"indices": [99999999999999999999], "values": [1]}', "bad-request"),
+        (b"[" * 60_000, "malformed-json"),
+        (GOOD + b"\r", None),
+        (GOOD, None),
     ]
-    assert (lines[2]["id"], lines[3]["id"]) == ("x", 7)
-    assert "id" not in lines[0]
+    lines = lines_of(in_process(batch(b"\n".join(line for line, _ in asked))))
+    assert codes_of(lines) == [code for _, code in asked]
+    assert all(line["error"]["line"] == i for i, line in enumerate(lines, 1) if "error" in line)
+    assert [line.get("id") for line in lines[:4]] == [None, None, "x", 7]
     assert lines[5]["error"]["errors"] == [
         {"path": "indices[0]", "detail": "expected an integer, found true"}
     ]
@@ -87,76 +75,54 @@ def test_a_bad_line_is_answered_in_its_place(in_process: InProcess) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n", GOOD, GOOD + b"\n"])
 def test_the_ends_of_a_body(in_process: InProcess, content: bytes) -> None:
-    lines = lines_of(in_process(batch(content)))
-    assert len(lines) == len(content.splitlines())
+    assert len(lines_of(in_process(batch(content)))) == len(content.splitlines())
 
 
 def test_what_the_model_knows_nothing_of_is_told(in_process: InProcess) -> None:
     known, unknown = b'{"text": "chess"}\n', b'{"text": "\xe4\xb8\xad\xe6\x96\x87"}\n'
     lines = lines_of(in_process(batch(known + unknown + b"{}\n" + unknown, model="text")))
-    assert ["no_known_features" in line for line in lines] == [False, True, False, True]
-    assert lines[1]["no_known_features"] is True
+    assert [line.get("no_known_features") for line in lines] == [None, True, None, True]
     body = {"instances": [{"text": "中文"}, {"text": "chess"}]}
     for more in ({}, {"statistics": True}, {"explain": True}):
         predictions = in_process(predict("text", {**body, **more})).json()["predictions"]
         assert ["no_known_features" in prediction for prediction in predictions] == [True, False]
 
 
-def test_a_labelled_file_can_be_predicted(in_process: InProcess) -> None:
-    with_labels = b'{"labels": ["x"], ' + GOOD[1:]
-    found, expected = (lines_of(in_process(batch(line)))[0]["labels"] for line in (with_labels, GOOD))
-    assert found == expected
-
-
-def test_named_features_and_text(in_process: InProcess) -> None:
-    named = lines_of(
-        in_process(batch(b'{"features": {"red": 1}}\n{"indices": [0], "values": [1]}\n', "named"))
-    )
-    text = lines_of(in_process(batch(b'{"text": "chess"}\n{"text": ""}\n', "text")))
-    assert [len(line["labels"]) for line in named + text] == [5, 5, 5, 5]
+def test_kinds_of_lines(in_process: InProcess) -> None:
+    labelled, plain = lines_of(in_process(batch(b'{"labels": ["x"], ' + GOOD[1:] + b"\n" + GOOD)))
+    assert labelled["labels"] == plain["labels"]
+    named = in_process(batch(b'{"features": {"red": 1}}\n{"indices": [0], "values": [1]}\n', "named"))
+    text = in_process(batch(b'{"text": "chess"}\n{"text": ""}\n', "text"))
+    assert [len(line["labels"]) for line in lines_of(named) + lines_of(text)] == [5, 5, 5, 5]
 
 
 @pytest.mark.parametrize("extra", [0, 1])
 def test_a_line_at_the_limit_and_one_byte_longer(in_process: InProcess, extra: int) -> None:
     content = GOOD + b"\n" + GOOD + b" " * extra + b"\n" + GOOD
     lines = lines_of(in_process(batch(content), line_bytes_max=len(GOOD)))
-    assert [line.get("error", {}).get("code") for line in lines] == [
-        None,
-        "limit-exceeded" if extra else None,
-        None,
-    ]
+    assert codes_of(lines) == [None, "limit-exceeded" if extra else None, None]
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "code"),
+    ("query", "headers", "status", "code"),
     [
-        ("?top_r=0", 422, "bad-request"),
-        ("?topr=5", 422, "bad-request"),
-        ("?top_r=100000", 422, "limit-exceeded"),
-        ("?threshold=tuned", 409, "thresholds-not-tuned"),
-        ("?allow_labels=none", 422, "unknown-label"),
-        ("?explain=true", 422, "unsupported-option"),
-        ("?deadline_ms=5", 422, "unsupported-option"),
-        ("?statistics=true", 422, "unsupported-option"),
+        ("?top_r=0", {}, 422, "bad-request"),
+        ("?topr=5", {}, 422, "bad-request"),
+        ("?top_r=100000", {}, 422, "limit-exceeded"),
+        ("?threshold=tuned", {}, 409, "thresholds-not-tuned"),
+        ("?allow_labels=none", {}, 422, "unknown-label"),
+        ("?explain=true", {}, 422, "unsupported-option"),
+        ("?deadline_ms=5", {}, 422, "unsupported-option"),
+        ("?statistics=true", {}, 422, "unsupported-option"),
+        ("", {"content-type": "application/json"}, 415, "unsupported-media-type"),
+        ("", {"content-encoding": "br"}, 415, "unsupported-content-encoding"),
     ],
 )
-def test_bad_options_are_refused_before_the_first_line(
-    in_process: InProcess, query: str, status: int, code: str
+def test_what_is_refused_before_the_first_line(
+    in_process: InProcess, query: str, headers: dict[str, str], status: int, code: str
 ) -> None:
-    response = in_process(batch(GOOD, query=query))
+    response = in_process(batch(GOOD, query=query, **headers))
     assert (response.status_code, response.json()["code"]) == (status, code)
-
-
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        ({"content-type": "application/json"}, "unsupported-media-type"),
-        ({"content-encoding": "br"}, "unsupported-content-encoding"),
-    ],
-)
-def test_media_types(in_process: InProcess, headers: dict[str, str], code: str) -> None:
-    response = in_process(batch(GOOD, **headers))
-    assert (response.status_code, response.json()["code"]) == (415, code)
 
 
 def test_options_of_the_query_string(in_process: InProcess) -> None:
@@ -167,75 +133,53 @@ def test_options_of_the_query_string(in_process: InProcess) -> None:
     assert len(line["labels"]) == 9
 
 
-def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -> tuple[list[bytes], bool]:
-    """Call the app as a server would; return what it sent, and whether it ended its answer."""
-
-    async def main() -> tuple[list[bytes], bool]:
-        sent: list[bytes] = []
-        ended = False
-        messages = chunks(sent)
-
-        async def receive() -> Any:
-            return await anext(messages)
-
-        async def send(message: Any) -> None:
-            nonlocal ended
-            if message["type"] == "http.response.body":
-                sent.append(message.get("body", b""))
-                ended = not message.get("more_body", False)
-
-        headers = {"host": "x", **NDJSON, "transfer-encoding": "chunked"}
-        scope = scope_of("POST", "/v1/models/raw/batch", headers)
-        async with serving(settings_of(store, **limits)) as (app, _):
-            async with asyncio.timeout(READY_SECONDS):
-                await app(scope, receive, send)
-            assert threads_are_idle(app)
-        return sent, ended
-
-    return asyncio.run(main())
-
-
-def threads_are_idle(app: Any) -> bool:
-    return app.state.metrics.in_flight == 0
+async def streamed(store: Path, chunks: Callable[[Wire], Any], **limits: Any) -> Wire:
+    """Call the app as a server would; return what it sent."""
+    wire = Wire()
+    headers = {"host": "x", **NDJSON, "transfer-encoding": "chunked"}
+    async with serving(settings_of(store, **limits)) as (app, _):
+        async with asyncio.timeout(READY_SECONDS):
+            await app(scope_of("POST", "/v1/models/raw/batch", headers), chunks(wire).__anext__, wire.send)
+        assert app.state.metrics.in_flight == 0
+    return wire
 
 
 def request(body: bytes, more: bool = True) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-def test_answers_begin_before_the_body_ends(shared_store: Path) -> None:
-    async def chunks(sent: list[bytes]) -> Any:
+async def test_answers_begin_before_the_body_ends(shared_store: Path) -> None:
+    async def chunks(wire: Wire) -> Any:
         for n in range(1, 4):
             yield request(GOOD + b"\n")
-            while b"".join(sent).count(b"\n") < n:  # a client that waits for each answer
+            while wire.body.count(b"\n") < n:  # a client that waits for each answer
                 await asyncio.sleep(0.001)
         yield request(b"", more=False)
 
-    sent, ended = streamed(shared_store, chunks)
-    assert ended
-    assert b"".join(sent).count(b"\n") == 3
+    wire = await streamed(shared_store, chunks)
+    assert wire.is_ended
+    assert wire.body.count(b"\n") == 3
 
 
-def test_a_client_that_leaves_stops_the_work(shared_store: Path) -> None:
-    async def chunks(sent: list[bytes]) -> Any:
+async def test_a_client_that_leaves_stops_the_work(shared_store: Path) -> None:
+    async def chunks(_: Wire) -> Any:
         yield request(GOOD + b"\n")
         yield {"type": "http.disconnect"}
 
-    _, ended = streamed(shared_store, chunks)
-    assert not ended
+    wire = await streamed(shared_store, chunks)
+    assert not (wire.sent and wire.is_ended)
 
 
-def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
-    async def chunks(sent: list[bytes]) -> Any:
+async def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
+    async def chunks(_: Wire) -> Any:
         yield request(GOOD + b"\n" + GOOD)
         await asyncio.sleep(3600)
 
-    sent, ended = streamed(shared_store, chunks, body_seconds_max=0.2)
-    lines = [json.loads(line) for line in b"".join(sent).splitlines()]
-    assert len(lines) == 2
-    assert lines[0]["labels"]
-    assert lines[1]["error"]["code"] == "body-timeout"
-    assert not ended
+    wire = await streamed(shared_store, chunks, body_seconds_max=0.2)
+    first, last = map(json.loads, wire.body.splitlines())
+    assert first["labels"]
+    assert last["error"]["code"] == "body-timeout"
+    assert not wire.is_ended
 
 
 @pytest.mark.parametrize(("most", "codes"), [(2, [200, 200]), (1, [200, 503])])

@@ -1,10 +1,10 @@
 """The routes in this process over real models: answers, refusals, and every error's shape."""
 
-import asyncio
 import json
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,27 @@ import pytest
 
 from model_store.label_info import Subject, build_label_info
 from model_store.store import Store
+from model_store.version import Model
 from service.base.errors import UnsupportedOption
+from service.base.rows import SparseRows
 from service.evaluation.ranking import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
 from service.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
 from service.serving.label_choice import LabelWeights
+from service.serving.opening import serve_model
 from service.serving.predict import PredictQuery
 from service.serving.rows import to_chunked_rows, to_rows
 from service.serving.schemas.instances import SparseInstance
 from service.serving.schemas.predict import PredictRequest
+from service.serving.served import ServedVersion
 from tests.conftest import READY_SECONDS, InProcess, get, post, serving, settings_of
+from tests.feedback_helpers import RAW
 from tests.served_models import TEXTS
 
-RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PATH = "/v1/models/raw/predict"
+SMALL = {"indices": [2, 0], "values": [1.0, 1.0]}
+ONE = SparseInstance(indices=[1], values=[1.0])
 
 
 def ask(*instances: Any, **options: Any) -> Callable[..., Any]:
@@ -44,20 +50,22 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
     body: dict[str, Any] = response.json()
     assert (body["status"], body["code"]) == (status, code)
     assert body["type"] == f"/docs#{code}"
-    assert body["title"]
-    assert body["detail"]
+    assert body["title"] and body["detail"]
     assert body["request_id"] == response.headers["x-request-id"]
     assert (response.headers.get("retry-after") is not None) == (status == 503)
     return body
 
 
-def in_process_answer(root: Path, model: str, ref: str | int, top_r: int, **options: Any) -> list[Any]:
+def rows_of(model: Model) -> SparseRows:
+    """RAW as the engine takes it."""
+    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    return to_rows([SparseInstance(**RAW)], featurizer)
+
+
+def engine_answer(root: Path, ref: str | int, **options: Any) -> list[Any]:
     """The labels that the engine gives to RAW, as (name, id, score)."""
-    opened = Store(root).open(model, ref)
-    featurizer = load_featurizer(opened.manifest.features, opened.arrays, opened.manifest.n_features)
-    indices, values = np.array(RAW["indices"]), np.array(RAW["values"])
-    rows = featurizer.transform_csr(np.array([0, len(indices)]), indices, values)
-    found = Predictor(opened).predict(rows, PredictOptions(top_r=top_r, **options))
+    model = Store(root).open("raw", ref)
+    found = Predictor(model).predict(rows_of(model), PredictOptions(**options))
     return [(f"label::{i}", i, s) for i, s in zip(found.labels.tolist(), found.scores, strict=True)]
 
 
@@ -68,40 +76,29 @@ def labels_of(response: httpx.Response, i: int = 0) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("path", "version"),
+    ("path", "version", "options"),
     [
-        ("/v1/models/raw/predict", 2),
-        ("/v1/models/raw/versions/1/predict", 1),
-        ("/v1/models/raw/aliases/stable/predict", 1),
-        ("/v1/models/raw/aliases/latest/predict", 2),
+        (PATH, 2, {"top_r": 4}),
+        ("/v1/models/raw/versions/1/predict", 1, {"top_r": 4}),
+        ("/v1/models/raw/aliases/stable/predict", 1, {"top_r": 4}),
+        ("/v1/models/raw/aliases/latest/predict", 2, {"top_r": 4}),
+        (PATH, 2, {"top_r": 11, "exact": True}),
+        (PATH, 2, {"top_r": 11, "threshold": 0.05}),
+        (PATH, 2, {"top_r": 11, "threshold": 0}),
+        (PATH, 2, {"top_r": 11, "beam_width": 1}),
     ],
 )
 def test_the_answer_is_the_engines(
-    in_process: InProcess, shared_store: Path, path: str, version: int
+    in_process: InProcess, shared_store: Path, path: str, version: int, options: dict[str, Any]
 ) -> None:
-    response = in_process(post(path, {"instances": [RAW], "top_r": 4}))
+    response = in_process(post(path, {"instances": [RAW], **options}))
+    assert labels_of(response) == engine_answer(shared_store, version, **options)
     body = response.json()
-    assert labels_of(response) == in_process_answer(shared_store, "raw", version, 4)
-    assert body.keys() == {"model", "version", "threshold_epoch", "predictions"}
-    assert (body["model"], body["version"], body["threshold_epoch"]) == ("raw", version, None)
-    assert body["predictions"][0].keys() == {"labels", "prediction_id", "exact"}
-    assert body["predictions"][0]["exact"] is True  # a beam of 10 leaves none of the small model's nodes out
-
-
-@pytest.mark.parametrize(
-    ("wire", "engine"),
-    [
-        ({"exact": True}, {"exact": True}),
-        ({"threshold": 0.05}, {"threshold": 0.05}),
-        ({"threshold": 0}, {"threshold": 0.0}),
-        ({"beam_width": 1}, {"beam_width": 1}),
-    ],
-)
-def test_options_reach_the_engine(
-    in_process: InProcess, shared_store: Path, wire: dict[str, Any], engine: dict[str, Any]
-) -> None:
-    response = in_process(ask(top_r=11, **wire))
-    assert labels_of(response) == in_process_answer(shared_store, "raw", 2, 11, **engine)
+    (prediction,) = body.pop("predictions")
+    assert body == {"model": "raw", "version": version, "threshold_epoch": None}
+    assert prediction.keys() == {"labels", "prediction_id", "exact"}
+    # a beam of 10 leaves none of the small model's nodes out
+    assert prediction["exact"] is ("beam_width" not in options)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +136,7 @@ def test_explained_labels_at_the_limit_and_one_more(in_process: InProcess) -> No
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"threshold": 0.01}])
-def test_a_deadline_that_does_not_strike_changes_nothing(
-    in_process: InProcess, options: dict[str, Any]
-) -> None:
+def test_a_deadline_that_does_not_strike_is_nothing(in_process: InProcess, options: dict[str, Any]) -> None:
     plain, timed = (in_process(ask(RAW, RAW, **options, **more)) for more in ({}, {"deadline_ms": 30_000}))
     assert labels_of(timed, 1) == labels_of(plain, 1)
     assert timed.json()["predictions"][0]["exact"] is plain.json()["predictions"][0]["exact"]
@@ -157,9 +152,7 @@ def test_a_deadline_that_has_struck_says_so(in_process: InProcess, monkeypatch: 
     assert (prediction["labels"], prediction["exact"]) == ([], False)
 
 
-async def test_a_search_that_nobody_waits_for_is_stopped(
-    shared_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_given_up_on_is_stopped(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
     begun, stopped = threading.Event(), threading.Event()
 
@@ -182,17 +175,14 @@ async def test_a_search_that_nobody_waits_for_is_stopped(
 
 
 def test_every_kind_of_instance_in_one_request(in_process: InProcess) -> None:
-    def predict(model: str, *instances: dict[str, Any]) -> httpx.Response:
-        return in_process(post(f"/v1/models/{model}/predict", {"instances": instances}))  # type: ignore[no-any-return]
+    def predict(model: str, *instances: dict[str, Any]) -> Any:
+        return in_process(post(f"/v1/models/{model}/predict", {"instances": instances}))
 
-    mixed = predict("text", {"text": TEXTS[0]}, RAW_SMALL, {"text": TEXTS[1]}, RAW_SMALL)
+    mixed = predict("text", {"text": TEXTS[0]}, SMALL, {"text": TEXTS[1]}, SMALL)
     assert labels_of(mixed, 0) == labels_of(predict("text", {"text": TEXTS[0]}))
-    assert labels_of(mixed, 1) == labels_of(mixed, 3) == labels_of(predict("text", RAW_SMALL))
-    named = predict("named", {"features": {"red": 1.0, "unseen": 3}}, RAW_SMALL)
+    assert labels_of(mixed, 1) == labels_of(mixed, 3) == labels_of(predict("text", SMALL))
+    named = predict("named", {"features": {"red": 1.0, "unseen": 3}}, SMALL)
     assert len(named.json()["predictions"]) == 2
-
-
-RAW_SMALL = {"indices": [2, 0], "values": [1.0, 1.0]}
 
 
 def test_allow_and_deny_lists(in_process: InProcess) -> None:
@@ -205,18 +195,11 @@ def test_allow_and_deny_lists(in_process: InProcess) -> None:
     assert found(allow_labels=[]) == set()
 
 
-def test_prediction_ids_are_unique(in_process: InProcess) -> None:
-    ids = set()
-    for _ in range(3):
-        response = in_process(ask(*[RAW] * 5))
-        ids |= {prediction["prediction_id"] for prediction in response.json()["predictions"]}
-    assert len(ids) == 15
-
-
-def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: InProcess) -> None:
-    one, many = in_process(ask()), in_process(ask(*[RAW] * 300))
-    assert len(many.json()["predictions"]) == 300
-    assert labels_of(many, 299) == labels_of(one)
+def test_a_long_request_is_answered_as_short_ones_and_ids_are_unique(in_process: InProcess) -> None:
+    answers = [in_process(ask(*[RAW] * n)) for n in (1, 5, 300)]
+    assert labels_of(answers[2], 299) == labels_of(answers[1], 4) == labels_of(answers[0])
+    ids = {one["prediction_id"] for answer in answers for one in answer.json()["predictions"]}
+    assert len(ids) == 306
 
 
 @pytest.mark.parametrize(
@@ -235,14 +218,8 @@ def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: InProce
         ("/v1/models/raw/aliases/2/predict", {"instances": [RAW]}, 404, "alias-not-found"),
         ("/v1/models/raw/predict/", {"instances": [RAW]}, 404, "route-not-found"),
         ("/v1/nothing", {}, 404, "route-not-found"),
-        ("/v1/models/raw/predict", b"{", 400, "malformed-json"),
-        ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 0}, 422, "bad-request"),
-        ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 10**6}, 422, "limit-exceeded"),
-        ("/v1/models/raw/predict", {"instances": [RAW], "deadline_ms": 0}, 422, "bad-request"),
-        ("/v1/models/raw/predict", {"instances": [RAW], "threshold": "tuned"}, 409, "thresholds-not-tuned"),
-        ("/v1/models/raw/predict", {"instances": [RAW], "deny_labels": ["no"]}, 422, "unknown-label"),
-        ("/v1/models/raw/predict", {"instances": [{"text": "a"}]}, 422, "bad-instance"),
         ("/v1/models/text/predict", {"instances": [{"features": {}}]}, 422, "bad-instance"),
+        (PATH, b"{", 400, "malformed-json"),
     ],
 )
 def test_refusals(in_process: InProcess, path: str, body: Any, status: int, code: str) -> None:
@@ -250,42 +227,41 @@ def test_refusals(in_process: InProcess, path: str, body: Any, status: int, code
 
 
 @pytest.mark.parametrize(
-    ("instances", "path"),
+    ("instances", "options", "status", "code", "said"),
     [
-        ([RAW, {"indices": [70], "values": [1]}], "instances[1]"),
-        ([RAW, {"indices": [-1], "values": [1]}], "instances[1]"),
-        ([RAW, {"indices": [2**63], "values": [1]}], "instances[1]"),
-        ([RAW, RAW, {"indices": [1], "values": [1e39]}], "instances[2]"),
-        ([RAW, {"indices": [1, 1], "values": [3e38, 3e38]}], "instances[1]"),
-        ([RAW, {"text": "a"}], "instances[1]"),
+        ([RAW], {"top_r": 0}, 422, "bad-request", "top_r"),
+        ([RAW], {"top_r": 10**6}, 422, "limit-exceeded", "top_r"),
+        ([RAW], {"deadline_ms": 0}, 422, "bad-request", "deadline_ms"),
+        ([RAW], {"threshold": "tuned"}, 409, "thresholds-not-tuned", "ask for a number"),
+        ([RAW], {"deny_labels": ["no"]}, 422, "unknown-label", "'no'"),
+        ([RAW], {"allow_labels": ["label::1", "label::none"]}, 422, "unknown-label", "'label::none'"),
+        ([RAW], {"label_weights": {"nobody": 2}}, 422, "unknown-label", "'nobody'"),
+        ([{"text": "a"}], {}, 422, "bad-instance", "instances[0]"),
+        ([RAW, {"text": "a"}], {}, 422, "bad-instance", "instances[1]"),
+        ([RAW, {"indices": [70], "values": [1]}], {}, 422, "bad-instance", "instances[1]"),
+        ([RAW, {"indices": [-1], "values": [1]}], {}, 422, "bad-instance", "instances[1]"),
+        ([RAW, {"indices": [2**63], "values": [1]}], {}, 422, "bad-instance", "instances[1]"),
+        ([RAW, RAW, {"indices": [1], "values": [1e39]}], {}, 422, "bad-instance", "instances[2]"),
+        ([RAW, {"indices": [1, 1], "values": [3e38, 3e38]}], {}, 422, "bad-instance", "instances[1]"),
     ],
 )
-def test_an_instance_that_the_model_does_not_take_is_named(
-    in_process: InProcess, instances: list[Any], path: str
+def test_what_is_refused_is_named(
+    in_process: InProcess, instances: list[Any], options: dict[str, Any], status: int, code: str, said: str
 ) -> None:
-    body = assert_problem(in_process(ask(*instances)), 422, "bad-instance")
-    assert body["errors"][0]["path"].startswith(path)
+    body = assert_problem(in_process(ask(*instances, **options)), status, code)
+    assert said in body["detail"]
+    assert code != "bad-instance" or body["errors"][0]["path"].startswith(said)
 
 
-def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_process: InProcess) -> None:
-    assert "label::none" in in_process(ask(allow_labels=["label::1", "label::none"])).json()["detail"]
-    assert "ask for a number" in in_process(ask(threshold="tuned")).json()["detail"]
+def test_media_types(in_process: InProcess) -> None:
+    def ask_as(kind: str) -> Any:
+        return in_process(post(PATH, {"instances": [RAW]}, **{"content-type": kind}))
 
-
-@pytest.mark.parametrize(
-    ("value", "is_taken"),
-    [
-        *((f"application/{kind}", False) for kind in ("x-www-form-urlencoded", "json; charset=latin-1")),
-        *((value, False) for value in ("text/plain", "")),
-        *((value, True) for value in ("application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8")),
-    ],
-)
-def test_media_types(in_process: InProcess, value: str, is_taken: bool) -> None:
-    response = in_process(post(PATH, {"instances": [RAW]}, **{"content-type": value}))
-    if is_taken:
-        assert response.status_code == 200
-    else:
-        assert_problem(response, 415, "unsupported-media-type")
+    form, latin = "application/x-www-form-urlencoded", "application/json; charset=latin-1"
+    for kind in (form, latin, "text/plain", ""):
+        assert kind in assert_problem(ask_as(kind), 415, "unsupported-media-type")["detail"]
+    for kind in ("application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8"):
+        assert ask_as(kind).status_code == 200, kind
 
 
 def test_methods(in_process: InProcess) -> None:
@@ -303,37 +279,26 @@ def test_request_ids(in_process: InProcess, value: str, kept: bool) -> None:
     assert found
 
 
-@pytest.mark.parametrize(("most", "refused"), [(3, 0), (2, 1)])
-def test_requests_in_flight_at_the_limit_and_one_more(in_process: InProcess, most: int, refused: int) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        gate = asyncio.Event()
-        seen = 0
+@pytest.mark.parametrize(("most", "statuses"), [(3, [200, 200, 200]), (2, [503, 200, 200])])
+def test_requests_at_the_limit_and_one_more(in_process: InProcess, most: int, statuses: list[int]) -> None:
+    answers: list[httpx.Response] = []
 
-        async def chunks() -> Any:
-            nonlocal seen
-            seen += 1
-            await gate.wait()
+    async def call(client: httpx.AsyncClient, n: int = 2) -> None:
+        """Ask with a body that ends when n more requests, one within the other, have been answered."""
+
+        async def body() -> AsyncIterator[bytes]:
+            if n:
+                await call(client, n - 1)
+                assert (await client.get("/livez")).status_code == 200
             yield json.dumps({"instances": [RAW]}).encode()
 
-        async def held() -> httpx.Response:
-            nonlocal seen
-            response = await post(PATH, chunks())(client)
-            seen += response.status_code != 200
-            return response
+        answers.append(await post(PATH, body())(client))
 
-        tasks = [asyncio.create_task(held()) for _ in range(3)]
-        while seen < len(tasks):  # each is held or refused
-            await asyncio.sleep(0.001)
-        alive = await client.get("/livez")
-        gate.set()
-        return [alive, *await asyncio.gather(*tasks)]
-
-    alive, *responses = in_process(call, requests_max=most)
-    assert alive.status_code == 200
-    bad = [response for response in responses if response.status_code != 200]
-    assert len(bad) == refused
-    for response in bad:
-        assert_problem(response, 503, "overloaded")
+    in_process(call, requests_max=most)
+    assert [answer.status_code for answer in answers] == statuses
+    if most == 2:
+        assert_problem(answers[0], 503, "overloaded")
+        assert answers[0].headers["connection"] == "close"
 
 
 def test_what_nobody_foresaw_is_a_problem_too(in_process: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,21 +369,19 @@ def test_the_documentation_needs_nothing_from_elsewhere(in_process: InProcess) -
     assert "unsafe" not in page.headers["content-security-policy"]
     for response in (page, script, style):
         assert response.status_code == 200
-        assert "http:" not in response.text
-        assert "https:" not in response.text
-    assert "<script>" not in page.text
-    assert "style=" not in page.text
+        assert not re.search("https?:", response.text)
+    assert not re.search("<script>|style=", page.text)
     assert "innerHTML" not in script.text
     assert document.json()["openapi"].startswith("3.1")
 
 
-def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
-    from service.serving.opening import serve_model
+@pytest.fixture
+def served(shared_store: Path) -> ServedVersion:
+    return serve_model(Store(shared_store).open("raw"))
 
-    served = serve_model(Store(shared_store).open("raw"))
-    one = SparseInstance(indices=[1], values=[1.0])
 
-    def short(n: int, instance: SparseInstance = one, **options: Any) -> bool:
+def test_short_requests_are_told_from_long_ones(served: ServedVersion) -> None:
+    def short(n: int, instance: SparseInstance = ONE, **options: Any) -> bool:
         return is_short(PredictQuery(PredictRequest(instances=[instance] * n, **options)), served)
 
     assert short(1)
@@ -441,17 +404,13 @@ def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
     assert not short(1, deny_labels=["x"] * 9000)
 
 
-def test_many_names_of_many_labels_are_told_by_a_thread(shared_store: Path) -> None:
+def test_many_names_of_many_labels_are_told_by_a_thread(served: ServedVersion) -> None:
     """A name takes microseconds: hundreds of them would hold up the event loop."""
-    from service.serving.opening import serve_model
-
-    served = serve_model(Store(shared_store).open("raw"))
 
     def is_short_with(n_languages: int, **options: Any) -> bool:
         names = {f"x{i}": "a name" for i in range(n_languages)}
         served.info.follow(build_label_info([Subject("label::0", None, names)]))
-        one = SparseInstance(indices=[1], values=[1.0])
-        return is_short(PredictQuery(PredictRequest(instances=[one], top_r=10, **options)), served)
+        return is_short(PredictQuery(PredictRequest(instances=[ONE], top_r=10, **options)), served)
 
     assert is_short_with(2, label_info=True)
     assert not is_short_with(64, label_info=True)
@@ -464,8 +423,6 @@ def test_weights_change_the_order_and_the_scores(in_process: InProcess) -> None:
     first = in_process(ask(label_weights={last["label"]: 1e6})).json()["predictions"][0]["labels"][0]
     assert first["label"] == last["label"]
     assert first["score"] == pytest.approx(last["score"] * 1e6, rel=1e-4)
-    problem = in_process(ask(label_weights={"nobody": 2}))
-    assert "'nobody'" in assert_problem(problem, 422, "unknown-label")["detail"]
 
 
 def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process: InProcess) -> None:
@@ -475,11 +432,7 @@ def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process
     data = replace(model.manifest, data=model.manifest.data._replace(rows=100_000))
     counted = replace(model, manifest=data, arrays={**model.arrays, "labels/counts": counts})
     weights = LabelWeights(predictor, counted).prepare("propensity")
-    rows = to_rows(
-        [SparseInstance(**RAW)],
-        load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features),
-    )
-    options = PredictOptions(top_r=model.manifest.n_labels, exact=True)
+    rows, options = rows_of(model), PredictOptions(top_r=model.manifest.n_labels, exact=True)
     plain = predictor.predict(rows, options)
     ranked = predictor.predict(rows, options._replace(weights=weights))
     found = dict(zip(ranked.labels.tolist(), ranked.scores.tolist(), strict=True))

@@ -1,47 +1,68 @@
-"""Feedback over HTTP in this process: what counts, what does not, and what moves."""
+"""Feedback over HTTP: what counts, what moves, and which rows of it are kept, exported and removed."""
 
 import asyncio
+import datetime
 import json
 import sqlite3
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import SecretStr
 
 from model_store.store import Store
+from service.api.door.collectors import read_rows
+from service.db.engine import Database
+from service.thresholds.live.threshold_counters import event_keys
 from service.thresholds.live.tokens import Tokens
-from tests.conftest import serving, settings_of
-from tests.feedback_helpers import PATH, RAW, client_of, event, predict, send, signed
+from service.thresholds.store.feedback_rows import FeedbackRows, add_rows
+from tests.conftest import Command, answer, settings_of
+from tests.datasets_helpers import write_lines
+from tests.feedback_helpers import NDJSON, PATH, RAW, client_of, event, outcomes, predict, send, signed
 
 KEY = "0123456789abcdef0123456789abcdef"
+PREDICT = "/v1/models/raw/predict"
+TUNED = {"instances": [RAW], "threshold": "tuned"}
+ROWS = "/v1/admin/models/raw/feedback-rows"
+KEPT: dict[str, Any] = {"feedback_rows": True, "as_admin": True}
+
+
+async def exported(client: httpx.AsyncClient, query: str = "") -> list[dict[str, Any]]:
+    """The rows that are kept."""
+    response = await client.get(ROWS + query)
+    assert response.status_code == 200, response.text
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+async def tuned_labels(client: httpx.AsyncClient) -> tuple[int, set[str]]:
+    """The epoch, and the labels predicted then."""
+    found = await predict(client)
+    return found["threshold_epoch"], {one["label"] for one in found["predictions"][0]["labels"]}
 
 
 async def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -> None:
-    async with client_of(own_store) as client:
-        refused = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
+    async with client_of(own_store, as_admin=True) as client:
+        refused = await client.post(PREDICT, json=TUNED)
         assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
-        assert await send(client, event("a", ["label::3"]), event("a", []), event("b", [])) == [
-            {"event_id": "a", "result": "applied"},
-            {"event_id": "a", "result": "duplicate"},
-            {"event_id": "b", "result": "applied"},
-        ]
-        before = await predict(client)
-        assert before["threshold_epoch"] == 2
-        shown = {one["label"] for one in before["predictions"][0]["labels"]}
+        events = event("a", ["label::3"]), event("a", []), event("b", [])
+        assert await outcomes(client, *events) == ["applied", "duplicate", "applied"]
+        before, shown = await tuned_labels(client)
+        assert before == 2
         assert shown
         for i in range(30):  # nothing of what is predicted is true: thresholds fall, and more is predicted
             await send(client, event(f"c{i}", []))
-        after = await predict(client)
-        assert {one["label"] for one in after["predictions"][0]["labels"]} >= shown
-        assert after["threshold_epoch"] == 32
-        assert (await send(client, event("a", [])))[0]["result"] == "duplicate"
+        after, more = await tuned_labels(client)
+        assert after == 32
+        assert more >= shown
+        assert await outcomes(client, event("a", [])) == ["duplicate"]
         single = await client.post(PATH, json=event("single", []))
         assert single.json()["results"] == [{"event_id": "single", "result": "applied"}]
         figures = (await client.get("/metrics")).text
         assert 'xylem_feedback_events_total{model="raw",result="duplicate",version="2"} 2.0' in figures
         assert 'xylem_threshold_epoch{model="raw",version="2"} 33.0' in figures
+        assert await exported(client) == []  # rows are kept only where it is asked for
 
 
 async def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -> None:
@@ -51,87 +72,64 @@ async def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -
         token = answer["prediction_id"]
         plain = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
         labels = [one["label"] for one in answer["labels"]]
-        results = await send(
-            client,
-            event("t1", labels, prediction_id=token),
-            event("t2", labels, prediction_id=plain),
-            event("t3", [], prediction_id=token[:-1] + ("A" if token[-1] != "A" else "B")),
-            event("t4", [], prediction_id="nothing of ours"),
-        )
-        assert [one["result"] for one in results] == ["applied", "applied", "rejected", "rejected"]
-        assert [one.get("reason") for one in results[2:]] == ["prediction-forged"] * 2
-        other = await send(client, event("t5", [], prediction_id=token), path="/v1/models/named/feedback")
-        assert (other[0]["result"], other[0]["reason"]) == ("rejected", "prediction-other-model")
-
-
-async def test_an_empty_prediction_id_is_forged_whether_others_are_beside_it_or_not(own_store: Store) -> None:
-    async with client_of(own_store) as client:
-        empty = event("empty", ["label::1"], prediction_id="")
-        for beside in [], [event("beside", [])]:
-            found = (await send(client, empty, *beside))[0]
-            assert (found["result"], found.get("reason")) == ("rejected", "prediction-forged")
+        right = [event(f"right{i}", labels, prediction_id=one) for i, one in enumerate((token, plain))]
+        assert await outcomes(client, *right) == ["applied", "applied"]
+        for forged in (token[:-1] + ("A" if token[-1] != "A" else "B"), "nothing of ours", ""):
+            wrong = event(f"forged {forged}", [], prediction_id=forged)
+            assert await outcomes(client, wrong) == ["rejected: prediction-forged"]
+            beside = await outcomes(client, wrong, event(f"beside {forged}", []))
+            assert beside == ["rejected: prediction-forged", "applied"]
+        other = await outcomes(client, event("t", [], prediction_id=token), path="/v1/models/named/feedback")
+        assert other == ["rejected: prediction-other-model"]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "result", "reason"),
-    [(-31 * 86_400, "late", "prediction-expired"), (2 * 86_400, "rejected", "prediction-future")],
+    ("days", "outcome"), [(-31, "late: prediction-expired"), (2, "rejected: prediction-future")]
 )
-async def test_clocks(own_store: Store, monkeypatch: Any, seconds: float, result: str, reason: str) -> None:
+async def test_clocks(own_store: Store, monkeypatch: Any, days: int, outcome: str) -> None:
     tokens = Tokens([KEY.encode()], 30 * 86_400)
     now = time.time()
-    monkeypatch.setattr("service.thresholds.live.tokens.time.time", lambda: now + seconds)
+    monkeypatch.setattr("service.thresholds.live.tokens.time.time", lambda: now + days * 86_400)
     token = signed(tokens, "raw", 2, 0, [0])
     monkeypatch.undo()
     async with client_of(own_store, token_key=SecretStr(f"new-key,{KEY}")) as client:
-        found = await send(client, event("x", [], prediction_id=token))
-    assert (found[0]["result"], found[0]["reason"]) == (result, reason)
+        assert await outcomes(client, event("x", [], prediction_id=token)) == [outcome]
 
 
 async def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
-    bad: list[Any] = [
-        7,
-        {},
-        event("x", ["label::3"], instance={"text": "a"}),
-        event("x", ["no such label"]),
-        event("", []),
-        event("x" * 257, []),
-        {"event_id": "x", "labels": []},
-        event("x", [], instance={"text": "a"}, prediction_id="y"),
-        event("x", [], instance={"indices": [-1], "values": [1]}),
-        {"event_id": 3, "labels": [], "instance": RAW},
+    bad: list[tuple[Any, str]] = [
+        (7, "bad-request"),
+        ({}, "bad-request"),
+        (event("x", ["label::3"], instance={"text": "a"}), "bad-instance"),
+        (event("x", ["no such label"]), "unknown-label"),
+        (event("", []), "bad-request"),
+        (event("x" * 257, []), "limit-exceeded"),
+        ({"event_id": "x", "labels": []}, "bad-request"),
+        (event("x", [], instance={"text": "a"}, prediction_id="y"), "prediction-forged"),
+        (event("x", [], instance={"indices": [-1], "values": [1]}), "bad-instance"),
+        ({"event_id": 3, "labels": [], "instance": RAW}, "bad-request"),
     ]
+    events, reasons = [one for one, _ in bad], [reason for _, reason in bad]
     async with client_of(own_store) as client:
-        results = await send(client, *bad, event("good", ["label::1"]))
-        assert [one["result"] for one in results] == ["rejected"] * len(bad) + ["applied"]
-        assert [one["reason"] for one in results[:6]] == [
-            "bad-request",
-            "bad-request",
-            "bad-instance",
-            "unknown-label",
-            "bad-request",
-            "limit-exceeded",
-        ]
-        lines = b"\n".join(
-            [json.dumps(one).encode() for one in bad] + [b"{", json.dumps(event("z", [])).encode()]
-        )
-        response = await client.post(PATH, content=lines, headers={"content-type": "application/x-ndjson"})
+        results = await send(client, *events, event("good", ["label::1"]))
+        assert [one.get("reason", one["result"]) for one in results] == [*reasons, "applied"]
+        lines = [*map(json.dumps, events), "{", json.dumps(event("z", []))]
+        response = await client.post(PATH, content="\n".join(lines), headers=NDJSON)
         found = [json.loads(line) for line in response.text.splitlines()]
-        assert [one["result"] for one in found] == ["rejected"] * (len(bad) + 1) + ["applied"]
+        assert [one.get("reason", one["result"]) for one in found] == [*reasons, "malformed-json", "applied"]
         assert [one.get("line") for one in found] == [*range(1, len(bad) + 2), None]
-        assert found[-2]["reason"] == "malformed-json"
+        assert {one["result"] for one in [*results[:-1], *found[:-1]]} == {"rejected"}
         over = await client.post(PATH, json={"events": [event(str(i), []) for i in range(1025)]})
         assert (over.status_code, over.json()["code"]) == (422, "limit-exceeded")
 
 
-async def test_without_a_database_predictions_go_on_and_feedback_is_refused(
-    own_store: Store, tmp_path: Path
-) -> None:
-    async with client_of(own_store, database_url=f"sqlite:///{tmp_path}/no/such/directory.db") as client:
-        answer = await client.post("/v1/models/raw/predict", json={"instances": [RAW]})
+async def test_predictions_go_on_without_a_database_and_feedback_is_refused(own_store: Store) -> None:
+    async with client_of(own_store, database_url="sqlite:////no/such/directory/xylem.db") as client:
+        answer = await client.post(PREDICT, json={"instances": [RAW]})
         assert answer.status_code == 200
-        tuned = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
+        tuned = await client.post(PREDICT, json=TUNED)
         assert (tuned.status_code, tuned.json()["code"]) == (503, "database-unavailable")
-        for headers in ({}, {"content-type": "application/x-ndjson"}):
+        for headers in ({}, NDJSON):
             refused = await client.post(PATH, json=event("a", []), headers=headers)
             assert (refused.status_code, refused.json()["code"]) == (503, "database-unavailable")
             assert refused.headers["retry-after"]
@@ -139,17 +137,16 @@ async def test_without_a_database_predictions_go_on_and_feedback_is_refused(
 
 
 async def test_a_stream_of_any_length_is_answered_in_order(own_store: Store) -> None:
-    n = 300
-    lines = [json.dumps(event(f"s{i % 250}", [f"label::{i % 11}"])).encode() + b"\n" for i in range(n)]
+    names = [f"s{i % 250}" for i in range(300)]
 
     async def chunks() -> Any:
-        for line in lines:
-            yield line
+        for i, name in enumerate(names):
+            yield json.dumps(event(name, [f"label::{i % 11}"])).encode() + b"\n"
 
     async with client_of(own_store) as client:
-        response = await client.post(PATH, content=chunks(), headers={"content-type": "application/x-ndjson"})
+        response = await client.post(PATH, content=chunks(), headers=NDJSON)
     found = [json.loads(line) for line in response.text.splitlines()]
-    assert [one["event_id"] for one in found] == [f"s{i % 250}" for i in range(n)]
+    assert [one["event_id"] for one in found] == names
     assert [one["result"] for one in found] == ["applied"] * 250 + ["duplicate"] * 50
 
 
@@ -158,40 +155,133 @@ async def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path
     directory.mkdir()
     async with client_of(own_store, database_url=f"sqlite:///{directory}/xylem.db") as client:
         await send(client, event("a", ["label::3"]))
-        before = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
+        before = await client.post(PREDICT, json=TUNED)
         assert "xylem-thresholds" not in before.headers
         connection = sqlite3.connect(directory / "xylem.db", isolation_level=None)
         connection.execute("ALTER TABLE threshold_versions RENAME TO elsewhere")
         async with asyncio.timeout(60):
-            while True:
-                now = await client.post(
-                    "/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"}
-                )
+            while (now := await client.post(PREDICT, json=TUNED)).headers.get("xylem-thresholds") != "stale":
                 assert now.status_code == 200
-                if now.headers.get("xylem-thresholds") == "stale":
-                    break
         assert now.json()["threshold_epoch"] == before.json()["threshold_epoch"]
         refused = await client.post(PATH, json=event("b", []))
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         connection.execute("ALTER TABLE elsewhere RENAME TO threshold_versions")
         connection.close()
-        assert [one["result"] for one in await send(client, event("a", []), event("b", []))] == [
-            "duplicate",
-            "applied",
-        ]
+        assert await outcomes(client, event("a", []), event("b", [])) == ["duplicate", "applied"]
 
 
 async def test_replicas_follow_each_other(own_store: Store) -> None:
-    settings = settings_of(own_store.root, threshold_refresh_ms=50)
-    async with serving(settings) as (_, one), serving(settings) as (_, other):
+    path = "/v1/models/raw/thresholds"
+    async with client_of(own_store) as one, client_of(own_store) as other:
         await send(one, *(event(f"e{i}", [f"label::{i}"]) for i in range(5)))
-        shown = (await one.get("/v1/models/raw/thresholds")).json()
+        shown = (await one.get(path)).json()
         async with asyncio.timeout(60):
-            while (await other.get("/v1/models/raw/thresholds")).status_code == 409:
+            while (await other.get(path)).json().get("threshold_epoch") != 2:
                 await asyncio.sleep(0.01)
-            while (await other.get("/v1/models/raw/thresholds")).json()["threshold_epoch"] != 2:
-                await asyncio.sleep(0.01)
-        assert (await other.get("/v1/models/raw/thresholds")).json() == shown
+        assert (await other.get(path)).json() == shown
         token = (await predict(one))["predictions"][0]["prediction_id"]
-        results = await send(other, event("t", [], prediction_id=token), event("e0", []))
-        assert [result["result"] for result in results] == ["applied", "duplicate"]
+        found = await outcomes(other, event("t", [], prediction_id=token), event("e0", []))
+        assert found == ["applied", "duplicate"]
+
+
+async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, database_url: str) -> None:
+    async with client_of(own_store, database_url=database_url, **KEPT) as client:
+        token = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
+        both = event("both", ["label::2"], instance=RAW, prediction_id=token)
+        named = event("n", ["label::1"], instance={"indices": [3], "values": [1]})
+        by_kernels = event("a", ["label::1", "label::2"]), event("id", ["label::1"], prediction_id=token)
+        by_models = named, event("unknown", ["nosuch"]), both, event("a", ["label::3"])
+        await send(client, *by_kernels)
+        await send(client, *by_models)
+        lines = "".join(json.dumps(event(name, ["label::4"])) + "\n" for name in ("s1", "a"))
+        await client.post(PATH, content=lines, headers=NDJSON)
+        assert await exported(client) == [
+            {"event_id": "a", **RAW, "labels": ["label::1", "label::2"]},
+            {"event_id": "n", "indices": [3], "values": [1.0], "labels": ["label::1"]},
+            {"event_id": "both", **RAW, "labels": ["label::2"]},
+            {"event_id": "s1", **RAW, "labels": ["label::4"]},
+        ]
+        deleted = await client.post(f"{ROWS}/delete", json={"event_ids": ["n", "nobody"]})
+        assert deleted.json() == {"model": "raw", "deleted": 1}
+        assert [row["event_id"] for row in await exported(client, "?days=1")] == ["a", "both", "s1"]
+        assert await outcomes(client, event("n", ["label::1"])) == ["duplicate"]
+        today = datetime.datetime.now(datetime.UTC).date()
+        for day, n in ((today - datetime.timedelta(1), 0), (today, 3)):
+            deleted = await client.post(f"{ROWS}/delete", json={"day": f"{day}"})
+            assert deleted.json()["deleted"] == n
+        assert await exported(client) == []
+        nosuch = ROWS.replace("raw", "nosuch")
+        for method, path, body, status in (
+            ("GET", nosuch, None, 404),
+            ("POST", f"{nosuch}/delete", {"event_ids": []}, 404),
+            ("POST", f"{ROWS}/delete", {"day": "31 February"}, 422),
+            ("POST", f"{ROWS}/delete", {}, 422),
+            ("GET", f"{ROWS}?days=0", None, 422),
+        ):
+            assert (await client.request(method, path, json=body)).status_code == status, path
+        del client.headers["authorization"]
+        assert (await client.get(ROWS)).status_code == 401
+
+
+@pytest.mark.parametrize("open_scopes", [("predict", "feedback"), ()])
+async def test_a_key_says_of_which_models_no_rows_are_kept(own_store: Store, open_scopes: Any) -> None:
+    async with client_of(own_store, open_scopes=open_scopes, **KEPT) as client:
+        made = {}
+        for name, models in (("none", ["*"]), ("others", ["texts"]), ("raw", ["raw", "texts"])):
+            body = {"name": name, "scopes": ["feedback"], "no_rows": models}
+            made[name] = (await client.post("/v1/admin/keys", json=body)).json()
+            assert made[name]["no_rows"] == models
+            headers = {"authorization": f"Bearer {made[name]['key']}"}
+            response = await client.post(PATH, json=event(name, ["label::1"]), headers=headers)
+            assert response.json()["results"][0]["result"] == "applied"
+        assert [row["event_id"] for row in await exported(client)] == ["others"]
+        rotated = await client.post(f"/v1/admin/keys/{made['none']['id']}/rotate", json={})
+        assert rotated.json()["no_rows"] == ["*"]
+        bad = {"name": "x", "scopes": ["feedback"], "no_rows": ["No Model"]}
+        assert (await client.post("/v1/admin/keys", json=bad)).status_code == 422
+
+
+def test_the_oldest_rows_go_first_and_are_counted(database: Database) -> None:
+    settings = settings_of(Path("unused"), feedback_rows_max=1500, feedback_row_days_max=7)
+    rows = FeedbackRows(database, settings)
+    names = [str(i) for i in range(3500)]
+    lines = [(key, name.encode()) for key, name in zip(event_keys("m", names), names, strict=True)]
+    with database.write() as connection:
+        add_rows(connection, "m", lines)
+        add_rows(connection, "m", lines[:9])  # each once
+        add_rows(connection, "other", [(b"%16d" % i, b"{}") for i in range(2)])
+        connection.exec_driver_sql(f"UPDATE feedback_rows SET at = at - {8 * 86_400} WHERE number <= 1200")
+    assert [*rows.lines(rows.span("m"))] == [line for _, line in lines[1200:]]  # too old is not read either
+    rows.trim()
+    assert rows.dropped == {("m", "days"): 1200, ("m", "rows"): 800}
+    assert [*rows.lines(rows.span("m"))] == [line for _, line in lines[2000:]]
+    rows.trim()
+    assert rows.kept == {"m": 1500, "other": 2}
+    assert rows.dropped.total() == 2000
+    figures = {metric.name: [s.value for s in metric.samples] for metric in read_rows(rows)}
+    assert figures["xylem_feedback_rows"] == [1500, 2]
+    assert rows.forget("other", [b"%16d" % 1, b"%16d" % 7]) == 1
+
+
+def test_the_command_exports_and_deletes(
+    own_store: Store, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XYLEM_FEEDBACK_ROWS", "1")
+    events, to = tmp_path / "events.jsonl", tmp_path / "rows.jsonl"
+    write_lines(events, (event(name, ["label::1"]) for name in ("a", "b-and-no-other", "c")))
+    assert answer(command("feedback", "raw", "--data", events, "--json"))["applied"] == 3
+    deleted = answer(command("feedback", "delete", "raw", "--event-id", "b-and-no-other", "--json"))
+    assert deleted["deleted"] == 1
+    assert b"b-and-no-other" not in (own_store.root / "xylem.db").read_bytes()
+    assert answer(command("feedback", "export", "raw", "--file", to, "--days", 3, "--json"))["bytes"] > 100
+    assert [json.loads(line)["event_id"] for line in to.read_text().splitlines()] == ["a", "c"]
+    for arguments, found in (
+        (("delete", "nosuch", "--event-id", "x"), "nosuch"),
+        (("delete", "raw"), "expected either event_ids or day, found neither"),
+        (("delete", "raw", "--day", "monday"), "expected a day as 2026-11-23, found 'monday'"),
+    ):
+        status, _, told = command("feedback", *arguments)
+        assert (status, found in told) == (2, True), told
+    answer(command("models", "delete", "raw", "--all", "--json"))
+    status, _, told = command("feedback", "export", "raw", "--file", to)
+    assert (status, "raw" in told) == (2, True)

@@ -1,6 +1,8 @@
 """Labels of a version, what speaks for one, its threshold over time; and a version with its figures."""
 
+import contextlib
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from service.inference.label_weights import label_features
 from service.thresholds.store import state as kept
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import InProcess, serving, settings_of
+from tests.conftest import serving, settings_of
+from tests.datasets_helpers import write_lines
 from tests.feedback_helpers import client_of, event, send
 from tests.small_models import small_draft
 
@@ -33,19 +36,15 @@ NAMES = ("a/b", "Ärger", "ärger 2", "12", "<b>", "x" * 300)
 @pytest.fixture
 def named(tmp_path: Path) -> Store:
     """A store with a model of awkward label names, three rows of the first and one more of each next."""
-    rows = [
-        {"text": f"word{i} thing", "labels": [name]} for i, name in enumerate(NAMES) for _ in range(3 + i)
-    ]
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    numbered = ((i, name) for i, name in enumerate(NAMES) for _ in range(3 + i))
+    write_lines(file, ({"text": f"word{i} thing", "labels": [name]} for i, name in numbered))
     train_and_publish(Store(tmp_path / "store"), "named", TrainRequest("label-tree", file, valid=file))
     return Store(tmp_path / "store")
 
 
 async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
-    said = {
-        key: json.dumps(value) if isinstance(value, str | bool) else value for key, value in query.items()
-    }
+    said = {key: json.dumps(one) if isinstance(one, str | bool) else one for key, one in query.items()}
     response = await client.get(path, params=said)
     return response.json() if response.status_code == 200 else (response.status_code, response.json()["code"])
 
@@ -65,11 +64,10 @@ async def test_labels_are_searched_ordered_and_shown_in_pages(named: Store) -> N
             expected = [name for name in names if search.lower() in name.lower()]
             assert [label["label"] for label in found["labels"]] == expected
             assert found["n_found"] == len(expected)
-        for order, key in (("label", "label"), ("training_rows", "training_rows"), ("id", "id")):
+        for order in ("label", "training_rows", "id"):
             for descending in (False, True):
                 found = await get(client, path, order=order, descending=descending)
-                by_key = sorted(whole["labels"], key=lambda label: label[key], reverse=descending)
-                assert found["labels"] == by_key
+                assert found["labels"] == sorted(whole["labels"], key=itemgetter(order), reverse=descending)
         pages = [await get(client, path, offset=i, limit=4) for i in (0, 4)]
         assert [page["next_offset"] for page in pages] == [4, None]
         assert pages[0]["labels"] + pages[1]["labels"] == whole["labels"]
@@ -77,10 +75,9 @@ async def test_labels_are_searched_ordered_and_shown_in_pages(named: Store) -> N
 
 
 async def test_labels_are_found_and_told_by_their_names(named: Store) -> None:
+    others = [("en", True, "oak"), ("en", False, "Ash tree")]
     subjects = [
-        Subject(
-            "a/b", "1", {"fi": "Puu", "en": "tree"}, others=[("en", True, "oak"), ("en", False, "Ash tree")]
-        ),
+        Subject("a/b", "1", {"fi": "Puu", "en": "tree"}, others=others),
         Subject("12", None, {"en": "Fluß"}, ["a/b"], others=[("sv", False, "flod")]),
         Subject("<b>", None, {"und": "KOIRA"}),
         Subject("x" * 300, None, {"fi": "hauva", "und": "koira"}),
@@ -90,20 +87,19 @@ async def test_labels_are_found_and_told_by_their_names(named: Store) -> None:
     async with serving(settings_of(named.root)) as (_, client):
         path = "/v1/models/named/labels"
 
+        async def by_name(**query: Any) -> dict[str, Any]:
+            return {label["label"]: label for label in (await get(client, path, **query))["labels"]}
+
         async def found(search: str, **query: Any) -> set[str]:
-            return {label["label"] for label in (await get(client, path, search=search, **query))["labels"]}
+            return set(await by_name(search=search, **query))
 
         plain = await get(client, path)
         assert plain["languages"] == ["fi", "en", "und"] and "uri" not in plain["labels"][0]
-        told = {label["label"]: label for label in (await get(client, path, language="fi"))["labels"]}
-        assert {name: label["name"] for name, label in told.items()} == {
-            **dict.fromkeys(NAMES),
-            "a/b": "Puu",
-            "<b>": "KOIRA",
-            "x" * 300: "hauva",
-        }
+        told = await by_name(language="fi")
+        names = {"a/b": "Puu", "<b>": "KOIRA", "x" * 300: "hauva"}
+        assert {name: label["name"] for name, label in told.items()} == dict.fromkeys(NAMES) | names
         assert (told["a/b"]["notation"], told["12"]["uri"], told["Ärger"]["uri"]) == ("1", "12", None)
-        whole = {label["label"]: label for label in (await get(client, path, label_info=True))["labels"]}
+        whole = await by_name(label_info=True)
         assert whole["a/b"]["names"] == {"fi": "Puu", "en": "tree"}
         assert (whole["12"]["broader"], whole["Ärger"]["names"]) == (["a/b"], {})
         assert await found("koira") == set()
@@ -127,9 +123,10 @@ async def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: 
         known = (await get(client, "/v1/models/raw/thresholds"))["labels"]
         assert found["threshold_epoch"] == 2
         keys = ("id", "label", "threshold", "hits", "marks")
-        assert [{key: label[key] for key in keys} for label in found["labels"]] == [
-            {key: label[key] for key in keys} for label in known
-        ]
+        said, expected = (
+            [{key: one[key] for key in keys} for one in labels] for labels in (found["labels"], known)
+        )
+        assert said == expected
         few = await get(client, LABELS, marks_below=2, order="marks", descending=True)
         marks = [label["marks"] for label in few["labels"]]
         assert marks == sorted((label["marks"] for label in known if label["marks"] < 2), reverse=True)
@@ -137,6 +134,7 @@ async def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: 
 
 async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store) -> None:
     model = named.open("named")
+    named.publish("forest", small_draft(kind="decision-tree", features=UNSCALED))
     async with serving(settings_of(named.root)) as (_, client):
         for name in NAMES:
             found = await get(client, FEATURES, label=name, top=3)
@@ -149,13 +147,8 @@ async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Sto
         for query in ({}, {"id": 0, "label": "a/b"}, {"id": -1}, {"id": 0, "top": 0}, {"id": 0, "top": 101}):
             assert await get(client, FEATURES, **query) == (422, "bad-request")
         assert await get(client, "/v1/models/none/label-features", id=0) == (404, "model-not-found")
-
-
-async def test_trees_whose_labels_have_no_weights_are_refused(tmp_path: Path) -> None:
-    Store(tmp_path).publish("forest", small_draft(kind="decision-tree", features=UNSCALED))
-    async with serving(settings_of(tmp_path)) as (_, client):
-        path = "/v1/models/forest/label-features"
-        assert await get(client, path, id=0) == (422, "unsupported-option")
+        refused = await get(client, "/v1/models/forest/label-features", id=0)  # its labels have no weights
+        assert refused == (422, "unsupported-option")
 
 
 async def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store) -> None:
@@ -178,46 +171,48 @@ async def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: 
             assert times == sorted(times)
 
 
-async def test_a_long_history_is_bounded_and_keeps_its_ends(
-    own_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def points(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    """The history of a threshold."""
+    found: list[dict[str, Any]] = (await get(client, HISTORY, id=1))["points"]
+    return found
+
+
+async def test_a_long_history_is_bounded(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps its ends."""
     async with client_of(own_store) as client:
         for i in range(12):
             await send(client, event(f"e{i}", ["label::1"]))
-        whole = (await get(client, HISTORY, id=1))["points"]
+        whole = await points(client)
         assert len(whole) == 13
         monkeypatch.setattr(kept, "POINTS_MAX", 5)
-        few = (await get(client, HISTORY, id=1))["points"]
+        few = await points(client)
         assert len(few) == 5 and [few[0], few[-1]] == [whole[0], whole[-1]]
         assert [point for point in whole if point in few] == few
         monkeypatch.setattr(kept, "POINTS_MAX", 200)
         monkeypatch.setattr(kept, "_PAGE", 2)  # of the log
-        assert (await get(client, HISTORY, id=1))["points"] == whole
+        assert await points(client) == whole
         monkeypatch.setattr(kept, "CHANGES_MAX", 4)
-        assert (await get(client, HISTORY, id=1))["points"] == [whole[0], *whole[-4:]]
+        assert await points(client) == [whole[0], *whole[-4:]]
         monkeypatch.setattr(kept, "PAYLOAD_BYTES_MAX", 0)
-        assert (await get(client, HISTORY, id=1))["points"] == whole[:1]
+        assert await points(client) == whole[:1]
 
 
 async def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async with client_of(own_store) as client:
         await send(client, event("a", ["label::1"]))
-        database = Database(default_url(own_store.root))
-        try:
+        with contextlib.closing(Database(default_url(own_store.root))) as database:
             state = ThresholdDatabase(database)
             tuned = state.load("raw", 2)
             assert tuned is not None
             for _ in range(3):
                 state.save("raw", 2, tuned)
             with database.read() as connection:
-                epochs = list(connection.execute(select(CHECKPOINTS.c.epoch)).scalars())
-        finally:
-            database.close()
+                epochs = sorted(connection.execute(select(CHECKPOINTS.c.epoch)).scalars())
         monkeypatch.setattr(kept, "CHANGES_MAX", 0)
-        assert [point["epoch"] for point in (await get(client, HISTORY, id=1))["points"]] == sorted(epochs)
+        assert [point["epoch"] for point in await points(client)] == epochs
         monkeypatch.setattr(kept, "STATE_LABELS_MAX", 1)
-        newest = (await get(client, HISTORY, id=1))["points"]
-        assert [(point["epoch"], point["kind"]) for point in newest] == [(max(epochs), "tuned")]
+        newest = await points(client)
+        assert [(point["epoch"], point["kind"]) for point in newest] == [(epochs[-1], "tuned")]
 
 
 async def test_a_version_is_shown_with_its_figures(named: Store) -> None:
@@ -226,9 +221,8 @@ async def test_a_version_is_shown_with_its_figures(named: Store) -> None:
         assert (found["model"], found["version"], found["n_labels"]) == ("named", 1, 6)
         figures = found["validation"]
         assert figures["rows"] == sum(3 + i for i in range(6))
-        assert {label["label"]: label["support"] for label in figures["labels"]} == {
-            name: 3 + i for i, name in enumerate(NAMES)
-        }
+        supports = {label["label"]: label["support"] for label in figures["labels"]}
+        assert supports == {name: 3 + i for i, name in enumerate(NAMES)}
         assert [band["band"] for band in figures["bands"]] == ["1-9"]
         for version in ("2", "0", "x", "1" * 30):
             assert await get(client, f"/v1/models/named/versions/{version}") == (404, "version-not-found")
@@ -236,28 +230,20 @@ async def test_a_version_is_shown_with_its_figures(named: Store) -> None:
 
 
 @pytest.mark.parametrize("report", [{}, {"validation": 7}, {"validation": {"rows": 1}}])
-async def test_figures_that_are_not_there_or_not_ours_are_null(
-    report: dict[str, Any], tmp_path: Path
-) -> None:
-    Store(tmp_path).publish(
-        "small", small_draft(features=UNSCALED, extra={REPORT: json_array(REPORT, report)})
-    )
+async def test_figures_that_are_not_there_or_not_ours_are_null(report: Any, tmp_path: Path) -> None:
+    extra = {REPORT: json_array(REPORT, report)}
+    Store(tmp_path).publish("small", small_draft(features=UNSCALED, extra=extra))
     async with serving(settings_of(tmp_path)) as (_, client):
         assert (await get(client, "/v1/models/small/versions/1"))["validation"] is None
 
 
-async def show(client: httpx.AsyncClient) -> httpx.Response:
-    return await client.get("/v1/models/raw")
-
-
-def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store, in_process: InProcess) -> None:
-    manifest = next((own_store.root / "models" / "raw" / "versions" / "1").glob("manifest.json"))
+async def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store) -> None:
+    manifest = own_store.root / "models" / "raw" / "versions" / "1" / "manifest.json"
     manifest.chmod(0o644)
     manifest.write_bytes(b"{")
     own_store.promote("raw", 2, "stable")
-    response = in_process(show, own_store.root)
-    assert response.status_code == 200
-    new, old = response.json()["version_details"]
+    async with client_of(own_store) as client:
+        new, old = (await get(client, "/v1/models/raw"))["version_details"]
     assert (new["version"], new["n_labels"], "error" in new) == (2, 11, False)
     assert (old["version"], old["error"]["code"]) == (1, "model-corrupt")
 
@@ -273,27 +259,11 @@ async def test_manifests_are_read_once(own_store: Store, monkeypatch: pytest.Mon
     monkeypatch.setattr(Store, "manifest", reading)
     async with serving(settings_of(own_store.root)) as (_, client):
         read.clear()
-        assert [(await show(client)).status_code for _ in range(3)] == [200] * 3
+        for _ in range(3):
+            assert (await client.get("/v1/models/raw")).status_code == 200
     assert sorted(read) == [("raw", 1), ("raw", 2)]
 
 
 def test_an_alias_that_no_look_has_settled_yet_is_as_the_store_has_it() -> None:
     info = ModelInfo("raw", (1, 2), {"latest": Alias(2), "new": Alias(1)})
     assert summarize(info, {("raw", "latest"): Alias(1)}).aliases == {"latest": 1, "new": 1}
-
-
-async def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(shared_store: Path) -> None:
-    headers = {"content-type": "application/json", "content-length": "1000000"}
-    inner: list[httpx.Response] = []
-
-    async def body() -> Any:
-        yield b"{"
-        inner.append(await client.post(path, content=b" " * 1_000_000, headers=headers))
-        yield b" " * 999_999
-
-    async with serving(settings_of(shared_store, requests_max=1)) as (_, client):
-        path = "/v1/models/raw/predict"
-        await client.post(path, content=body(), headers=headers)
-    (refused,) = inner
-    assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
-    assert refused.headers["connection"] == "close"

@@ -8,34 +8,30 @@ from typing import Any
 import httpx
 import pytest
 
-from model_store.store import Store
 from service.serving import annif
 from service.serving.parse import LONG_BYTES
 from tests.conftest import serving, settings_of
-from tests.served_models import publish_model
 
 PREDICT, INFER = "/v1/models/text/predict", "/v2/models/text/infer"
 LONG = b" " * LONG_BYTES
-BODIES = [
-    (PREDICT, b'{"instances":[{"text":"a text"}]}', 200),
-    (PREDICT, b'{"instances":[1]}', 422),
-    (PREDICT + "?language=", b'{"instances":[{"text":"a text"}]}', 422),
-    (PREDICT, b"[", 400),
-    (INFER, b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a"]}]}', 200),
-    (INFER, b'{"inputs":[1]}', 422),
-    ("/v1/models/text/score", b'{"instances":[{"text":"a","labels":[]}]}', 200),
-    ("/v1/models/text/score", b'{"instances":[1]}', 422),
-    ("/v1/projects/text/suggest-batch", b'{"documents":[1]}', 422),
-]
-
-
 HEADERS = {"content-type": "application/json"}
 
 
-@pytest.mark.parametrize(("path", "body", "status"), BODIES)
-async def test_long_bodies_are_read_in_a_thread(
-    shared_store: Path, path: str, body: bytes, status: int
-) -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (PREDICT, b'{"instances":[{"text":"a text"}]}', 200),
+        (PREDICT, b'{"instances":[1]}', 422),
+        (PREDICT + "?language=", b'{"instances":[{"text":"a text"}]}', 422),
+        (PREDICT, b"[", 400),
+        (INFER, b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a"]}]}', 200),
+        (INFER, b'{"inputs":[1]}', 422),
+        ("/v1/models/text/score", b'{"instances":[{"text":"a","labels":[]}]}', 200),
+        ("/v1/models/text/score", b'{"instances":[1]}', 422),
+        ("/v1/projects/text/suggest-batch", b'{"documents":[1]}', 422),
+    ],
+)
+async def test_long_bodies_go_to_a_thread(shared_store: Path, path: str, body: bytes, status: int) -> None:
     """While all threads are busy a long body waits, and a short one is refused nevertheless."""
     async with serving(settings_of(shared_store, threads_max=1)) as (app, client):
         pool = app.state.services.work
@@ -72,9 +68,7 @@ async def test_long_feedback_too(shared_store: Path) -> None:
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-async def test_a_long_form_is_not_read_on_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_form_is_read_in_a_thread(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of 8 MB, percent-encoded, takes more than a second to read."""
     read_in: list[threading.Thread] = []
     split_fields = annif.split_fields
@@ -84,37 +78,30 @@ async def test_a_long_form_is_not_read_on_the_event_loop(
         return split_fields(*arguments)
 
     monkeypatch.setattr(annif, "split_fields", noted)
-    store = Store(tmp_path)
-    publish_model(store, "text", "hashing")
-    async with serving(settings_of(store.root)) as (_, client):
-        loop = threading.current_thread()
-        path = "/v1/projects/text/suggest"
+    async with serving(settings_of(shared_store)) as (_, client):
         for limit, status in (("1", 200), ("no", 422)):
             body = f"text={'a+' * LONG_BYTES}&limit={limit}"
-            assert (await client.post(path, content=body, headers=FORM)).status_code == status
-        assert len(read_in) == 2
-        assert loop not in read_in
+            answer = await client.post("/v1/projects/hashed/suggest", content=body, headers=FORM)
+            assert answer.status_code == status
+    assert len(read_in) == 2
+    assert threading.current_thread() not in read_in
 
 
-async def test_the_stages_of_suggestions_are_counted(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    publish_model(store, "text", "hashing")
-
+async def test_the_stages_of_suggestions_are_counted(shared_store: Path) -> None:
     async def counted(client: httpx.AsyncClient) -> dict[str, float]:
         lines = (await client.get("/metrics")).text.splitlines()
         begin = 'xylem_stage_seconds_count{stage="'
         found = [line[len(begin) :].split('"}') for line in lines if line.startswith(begin)]
         return {stage: float(count) for stage, count in found}
 
-    async with serving(settings_of(store.root)) as (_, client):
+    async with serving(settings_of(shared_store)) as (_, client):
         stages = ("queue", "read", "features", "search", "write")
         for path, body, headers in (
             ("suggest", b"text=a&limit=1", FORM),
-            ("suggest-batch?limit=1", b'{"documents":[{"text":"a"},{"text":"b"}]}', {}),
+            ("suggest-batch?limit=1", b'{"documents":[{"text":"a"},{"text":"b"}]}', HEADERS),
         ):
             before = await counted(client)
-            sent = {"content-type": "application/json"} | headers
-            answer = await client.post(f"/v1/projects/text/{path}", content=body, headers=sent)
+            answer = await client.post(f"/v1/projects/hashed/{path}", content=body, headers=headers)
             assert answer.status_code == 200, answer.text
             after = await counted(client)
             assert {stage: after[stage] - before[stage] for stage in stages} == dict.fromkeys(stages, 1)

@@ -1,100 +1,89 @@
-"""What thresholds rest on, and back to an earlier epoch; what a query may not be."""
+"""Thresholds over HTTP: shown, restored, tuned, tried as candidates, and moved by streams of events."""
 
 import asyncio
 import contextlib
+import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
-from pydantic import SecretStr
 from sqlalchemy import Connection
 
 from model_store.store import Store
 from service.api.routes import thresholds as threshold_routes
-from service.db.engine import Database
+from service.db.engine import Database, default_url
+from service.inference.predictors import make_predictor
 from service.thresholds.live import follower as follower_module
-from tests.feedback_helpers import client_of, event, predict, send
+from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.codec import Tuned
+from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.labelled import no_progress
+from service.workflows.tune import TuneRequest, learn, read_labelled, tune
+from tests.conftest import settings_of
+from tests.datasets_helpers import write_lines
+from tests.feedback_helpers import NDJSON, client_of, event, outcomes, predict, send
+from tests.jobs_helpers import working
+from tests.schemas import fault_of, openapi
+from tests.small_models import small_draft
 
-KEY = "correct horse battery staple"
+PATH = "/v1/models/raw/thresholds"
 RESTORE = "/v1/admin/models/raw/thresholds/restore"
-TWICE = "limit=1&limit=2"
-
-
-QUERIES_REFUSED = (
-    "&".join(["limit=1"] * 17),
-    "limit=%FF",
-    "limit=-1",
-    "limit=10001",
-    "offset=x",
-    "offset=",
-    "other=1",
-    TWICE,
-)
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
+SEVENTEEN = "&".join(["limit=1"] * 17)
 
 
 async def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
     async with client_of(own_store) as client:
-        path = "/v1/models/raw/thresholds"
-        none = await client.get(path)
+        none = await client.get(PATH)
         assert (none.status_code, none.json()["code"]) == (409, "thresholds-not-tuned")
         await send(client, event("a", ["label::3"]), event("b", ["label::3", "label::4"]))
-        whole = (await client.get(path)).json()
+        whole = (await client.get(PATH)).json()
         assert (whole["n_labels"], whole["n_events"], whole["threshold_epoch"]) == (11, 2, 2)
-        pages = [(await client.get(f"{path}?offset={i}&limit=4")).json() for i in (0, 4, 8)]
+        pages = [(await client.get(f"{PATH}?offset={i}&limit=4")).json() for i in (0, 4, 8)]
         assert [page["next_offset"] for page in pages] == [4, 8, None]
         assert [label for page in pages for label in page["labels"]] == whole["labels"]
-        summary = (await client.get(f"{path}?limit=0")).json()
+        summary = (await client.get(f"{PATH}?limit=0")).json()
         assert (summary["labels"], summary["n_labels"], summary["next_offset"]) == ([], 11, None)
         marks = {label["label"]: label["marks"] for label in whole["labels"]}
         assert marks["label::3"] >= 2
-        few = (await client.get(f"{path}?marks_below=2")).json()
-        assert {label["label"] for label in few["labels"]} == {k for k, n in marks.items() if n < 2}
-        assert "label::3" not in {label["label"] for label in few["labels"]}
-
-
-async def test_where_there_are_no_thresholds_none_are_restored(own_store: Store) -> None:
-    async with client_of(own_store, admin_key=SecretStr(KEY)) as client:
-        refused = await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY))
-        assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
+        few = {label["label"] for label in (await client.get(f"{PATH}?marks_below=2")).json()["labels"]}
+        assert few == {name for name, n in marks.items() if n < 2}
+        for query in (
+            *("limit=-1", "limit=10001", "limit=%FF", "limit=1&limit=2", SEVENTEEN),
+            *("offset=x", "offset=", "other=1"),
+        ):
+            refused = await client.get(f"{PATH}?{query}")
+            assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
 
 
 async def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
-    async with client_of(own_store, admin_key=SecretStr(KEY)) as client:
+    async with client_of(own_store, as_admin=True) as client:
 
         async def restore(body: Any) -> httpx.Response:
-            return await client.post(RESTORE, json=body, headers=bearer(KEY))
+            return await client.post(RESTORE, json=body)
 
+        refused = await restore({"epoch": 1})
+        assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
         await send(client, event("a", ["label::3"]))
-        before = (await client.get("/v1/models/raw/thresholds")).json()
+        before = (await client.get(PATH)).json()
         token = (await predict(client))["predictions"][0]["prediction_id"]
         await send(client, event("b", ["label::5"]), event("c", []))
         answer = await restore({"epoch": before["threshold_epoch"]})
         assert answer.json() == {"model": "raw", "version": 2, "threshold_epoch": 4}
-        after = (await client.get("/v1/models/raw/thresholds")).json()
+        after = (await client.get(PATH)).json()
         assert (after["labels"], after["threshold_epoch"]) == (before["labels"], 4)
         assert [one["kind"] for one in after["checkpoints"]] == ["restored", "started"]
-        late = await send(client, event("d", [], prediction_id=token))
-        assert (late[0]["result"], late[0]["reason"]) == ("late", "thresholds-replaced")
-        assert (await send(client, event("b", [])))[0]["result"] == "duplicate"
+        late = event("d", [], prediction_id=token)
+        assert await outcomes(client, late, event("b", [])) == ["late: thresholds-replaced", "duplicate"]
         for body in ({"epoch": 99}, {"epoch": 0}, {"epoch": True}, {}, [], {"epoch": 1, "x": 2}):
             refused = await restore(body)
             says, _, found = refused.json()["detail"].partition(", found ")
             assert (refused.status_code, "expected" in says) == (422, True)
             assert found not in ("", "another value"), refused.text
-
-
-async def test_queries_that_are_none_are_refused(own_store: Store) -> None:
-    async with client_of(own_store) as client:
-        for query in QUERIES_REFUSED:
-            refused = await client.get(f"/v1/models/raw/thresholds?{query}")
-            assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
 
 
 async def test_clients_are_not_told_where_the_database_is(
@@ -112,35 +101,32 @@ async def test_clients_are_not_told_where_the_database_is(
             fail()
             yield database._reading.connect()
 
-    async with client_of(own_store, admin_key=SecretStr(KEY), threshold_refresh_ms=600_000) as client:
+    async with client_of(own_store, as_admin=True, threshold_refresh_ms=600_000) as client:
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(Database, "write", refuse)
         monkeypatch.setattr(Database, "read", refuse)
-        answers = [
-            await client.get("/v1/models/raw/thresholds"),
+        for answer in (
+            await client.get(PATH),
             await client.post("/v1/models/raw/feedback", json=event("b", [])),
-            await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY)),
-        ]
-        for answer in answers:
+            await client.post(RESTORE, json={"epoch": 1}),
+        ):
+            assert answer.status_code == 503
             assert "database-unavailable" in answer.text
             assert "expected a database that answers, found that it does not" in answer.text
             assert "db.internal" not in answer.text
-        assert [answer.status_code for answer in answers] == [503, 503, 503]
     logged = [line for line in capfd.readouterr().err.splitlines() if '"request_failed"' in line]
     assert len(logged) == 3
     assert all(said in line for line in logged)
 
 
-async def test_showing_thresholds_does_not_keep_a_database_that_hangs_company(
+async def test_who_asks_for_thresholds_while_the_database_hangs_keeps_nobody_else_waiting(
     own_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many ask while it hangs: they are refused in time, and nothing else waits for them."""
     gate = threading.Event()
     async with client_of(own_store, request_seconds_max=0.5, queue_max=4) as client:
-        path = "/v1/models/raw/thresholds"
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(threshold_routes, "describe_thresholds", lambda *_: gate.wait())
-        asking = [asyncio.create_task(client.get(path)) for _ in range(20)]
+        asking = [asyncio.create_task(client.get(PATH)) for _ in range(20)]
         await asyncio.sleep(0.1)
         assert (await client.get("/v1/models/raw")).status_code == 200
         assert (await predict(client))["threshold_epoch"] == 2
@@ -149,16 +135,214 @@ async def test_showing_thresholds_does_not_keep_a_database_that_hangs_company(
         gate.set()
 
 
-async def test_thresholds_are_not_asked_for_while_the_database_is_known_to_hang(
-    own_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with client_of(own_store, admin_key=SecretStr(KEY)) as client:
+async def test_a_database_that_hangs_is_not_asked(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with client_of(own_store, as_admin=True) as client:
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(follower_module, "HANG_SECONDS", -1000.0)
-        for answer in (
-            await client.get("/v1/models/raw/thresholds"),
-            await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY)),
-        ):
+        for answer in (await client.get(PATH), await client.post(RESTORE, json={"epoch": 1})):
             assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable")
         monkeypatch.undo()
-        assert (await client.get("/v1/models/raw/thresholds")).status_code == 200
+        assert (await client.get(PATH)).status_code == 200
+
+
+N_ROWS, N_LABELS, N_FEATURES = 40, 11, 70
+ADMIN = "/v1/admin/models/small/thresholds"
+SHOWN, FEEDBACK = "/v1/models/small/thresholds", "/v1/models/small/feedback"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store with two models, `small` and `forest`."""
+    found, more = Store(tmp_path / "store"), {"n_trees": 2, "features": {"kind": "raw", "norm": "none"}}
+    found.publish("small", small_draft(3, link="hinge3", **more))
+    found.publish("forest", small_draft(3, kind="decision-tree", link="multiway", **more))
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with a labelled file, the same as events, and a file outside of it."""
+    rng = np.random.default_rng(4)
+    directory, events = tmp_path / "data", []
+    (directory / "more").mkdir(parents=True)
+    text = f"{N_ROWS} {N_FEATURES} {N_LABELS}\n"
+    for i in range(N_ROWS):
+        indices = np.sort(rng.choice(N_FEATURES, 12, replace=False)).tolist()
+        labels = rng.choice(N_LABELS, 2, replace=False).tolist()
+        values = rng.standard_normal(12).round(3).tolist()
+        pairs = " ".join(f"{f}:{v}" for f, v in zip(indices, values, strict=True))
+        text += f"{labels[0]},{labels[1]} {pairs}\n"
+        names, row = [f"label::{j}" for j in labels], {"indices": indices, "values": values}
+        events.append({"event_id": f"e{i}", "labels": names, "instance": row})
+    for file in (directory / "more" / "valid.txt", tmp_path / "outside.txt"):
+        file.write_text(text)
+    (directory / "link.txt").symlink_to(tmp_path / "outside.txt")
+    (directory / "circle.txt").symlink_to(directory / "circle.txt")
+    write_lines(directory / "events.jsonl", events)
+    return directory
+
+
+@contextlib.asynccontextmanager
+async def tuning(store: Store, data: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the service, beside a worker that does the jobs of its store."""
+    settings = settings_of(store.root, data_dir=data, job_nice=0)
+    with contextlib.closing(Database(default_url(store.root))) as database, working(settings, database):
+        async with client_of(store, as_admin=True, data_dir=data) as client:
+            yield client
+
+
+async def post(client: httpx.AsyncClient, action: str, body: Any) -> httpx.Response:
+    return await client.post(f"{ADMIN}/{action}", json=body)
+
+
+def conforms(name: str, value: Any) -> None:
+    document = openapi()
+    assert fault_of(document, document["components"]["schemas"][name], value) is None
+
+
+async def shown_thresholds(client: httpx.AsyncClient) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get(SHOWN)).json()
+    conforms("Thresholds", found)
+    return found
+
+
+async def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> None:
+    async with tuning(store, data) as client:
+        body = {"data": "more/valid.txt", "method": "all", "test": "more/valid.txt", "empty_labels": "zero"}
+        conforms("TuneThresholdsRequest", body)
+        answer = await post(client, "tune", body)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        conforms("TuneAnswer", found)
+        assert (found["epoch"], found["method"], found["shadow"]) == (1, "ofo", False)
+        assert [one["method"] for one in found["methods"]] == ["ofo", "fta", "fta-one", "sto"]
+        shown = await shown_thresholds(client)
+        assert (shown["threshold_epoch"], shown["shadow"], shown["n_labels"]) == (1, None, N_LABELS)
+        request = TuneRequest(("ofo",), data / "more" / "valid.txt", empty="zero")
+        (outcome,) = tune(store.open("small"), request, no_progress)
+        assert found["validation_macro_f"] == found["test_macro_f"] == outcome.validation.macro_f
+        thresholds = [np.float32(label["threshold"]) for label in shown["labels"]]
+        assert thresholds == outcome.tuned.thresholds.tolist()
+        given = (await post(client, "tune", {"data": "more/valid.txt", "start": [2, 9]})).json()
+        assert (given["method"], given["start"], given["epoch"]) == ("ofo", [2, 9], 2)
+
+
+async def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
+    files = (
+        "../outside.txt", "more/../../outside.txt", "link.txt", "circle.txt", "more", "", ".", "none.txt",
+        "a\0b", "x" * 5000, str(data / ".." / "outside.txt"), "/etc/passwd", "/dev/zero", "..",
+    )  # fmt: skip
+    good = {"data": "more/valid.txt", "method": "ofo"}
+    bodies: list[Any] = [
+        [], {}, {"method": "ofo"}, {**good, "x": 1}, {**good, "version": 0},
+        {**good, "version": True}, {**good, "data": 3}, {**good, "method": "best"}, {**good, "kappa": 0.9},
+        {**good, "start": [1]}, {**good, "start": [3, 4]}, {**good, "start": ["a", 4]}, {**good, "shadow": 1},
+        {**good, "empty_labels": "two"}, {**good, "kappa": "0.1"}, {**good, "data": "damaged.txt"},
+    ]  # fmt: skip
+    (data / "damaged.txt").write_text("no header")
+    async with tuning(store, data) as client:
+        for body in (*bodies, *({**good, part: file} for file in files for part in ("data", "test"))):
+            answer = await post(client, "tune", body)
+            assert answer.status_code == 422, (body, answer.text)
+            says, _, found = answer.json()["detail"].partition(", found ")
+            assert "expected" in says, answer.text
+            assert found not in ("", "another", "another value", "other values"), answer.text
+            assert str(data.parent) in str(body) or str(data.parent) not in answer.text
+        assert (await post(client, "tune", {**good, "version": 7})).status_code == 404
+        assert (await client.get(SHOWN)).status_code == 409
+    async with client_of(store, as_admin=True) as client:
+        answer = await post(client, "tune", good)
+        assert (answer.status_code, "XYLEM_DATA_DIR" in answer.json()["detail"]) == (422, True)
+
+
+async def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, data: Path) -> None:
+    body = {"data": "more/valid.txt", "method": "ofo"}
+    settings = {"data_dir": data, "tune_seconds_max": 3.0, "event_streams_max": 1}
+    async with client_of(store, as_admin=True, **settings) as client:
+
+        async def jobs() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (await client.get("/v1/admin/jobs")).json()["jobs"]
+            return found
+
+        first = asyncio.create_task(post(client, "tune", body))
+        while not await jobs():
+            await asyncio.sleep(0.01)
+        for answer, code in ((await post(client, "tune", body), "overloaded"), (await first, "timed-out")):
+            assert (answer.status_code, answer.json()["code"]) == (503, code)
+        assert [(job["kind"], job["state"]) for job in await jobs()] == [("threshold-tuning", "cancelled")]
+        assert (await client.get(SHOWN)).status_code == 409
+        third = asyncio.create_task(post(client, "tune", body))
+        while (await jobs())[0]["state"] != "queued":
+            await asyncio.sleep(0.01)
+        await client.delete(f"/v1/admin/jobs/{(await jobs())[0]['id']}")
+        answer = await third
+        assert (answer.status_code, answer.json()["code"]) == (409, "job-conflict")
+
+
+async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: Path) -> None:
+    events = [json.loads(line) for line in (data / "events.jsonl").read_text().splitlines()]
+    shadow = {"data": "more/valid.txt", "method": "fta", "shadow": True}
+    async with tuning(store, data) as client:
+        answer = await post(client, "tune", shadow)
+        assert (answer.status_code, answer.json()["code"]) == (409, "thresholds-not-tuned")
+        await client.post(FEEDBACK, json={"events": events[:10]})
+        for action in ("switch", "drop"):
+            assert (await post(client, action, {})).status_code == 409
+        before = await shown_thresholds(client)
+        answer = await post(client, "tune", shadow)
+        assert (answer.status_code, answer.json()["shadow"], answer.json()["epoch"]) == (200, True, 3)
+        beside = await shown_thresholds(client)
+        assert (beside["labels"], beside["shadow"]["n_events"]) == (before["labels"], 0)
+        await client.post(FEEDBACK, json={"events": events})
+        after = await shown_thresholds(client)
+        percents = [200 * one["hits"] / one["marks"] for one in after["labels"] if one["marks"]]
+        assert after["macro_f"] == pytest.approx(sum(percents) / len(percents))
+        assert after["macro_f"] > 1
+        scored = after["shadow"]
+        assert (scored["n_events"], scored["method"], scored["since_epoch"]) == (30, "fta", 3)
+        assert 1 < scored["macro_f"] <= 100
+        assert 0 <= scored["served_macro_f"] <= 100
+        figures = (await client.get("/metrics")).text
+        line = 'xylem_shadow_macro_f{model="small",thresholds="candidate",version="1"} '
+        [figure] = [float(one.removeprefix(line)) for one in figures.splitlines() if one.startswith(line)]
+        assert 100 * figure == scored["macro_f"]
+        assert 'xylem_shadow_events{model="small",version="1"} 30.0' in figures
+        for body in ([], {"x": 1}, {"version": "1"}, {"version": 0}):
+            assert (await post(client, "switch", body)).status_code == 422
+        switched = (await post(client, "switch", {"version": 1})).json()
+        assert switched == {"model": "small", "version": 1, "threshold_epoch": 5}
+        after = await shown_thresholds(client)
+        found = after["method"], after["shadow"], after["checkpoints"][0]["kind"]
+        assert found == ("fta", None, "switched")
+        assert after["labels"] != beside["labels"]
+        await post(client, "tune", shadow)
+        assert (await post(client, "drop", {})).json()["threshold_epoch"] == 7
+        assert (await shown_thresholds(client))["labels"] == after["labels"]
+
+
+@pytest.mark.parametrize("name", ["small", "forest"])
+async def test_a_stream_ends_with_the_bits_of_the_file(
+    name: str, store: Store, data: Path, database: Database, database_url: str
+) -> None:
+    """OFO over the validation rows through REST, in their order, is OFO over the file, exactly."""
+    model = store.open(name)
+    start, counts, n_rows = Start(2.0, 9.0, 0.7), model.arrays.get("labels/counts"), model.manifest.data.rows
+    bounds = lower_bounds(counts, n_rows, N_LABELS)
+    begun = Tuned("ofo", "one", start, thresholds_of(no_counts(N_LABELS), start, bounds), no_counts(N_LABELS))
+    ThresholdDatabase(database).save(name, 1, begun)
+    async with client_of(store, database_url=database_url) as client:
+        lines = (data / "events.jsonl").read_bytes()
+        answer = await client.post(f"/v1/models/{name}/feedback", content=lines, headers=NDJSON)
+        results = [json.loads(line)["result"] for line in answer.text.splitlines()]
+        assert results == ["applied"] * N_ROWS
+        shown = (await client.get(f"/v1/models/{name}/thresholds")).json()["labels"]
+    labelled = read_labelled(model, data / "more" / "valid.txt", no_progress)
+    rows, labels, predictor = labelled.rows, labelled.labels, make_predictor(model)
+    counters, thresholds = learn(predictor, rows, labels, start, counts, n_rows, no_progress)
+    assert [np.float32(label["threshold"]) for label in shown] == thresholds.tolist()
+    assert [label["hits"] for label in shown] == counters.hits.tolist()
+    assert [label["marks"] for label in shown] == counters.marks.tolist()
+    assert counters.hits.sum() > 5
+    kept = ThresholdDatabase(database).load(name, 1)
+    assert kept is not None
+    assert kept.thresholds.tobytes() == thresholds.tobytes()
