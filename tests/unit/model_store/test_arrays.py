@@ -13,9 +13,7 @@ from model_store.arrays import (
     DESCRIPTORS,
     HEADER_BYTES_MAX,
     ArrayInfo,
-    at,
     check_digest,
-    file_name,
     header_of,
     map_array,
     take,
@@ -58,9 +56,9 @@ def test_what_is_written_is_mapped(array: Any, tmp_path_factory: pytest.TempPath
 def test_other_layouts_are_written_in_the_one_form(tmp_path: Path) -> None:
     plain = np.arange(12, dtype=np.int32).reshape(3, 4)
     forms = [plain, plain.astype(">i4"), np.asfortranarray(plain), np.repeat(plain, 2, axis=1)[:, ::2]]
-    infos = {written(tmp_path, form) for form in forms}
-    assert len(infos) == 1
-    assert infos.pop().bytes == (tmp_path / "g.x.npy").stat().st_size
+    (info,) = {written(tmp_path, form) for form in forms}
+    file = (tmp_path / "g.x.npy").stat()
+    assert (info.bytes, file.st_mode & 0o777) == (file.st_size, 0o444)
 
 
 @pytest.mark.parametrize(
@@ -71,23 +69,6 @@ def test_types_and_shapes_outside_the_format_are_not_written(array: Any, tmp_pat
         write_array(FS, tmp_path, "g/x", array)
 
 
-def test_a_map_outlives_the_file(tmp_path: Path) -> None:
-    info = written(tmp_path, np.arange(100_000))
-    found, mapped = map_array(FS, tmp_path, "g/x", info)
-    (tmp_path / "g.x.npy").unlink()
-    del mapped
-    assert found.sum() == 4999950000
-
-
-def test_files_are_for_reading_only(tmp_path: Path) -> None:
-    written(tmp_path, np.arange(3))
-    assert (tmp_path / "g.x.npy").stat().st_mode & 0o777 == 0o444
-
-
-def test_file_names() -> None:
-    assert file_name("features/names/utf8") == "features.names.utf8.npy"
-
-
 GOOD = header_of("int32", (3,))
 
 
@@ -95,21 +76,23 @@ def padded(text: str, length: int = 118) -> bytes:
     return GOOD[:8] + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
 
 
+def dictionary(descr: str = "<i4", fortran_order: bool = False, shape: str = "(3,)", more: str = "") -> bytes:
+    return padded(f"{{'descr': '{descr}', 'fortran_order': {fortran_order}, 'shape': {shape}{more}}}")
+
+
 HEADERS = {
     "another magic": b"\x92" + GOOD[1:],
     "format 2.0": GOOD[:6] + b"\x02" + GOOD[7:],
     "length not of the alignment": GOOD[:8] + b"\x75\x00" + GOOD[10:],
     "length past the file": GOOD[:8] + b"\xf6\xff" + GOOD[10:],
-    "length past the limit": padded(
-        "{'descr': '<i4', 'fortran_order': False, 'shape': (3,)}", HEADER_BYTES_MAX + 64 - 10
-    ),
-    "another type": padded("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}"),
-    "big endian": padded("{'descr': '>i4', 'fortran_order': False, 'shape': (3,)}"),
-    "object": padded("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}"),
-    "fortran order": padded("{'descr': '<i4', 'fortran_order': True, 'shape': (3,)}"),
-    "another shape": padded("{'descr': '<i4', 'fortran_order': False, 'shape': (4,)}"),
-    "a float in the shape": padded("{'descr': '<i4', 'fortran_order': False, 'shape': (3.0,)}"),
-    "a field more": padded("{'descr': '<i4', 'fortran_order': False, 'shape': (3,), 'x': 1}"),
+    "length past the limit": padded(GOOD[10:].decode().strip(), HEADER_BYTES_MAX + 64 - 10),
+    "another type": dictionary("<f4"),
+    "big endian": dictionary(">i4"),
+    "object": dictionary("|O"),
+    "fortran order": dictionary(fortran_order=True),
+    "another shape": dictionary(shape="(4,)"),
+    "a float in the shape": dictionary(shape="(3.0,)"),
+    "a field more": dictionary(more=", 'x': 1"),
     "a field less": padded("{'descr': '<i4', 'fortran_order': False}"),
     "another order": padded("{'shape': (3,), 'fortran_order': False, 'descr': '<i4'}"),
     "not ascii": GOOD[:20] + b"\xff" + GOOD[21:],
@@ -132,17 +115,14 @@ def test_a_manifest_that_says_otherwise_is_refused(change: dict[str, Any], tmp_p
         map_array(FS, tmp_path, "g/x", info._replace(**change))
 
 
-def test_length_and_shape_must_agree(tmp_path: Path) -> None:
-    (tmp_path / "g.x.npy").write_bytes(GOOD + bytes(16))
-    with pytest.raises(Corrupt, match="expected 140 bytes for its shape, found 144 bytes"):
-        map_array(FS, tmp_path, "g/x", ArrayInfo("int32", (3,), len(GOOD) + 16, ""))
-
-
-def test_a_digest_that_is_wrong(tmp_path: Path) -> None:
+def test_length_and_digest_must_be_right(tmp_path: Path) -> None:
     info = written(tmp_path, np.arange(3))
     _, mapped = map_array(FS, tmp_path, "g/x", info)
     with pytest.raises(Corrupt, match="sha256 0000"):
         check_digest("g/x", mapped, info._replace(sha256="0" * 64))
+    (tmp_path / "longer.npy").write_bytes(GOOD + bytes(16))
+    with pytest.raises(Corrupt, match="expected 140 bytes for its shape, found 144 bytes"):
+        map_array(FS, tmp_path, "longer", ArrayInfo("int32", (3,), len(GOOD) + 16, ""))
 
 
 ARRAYS = {"tree/parent": np.arange(6, dtype=np.int32).reshape(2, 3)}
@@ -160,39 +140,23 @@ def test_an_array_that_fits_is_taken_without_a_copy_and_cannot_be_written(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shape"),
+    ("name", "dtype", "shape", "message"),
     [
-        ("int64", (2, 3)),
-        ("uint32", (2, 3)),
-        ("int32", (3, 2)),
-        ("int32", (6,)),
-        ("int32", (2, 3, 1)),
-        ("int32", ()),
+        ("tree/parent", "int64", (2, 3), r"parent.*found int32\[2, 3\]"),
+        ("tree/parent", "uint32", (2, 3), r"parent.*found int32\[2, 3\]"),
+        *(
+            ("tree/parent", "int32", shape, r"parent.*found int32\[2, 3\]")
+            for shape in ((3, 2), (6,), (2, 3, 1), ())
+        ),
+        ("tree/turned", "int32", (3, 2), "turned"),  # which is not contiguous
+        ("tree/child_ptr", "int32", (None,), "an array tree/child_ptr, found none"),
     ],
 )
-def test_another_type_or_shape_is_refused(dtype: str, shape: tuple[int | None, ...]) -> None:
-    with pytest.raises(Corrupt, match="parent") as refused:
-        take(ARRAYS, "tree/parent", dtype, shape)
-    assert "int32[2, 3]" in str(refused.value)
-
-
-def test_a_missing_array_is_refused() -> None:
-    with pytest.raises(Corrupt, match=r"an array tree/child_ptr, found none"):
-        take(ARRAYS, "tree/child_ptr", "int32", (None,))
-
-
-def test_an_array_that_is_not_contiguous_is_refused() -> None:
-    with pytest.raises(Corrupt):
-        take({"a": ARRAYS["tree/parent"].T}, "a", "int32", (3, 2))
-
-
-def test_an_element_is_named_by_its_file() -> None:
-    assert at("tree/parent", 7).endswith("parent.npy[7]")
-
-
-def descriptors() -> set[str]:
-    links = list(Path("/proc/self/fd").iterdir())
-    return {str(link.readlink()) for link in links if link.is_symlink()}  # not the one that listed them
+def test_another_type_or_shape_is_refused(
+    name: str, dtype: str, shape: tuple[int | None, ...], message: str
+) -> None:
+    with pytest.raises(Corrupt, match=message):
+        take({**ARRAYS, "tree/turned": ARRAYS["tree/parent"].T}, name, dtype, shape)
 
 
 def is_mapped(path: Path) -> bool:
@@ -212,22 +176,12 @@ def test_the_bytes_of_a_file_without_a_descriptor(tmp_path: Path) -> None:
     content = os.urandom(10_001)
     file.write_bytes(content)
     mapped = map_file(file)
-    assert bytes(mapped) == content
+    assert bytes(mapped) == read_head(mapped, 1 << 20) == content
     assert read_head(mapped, 100) == content[:100]
-    assert read_head(mapped, 1 << 20) == content
     assert is_mapped(file)
-
-
-def test_a_map_cannot_be_written_to(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"abcd")
-    mapped = map_file(file)
-    array = np.frombuffer(mapped, np.uint8)
-    assert not array.flags.writeable
     with pytest.raises(TypeError):
         mapped[0] = 1
-    with pytest.raises(ValueError, match="read-only"):
-        array[0] = 1
+    assert not np.frombuffer(mapped, np.uint8).flags.writeable
 
 
 def test_a_map_ends_with_its_last_view(tmp_path: Path) -> None:
@@ -257,5 +211,6 @@ def test_an_opened_version_keeps_no_descriptor(tmp_path: Path) -> None:
     publish_model(Store(tmp_path), "raw", "raw")
     model = Store(tmp_path).open("raw")
     assert len(model.arrays) > 10
-    assert not [name for name in descriptors() if name.startswith(str(tmp_path))]
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]  # not the one of the list
+    assert not [link for link in links if str(link.readlink()).startswith(str(tmp_path))]
     assert is_mapped(tmp_path)

@@ -1,5 +1,6 @@
 """Tables of label info against dicts; files that were damaged, or that are wrong with a right checksum."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_store.errors import BadNames, Corrupt, ModelNotFound
-from model_store.fs import write_file
 from model_store.label_info import (
     HEAD_BYTES,
     Head,
@@ -35,17 +35,22 @@ SUBJECTS = [
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
 
 
+def bytes_of(info: LabelInfo) -> bytes:
+    return b"".join(label_info_pieces(info))
+
+
 def written(path: Path, info: LabelInfo) -> LabelInfo:
-    write_file(FS, path, label_info_pieces(info))
+    path.unlink(missing_ok=True)  # another may be mapped
+    path.write_bytes(bytes_of(info))
     return map_label_info(FS, path, "here")
 
 
 def told(info: LabelInfo, subject: int) -> Subject:
     """What the table has of a subject."""
     names = {language: info.text(f"name:{language}", subject) for language in info.head.languages}
-    above = [info.text("uri", at) or "" for at in info.above(subject)]
     has = {language: name for language, name in names.items() if name is not None}
-    return Subject(info.text("uri", subject) or "", info.text("notation", subject), has, above)
+    uri, *above = (info.text("uri", at) or "" for at in (subject, *info.above(subject)))
+    return Subject(uri, info.text("notation", subject), has, above)
 
 
 def test_a_table_says_what_was_put_in(tmp_path: Path) -> None:
@@ -80,9 +85,7 @@ def vocabularies(draw: st.DrawFn) -> list[Subject]:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(vocabularies())
 def test_any_table_is_read_as_it_was_given(tmp_path: Path, subjects: list[Subject]) -> None:
-    path = tmp_path / "f"
-    path.unlink(missing_ok=True)
-    info = written(path, build_label_info(subjects))
+    info = written(tmp_path / "f", build_label_info(subjects))
     uris = [subject.uri for subject in subjects]
     for subject in subjects:
         found = told(info, find_name(info.keys, subject.uri))
@@ -113,11 +116,7 @@ def test_texts_that_cannot_be_used_name_their_subject(
     ("subjects", "options", "fault"),
     [
         ([], {}, "1 to"),
-        (
-            SUBJECTS,
-            {"by": "name:sv"},
-            "expected one of uri, notation, fi, en to look for labels by, found 'sv'",
-        ),
+        (SUBJECTS, {"by": "name:sv"}, "one of uri, notation, fi, en to look for labels by, found 'sv'"),
         (SUBJECTS[1:], {"by": "notation"}, "found none"),
         (SUBJECTS, {"language": "sv"}, "expected one of the languages fi, en"),
         ([Subject("a", None, {f"x{i}": "n" for i in range(65)})], {}, "at most 64"),
@@ -128,26 +127,24 @@ def test_tables_that_cannot_be(subjects: list[Subject], options: dict[str, str],
         build_label_info(subjects, **options)
 
 
+def refuse(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "damaged"
+    path.write_bytes(data)
+    with pytest.raises(Corrupt, match="here"):
+        map_label_info(FS, path, "here")
+
+
 def test_every_flipped_bit_and_every_cut_is_refused(tmp_path: Path) -> None:
-    write_file(FS, tmp_path / "f", label_info_pieces(build_label_info(SUBJECTS)))
-    data = (tmp_path / "f").read_bytes()
+    data = bytes_of(build_label_info(SUBJECTS))
     rng = np.random.default_rng(0)
     sealed = len(data[:HEAD_BYTES].rstrip(b"\n"))
-    places = [*rng.choice(sealed, 100), *range(HEAD_BYTES, len(data), 3)]
-    for place in map(int, places):
+    for place in [*rng.choice(sealed, 100).tolist(), *range(HEAD_BYTES, len(data), 3)]:
         damaged = bytearray(data)
         damaged[place] ^= 1 << int(rng.integers(8))
         refuse(tmp_path, bytes(damaged))
     for cut in (0, 1, sealed, HEAD_BYTES - 1, HEAD_BYTES, len(data) - 1):
         refuse(tmp_path, data[:cut])
     refuse(tmp_path, data + b"\0")
-
-
-def refuse(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "damaged"
-    path.write_bytes(data)
-    with pytest.raises(Corrupt, match="here"):
-        map_label_info(FS, path, "here")
 
 
 def changed(name: str, change: Callable[[Any], Any]) -> Callable[[LabelInfo], LabelInfo]:
@@ -199,15 +196,9 @@ def put(index: int, value: int) -> Callable[[Any], Any]:
 def test_what_is_wrong_with_a_right_checksum_is_refused(
     tmp_path: Path, change: Callable[[LabelInfo], LabelInfo]
 ) -> None:
-    import hashlib
-
     info = change(build_label_info(SUBJECTS))
-    write_file(FS, tmp_path / "first", label_info_pieces(info))
-    sha256 = hashlib.sha256((tmp_path / "first").read_bytes()[HEAD_BYTES:]).hexdigest()
-    false = info._replace(head=info.head._replace(sha256=sha256))
-    write_file(FS, tmp_path / "f", label_info_pieces(false))
-    with pytest.raises(Corrupt, match="here"):
-        map_label_info(FS, tmp_path / "f", "here")
+    sha256 = hashlib.sha256(bytes_of(info)[HEAD_BYTES:]).hexdigest()
+    refuse(tmp_path, bytes_of(info._replace(head=info.head._replace(sha256=sha256))))
 
 
 def test_a_store_replaces_removes_and_forgets_with_the_model(tmp_path: Path) -> None:

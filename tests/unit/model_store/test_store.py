@@ -18,11 +18,11 @@ from model_store.errors import (
     NothingToRollBack,
     StoreUnreadable,
     StoreUnwritable,
-    VersionInUse,
     VersionNotFound,
 )
 from model_store.identifiers import VERSION_MAX
 from model_store.store import ModelInfo, Store
+from tests.alias_helpers import deny, file_of, split
 from tests.conftest import together
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
@@ -47,19 +47,15 @@ def test_publish_and_open(store: Store) -> None:
         assert type(found) is np.ndarray
         assert not found.flags.writeable
     assert model.ensemble._fields == DRAFT.ensemble._fields
-    assert store.publish("m", DRAFT).version == 2
+    assert store.publish("m", DRAFT).version == store.resolve("m") == store.resolve("m", "2") == 2
     assert store.models() == [ModelInfo("m", (1, 2), {"latest": store.alias("m")})]
 
 
-def test_an_empty_store_has_nothing_and_is_not_made(store: Store) -> None:
-    assert store.models() == []
-    assert store.collect() == []
+def test_what_is_not_there(store: Store) -> None:
+    assert (store.models(), store.collect()) == ([], [])
     with pytest.raises(ModelNotFound, match="found none named 'm'"):
         store.open("m")
     assert not store.root.exists()
-
-
-def test_what_is_not_there(store: Store) -> None:
     store.publish("m", DRAFT)
     with pytest.raises(VersionNotFound, match="m: expected one of its versions, found 2"):
         store.open("m", 2)
@@ -74,24 +70,20 @@ def test_what_is_not_there(store: Store) -> None:
     assert not (store.root / "models" / "other").exists()
 
 
-BAD_NAMES = [
-    *("", ".", "..", "../m", "a/b", "/etc"),
-    *("A", "a b", "-a", "_a", "a\x00", "a\n", "é", "a" * 64, 7, None),
-]
-
-
-@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../m", "a/b", "/etc", "A", "a b", "-a", "_a", "a\x00", "a\n", "é", "a" * 64, 7, None],
+    ids=ascii,
+)
 def test_bad_names_are_refused_before_any_path_is_built(name: str, store: Store, tmp_path: Path) -> None:
-    for call in (store.open, store.versions, store.alias, store.resolve, store.rollback):
+    for call, *more in (
+        *((call,) for call in (store.open, store.versions, store.alias, store.resolve, store.rollback)),
+        *((call, 1) for call in (store.manifest, store.verify, store.promote, store.delete)),
+        (store.publish, DRAFT),
+        (lambda name: store.import_(io.BytesIO(), name),),
+    ):
         with pytest.raises(InvalidName):
-            call(name)
-    for call in (store.manifest, store.verify, store.promote, store.delete):
-        with pytest.raises(InvalidName):
-            call(name, 1)
-    with pytest.raises(InvalidName):
-        store.publish(name, DRAFT)
-    with pytest.raises(InvalidName):
-        store.import_(io.BytesIO(), name)
+            call(name, *more)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,27 +98,6 @@ def test_bad_refs_are_refused(ref: int, store: Store) -> None:
         store.promote("m", 1, str(ref) if isinstance(ref, int) else ref)  # type: ignore[arg-type]
 
 
-def test_a_version_may_be_named_by_its_digits(store: Store) -> None:
-    store.publish("m", DRAFT)
-    assert store.resolve("m", "1") == 1
-
-
-def test_aliases_move_and_roll_back(store: Store) -> None:
-    for _ in range(3):
-        store.publish("m", DRAFT)
-    store.promote("m", 1, "stable")
-    assert store.models()[0].aliases == {"latest": 3, "stable": 1}
-    assert store.rollback("m").after == store.alias("m")
-    assert store.alias("m").version == 2
-    assert store.publish("m", DRAFT).version == 4
-    assert [store.rollback("m").now, store.rollback("m").now] == [2, 1]
-    with pytest.raises(NothingToRollBack, match="m: expected an earlier version of latest, found none"):
-        store.rollback("m")
-    store.promote("m", 1)
-    with pytest.raises(NothingToRollBack):
-        store.rollback("m", "stable")
-
-
 def test_history_is_bounded(store: Store) -> None:
     store.publish("m", DRAFT)
     store.publish("m", DRAFT)
@@ -135,53 +106,13 @@ def test_history_is_bounded(store: Store) -> None:
     assert len(store.alias("m").before) == BEFORE_MAX
 
 
-def test_deleted_numbers_are_not_used_again(store: Store) -> None:
-    for _ in range(3):
-        store.publish("m", DRAFT)
-    with pytest.raises(VersionInUse, match="m@3: expected no alias to name it, found latest"):
-        store.delete("m", 3)
-    store.promote("m", 1)
-    store.delete("m", 3)
-    store.delete("m", 2)
-    assert store.versions("m") == (1,)
-    assert Store(store.root).publish("m", DRAFT).version == 4
-    assert store.rollback("m").now == 1
-
-
-def test_a_model_that_is_deleted_is_gone_and_its_numbers_are_not_used_again(store: Store) -> None:
-    for _ in range(2):
-        store.publish("m", DRAFT)
-    store.promote("m", 1, "stable")
-    opened = store.open("m", 1)
-    assert store.delete_model("m") == (1, 2)
-    assert store.models() == []
-    with pytest.raises(ModelNotFound):
-        store.open("m", "stable")
-    with pytest.raises(ModelNotFound):
-        store.delete_model("m")
-    assert opened.manifest.version == 1
-    assert store.publish("m", DRAFT).version == 3
-    assert store.models()[0].aliases == {"latest": 3}
-
-
 def test_an_alias_that_is_damaged_can_be_removed(store: Store) -> None:
     store.publish("m", DRAFT)
     store.promote("m", 1, "stable")
-    file = store.root / "models" / "m" / "aliases" / "stable.json"
-    file.unlink()
-    file.write_bytes(b"damaged")
+    file_of(store, "m", "stable").write_bytes(b"damaged")
     assert store.models()[0].broken_aliases == ("stable",)
     store.delete_alias("m", "stable")
     assert store.models()[0].broken_aliases == ()
-
-
-def test_a_deleted_version_stays_readable_for_who_has_it_open(store: Store) -> None:
-    store.publish("m", DRAFT)
-    model = store.open("m")
-    store.publish("m", DRAFT)
-    store.delete("m", 1)
-    np.testing.assert_array_equal(model.ensemble.dense, DRAFT.ensemble.dense)
-    assert not list((store.root / "staging").iterdir())
 
 
 def test_a_draft_that_breaks_the_format_is_not_written(store: Store) -> None:
@@ -270,8 +201,7 @@ def test_an_alias_that_moves_while_its_version_is_deleted(store: Store) -> None:
 
 def test_threads_publish_at_once(store: Store) -> None:
     found = together(*[lambda: store.publish("m", DRAFT).version] * 8)
-    assert sorted(found) == list(range(1, 9))
-    assert store.resolve("m") == 8
+    assert (sorted(found), store.resolve("m")) == (list(range(1, 9)), 8)
 
 
 def test_collect_leaves_the_living(store: Store) -> None:
@@ -309,25 +239,6 @@ def test_all_numbers_used(store: Store) -> None:
         store.publish("m", DRAFT)
 
 
-def test_a_version_published_beside_latest_moves_no_alias(store: Store) -> None:
-    assert store.publish("m", DRAFT, latest=False).version == store.resolve("m") == 1
-    assert store.publish("m", DRAFT, latest=False).version == 2
-    assert store.resolve("m") == 1
-    (
-        store.root / "models/m/aliases/latest.json"
-    ).unlink()  # as when the first publisher dies at its last step
-    assert store.resolve("m") == 2
-    assert store.publish("m", DRAFT, latest=False).version == 3
-    assert store.resolve("m") == 2
-    file = io.BytesIO()
-    store.export("m", 1, file)
-    file.seek(0)
-    assert store.import_(file, "m", latest=False).version == 4
-    assert store.resolve("m") == 2
-    assert store.publish("m", DRAFT).version == store.resolve("m") == 5
-    assert store.rollback("m").now == 2
-
-
 def test_a_step_back_may_lead_further_back(store: Store) -> None:
     for _ in range(5):
         store.publish("m", DRAFT)
@@ -340,4 +251,43 @@ def test_a_step_back_may_lead_further_back(store: Store) -> None:
     store.delete("m", 2)
     with pytest.raises(NothingToRollBack):
         store.rollback("m", to=2)
-    assert store.rollback("m").now == 1
+    last = store.rollback("m")
+    assert (last.now, last.after) == (1, store.alias("m"))
+    with pytest.raises(NothingToRollBack, match="m: expected an earlier version of latest, found none"):
+        store.rollback("m")
+
+
+def test_every_change_is_seen(store: Store) -> None:
+    store.prepare()
+    seen = [store.generation()]
+    assert store.generation() == seen[0] == ()
+    for change in (
+        *[lambda: store.publish("m", DRAFT)] * 2,
+        lambda: store.promote("m", 1),
+        lambda: store.promote("m", 1, "stable"),
+        lambda: split(store, "m", (2, 500), alias="stable"),
+        lambda: split(store, "m", alias="stable"),
+        lambda: deny(store, "m", ["label::1"], "stable"),
+        lambda: store.delete("m", 2),
+        lambda: store.publish("n", DRAFT),
+        lambda: store.delete_alias("m", "stable"),
+    ):
+        change()
+        found = store.generation()
+        assert found not in seen
+        assert found == Store(store.root).generation()
+        seen.append(found)
+
+
+def test_a_store_that_is_gone_for_a_while(tmp_path: Path, store: Store) -> None:
+    store.publish("m", DRAFT)
+    before = store.generation()
+    store.root.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreUnreadable, match="expected the directory of the models, found none"):
+        store.generation()
+    store.root.write_text("")
+    with pytest.raises(StoreUnreadable, match="expected the directory of the models, found a file"):
+        store.generation()
+    store.root.unlink()
+    (tmp_path / "elsewhere").rename(store.root)
+    assert store.generation() == before
