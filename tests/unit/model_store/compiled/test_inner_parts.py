@@ -59,33 +59,24 @@ for part in sys.argv[3:]:
 """
 
 
-def said_without(parts: list[str], tmp_path: Path) -> list[str]:
-    """What a process says, of each part that is hidden from it: a warning, and what a kernel returns."""
+OPTIONS = "numba.core.options:DefaultOptions."
+
+
+@pytest.mark.parametrize(
+    "parts", [inner_parts.PARTS, [OPTIONS + name for name in inner_parts.OPTIONS]], ids=["parts", "options"]
+)
+def test_without_a_part_kernels_are_right_and_one_line_says_so(parts: list[str], tmp_path: Path) -> None:
     (tmp_path / "hidden.py").write_text(IMPORT_WITHOUT)
     command = [sys.executable, "-c", _TRY, str(ROOT), str(tmp_path), *parts]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    lines = subprocess.check_output(command, text=True).splitlines()
+    for part, complaint, found in zip(parts, lines[::2], lines[1::2], strict=True):
+        name = re.escape(part.removeprefix(OPTIONS))
+        assert re.fullmatch(rf"{re.escape(part)}\|kernels are slower, .* numba \S+ has no {name}", complaint)
+        assert found == "6"
 
 
-@pytest.mark.parametrize("kind", ["parts", "options"])
-def test_without_a_part_kernels_are_right_and_one_line_says_so(kind: str, tmp_path: Path) -> None:
-    parts = list(inner_parts.PARTS)
-    if kind == "options":
-        parts = [f"numba.core.options:DefaultOptions.{name}" for name in inner_parts.OPTIONS]
-    said = said_without(parts, tmp_path)
-    for i, part in enumerate(parts):
-        name = part.rpartition(".")[2] if kind == "options" else part
-        assert re.fullmatch(
-            rf"{re.escape(part)}\|kernels are slower, .* numba \S+ has no {re.escape(name)}", said[2 * i]
-        )
-        assert said[2 * i + 1] == "6"
-
-
-def test_no_part_is_missing_from_the_numba_that_is_pinned() -> None:
+def test_the_numba_that_is_pinned_has_all_and_the_table_names_all() -> None:
     assert (inner_parts.missing_parts(), inner_parts.missing_options()) == ([], [])
-
-
-def test_the_table_of_parts_names_all() -> None:
     page = (ROOT / "docs/adr/0018-numbas-inner-parts.md").read_text()
     told = set(re.findall(r"`([^`]+)`", page))
     names = {part.partition(":")[2].removeprefix("JITCodeLibrary.") for part in inner_parts.PARTS}
