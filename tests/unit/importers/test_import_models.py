@@ -5,8 +5,8 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,21 +22,22 @@ from service.importers.files import ModelFiles
 from service.importers.registry import IMPORTERS, import_model
 from service.inference.predictor import PredictOptions, Predictor
 from tests import foreign_models as foreign
+from tests.foreign_models import hinge, logistic, scores
 
-CASES: dict[str, tuple[str, Callable[[Path], None], Callable[[Any], Any], bool]] = {
-    "pecos l3": ("pecos", foreign.save_pecos, foreign.hinge(3), False),
-    "pecos l2": ("pecos", lambda path: foreign.save_pecos(path, "l2-hinge"), foreign.hinge(2), False),
-    "pecos sigmoid": ("pecos", lambda path: foreign.save_pecos(path, "sigmoid"), foreign.logistic, False),
-    "omikuji hinge": ("omikuji", foreign.save_omikuji, foreign.hinge(2), True),
-    "omikuji log": ("omikuji", lambda path: foreign.save_omikuji(path, "Log"), foreign.logistic, True),
-    "napkinxc log": ("napkinxc", foreign.save_napkinxc, foreign.logistic, True),
-    "napkinxc l2": ("napkinxc", lambda path: foreign.save_napkinxc(path, loss=1), foreign.hinge(2), True),
-    "libmultilabel": (
-        "libmultilabel",
-        foreign.save_libmultilabel,
-        lambda margin: foreign.logistic(3 * margin),
-        False,
-    ),
+TRIPLE = scores(lambda margin: logistic(3 * margin))
+UNSURE_ROOT = struct.pack("<iiiQQQQBif", 2, 1, 0, 2, 1, 2, 1, 1, 1, 0.75) + b"\0"
+UNSURE = scores(logistic, True) * logistic(0.75)
+CASES: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
+    "pecos l3": ("pecos", foreign.save_pecos, scores(hinge(3))),
+    "pecos l2": ("pecos", partial(foreign.save_pecos, post_processor="l2-hinge"), scores(hinge(2))),
+    "pecos sigmoid": ("pecos", partial(foreign.save_pecos, post_processor="sigmoid"), scores(logistic)),
+    "omikuji hinge": ("omikuji", foreign.save_omikuji, scores(hinge(2), True)),
+    "omikuji log": ("omikuji", partial(foreign.save_omikuji, loss="Log"), scores(logistic, True)),
+    "napkinxc log": ("napkinxc", foreign.save_napkinxc, scores(logistic, True)),
+    "napkinxc l2": ("napkinxc", partial(foreign.save_napkinxc, loss=1), scores(hinge(2), True)),
+    "a root that is unsure": ("napkinxc", partial(foreign.save_napkinxc, root=UNSURE_ROOT), UNSURE),
+    "libmultilabel": ("libmultilabel", foreign.save_libmultilabel, TRIPLE),
+    "an ensemble averages": ("libmultilabel", partial(foreign.save_libmultilabel, n_trees=2), TRIPLE),
 }
 
 
@@ -46,20 +47,37 @@ def answers(store: Store, manifest: Manifest) -> np.ndarray:
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     rows = featurizer.transform_csr(foreign.ROWS.indptr, foreign.ROWS.indices, foreign.ROWS.data)
     found = Predictor(model).predict(rows, PredictOptions(top_r=5, exact=True))
-    scores = np.zeros((rows.n_rows, 5))
-    scores[np.repeat(np.arange(rows.n_rows), np.diff(found.ptr)), found.labels] = found.scores
-    return scores
+    dense = np.zeros((rows.n_rows, 5))
+    dense[np.repeat(np.arange(rows.n_rows), np.diff(found.ptr)), found.labels] = found.scores
+    return dense
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_scores_are_those_of_the_definition(tmp_path: Path, case: str) -> None:
-    library, save, link, norm = CASES[case]
+    library, save, expected = CASES[case]
     save(tmp_path / "foreign")
-    manifest = import_model(Store(tmp_path / "store"), library, tmp_path / "foreign", model="m")
-    assert (manifest.n_features, manifest.n_labels) == (foreign.N_FEATURES, 5)
+    store = Store(tmp_path / "store")
+    manifest = import_model(store, library, tmp_path / "foreign")
+    assert (manifest.model, manifest.n_features, manifest.n_labels) == ("foreign", foreign.N_FEATURES, 5)
     assert manifest.trainer.name == f"import-{library}"
-    found = answers(Store(tmp_path / "store"), manifest)
-    np.testing.assert_allclose(found, foreign.scores(link, norm), atol=2e-6)
+    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
+
+
+def test_rows_may_have_features_that_the_files_do_not_know(tmp_path: Path) -> None:
+    foreign.save_napkinxc(tmp_path / "m")
+    store = Store(tmp_path / "store")
+    manifest = import_model(store, "napkinxc", tmp_path / "m", n_features=5000)
+    assert manifest.n_features == 5000
+    np.testing.assert_allclose(answers(store, manifest), scores(logistic, True), atol=2e-6)
+    with pytest.raises(BadParameter, match="--features: expected 7, which"):
+        import_model(store, "napkinxc", tmp_path / "m", n_features=6)
+
+
+def test_a_file_is_a_model_too(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.pickle"
+    file.write_bytes(foreign.libmultilabel_pickle(n_trees=2))
+    manifest = import_model(Store(tmp_path / "store"), "libmultilabel", file)
+    assert (manifest.model, manifest.n_trees) == ("pipeline.pickle", 2)
 
 
 @pytest.mark.parametrize(("weights", "most"), [("float32", 2e-6), ("bfloat16", 0.02), ("int8", 0.02)])
@@ -68,7 +86,7 @@ def test_weights_are_stored_as_asked(weights: str, most: float, tmp_path: Path) 
     store = Store(tmp_path / "store")
     manifest = import_model(store, "omikuji", tmp_path / "foreign", model="m", weights=weights)
     assert (manifest.weights, store.open("m").manifest.weights) == (weights, weights)
-    error = np.abs(answers(store, manifest) - foreign.scores(foreign.logistic, True)).max()
+    error = np.abs(answers(store, manifest) - scores(logistic, True)).max()
     assert error <= most
     with pytest.raises(BadParameter, match="--weights: expected one of float32, bfloat16, int8, found 'f'"):
         import_model(store, "omikuji", tmp_path / "foreign", weights="f")
@@ -85,25 +103,6 @@ def test_a_node_with_too_many_children_for_int8_is_refused(
         import_model(store, "pecos", tmp_path / "foreign", model="m", weights="int8")
     assert store.models() == []
     assert import_model(store, "pecos", tmp_path / "foreign", model="m").version == 1
-
-
-def test_a_root_that_is_unsure_multiplies_every_score(tmp_path: Path) -> None:
-    root = struct.pack("<iiiQQQQBif", 2, 1, 0, 2, 1, 2, 1, 1, 1, 0.75) + b"\0"
-    foreign.save_napkinxc(tmp_path / "foreign", root=root)
-    store = Store(tmp_path / "store")
-    manifest = import_model(store, "napkinxc", tmp_path / "foreign", model="m")
-    expected = foreign.scores(foreign.logistic, True) * foreign.logistic(0.75)
-    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
-
-
-def test_an_ensemble_of_libmultilabel_averages(tmp_path: Path) -> None:
-    file = tmp_path / "pipeline.pickle"
-    file.write_bytes(foreign.libmultilabel_pickle(n_trees=2))
-    store = Store(tmp_path / "store")
-    manifest = import_model(store, "libmultilabel", file)
-    assert (manifest.model, manifest.n_trees) == ("pipeline.pickle", 2)
-    expected = foreign.scores(lambda margin: foreign.logistic(3 * margin))
-    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
 
 
 def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
@@ -123,17 +122,6 @@ def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
         import_model(store, "libmultilabel", tmp_path / "libmultilabel", names)
     # a label without training rows is in no tree of omikuji's
     assert import_model(store, "omikuji", tmp_path / "omikuji", names).n_labels == 6
-
-
-def test_rows_may_have_features_that_the_files_do_not_know(tmp_path: Path) -> None:
-    foreign.save_napkinxc(tmp_path / "m")
-    store = Store(tmp_path / "store")
-    manifest = import_model(store, "napkinxc", tmp_path / "m", n_features=5000)
-    assert manifest.n_features == 5000
-    expected = foreign.scores(foreign.logistic, True)
-    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
-    with pytest.raises(BadParameter, match="--features: expected 7, which"):
-        import_model(store, "napkinxc", tmp_path / "m", n_features=6)
 
 
 def test_what_is_asked_for_is_checked_first(tmp_path: Path) -> None:
@@ -156,14 +144,15 @@ def test_paths_that_hold_no_model(tmp_path: Path, library: str) -> None:
         IMPORTERS[library](ModelFiles(tmp_path))
 
 
-def model_files(path: Path) -> list[Path]:
+def saved(library: str, path: Path) -> list[Path]:
+    """The files of a small model, written to a directory."""
+    foreign.SAVERS[library](path)
     return sorted(file for file in path.rglob("*") if file.is_file())
 
 
 @pytest.mark.parametrize("library", IMPORTERS)
 def test_cuts_are_refused_by_the_files_name(tmp_path: Path, library: str) -> None:
-    foreign.SAVERS[library](tmp_path / "m")
-    for file in model_files(tmp_path / "m"):
+    for file in saved(library, tmp_path / "m"):
         whole = file.read_bytes()
         for length in range(0, len(whole), 5):
             file.write_bytes(whole[:length])
@@ -184,10 +173,7 @@ def test_cuts_are_refused_by_the_files_name(tmp_path: Path, library: str) -> Non
 
 @pytest.mark.parametrize("library", IMPORTERS)
 def test_flipped_bits_give_a_model_or_a_refusal(tmp_path: Path, library: str) -> None:
-    foreign.SAVERS[library](tmp_path / "m")
-    rng = random.Random(3)
-    refused = 0
-    files = model_files(tmp_path / "m")
+    rng, refused, files = random.Random(3), 0, saved(library, tmp_path / "m")
     for _ in range(400):
         file = rng.choice(files)
         whole = file.read_bytes()

@@ -1,5 +1,4 @@
-"""One refusal of the importers at a time: foreign, future and inconsistent files, and what libraries can that
-this one cannot."""
+"""One refusal of the importers at a time: foreign, future and inconsistent files, and what we do not have."""
 
 import io
 import json
@@ -92,9 +91,7 @@ LEVEL = "ranker/1.model/param.json"
 W, C = "ranker/1.model/W.npz", "ranker/1.model/C.npz"
 TWICE = sp.csc_matrix((np.ones(2), [3, 3], [0, 2, 2, 2, 2, 2]), (8, 5))
 ABOVE = np.eye(2)[foreign.PARENTS]
-HUGE_HEADER = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i8', 'fortran_order': False, 'shape': (1<<60,), }".ljust(
-    128
-)
+HUGE = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i8', 'fortran_order': False, 'shape': (1<<60,), }"
 DAMAGED = "a matrix saved by scipy.sparse.save_npz"
 WRONG_SHAPE = npy(np.zeros(5, np.int32)).replace(b"(5,)", b"(9,)")
 
@@ -123,7 +120,7 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     ("pecos", W, matrix(TWICE), "a feature once in a column"),
     ("pecos", W, npz_member("data.npy", npy(np.array([None]), allow_pickle=True)), DAMAGED),
     ("pecos", W, npz_member("data.npy", npy(np.zeros((2, 2)))), DAMAGED),
-    ("pecos", W, npz_member("indices.npy", HUGE_HEADER), DAMAGED),
+    ("pecos", W, npz_member("indices.npy", HUGE.ljust(128)), DAMAGED),
     ("pecos", W, npz_member("indices.npy", WRONG_SHAPE), DAMAGED),
     ("pecos", W, npz_member("indices.npy", npy(np.zeros(5))), DAMAGED),
     ("pecos", W, npz_member("indptr.npy", npy(np.array([0, 3, 2, 3, 4, 5]))), "offsets of columns"),
