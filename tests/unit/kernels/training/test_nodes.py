@@ -6,13 +6,7 @@ import pytest
 from model_store.compiled.decorators import kernel
 from service.base.rows import SparseRows
 from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
-from service.kernels.training.problem import (
-    NO_ROOM,
-    forget_rows,
-    localise,
-    positives,
-    rows_of,
-)
+from service.kernels.training.problem import NO_ROOM, forget_rows, localise, positives, rows_of
 from service.kernels.training.random import next_random, random_below, shuffle
 from service.trainers.classifiers import chunk_of, members_of, solved_of
 from service.trainers.spec import rows_by_label
@@ -88,22 +82,21 @@ def test_positives_of_a_tile():
 @pytest.mark.parametrize("prune", [0.0, 0.5])
 def test_packing_keeps_what_is_not_small(prune):
     rng = np.random.default_rng(4)
-    tiles = [rng.standard_normal((8, 16)).astype(np.float32) for _ in range(2)]
-    tiles[0][2] = 0
-    tiles[1][2] = 0
-    tiles[0][5, 3] = 0
-    tiles[1][1, 0] = 0.5
+    tiles = rng.standard_normal((2, 8, 16)).astype(np.float32)
+    tiles[:, 2] = 0
+    tiles[0, 5, 3] = 0
+    tiles[1, 1, 0] = 0.5
     used = rng.permutation(7).astype(np.int32)  # row 7 is the bias: not a feature
     ascending = np.argsort(used)
     found = chunk_of([solved_of(tile, used, ascending, 16, prune) for tile in tiles])
-    dense = np.hstack([tile[ascending] for tile in tiles])
-    dense[(np.abs(dense) < prune)] = 0
+    dense = np.hstack(tiles[:, ascending])
+    dense[np.abs(dense) < prune] = 0
     feature, child = np.nonzero(dense)
     assert found.feature.tolist() == feature.tolist()
     assert found.features.tolist() == np.unique(feature).tolist()
     assert found.child.tolist() == child.tolist()
     assert found.weight.tolist() == dense[feature, child].tolist()
-    assert found.bias.tolist() == np.concatenate([tile[7] for tile in tiles]).tolist()
+    assert found.bias.tolist() == tiles[:, 7].ravel().tolist()
 
 
 @kernel
@@ -143,27 +136,22 @@ def test_numbers_are_those_of_splitmix64():
     ]
     assert _draw(_state(1234567), 5).tolist() == published == splitmix64(1234567, 5)
 
-
-@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
-def test_any_seed_will_do(seed):
-    assert _draw(_state(seed), 100).tolist() == splitmix64(seed, 100)
+    for seed in (0, 1, 2**64 - 1):
+        assert _draw(_state(seed), 100).tolist() == splitmix64(seed, 100)
 
 
 @pytest.mark.parametrize("below", [1, 2, 7, 2**31 - 1])
 def test_random_below_stays_below(below):
     found = _draw_below(_state(5), 2000, below)
-    assert found.min() >= 0
-    assert found.max() < below
+    assert found.min() >= 0 and found.max() < below
     assert found.tolist() == [(z >> 32) * below >> 32 for z in splitmix64(5, 2000)]
 
 
 def test_shuffle_permutes_the_first_items_only():
-    items = _shuffled(_state(3), 50, 30)
-    assert sorted(items[:30]) == list(range(30))
-    assert items[:30].tolist() != list(range(30))
-    assert items[30:].tolist() == list(range(30, 50))
-    assert _shuffled(_state(3), 50, 30).tolist() == items.tolist()
-    assert _shuffled(_state(4), 50, 30).tolist() != items.tolist()
+    items, same, others = (_shuffled(_state(seed), 50, 30).tolist() for seed in (3, 3, 4))
+    assert sorted(items[:30]) == list(range(30)) != items[:30]
+    assert items[30:] == list(range(30, 50))
+    assert items == same != others
 
 
 def test_shuffle_is_fair():
@@ -184,9 +172,7 @@ def test_bisect_equals_the_dense_version(seed):
     rng = np.random.default_rng(seed)
     vectors = random_rows(rng, 40, 25, 0.3)
     members = np.sort(rng.choice(40, 31, replace=False)).astype(np.int32)
-    n_left = int(rng.integers(1, 31))
-    sums = np.zeros((25, 2), np.float32)
-    found = members.copy()
+    n_left, sums, found = int(rng.integers(1, 31)), np.zeros((25, 2), np.float32), members.copy()
     bisect(SparseRows(*readonly(vectors[:3]), vectors.n_features), found, n_left, seed, sums)
     first, second = _two_seeds(seed, 31)
     expected = members[halves(dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)]
@@ -212,8 +198,7 @@ def test_bisect_finds_two_clusters():
     for seed in [s for s in range(40) if sum(_two_seeds(s, 20)) % 2]:
         found = members.copy()
         bisect(vectors, found, 10, seed, np.zeros((10, 2), np.float32))
-        assert len(set((found[:10] % 2).tolist())) == 1
-        assert len(set((found[10:] % 2).tolist())) == 1
+        assert [len(set((half % 2).tolist())) for half in (found[:10], found[10:])] == [1, 1]
 
 
 @pytest.mark.parametrize("n_left", [1, 3, 5])
@@ -238,12 +223,9 @@ def test_kmeans_divides_all_members(n_clusters, seed):
     vectors = random_rows(rng, 60, 30, 0.2)
     members = np.sort(rng.choice(60, 40, replace=False)).astype(np.int32)
     found, bounds = _kmeans(vectors, members, n_clusters, seed)
-    assert bounds[0] == 0
-    assert bounds[-1] == 40
-    assert (np.diff(bounds) >= 0).all()
+    assert (bounds[0], bounds[-1]) == (0, 40) and (np.diff(bounds) >= 0).all()
     assert sorted(found) == members.tolist()
-    for c in range(n_clusters):
-        part = found[bounds[c] : bounds[c + 1]]
+    for part in np.split(found, bounds[1:-1]):
         assert (np.diff(part) > 0).all()
 
 
@@ -251,14 +233,12 @@ def test_kmeans_ends_where_no_vector_is_nearer_to_another_centre():
     vectors = random_rows(np.random.default_rng(11), 80, 20, 0.4)
     dense = dense_rows(vectors)
     found, bounds = _kmeans(vectors, np.arange(80, dtype=np.int32), 5, 3)
-    centres = np.array([dense[found[bounds[c] : bounds[c + 1]]].sum(axis=0) for c in range(5)])
+    parts = np.split(found, bounds[1:-1])
+    centres = np.array([dense[part].sum(axis=0) for part in parts])
     lengths = np.sqrt((centres**2).sum(axis=1, keepdims=True))
     near = dense @ np.divide(centres, lengths, out=np.zeros_like(centres), where=lengths > 0).T
-    own = np.empty(80, int)
-    for c in range(5):
-        own[found[bounds[c] : bounds[c + 1]]] = c
+    lost = np.concatenate([near[part].max(axis=1) - near[part, c] for c, part in enumerate(parts)])
     # Rounds stop at a gain of GAIN_MIN a vector, so nearly all are where they belong.
-    lost = near.max(axis=1) - near[np.arange(80), own]
     assert lost.mean() < 0.01
 
 
@@ -267,12 +247,11 @@ def test_kmeans_finds_clusters():
     best = 0
     for seed in range(10):
         found, bounds = _kmeans(vectors, np.arange(48, dtype=np.int32), 4, seed)
-        parts = [set((found[bounds[c] : bounds[c + 1]] % 4).tolist()) for c in range(4)]
-        best = max(best, sum(len(part) == 1 for part in parts))
+        parts = np.split(found % 4, bounds[1:-1])
+        best = max(best, sum(len(set(part.tolist())) == 1 for part in parts))
     assert best == 4
 
 
 def test_kmeans_of_equal_vectors_is_one_cluster():
     found, bounds = _kmeans(to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
-    assert bounds.tolist() == [0, 9, 9, 9]
-    assert found.tolist() == list(range(9))
+    assert (bounds.tolist(), found.tolist()) == ([0, 9, 9, 9], list(range(9)))
