@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from model_store import alias_writing
+from model_store import alias_writing, errors
 from model_store import moves as moves_module
 from model_store.alias import (
     ALIAS_BYTES_MAX,
@@ -29,18 +29,6 @@ from model_store.alias import (
     without_shadow,
 )
 from model_store.documents import render_sealed
-from model_store.errors import (
-    AliasNotFound,
-    BadNames,
-    BadSplit,
-    Conflict,
-    Corrupt,
-    ModelNotFound,
-    StoreError,
-    StoreUnreadable,
-    VersionInUse,
-    VersionNotFound,
-)
 from model_store.migrating import OldStore
 from model_store.moves import MOVES_BYTES_MAX, SPLIT, Cause, Move, parse_moves, render_move
 from model_store.store import Store
@@ -76,7 +64,7 @@ def test_a_document_is_what_was_written_and_damage_is_refused() -> None:
     whole = render_alias(WHOLE)
     for i in range(len(whole)):
         for damaged in (whole[:i], whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]):
-            with pytest.raises(Corrupt):
+            with pytest.raises(errors.Corrupt):
                 parse_alias(damaged, "there")
 
 
@@ -95,10 +83,10 @@ def test_a_document_is_what_was_written_and_damage_is_refused() -> None:
 def test_what_is_no_alias_is_refused(field: str, values: list[object]) -> None:
     fields = WHOLE.fields()
     for wrong in ({**fields, "more": 1}, *({**fields, field: value} for value in values)):
-        with pytest.raises(Corrupt):
+        with pytest.raises(errors.Corrupt):
             parse_alias(render_sealed(wrong), "there")
     del fields[field]
-    with pytest.raises(Corrupt, match=f"a field '{field}'"):
+    with pytest.raises(errors.Corrupt, match=f"a field '{field}'"):
         parse_alias(render_sealed(fields), "there")
 
 
@@ -125,7 +113,7 @@ def test_a_split_that_does_not_fit_is_refused(
     store: Store, change: Callable[[Store], object], fault: str
 ) -> None:
     before = store.alias("m")
-    with pytest.raises(BadSplit, match=fault):
+    with pytest.raises(errors.BadSplit, match=fault):
         change(store)
     assert store.alias("m") == before
 
@@ -141,7 +129,7 @@ def test_a_split_that_does_not_fit_is_refused(
     ],
 )
 def test_what_no_label_can_be_called_is_not_denied(store: Store, names: list[str], fault: str) -> None:
-    with pytest.raises(BadNames, match=fault):
+    with pytest.raises(errors.BadNames, match=fault):
         deny(store, "m", names)
     assert store.alias("m").denied == ()
 
@@ -152,14 +140,14 @@ def test_the_most_labels_are_kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "alias", "error"), [("m", "none", AliasNotFound), ("n", "latest", ModelNotFound)]
+    ("model", "alias", "error"), [("m", "none", errors.AliasNotFound), ("n", "latest", errors.ModelNotFound)]
 )
 def test_what_is_not_there_is_not_changed(
-    store: Store, model: str, alias: str, error: type[StoreError]
+    store: Store, model: str, alias: str, error: type[errors.StoreError]
 ) -> None:
     for refused, call in (
-        (VersionNotFound, lambda: split(store, "m", (4, 10))),
-        (VersionNotFound, lambda: store.promote("m", 4, "new")),
+        (errors.VersionNotFound, lambda: split(store, "m", (4, 10))),
+        (errors.VersionNotFound, lambda: store.promote("m", 4, "new")),
         (error, lambda: deny(store, model, SET, alias)),
         (error, lambda: split(store, model, None, (1, 5), alias)),
         (error, lambda: store.rollback(model, alias)),
@@ -184,7 +172,7 @@ def test_moves_end_canary_and_shadow_and_what_is_denied_stays(store: Store) -> N
         move()
         alias = store.alias("m")
         assert (alias.version, alias.others, alias.denied) == (version, (), SET)
-    with pytest.raises(Conflict, match="expected a version, or a canary"):
+    with pytest.raises(errors.Conflict, match="expected a version, or a canary"):
         promote_canary()
     assert store.rollback("m").now == 4
     split(store, "m", (1, 1000), (2, PARTS))
@@ -197,7 +185,7 @@ def test_versions_that_answer_for_an_alias_stay(store: Store) -> None:
     store.delete_alias("m", "stable")
     split(store, "m", (2, 10), (1, 10))
     for version, user in ((1, "shadow of latest"), (2, "canary of latest"), (3, "latest")):
-        with pytest.raises(VersionInUse, match=f"expected no alias to name it, found {user}"):
+        with pytest.raises(errors.VersionInUse, match=f"expected no alias to name it, found {user}"):
             store.delete("m", version)
     split(store, "m", (2, 10))
     store.delete("m", 1)
@@ -217,7 +205,7 @@ def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Stor
         lambda: store.open("m"),
         lambda: store.delete("m", 1),
     ):
-        with pytest.raises(Corrupt, match="m: alias latest"):
+        with pytest.raises(errors.Corrupt, match="m: alias latest"):
             call()
     assert store.publish("m", DRAFT).version == 4  # nobody knows what the alias denies: it is not moved
     assert store.info("m").broken_aliases == ("latest",)
@@ -258,7 +246,7 @@ def test_who_is_overtaken_all_the_time_is_told(store: Store) -> None:
         store.promote("m", 1 if alias.version == 2 else 2, "stable")
         return alias._replace(shadow=Beside(3, 5))
 
-    with pytest.raises(Conflict, match="expected to change stable, found it changed 16 times"):
+    with pytest.raises(errors.Conflict, match="expected to change stable, found it changed 16 times"):
         store.change_alias("m", "stable", SPLIT, change)
 
 
@@ -377,7 +365,7 @@ def test_a_store_of_an_earlier_release_is_migrated_once(store: Store) -> None:
         lambda: store.publish("m", DRAFT),
         lambda: deny(store, "m", ()),
     ):
-        with pytest.raises(StoreUnreadable, match="xylem models migrate"):
+        with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
             call()
     assert OldStore(store.root, by=Cause("alice")).migrate() == ["m"]
     found = store.info("m").documents
@@ -406,7 +394,7 @@ def test_a_migration_may_die_at_any_renaming(store: Store) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             OldStore(store.root, fs=fs).migrate()
             break
-        with pytest.raises(StoreUnreadable):
+        with pytest.raises(errors.StoreUnreadable):
             store.models()
     assert {n: alias._replace(serial=0) for n, alias in store.info("m").documents.items()} == wanted
 

@@ -9,16 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from model_store.arrays import (
-    DESCRIPTORS,
-    HEADER_BYTES_MAX,
-    ArrayInfo,
-    check_digest,
-    header_of,
-    map_array,
-    take,
-    write_array,
-)
+from model_store import arrays
 from model_store.errors import Corrupt
 from model_store.fs import FileSystem, map_bytes, read_head
 from model_store.store import Store
@@ -27,22 +18,22 @@ from tests.served_models import publish_model
 FS = FileSystem()
 
 
-def written(directory: Path, array: Any) -> ArrayInfo:
+def written(directory: Path, array: Any) -> arrays.ArrayInfo:
     (directory / "g.x.npy").unlink(missing_ok=True)
-    return write_array(FS, directory, "g/x", array)
+    return arrays.write_array(FS, directory, "g/x", array)
 
 
 @settings(max_examples=60)
 @given(
-    array=st.sampled_from(sorted(DESCRIPTORS)).flatmap(
+    array=st.sampled_from(sorted(arrays.DESCRIPTORS)).flatmap(
         lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
     )
 )
 def test_what_is_written_is_mapped(array: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.getbasetemp()
     info = written(directory, array)
-    found, mapped = map_array(FS, directory, "g/x", info)
-    check_digest("g/x", mapped, info)
+    found, mapped = arrays.map_array(FS, directory, "g/x", info)
+    arrays.check_digest("g/x", mapped, info)
     np.testing.assert_array_equal(found, array)
     assert type(found) is np.ndarray
     assert (found.dtype, found.shape) == (array.dtype, array.shape)
@@ -66,10 +57,10 @@ def test_other_layouts_are_written_in_the_one_form(tmp_path: Path) -> None:
 )
 def test_types_and_shapes_outside_the_format_are_not_written(array: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="array g/x: expected int8"):
-        write_array(FS, tmp_path, "g/x", array)
+        arrays.write_array(FS, tmp_path, "g/x", array)
 
 
-GOOD = header_of("int32", (3,))
+GOOD = arrays.header_of("int32", (3,))
 
 
 def padded(text: str, length: int = 118) -> bytes:
@@ -85,7 +76,7 @@ HEADERS = {
     "format 2.0": GOOD[:6] + b"\x02" + GOOD[7:],
     "length not of the alignment": GOOD[:8] + b"\x75\x00" + GOOD[10:],
     "length past the file": GOOD[:8] + b"\xf6\xff" + GOOD[10:],
-    "length past the limit": padded(GOOD[10:].decode().strip(), HEADER_BYTES_MAX + 64 - 10),
+    "length past the limit": padded(GOOD[10:].decode().strip(), arrays.HEADER_BYTES_MAX + 64 - 10),
     "another type": dictionary("<f4"),
     "big endian": dictionary(">i4"),
     "object": dictionary("|O"),
@@ -104,7 +95,7 @@ def test_each_defect_of_a_header_is_refused(what: str, tmp_path: Path) -> None:
     data = HEADERS[what] + np.arange(3, dtype=np.int32).tobytes()
     (tmp_path / "g.x.npy").write_bytes(data)
     with pytest.raises(Corrupt, match=r"g\.x\.npy: expected"):
-        map_array(FS, tmp_path, "g/x", ArrayInfo("int32", (3,), len(data), ""))
+        arrays.map_array(FS, tmp_path, "g/x", arrays.ArrayInfo("int32", (3,), len(data), ""))
 
 
 @pytest.mark.parametrize("change", [{"bytes": 139}, {"bytes": 141}, {"shape": (4,)}, {"dtype": "int64"}])
@@ -112,17 +103,17 @@ def test_a_manifest_that_says_otherwise_is_refused(change: dict[str, Any], tmp_p
     info = written(tmp_path, np.arange(3, dtype=np.int32))
     assert info.bytes == 140
     with pytest.raises(Corrupt):
-        map_array(FS, tmp_path, "g/x", info._replace(**change))
+        arrays.map_array(FS, tmp_path, "g/x", info._replace(**change))
 
 
 def test_length_and_digest_must_be_right(tmp_path: Path) -> None:
     info = written(tmp_path, np.arange(3))
-    _, mapped = map_array(FS, tmp_path, "g/x", info)
+    _, mapped = arrays.map_array(FS, tmp_path, "g/x", info)
     with pytest.raises(Corrupt, match="sha256 0000"):
-        check_digest("g/x", mapped, info._replace(sha256="0" * 64))
+        arrays.check_digest("g/x", mapped, info._replace(sha256="0" * 64))
     (tmp_path / "longer.npy").write_bytes(GOOD + bytes(16))
     with pytest.raises(Corrupt, match="expected 140 bytes for its shape, found 144 bytes"):
-        map_array(FS, tmp_path, "longer", ArrayInfo("int32", (3,), len(GOOD) + 16, ""))
+        arrays.map_array(FS, tmp_path, "longer", arrays.ArrayInfo("int32", (3,), len(GOOD) + 16, ""))
 
 
 ARRAYS = {"tree/parent": np.arange(6, dtype=np.int32).reshape(2, 3)}
@@ -132,7 +123,7 @@ ARRAYS = {"tree/parent": np.arange(6, dtype=np.int32).reshape(2, 3)}
 def test_an_array_that_fits_is_taken_without_a_copy_and_cannot_be_written(
     shape: tuple[int | None, ...],
 ) -> None:
-    found = take(ARRAYS, "tree/parent", "int32", shape)
+    found = arrays.take(ARRAYS, "tree/parent", "int32", shape)
     assert np.shares_memory(found, ARRAYS["tree/parent"])
     assert ARRAYS["tree/parent"].flags.writeable
     with pytest.raises(ValueError, match="read-only"):
@@ -156,7 +147,7 @@ def test_another_type_or_shape_is_refused(
     name: str, dtype: str, shape: tuple[int | None, ...], message: str
 ) -> None:
     with pytest.raises(Corrupt, match=message):
-        take({**ARRAYS, "tree/turned": ARRAYS["tree/parent"].T}, name, dtype, shape)
+        arrays.take({**ARRAYS, "tree/turned": ARRAYS["tree/parent"].T}, name, dtype, shape)
 
 
 def is_mapped(path: Path) -> bool:

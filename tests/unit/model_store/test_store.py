@@ -8,18 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_store import writing
+from model_store import errors, writing
 from model_store.alias import BEFORE_MAX, Alias
-from model_store.errors import (
-    AliasNotFound,
-    Corrupt,
-    InvalidName,
-    ModelNotFound,
-    NothingToRollBack,
-    StoreUnreadable,
-    StoreUnwritable,
-    VersionNotFound,
-)
 from model_store.identifiers import VERSION_MAX
 from model_store.store import ModelInfo, Store
 from tests.alias_helpers import deny, file_of, split
@@ -53,19 +43,19 @@ def test_publish_and_open(store: Store) -> None:
 
 def test_what_is_not_there(store: Store) -> None:
     assert (store.models(), store.collect()) == ([], [])
-    with pytest.raises(ModelNotFound, match="found none named 'm'"):
+    with pytest.raises(errors.ModelNotFound, match="found none named 'm'"):
         store.open("m")
     assert not store.root.exists()
     store.publish("m", DRAFT)
-    with pytest.raises(VersionNotFound, match="m: expected one of its versions, found 2"):
+    with pytest.raises(errors.VersionNotFound, match="m: expected one of its versions, found 2"):
         store.open("m", 2)
     for read in (store.verify, store.manifest):
-        with pytest.raises(VersionNotFound):
+        with pytest.raises(errors.VersionNotFound):
             read("m", 2)
-    with pytest.raises(AliasNotFound, match="m: expected an alias, found 'stable'"):
+    with pytest.raises(errors.AliasNotFound, match="m: expected an alias, found 'stable'"):
         store.open("m", "stable")
     for call in (store.open, store.rollback, lambda name: store.delete(name, 1), store.resolve):
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(errors.ModelNotFound):
             call("other")
     assert not (store.root / "models" / "other").exists()
 
@@ -82,7 +72,7 @@ def test_bad_names_are_refused_before_any_path_is_built(name: str, store: Store,
         (store.publish, DRAFT),
         (lambda name: store.import_(io.BytesIO(), name),),
     ):
-        with pytest.raises(InvalidName):
+        with pytest.raises(errors.InvalidName):
             call(name, *more)
     assert list(tmp_path.iterdir()) == []
 
@@ -92,9 +82,9 @@ def test_bad_names_are_refused_before_any_path_is_built(name: str, store: Store,
 )
 def test_bad_refs_are_refused(ref: int, store: Store) -> None:
     store.publish("m", DRAFT)
-    with pytest.raises(InvalidName):
+    with pytest.raises(errors.InvalidName):
         store.open("m", ref)
-    with pytest.raises(InvalidName):
+    with pytest.raises(errors.InvalidName):
         store.promote("m", 1, str(ref) if isinstance(ref, int) else ref)  # type: ignore[arg-type]
 
 
@@ -119,11 +109,11 @@ def test_a_draft_that_breaks_the_format_is_not_written(store: Store) -> None:
     parent = DRAFT.ensemble.parent.copy()
     parent[1] = 2
     bad = dataclasses.replace(DRAFT, ensemble=DRAFT.ensemble._replace(parent=parent))
-    with pytest.raises(Corrupt, match=r"ensemble\.parent\.npy\[1\]"):
+    with pytest.raises(errors.Corrupt, match=r"ensemble\.parent\.npy\[1\]"):
         store.publish("m", bad)
-    with pytest.raises(Corrupt, match="all numbers finite"):
+    with pytest.raises(errors.Corrupt, match="all numbers finite"):
         store.publish("m", dataclasses.replace(DRAFT, metrics={"P@1": float("nan")}))
-    with pytest.raises(Corrupt, match="no extra array labels/utf8"):
+    with pytest.raises(errors.Corrupt, match="no extra array labels/utf8"):
         store.publish("m", dataclasses.replace(DRAFT, extra={"labels/utf8": np.zeros(1)}))
     assert not store.root.exists()
 
@@ -152,7 +142,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
         (tmp_path / "no" / "parent", "expected .* to be a directory, in which the store is made"),
     ):
         for call in (Store(root).prepare, lambda root=root: Store(root).publish("m", DRAFT)):
-            with pytest.raises(StoreUnwritable, match=fault):
+            with pytest.raises(errors.StoreUnwritable, match=fault):
                 call()
         assert Store(root).models() == []
 
@@ -171,7 +161,7 @@ def test_reading_writes_nothing(store: Store) -> None:
     readers.verify("m", 1)
     readers.models()
     readers.generation()
-    with pytest.raises(StoreUnwritable, match="read-only"):
+    with pytest.raises(errors.StoreUnwritable, match="read-only"):
         readers.publish("m", DRAFT)
 
 
@@ -182,7 +172,7 @@ def test_an_unreadable_file_is_no_corruption(store: Store) -> None:
         def map(self, path: Path) -> None:  # type: ignore[override]
             raise OSError(errno.EIO, "input/output error", str(path))
 
-    with pytest.raises(StoreUnreadable, match="input/output error"):
+    with pytest.raises(errors.StoreUnreadable, match="input/output error"):
         Store(store.root, fs=Failing()).open("m")
 
 
@@ -223,7 +213,7 @@ def test_a_lock_that_is_held_too_long(store: Store) -> None:
     home = store.root / "models" / "m"
     with (
         writing.locked(QuickFileSystem(), home),
-        pytest.raises(StoreUnwritable, match=r"expected its lock within 0\.05 s"),
+        pytest.raises(errors.StoreUnwritable, match=r"expected its lock within 0\.05 s"),
         writing.locked(QuickFileSystem(), home, seconds=0.05),
     ):
         pass
@@ -235,7 +225,7 @@ def test_all_numbers_used(store: Store) -> None:
     store.publish("m", DRAFT)
     versions = store.root / "models" / "m" / "versions"
     (versions / "1").rename(versions / str(VERSION_MAX))
-    with pytest.raises(StoreUnwritable, match="all numbers used"):
+    with pytest.raises(errors.StoreUnwritable, match="all numbers used"):
         store.publish("m", DRAFT)
 
 
@@ -246,14 +236,16 @@ def test_a_step_back_may_lead_further_back(store: Store) -> None:
     assert store.alias("m")._replace(serial=0) == Alias(3, (1, 2))
     assert store.rollback("m", to=3).now == 3
     for gone in (4, 5, 9):
-        with pytest.raises(NothingToRollBack, match=f"expected version {gone} among the earlier ones"):
+        with pytest.raises(errors.NothingToRollBack, match=f"expected version {gone} among the earlier ones"):
             store.rollback("m", to=gone)
     store.delete("m", 2)
-    with pytest.raises(NothingToRollBack):
+    with pytest.raises(errors.NothingToRollBack):
         store.rollback("m", to=2)
     last = store.rollback("m")
     assert (last.now, last.after) == (1, store.alias("m"))
-    with pytest.raises(NothingToRollBack, match="m: expected an earlier version of latest, found none"):
+    with pytest.raises(
+        errors.NothingToRollBack, match="m: expected an earlier version of latest, found none"
+    ):
         store.rollback("m")
 
 
@@ -283,10 +275,10 @@ def test_a_store_that_is_gone_for_a_while(tmp_path: Path, store: Store) -> None:
     store.publish("m", DRAFT)
     before = store.generation()
     store.root.rename(tmp_path / "elsewhere")
-    with pytest.raises(StoreUnreadable, match="expected the directory of the models, found none"):
+    with pytest.raises(errors.StoreUnreadable, match="expected the directory of the models, found none"):
         store.generation()
     store.root.write_text("")
-    with pytest.raises(StoreUnreadable, match="expected the directory of the models, found a file"):
+    with pytest.raises(errors.StoreUnreadable, match="expected the directory of the models, found a file"):
         store.generation()
     store.root.unlink()
     (tmp_path / "elsewhere").rename(store.root)

@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from model_store.errors import (
-    AliasNotFound,
-    Conflict,
-    Corrupt,
-    InvalidName,
-    ModelNotFound,
-    VersionInUse,
-    VersionNotFound,
-)
+from model_store import errors
 from model_store.moves import Cause
 from model_store.origin import ORIGIN, content_digest, json_array, parent_of
 from model_store.store import LATEST, Store
@@ -115,17 +107,17 @@ def test_nothing_damaged_or_foreign_is_promoted(house: House) -> None:
     registry.promote("m", 1, "stable", ALICE)
     before = house.rows()
     for call, kind in (
-        (lambda: registry.promote("m", 2, "stable", ALICE), Corrupt),
-        (lambda: registry.promote("m", 7, "stable", ALICE), Corrupt),
-        (lambda: registry.promote("m", 3, "stable", ALICE), VersionNotFound),
-        (lambda: registry.promote("m", "nothing", "stable", ALICE), AliasNotFound),
-        (lambda: registry.promote("other", 1, "stable", ALICE), ModelNotFound),
-        (lambda: registry.promote("../m", 1, "stable", ALICE), InvalidName),
-        (lambda: registry.promote("m", 1, "../stable", ALICE), InvalidName),
-        (lambda: registry.promote("m", 1, "12", ALICE), InvalidName),
-        (lambda: registry.rollback("m", LATEST, ALICE, to=2), Corrupt),
-        (lambda: registry.delete_alias("m", LATEST, ALICE), Conflict),
-        (lambda: registry.delete_alias("m", "nothing", ALICE), AliasNotFound),
+        (lambda: registry.promote("m", 2, "stable", ALICE), errors.Corrupt),
+        (lambda: registry.promote("m", 7, "stable", ALICE), errors.Corrupt),
+        (lambda: registry.promote("m", 3, "stable", ALICE), errors.VersionNotFound),
+        (lambda: registry.promote("m", "nothing", "stable", ALICE), errors.AliasNotFound),
+        (lambda: registry.promote("other", 1, "stable", ALICE), errors.ModelNotFound),
+        (lambda: registry.promote("../m", 1, "stable", ALICE), errors.InvalidName),
+        (lambda: registry.promote("m", 1, "../stable", ALICE), errors.InvalidName),
+        (lambda: registry.promote("m", 1, "12", ALICE), errors.InvalidName),
+        (lambda: registry.rollback("m", LATEST, ALICE, to=2), errors.Corrupt),
+        (lambda: registry.delete_alias("m", LATEST, ALICE), errors.Conflict),
+        (lambda: registry.delete_alias("m", "nothing", ALICE), errors.AliasNotFound),
     ):
         with pytest.raises(kind):
             call()
@@ -138,9 +130,9 @@ def test_a_version_in_use_goes_only_with_its_aliases(house: House) -> None:
     house.has_thresholds(1, 2, 3)
     for alias in ("a", "b"):
         registry.promote("m", 2, alias, ALICE)
-    with pytest.raises(VersionInUse, match="a, b"):
+    with pytest.raises(errors.VersionInUse, match="a, b"):
         registry.delete_version("m", 2, ALICE)
-    with pytest.raises(VersionInUse, match="latest"):
+    with pytest.raises(errors.VersionInUse, match="latest"):
         registry.delete_version("m", 4, ALICE, with_aliases=True)
     gone = registry.delete_version("m", 2, ALICE, with_aliases=True)
     assert (gone.versions, gone.aliases, gone.thresholds) == ((2,), ("a", "b"), True)
@@ -150,13 +142,13 @@ def test_a_version_in_use_goes_only_with_its_aliases(house: House) -> None:
     again = registry.delete_version("m", 1, ALICE)
     assert (again.versions, again.thresholds, house.thresholds()) == ((), True, [3])
     for version in (1, 2, 9, 0):
-        with pytest.raises(VersionNotFound if version else InvalidName):
+        with pytest.raises(errors.VersionNotFound if version else errors.InvalidName):
             registry.delete_version("m", version, ALICE)
 
 
 def test_what_another_store_may_have_is_left(quick: House) -> None:
     quick.has_thresholds(5)
-    with pytest.raises(VersionNotFound):
+    with pytest.raises(errors.VersionNotFound):
         quick.registry.delete_version("m", 5, ALICE)  # never a version here
     assert quick.thresholds() == [5]
 
@@ -175,11 +167,11 @@ def test_a_whole_model_goes_when_its_name_is_said_twice(house: House) -> None:
         (LATEST, "removed", 4, None, "alice"),
         ("stable", "removed", 2, None, "alice"),
     ]
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         registry.delete_model("m", ALICE, confirm="m")
     house.has_thresholds(3)  # as a crash would leave them
     assert registry.delete_model("m", ALICE, confirm="m").thresholds is True
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         registry.history("other")
     house.store.publish("m", DRAFT)
     assert house.rows()[-1] == (LATEST, "published", None, 5, "")
@@ -254,6 +246,6 @@ def test_a_store_that_follows_another_is_not_changed_here(quick: House) -> None:
         lambda: registry.change("m", LATEST, "split", lambda alias: alias, ALICE),
         lambda: registry.delete_model("m", ALICE, confirm="m"),
     ):
-        with pytest.raises(Conflict, match="follows s3://models"):
+        with pytest.raises(errors.Conflict, match="follows s3://models"):
             call()
     assert quick.rows() == before
