@@ -68,10 +68,12 @@ def data(content: bytes) -> Change:
     return lambda file: file.write_bytes(content)
 
 
-def patch(offset: int, content: bytes) -> Change:
+def patch(offset: int, *numbers: int) -> Change:
+    """Replace numbers of 32 bits."""
+
     def change(file: Path) -> None:
         whole = bytearray(file.read_bytes())
-        whole[offset : offset + len(content)] = content
+        struct.pack_into(f"<{len(numbers)}i", whole, offset, *numbers)
         file.write_bytes(whole)
 
     return change
@@ -155,16 +157,16 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     ("napkinxc", "args.bin", data(foreign.napkinxc_settings(hashed=100)), "not hashed"),
     ("napkinxc", "args.bin", data(foreign.napkinxc_settings(model=2)), "a model of type plt"),
     ("napkinxc", "args.bin", data(foreign.napkinxc_settings(n_trees=3)), "an ensemble of 3"),
-    ("napkinxc", "tree.bin", patch(0, struct.pack("<i", 4)), "4 labels"),
-    ("napkinxc", "tree.bin", patch(8, struct.pack("<i", 1)), "nodes numbered from 0"),
-    ("napkinxc", "tree.bin", patch(12, struct.pack("<i", 9)), "5 labels, found 6"),
-    ("napkinxc", "tree.bin", patch(72, struct.pack("<i", 8)), "a root from 0 to 7"),
-    ("napkinxc", "tree.bin", patch(72, struct.pack("<i", 3)), "a parent for each node but the root"),
-    ("napkinxc", "tree.bin", patch(80, struct.pack("<ii", 2, 1)), "below its root"),
-    ("napkinxc", "weights.bin", patch(0, struct.pack("<i", 7)), "8 nodes, as tree.bin"),
-    ("napkinxc", "weights.bin", patch(4, struct.pack("<i", 3)), "classes from 0 to 2"),
-    ("napkinxc", "weights.bin", patch(12, struct.pack("<i", 4)), "a loss from 0 to 1"),
-    ("napkinxc", "weights.bin", patch(24, struct.pack("<i", 1)), "one loss for all nodes"),
+    ("napkinxc", "tree.bin", patch(0, 4), "4 labels"),
+    ("napkinxc", "tree.bin", patch(8, 1), "nodes numbered from 0"),
+    ("napkinxc", "tree.bin", patch(12, 9), "5 labels, found 6"),
+    ("napkinxc", "tree.bin", patch(72, 8), "a root from 0 to 7"),
+    ("napkinxc", "tree.bin", patch(72, 3), "a parent for each node but the root"),
+    ("napkinxc", "tree.bin", patch(80, 2, 1), "below its root"),
+    ("napkinxc", "weights.bin", patch(0, 7), "8 nodes, as tree.bin"),
+    ("napkinxc", "weights.bin", patch(4, 3), "classes from 0 to 2"),
+    ("napkinxc", "weights.bin", patch(12, 4), "a loss from 0 to 1"),
+    ("napkinxc", "weights.bin", patch(24, 1), "one loss for all nodes"),
     (*PICKLE, data(pickle.dumps([1], 5)), "preprocessor and model"),
     (*PICKLE, data(pickle.dumps([1], 3)), "protocol 4 or 5"),
     (*PICKLE, libmultilabel(bias=None), "a bias from"),

@@ -25,8 +25,6 @@ from model_store.alias import (
     render_alias,
     with_canary,
     with_shadow,
-    without_canary,
-    without_shadow,
 )
 from model_store.documents import render_sealed
 from model_store.migrating import OldStore
@@ -227,18 +225,13 @@ def test_latest_without_a_document_names_the_highest_version_and_stays_there(sto
         store.delete("m", max(store.versions("m")))
 
 
-def test_of_many_who_change_an_alias_at_once_none_is_lost(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    for _ in range(2):
-        store.publish("m", DRAFT)
-
+def test_of_many_who_change_an_alias_at_once_none_is_lost(store: Store) -> None:
     def add(name: str) -> None:
-        Store(tmp_path).change_alias("m", "latest", "denied", denying(lambda before: {*before, name}))
+        Store(store.root).change_alias("m", "latest", "denied", denying(lambda before: {*before, name}))
 
-    names = [f"label {i}" for i in range(8)]
-    together(*(partial(add, name) for name in names), lambda: split(Store(tmp_path), "m", (1, 10)))
-    assert store.alias("m") == Alias(2, (1,), Beside(1, 10), denied=tuple(names), serial=11)
-    assert [move.id for move in store.moves("m")] == list(range(1, 12))
+    together(*(partial(add, name) for name in NAMES[:8]), lambda: split(Store(store.root), "m", (1, 10)))
+    assert store.alias("m") == Alias(3, (1, 2), Beside(1, 10), denied=tuple(NAMES[:8]), serial=13)
+    assert [move.id for move in store.moves("m")] == list(range(1, 14))
 
 
 def test_who_is_overtaken_all_the_time_is_told(store: Store) -> None:
@@ -295,10 +288,6 @@ def test_the_moves_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) ->
     assert found[-1].id == store.alias("m", "other").serial == 64
 
 
-def move_line(number: int, alias: str, to: int | None) -> bytes:
-    return render_move(Move(number, alias, "promoted", None, to, 0.0, f"number {number}", "", None, None))
-
-
 def test_a_move_counts_once_its_document_is_there() -> None:
     now = {"a": Alias(1, serial=4), "b": Alias(2, serial=2)}
 
@@ -335,71 +324,54 @@ def test_what_was_cut_off_or_damaged_hides_no_move(store: Store) -> None:
 def old_store(store: Store) -> dict[str, Alias]:
     """Make the aliases of a model those of before 0.1.0; return what they are."""
     home = store.root / "models" / "m"
-    wanted = {
-        "latest": Alias(3, (1, 2), Beside(2, 1000), None, SET),
-        "stable": Alias(1, (), None, Beside(2, 5)),
-        "old": Alias(2, (1,)),
-    }
     for alias in ("latest", "stable"):
         file_of(store, "m", alias).unlink()
     (home / "moves").unlink()
     for part in ("splits", "denied"):
         (home / part).mkdir()
-    for name, alias in wanted.items():
-        named = {"version": alias.version, "history": list(alias.before)}
-        (home / "aliases" / name).write_bytes(render_sealed(named))
-        canary, shadow = alias.canary or (None, 0), alias.shadow or (None, 0)
-        beside = {"canary": canary[0], "weight": canary[1], "shadow": shadow[0], "share": shadow[1]}
-        stable = alias.version if alias.others else 1  # a split of another version did not count
-        beside = beside if alias.others else {**beside, "canary": 3, "weight": 5}
-        (home / "splits" / name).write_bytes(render_sealed({"stable": stable, **beside}))
-    (home / "denied" / "latest").write_bytes(render_sealed({"labels": list(SET)}))
-    return wanted
+    for name, document in {
+        "aliases/latest": {"version": 3, "history": [1, 2]},
+        "splits/latest": {"stable": 3, "canary": 2, "weight": 1000, "shadow": None, "share": 0},
+        "denied/latest": {"labels": list(SET)},
+        "aliases/stable": {"version": 1, "history": []},
+        "splits/stable": {"stable": 1, "canary": None, "weight": 0, "shadow": 2, "share": 5},
+        "aliases/old": {"version": 2, "history": [1]},
+        # a split of another version did not count
+        "splits/old": {"stable": 1, "canary": 3, "weight": 5, "shadow": None, "share": 0},
+    }.items():
+        (home / name).write_bytes(render_sealed(document))
+    latest, stable = Alias(3, (1, 2), Beside(2, 1000), None, SET), Alias(1, (), None, Beside(2, 5))
+    return {"latest": latest, "stable": stable, "old": Alias(2, (1,))}
 
 
-def test_a_store_of_an_earlier_release_is_migrated_once(store: Store) -> None:
-    wanted = old_store(store)
-    for call in (
-        lambda: store.models(),
-        lambda: store.open("m"),
-        lambda: store.publish("m", DRAFT),
-        lambda: deny(store, "m", ()),
-    ):
+class Dying(QuickFileSystem):
+    """Dies at one of the next renamings."""
+
+    left = 0
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        super().rename(source, target)
+
+
+def test_a_store_of_an_earlier_release_is_migrated_once_and_may_die_at_any_renaming(store: Store) -> None:
+    wanted, fs = old_store(store), Dying()
+    for call in (lambda: store.open("m"), lambda: store.publish("m", DRAFT), lambda: deny(store, "m", ())):
         with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
             call()
-    assert OldStore(store.root, by=Cause("alice")).migrate() == ["m"]
+    for number in range(1, 12):
+        with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
+            store.models()
+        fs.left = number
+        with contextlib.suppress(KeyboardInterrupt):
+            assert OldStore(store.root, by=Cause("alice"), fs=fs).migrate() == ["m"]
+            break
     found = store.info("m").documents
     assert {name: alias._replace(serial=0) for name, alias in found.items()} == wanted
     assert {move.who for move in store.moves("m")} == {"alice"}
     assert OldStore(store.root).migrate() == []
-    assert {entry.name for entry in (store.root / "models" / "m").iterdir()} == {
-        *("aliases", "lock", "moves", "versions")
-    }
+    there = {entry.name for entry in (store.root / "models" / "m").iterdir()}
+    assert there == {"aliases", "lock", "moves", "versions"}
     assert store.publish("m", DRAFT).version == 4
-
-
-def test_a_migration_may_die_at_any_renaming(store: Store) -> None:
-    class Dying(QuickFileSystem):
-        left = 0
-
-        def rename(self, source: Path, target: Path) -> None:
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-            super().rename(source, target)
-
-    wanted, fs = old_store(store), Dying()
-    for number in range(1, 12):
-        fs.left = number
-        with contextlib.suppress(KeyboardInterrupt):
-            OldStore(store.root, fs=fs).migrate()
-            break
-        with pytest.raises(errors.StoreUnreadable):
-            store.models()
-    assert {n: alias._replace(serial=0) for n, alias in store.info("m").documents.items()} == wanted
-
-
-def test_canary_and_shadow_come_and_go_by_themselves() -> None:
-    alias = without_canary(with_shadow(3, 1)(with_canary(2, 0.1, 0.9)(Alias(1))))
-    assert alias == Alias(1, shadow=Beside(3, PARTS))
-    assert without_shadow(alias) == Alias(1)
