@@ -111,10 +111,10 @@ def _omikuji_weights(matrix: sp.csc_matrix, dense: bool) -> dict[str, Any]:
 
 
 def omikuji_tree(dense_root: bool = True) -> dict[str, Any]:
-    leaves = []
-    for labels in BELOW:
-        weights = _omikuji_weights(LABELS[:, labels], dense=False)
-        leaves.append({"Leaf": {"weights": weights, "labels": labels.tolist()}})
+    leaves = [
+        {"Leaf": {"weights": _omikuji_weights(LABELS[:, labels], dense=False), "labels": labels.tolist()}}
+        for labels in BELOW
+    ]
     return {"Branch": {"weights": _omikuji_weights(NODES, dense_root), "children": leaves}}
 
 

@@ -1,7 +1,6 @@
 """One version made wrong for every fault that the checks can name; arrays that a version may have or not."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,88 +25,60 @@ from tests.small_models import calibrated_draft, random_calibration, random_rera
 LABEL_TREE = small_draft(n_labels=9, n_features=70, n_trees=2, arity=9, share=0.2)
 DECISION_TREE = small_draft(3, kind="decision-tree", n_labels=6, n_features=64)
 INF = 0x7F800000
-
-
 ROW_PTR = LABEL_TREE.ensemble.row_ptr[: LABEL_TREE.ensemble.row_start[1]]
 ROW = int(ROW_PTR[np.flatnonzero(np.diff(ROW_PTR) >= 2)[0]])
 """The place of the first sparse word of a row of at least two, in the first chunk."""
 N_NODES = len(LABEL_TREE.ensemble.parent)
 LEAF = int(np.flatnonzero(LABEL_TREE.ensemble.node_chunk < 0)[0])
-
-Change = Callable[[Any], None]
-
-
-def put(index: Any, value: Any) -> Change:
-    def change(array: Any) -> None:
-        array[index] = value
-
-    return change
-
-
-def swap(i: int, j: int) -> Change:
-    def change(array: Any) -> None:
-        array[[i, j]] = array[[j, i]]
-
-    return change
-
-
-def add(index: Any, value: int) -> Change:
-    def change(array: Any) -> None:
-        array[index] += value
-
-    return change
-
-
-Fault = tuple[int | str, str, Change]
-LABEL_FAULTS: list[Fault] = [
-    ("the number of trees, 2, first", "child_ptr", put(0, 1)),
-    ("the number of trees, 2, first", "child_ptr", put(-1, N_NODES + 1)),
-    ("each child after its parent", "child_ptr", put(1, 1)),
-    ("each child after its parent", "child_ptr", put(1, 2**31 - 1)),
-    ("-1 at a root", "parent", put(0, 1)),
-    ("-1 at a root", "parent", put(2, 1)),
-    (4, "node_label", put(LEAF, -1)),
-    (4, "node_label", put(LEAF, 9)),
-    (5, "node_label", put(0, 0)),
-    (6, "label_leaf", put((0, 0), -1)),
-    ("-1 at a leaf", "node_chunk", put(0, 1)),
-    ("-1 at a leaf", "node_chunk", put(-1, 0)),
-    ("zero at a root", "node_bias", put(0, 0.5)),
-    ("ascending offsets from 0", "block_ptr", put(0, 1)),
-    ("ascending offsets from 0", "block_ptr", put(-1, 10**9)),
-    ("ascending offsets from 0", "block_ptr", put(1, -1)),
-    ("ascending offsets from 0", "row_start", put(1, 10**18)),
-    ("ascending offsets from 0", "sparse_ptr", put(1, -(10**18))),
-    ("ascending offsets from 0", "dense_ptr", put(-1, 0)),
-    (17, "dense_ptr", add(1, -1)),
-    (18, "directory", put((0, 0, 1), 1)),
-    (19, "directory", put((0, 0, 0), 0xFF)),
-    (20, "directory", put((0, 0, 0), 0)),
-    (21, "blocks", put((0, 0), 0)),
-    (22, "blocks", put((2, 0), 0xFFFFFFFF)),
-    (23, "blocks", lambda blocks: blocks.__setitem__((0, 1), ~blocks[0, 0])),
-    (24, "blocks", put((0, 2), 1)),
-    (25, "blocks", put((0, 3), 1)),
-    (26, "row_start", add(1, -1)),
-    (27, "dense_ptr", add(1, -16)),
-    (28, "row_ptr", put(0, 1)),
-    (28, "row_ptr", put(1, -5)),
-    (28, "row_ptr", put(1, 2**31 - 1)),
-    (29, "sparse", swap(ROW, ROW + 1)),
-    (29, "sparse", put(0, 0xFFFFFFFF)),
-    (30, "sparse", lambda words: words.__setitem__(0, words[0] & 0xFFFFFFFF | INF << 32)),
-    (31, "dense", lambda dense: dense.view(np.uint32).__setitem__(0, 0x7F800001)),
-    (32, "dense", put(15, 1.0)),
-    (32, "dense", put(-1, 1.0)),
+LABEL_FAULTS: list[tuple[int | str, str, Any, Any]] = [
+    ("the number of trees, 2, first", "child_ptr", 0, 1),
+    ("the number of trees, 2, first", "child_ptr", -1, N_NODES + 1),
+    ("each child after its parent", "child_ptr", 1, 1),
+    ("each child after its parent", "child_ptr", 1, 2**31 - 1),
+    ("-1 at a root", "parent", 0, 1),
+    ("-1 at a root", "parent", 2, 1),
+    (4, "node_label", LEAF, -1),
+    (4, "node_label", LEAF, 9),
+    (5, "node_label", 0, 0),
+    (6, "label_leaf", (0, 0), -1),
+    ("-1 at a leaf", "node_chunk", 0, 1),
+    ("-1 at a leaf", "node_chunk", -1, 0),
+    ("zero at a root", "node_bias", 0, 0.5),
+    ("ascending offsets from 0", "block_ptr", 0, 1),
+    ("ascending offsets from 0", "block_ptr", -1, 10**9),
+    ("ascending offsets from 0", "block_ptr", 1, -1),
+    ("ascending offsets from 0", "row_start", 1, 10**18),
+    ("ascending offsets from 0", "sparse_ptr", 1, -(10**18)),
+    ("ascending offsets from 0", "dense_ptr", -1, 0),
+    (17, "dense_ptr", 1, lambda ptr: ptr[1] - 1),
+    (18, "directory", (0, 0, 1), 1),
+    (19, "directory", (0, 0, 0), 0xFF),
+    (20, "directory", (0, 0, 0), 0),
+    (21, "blocks", (0, 0), 0),
+    (22, "blocks", (2, 0), 0xFFFFFFFF),
+    (23, "blocks", (0, 1), lambda blocks: ~blocks[0, 0]),
+    (24, "blocks", (0, 2), 1),
+    (25, "blocks", (0, 3), 1),
+    (26, "row_start", 1, lambda start: start[1] - 1),
+    (27, "dense_ptr", 1, lambda ptr: ptr[1] - 16),
+    (28, "row_ptr", 0, 1),
+    (28, "row_ptr", 1, -5),
+    (28, "row_ptr", 1, 2**31 - 1),
+    (29, "sparse", [ROW, ROW + 1], lambda words: words[[ROW + 1, ROW]]),
+    (29, "sparse", 0, 0xFFFFFFFF),
+    (30, "sparse", 0, lambda words: words[0] & 0xFFFFFFFF | INF << 32),
+    (31, "dense", 0, np.uint32(0x7F800001).view(np.float32)),
+    (32, "dense", 15, 1.0),
+    (32, "dense", -1, 1.0),
 ]
-DECISION_FAULTS: list[Fault] = [
-    (5, "node_label", put(-1, 0)),
-    ("ascending offsets from 0", "leaf_ptr", put(-1, 0)),
-    ("no labels at an inner node", "leaf_ptr", lambda ptr: np.maximum(ptr[1:], 1, out=ptr[1:])),
-    ("leaf_label below 6, ascending", "leaf_label", put(0, 6)),
-    ("leaf_label below 6, ascending", "leaf_label", put(0, -1)),
-    ("values from 0 to 1", "leaf_value", put(0, 1.5)),
-    ("values from 0 to 1", "leaf_value", put(0, -0.1)),
+DECISION_FAULTS: list[tuple[int | str, str, Any, Any]] = [
+    (5, "node_label", -1, 0),
+    ("ascending offsets from 0", "leaf_ptr", -1, 0),
+    ("no labels at an inner node", "leaf_ptr", slice(1, None), lambda ptr: np.maximum(ptr[1:], 1)),
+    ("leaf_label below 6, ascending", "leaf_label", 0, 6),
+    ("leaf_label below 6, ascending", "leaf_label", 0, -1),
+    ("values from 0 to 1", "leaf_value", 0, 1.5),
+    ("values from 0 to 1", "leaf_value", 0, -0.1),
 ]
 
 
@@ -118,22 +89,21 @@ def refusal(draft: Draft, arrays: dict[str, Any], **counts: Any) -> Corrupt:
 
 
 @pytest.mark.parametrize(
-    ("draft", "fault", "name", "change"),
+    ("draft", "fault", "name", "index", "value"),
     [(LABEL_TREE, *case) for case in LABEL_FAULTS] + [(DECISION_TREE, *case) for case in DECISION_FAULTS],
     ids=lambda value: None if callable(value) or isinstance(value, Draft) else str(value),
 )
-def test_each_fault_is_named(draft: Draft, fault: int | str, name: str, change: Change) -> None:
-    arrays = draft.arrays()
-    arrays[f"ensemble/{name}"] = arrays[f"ensemble/{name}"].copy()
-    change(arrays[f"ensemble/{name}"])
-    error = refusal(draft, arrays)
+def test_each_fault_is_named(draft: Draft, fault: int | str, name: str, index: Any, value: Any) -> None:
+    changed = getattr(draft.ensemble, name).copy()
+    changed[index] = value(changed) if callable(value) else value
+    error = refusal(draft, {**draft.arrays(), f"ensemble/{name}": changed})
     where, expected = FAULTS[fault] if isinstance(fault, int) else (name, fault)
     assert expected in error.expected
     assert error.where.startswith(f"ensemble.{where}.npy[")
 
 
 def test_every_fault_is_tested() -> None:
-    tested = {fault for fault, _, _ in LABEL_FAULTS + DECISION_FAULTS if isinstance(fault, int)}
+    tested = {fault for fault, *_ in LABEL_FAULTS + DECISION_FAULTS if isinstance(fault, int)}
     below, too_large = {7, 15, 37}, {16}  # which would take 2^31 words
     assert tested | below | too_large == FAULTS.keys()
 

@@ -254,8 +254,7 @@ def test_a_store_that_follows_has_what_aliases_name(store: Store, remote: Remote
     remote.change("m", {"stable": removed})
     assert follower.look()
     assert there.info("m").aliases == {"latest": 1}
-    assert there.versions("m") == (1,)  # it keeps none besides
-    assert there.versions("own") == (1,)
+    assert there.versions("m") == there.versions("own") == (1,)  # it keeps none besides
     for version in (1, 3):
         assert manifest_digest(store.manifest("m", version)) == pushed[version].digest
 
@@ -294,9 +293,7 @@ def test_a_split_that_does_not_fit_is_refused(store: Store, remote: RemoteStore)
     assert remote.index().generation == 1
 
 
-def test_versions_that_nobody_names_are_kept_up_to_a_number(
-    store: Store, remote: RemoteStore, there: Store
-) -> None:
+def test_some_that_nobody_names_are_kept(store: Store, remote: RemoteStore, there: Store) -> None:
     follower = followed(remote, there, keep=1)
     for version in (1, 2, 3):
         move(remote, "latest", remote.push(store, "m", version))
@@ -372,12 +369,8 @@ def test_label_info_and_denied_labels_travel(store: Store, remote: RemoteStore, 
     assert follower.look()
     assert info_bytes(there) == info_bytes(store)
     assert (there.alias("m").denied, there.alias("m", "next").denied) == ((), ("b", "label::4"))
-    for labels, fault in (
-        ([f"label {i}" for i in range(10_001)], "at most 10000 denied labels"),
-        ([f"{k:06d}" + "x" * 960 for k in range(1100)], f"at most {ALIAS_BYTES_MAX} bytes"),
-    ):
-        with pytest.raises(BadNames, match=fault):
-            deny("latest", *labels)
+    with pytest.raises(BadNames, match="at most 10000 denied labels"):
+        deny("latest", *(f"label {i}" for i in range(10_001)))
 
 
 def test_label_info_that_is_not_what_its_digest_says_is_refused(

@@ -1,7 +1,13 @@
-"""Decorated kernels and helpers, compiled and from the cache, in processes of their own."""
+"""Decorated kernels and helpers in processes of their own: from the cache, and without parts of numba."""
 
+import re
 from pathlib import Path
 
+import pytest
+
+from model_store.compiled import inner_parts
+from model_store.compiled.cache import ROOT
+from tests.hidden_parts import IMPORT_WITHOUT
 from tests.kernel_processes import compiler, said_by
 
 
@@ -154,3 +160,72 @@ def test_what_numba_adds_to_kernels_has_no_machine_code_and_others_may_use_it(
     assert (turned, of_another) == ("[9, 8, 7, 4, 3]", "[3, 4, 7, 8, 9]")
     assert refused == refused_too and "slice" in refused
     assert sorts == "True {'_Library'}"
+
+
+_TRY = """
+import logging, os, sys
+import numba
+import numpy as np
+import numba.core.codegen, numba.core.dispatcher
+from hidden import import_without
+
+numba.njit("int64(int64)")(lambda n: n + n)  # what a first kernel sets up: once, not for each part
+
+for part in parts:
+    out, into = os.pipe()
+    if child := os.fork():
+        os.close(into)
+        with open(out) as said:
+            print(part, said.read().strip(), sep="|")
+        os.waitpid(child, 0)
+        continue
+    os.dup2(into, 1), os.dup2(into, 2)
+    import_without(part)
+    from model_store.compiled.bits import count_below
+    from model_store.compiled.calls import address_of, caller
+    from model_store.compiled.decorators import inlined, kernel, nonallocating_kernel
+    from numba import types
+
+    call = caller(types.int64)
+
+    @inlined
+    def twice(n):
+        return n + n
+
+    @nonallocating_kernel
+    def below(words, n):
+        return count_below(words[0], n)
+
+    @kernel
+    def total(address, words, n):
+        return call(address, (words, twice(n))) + twice(1)
+
+    words = np.array([0xFF], np.uint32)
+    address = address_of(below, types.int64, words, 0)
+    sys.stdout.write(str(total(address, words, 2)))
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+OPTIONS = "numba.core.options:DefaultOptions."
+
+
+@pytest.mark.parametrize(
+    "parts", [inner_parts.PARTS, [OPTIONS + name for name in inner_parts.OPTIONS]], ids=["parts", "options"]
+)
+def test_without_a_part_kernels_are_right_and_one_line_says_so(parts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(IMPORT_WITHOUT)
+    lines = said_by(tmp_path, f"parts = {list(parts)}\n{_TRY}")[0].splitlines()
+    for part, complaint, found in zip(parts, lines[::2], lines[1::2], strict=True):
+        name = re.escape(part.removeprefix(OPTIONS))
+        assert re.fullmatch(rf"{re.escape(part)}\|kernels are slower, .* numba \S+ has no {name}", complaint)
+        assert found == "6"
+
+
+def test_the_numba_that_is_pinned_has_all_and_the_table_names_all() -> None:
+    assert (inner_parts.missing_parts(), inner_parts.missing_options()) == ([], [])
+    page = (ROOT / "docs/adr/0018-numbas-inner-parts.md").read_text()
+    told = set(re.findall(r"`([^`]+)`", page))
+    names = {part.partition(":")[2].removeprefix("JITCodeLibrary.") for part in inner_parts.PARTS}
+    assert names | set(inner_parts.OPTIONS) <= told

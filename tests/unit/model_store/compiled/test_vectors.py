@@ -102,11 +102,9 @@ def test_nan_is_nonzero_and_not_greater():
 
 @pytest.mark.parametrize("start", range(18))
 def test_load_and_store_need_no_alignment(start):
-    source = np.arange(40, dtype=np.float32)
+    source, out, expected = np.arange(40, dtype=np.float32), *np.full((2, 40), -1, np.float32)
     source.flags.writeable = False
-    out = np.full(40, -1, np.float32)
     _copy(source, start, out, 17 - start)
-    expected = np.full(40, -1, np.float32)
     expected[17 - start : 33 - start] = source[start : start + 16]
     np.testing.assert_array_equal(out, expected)
 
@@ -119,10 +117,9 @@ def test_index_counts_through_all_dimensions():
 
 @pytest.mark.parametrize("start", [0, 1, 3])
 def test_bfloat16_is_the_upper_half_of_float32(start):
-    rng = np.random.default_rng(2)
-    words = (rng.standard_normal(20).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    numbers, out = np.random.default_rng(2).standard_normal(20), np.zeros(16, np.float32)
+    words = (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     words.flags.writeable = False
-    out = np.zeros(16, np.float32)
     _copy(words, start, out, 0)
     expected = (words[start : start + 16].astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_array_equal(out, expected)
@@ -223,9 +220,8 @@ def _add_numbers(a, scalar, out):
 
 
 def test_eight_elements_are_copied_from_and_to_where_the_indices_say():
-    source = np.arange(40, dtype=np.float32).reshape(10, 4)
     out = np.full(20, -1, np.float32)
-    _copy8(source, 13, out, 5)
+    _copy8(np.arange(40, dtype=np.float32).reshape(10, 4), 13, out, 5)
     assert out.tolist() == [-1.0] * 5 + list(range(13, 21)) + [-1.0] * 7
 
 
