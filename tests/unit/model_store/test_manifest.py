@@ -97,10 +97,8 @@ def test_ill_typed_fields_are_refused(path: tuple[str, ...], value: Any) -> None
     ("name", "good", "bad"),
     [
         ("n_trees", [1, 65536], [0, 65537]),
-        ("n_nodes", [1, 2**31 - 2], [0, 2**31 - 1]),
+        *((name, [1, 2**31 - 2], [0, 2**31 - 1]) for name in ("n_nodes", "n_labels", "n_features")),
         ("n_chunks", [0, 2**31 - 2], [-1, 2**31 - 1]),
-        ("n_labels", [1, 2**31 - 2], [0, 2**31 - 1]),
-        ("n_features", [1, 2**31 - 2], [0, 2**31 - 1]),
         ("version", [1, 999_999_999], [0, 10**9]),
         ("seed", [0, 2**63 - 1], [-1, 2**63]),
         ("kind", ["label-tree"], ["forest"]),
