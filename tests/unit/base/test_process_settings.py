@@ -20,9 +20,7 @@ def said(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("connections", "is_told"), [(200 - OWN, False), (200 - OWN + 1, True)])
-def test_too_low_a_limit_is_told_from_the_first_descriptor_that_lacks(
-    connections: int, is_told: bool
-) -> None:
+def test_a_limit_is_told_from_the_first_descriptor_that_lacks(connections: int, is_told: bool) -> None:
     done = said(f"r.setrlimit(r.RLIMIT_NOFILE, (100, 200)); raise_limit({connections})")
     assert ("descriptors_few" in done.stderr) == is_told
     assert not is_told or f"expected a limit of {200 + 1} open files, found 200" in done.stderr
@@ -76,19 +74,14 @@ service.cli.entry.main()
     assert done.stdout == f"{seldom}\n"
 
 
-def test_an_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_event_and_a_record_of_a_library_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     log(logging.INFO, "request", status=200, path="/a\nb")
-    line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["level"], line["status"], line["path"]) == ("request", "info", 200, "/a\nb")
-    assert line["time"].endswith("+00:00")
-
-
-def test_a_record_of_a_library_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    record = logging.LogRecord("other", logging.WARNING, __file__, 1, "two\n%s", ("lines",), None)
-    JsonHandler().emit(record)
-    (text,) = capsys.readouterr().err.splitlines()
-    line = json.loads(text)
-    assert (line["event"], line["logger"], line["message"]) == ("message", "other", "two\nlines")
+    JsonHandler().emit(logging.LogRecord("other", logging.WARNING, __file__, 1, "two\n%s", ("lines",), None))
+    event, other = map(json.loads, capsys.readouterr().err.splitlines())
+    told = [event[name] for name in ("event", "level", "status", "path")]
+    assert told == ["request", "info", 200, "/a\nb"]
+    assert event["time"].endswith("+00:00")
+    assert (other["event"], other["logger"], other["message"]) == ("message", "other", "two\nlines")
 
 
 def test_an_exception_is_logged_without_its_message(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,9 +78,7 @@ def test_variables_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
         ("XYLEM_OPEN_SCOPES", "foo", "expected none, or some of .*, found 'foo'$"),
     ],
 )
-def test_a_variable_that_cannot_be_is_named_and_no_secret_is_shown(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
-) -> None:
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(BadParameter, match=f"^{name}: {says}") as caught:
         read_settings()

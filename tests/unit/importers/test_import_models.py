@@ -91,9 +91,7 @@ def test_weights_are_stored_as_asked(weights: str, most: float, tmp_path: Path) 
         import_model(store, "omikuji", tmp_path / "foreign", weights="f")
 
 
-def test_a_node_with_too_many_children_for_int8_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_children_for_int8_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign.save_pecos(tmp_path / "foreign")
     monkeypatch.setitem(weights_module.CHILDREN_MAX, "int8", 2)
     store = Store(tmp_path / "store")

@@ -124,9 +124,7 @@ CHANGES: list[tuple[Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "words"), CHANGES)
-def test_nodes_that_are_not_known_are_refused_and_nothing_is_imported(
-    tmp_path: Path, change: Change, words: str
-) -> None:
+def test_unknown_nodes_are_refused_and_import_nothing(tmp_path: Path, change: Change, words: str) -> None:
     file = changed(tmp_path / "changed.skops", change)
     sys.modules.pop("antigravity", None)
     with pytest.raises(BadModel, match=re.escape(words)) as told:

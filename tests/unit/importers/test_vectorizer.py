@@ -160,9 +160,7 @@ ONE = {"one": 0}
         ({"use_idf": 1}, "features.use_idf: expected true or false, found 1"),
     ],
 )
-def test_files_that_are_no_vectorizer_are_refused(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_what_is_no_vectorizer_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     file = save(TfidfVectorizer().fit(TEXTS[:50]), tmp_path)
     document = json.loads(file.read_text())
     for name, value in changes.items():
@@ -182,8 +180,11 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         read_vectorizer(tmp_path / "none")
 
 
+Matrix = tuple[Path, Any, list[str]]
+
+
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, list[str]]:
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     """A folder with a store of models trained on a vectorizer's matrix, the vectorizer, and texts."""
     folder = tmp_path_factory.mktemp("matrix")
     texts = [*TEXTS_UNSEEN[:200], "a text of zyzzyva"]
@@ -202,9 +203,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, list[st
 
 
 @pytest.mark.parametrize("name", ["all-l2", "all-none", "few-none"])
-def test_a_model_of_a_matrix_answers_texts_as_their_rows(
-    run_here: Run, matrix: tuple[Path, Any, list[str]], name: str
-) -> None:
+def test_a_model_answers_texts_as_their_rows(run_here: Run, matrix: Matrix, name: str) -> None:
     folder, vectorizer, texts = matrix
     file, store = save(vectorizer, folder), Store(folder / "store")
     before = store.open(name, 1)
@@ -224,7 +223,7 @@ def test_a_model_of_a_matrix_answers_texts_as_their_rows(
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-7)
 
 
-def test_what_does_not_fit_is_refused(run_here: Run, matrix: tuple[Path, Any, list[str]]) -> None:
+def test_what_does_not_fit_is_refused(run_here: Run, matrix: Matrix) -> None:
     folder, vectorizer, texts = matrix
     store = Store(folder / "store")
     other = read_vectorizer(save(TfidfVectorizer().fit(texts[:20]), folder))

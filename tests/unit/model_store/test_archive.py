@@ -190,9 +190,7 @@ def info_of(name: str) -> LabelInfo:
     return build_label_info([Subject("label::1", None, {"en": name}), Subject("label::2", "2", {})])
 
 
-def test_label_info_goes_along_to_a_model_that_has_none(
-    archive: bytes, labelled: bytes, store: Store
-) -> None:
+def test_label_info_goes_to_a_model_that_has_none(archive: bytes, labelled: bytes, store: Store) -> None:
     assert [info.name for info, _ in members(labelled)][-1] == "label_info"
     assert members(labelled)[:-1][0][1] == members(archive)[0][1]
     store.import_(io.BytesIO(labelled), "m")

@@ -120,34 +120,12 @@ ARRAYS = {"tree/parent": np.arange(6, dtype=np.int32).reshape(2, 3)}
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (None, 3), (2, None), (None, None)])
-def test_an_array_that_fits_is_taken_without_a_copy_and_cannot_be_written(
-    shape: tuple[int | None, ...],
-) -> None:
+def test_an_array_that_fits_is_taken_without_a_copy_to_be_read(shape: tuple[int | None, ...]) -> None:
     found = arrays.take(ARRAYS, "tree/parent", "int32", shape)
     assert np.shares_memory(found, ARRAYS["tree/parent"])
     assert ARRAYS["tree/parent"].flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         found[0, 0] = 1
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "shape", "message"),
-    [
-        ("tree/parent", "int64", (2, 3), r"parent.*found int32\[2, 3\]"),
-        ("tree/parent", "uint32", (2, 3), r"parent.*found int32\[2, 3\]"),
-        *(
-            ("tree/parent", "int32", shape, r"parent.*found int32\[2, 3\]")
-            for shape in ((3, 2), (6,), (2, 3, 1), ())
-        ),
-        ("tree/turned", "int32", (3, 2), "turned"),  # which is not contiguous
-        ("tree/child_ptr", "int32", (None,), "an array tree/child_ptr, found none"),
-    ],
-)
-def test_another_type_or_shape_is_refused(
-    name: str, dtype: str, shape: tuple[int | None, ...], message: str
-) -> None:
-    with pytest.raises(Corrupt, match=message):
-        arrays.take({**ARRAYS, "tree/turned": ARRAYS["tree/parent"].T}, name, dtype, shape)
 
 
 def is_mapped(path: Path) -> bool:

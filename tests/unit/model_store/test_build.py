@@ -132,13 +132,9 @@ def test_words_that_cannot_name_every_child_are_refused(weights, most):
 
 
 def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others():
-    chunk = Chunk(
-        features=np.array([0, 1], np.int32),
-        row_ptr=np.array([0, 2, 4]),
-        child=np.array([0, 1, 0, 1], np.int32),
-        weight=np.array([-2.54, 0.5, 0.031, 0.0], np.float32),
-        bias=np.zeros(20, np.float32),
-    )
+    weight = np.array([-2.54, 0.5, 0.031, 0.0], np.float32)
+    feature, child = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    chunk = Chunk.of(feature, child, weight, np.zeros(20, np.float32))
     ensemble = build_ensemble([over_leaves(20, chunk)], 20, 2, "int8")
     np.testing.assert_allclose(ensemble.node_scale, [0, 0.02, 0.5 / 127, *[0] * 18], rtol=1e-6)
     stored = [(word & 255, np.uint8(word >> 8).view(np.int8)) for word in ensemble.sparse.tolist()]
@@ -160,8 +156,7 @@ def test_storing_weights_changes_nothing_else(weights):
     for name, before, after in zip(ensemble._fields, ensemble, stored, strict=True):
         if name not in {"sparse", "dense", "node_scale"}:
             assert before is after
-    assert len(stored.sparse) == len(ensemble.sparse)
-    assert len(stored.dense) == len(ensemble.dense)
+    assert (len(stored.sparse), len(stored.dense)) == (len(ensemble.sparse), len(ensemble.dense))
     assert len(stored.node_scale) == (len(ensemble.parent) if weights == "int8" else 0)
     assert np.count_nonzero(stored.dense) <= np.count_nonzero(ensemble.dense)
 
@@ -169,22 +164,17 @@ def test_storing_weights_changes_nothing_else(weights):
 ENSEMBLE = small_draft(3, n_labels=40, n_features=60, n_trees=2).ensemble
 
 
-def as_float32(halves: np.ndarray) -> np.ndarray:
-    return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
 @example([1.0, 1.00390625, 1.01171875, -1.00390625, 1.004])
 @given(st.lists(st.floats(-(2.0**126), 2.0**126, width=32), min_size=1, max_size=20))
 def test_bfloat16_is_the_nearest_and_of_two_the_even_one(numbers: list[float]) -> None:
     weights = np.array(numbers, np.float32)
-    found = to_bfloat16(weights)
-    for weight, half in zip(weights, found, strict=True):
-        around = [int(half) - 1, int(half), int(half) + 1]
-        values = [as_float32(np.array([h & 0xFFFF], np.uint16))[0].astype(np.float64) for h in around]
-        best = min(abs(v - float(weight)) for v in values if np.isfinite(v))
-        assert abs(values[1] - float(weight)) == best
-        if [abs(v - float(weight)) for v in values].count(best) > 1:
-            assert int(half) % 2 == 0
+    for weight, half in zip(weights.astype(np.float64), to_bfloat16(weights).tolist(), strict=True):
+        around = np.array([half - 1, half, half + 1]) & 0xFFFF
+        values = (around.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        away = np.abs(values - weight)
+        nearest = away[1] == away[np.isfinite(away)].min()
+        is_tie = np.count_nonzero(away == away[1]) > 1
+        assert nearest and (half % 2 == 0 or not is_tie)
 
 
 def test_bfloat16_words() -> None:

@@ -170,6 +170,10 @@ def test_children_at_the_limit_of_words(weights: Weights, over: int) -> None:
         ("ensemble/parent", None, "expected an array ensemble/parent, found none"),
         ("ensemble/parent", np.zeros(3, np.int32), r"expected int32\[\d+\], found int32\[3\]"),
         ("ensemble/parent", np.zeros(3, np.int64), "found int64"),
+        ("ensemble/parent", np.zeros(3, np.uint32), "found uint32"),
+        ("ensemble/parent", np.zeros((N_NODES, 1), np.int32), r"found int32\[\d+, 1\]"),
+        ("ensemble/parent", np.array(0, np.int32), r"found int32\[\]"),
+        ("ensemble/parent", np.zeros(2 * N_NODES, np.int32)[::2], "parent"),  # which is not contiguous
         ("labels/offsets", np.array([0, 1]), r"expected int64\[10\]"),
         ("labels/utf8", np.frombuffer(b"\xff" * 40, np.uint8), "table of names"),
         ("labels/counts", np.array([1, 2, -3, *range(6)]), r"labels\.counts\.npy\[2\]: expected a count"),
@@ -194,9 +198,7 @@ def test_checks_write_nothing_and_take_read_only_arrays_and_some_more() -> None:
     check_version(manifest_of(LABEL_TREE), arrays)
 
 
-def test_a_store_that_lives_long_remembers_so_many_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_remembers_so_many_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "VERIFIED_MAX", 2)
     read: list[int] = []
 

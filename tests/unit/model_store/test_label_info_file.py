@@ -103,9 +103,7 @@ def test_any_table_is_read_as_it_was_given(tmp_path: Path, subjects: list[Subjec
         ([Subject("a\ud800", None, {})], "uri", "surrogate", 0),
     ],
 )
-def test_texts_that_cannot_be_used_name_their_subject(
-    subjects: list[Subject], by: str, fault: str, index: int
-) -> None:
+def test_bad_texts_name_their_subject(subjects: list[Subject], by: str, fault: str, index: int) -> None:
     with pytest.raises(BadNames, match=fault) as refusal:
         build_label_info(subjects, by)
     assert refusal.value.index == index

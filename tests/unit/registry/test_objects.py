@@ -146,9 +146,7 @@ def test_numbers_that_others_use_are_refused(store: Store, url: str, tmp_path: P
     assert remote.index() == RemoteIndex()
 
 
-def test_an_object_that_is_not_what_its_digest_says_is_not_published(
-    store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store
-) -> None:
+def test_bad_objects_are_refused(store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store) -> None:
     pushed, _ = (on_disk.push(store, "m", version) for version in (1, 2))
     file, other = sorted((tmp_path / "remote" / "m" / "versions").iterdir())
     whole = file.read_bytes()
@@ -322,9 +320,7 @@ def test_a_fault_leaves_the_store_as_it_is_and_ends(
     assert events[-1] == "remote_works_again"
 
 
-def test_where_a_store_of_objects_does_not_answer_a_replica_starts_with_the_models_that_it_has(
-    store: Store, tmp_path: Path, on_disk: RemoteStore
-) -> None:
+def test_a_replica_starts_with_what_it_has(store: Store, tmp_path: Path, on_disk: RemoteStore) -> None:
     (tmp_path / "remote").write_text("a file, no directory")
     with pytest.raises(Unavailable, match="expected to look for m@1, found NotADirectoryError"):
         on_disk.push(store, "m", 1)
@@ -373,9 +369,7 @@ def test_label_info_and_denied_labels_travel(store: Store, remote: RemoteStore, 
         deny("latest", *(f"label {i}" for i in range(10_001)))
 
 
-def test_label_info_that_is_not_what_its_digest_says_is_refused(
-    store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store
-) -> None:
+def test_bad_label_info_is_refused(store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store) -> None:
     labelled(store)
     info = on_disk.push_label_info(store, "m")
     assert info is not None

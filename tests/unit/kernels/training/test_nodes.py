@@ -22,6 +22,10 @@ from tests.oracles.problems import (
 )
 
 
+def _readonly(rows):
+    return SparseRows(*readonly(rows[:3]), rows.n_features)
+
+
 def _data(seed, n_rows=50):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, n_rows, 30, 0.15)
@@ -34,8 +38,7 @@ def _data(seed, n_rows=50):
 @pytest.mark.parametrize("n_rows", [1, 50, 400])
 def test_rows_of_a_node(seed, n_rows):
     _, labels, order, members = _data(seed, n_rows)
-    place = np.zeros(n_rows, np.int32)
-    carried = dense_labels(labels)
+    place, carried = np.zeros(n_rows, np.int32), dense_labels(labels)
     for first, last in [(0, 17), (3, 4), (5, 9)]:
         found = rows_of(*readonly(members), first, last, place)
         expected = np.flatnonzero(carried[:, order[first:last]].any(axis=1))
@@ -48,27 +51,21 @@ def test_rows_of_a_node(seed, n_rows):
 @pytest.mark.parametrize("seed", range(5))
 def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     rows, *_ = _data(seed)
-    dense = dense_rows(rows)
     chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
-    rank = np.zeros(30, np.int32)
-    problem = localise(SparseRows(*readonly(rows[:3]), rows.n_features), chosen, rank, *NO_ROOM)
+    dense, rank = dense_rows(rows)[chosen], np.zeros(30, np.int32)
+    problem = localise(_readonly(rows), chosen, rank, *NO_ROOM)
     assert not rank.any()
     found = np.zeros((20, 30))
-    for i in range(20):
-        span = slice(problem.indptr[i], problem.indptr[i + 1])
-        found[i, problem.used[problem.features[span]]] = problem.values[span]
-    np.testing.assert_array_equal(found, dense[chosen])
-    np.testing.assert_allclose(problem.squares, (dense[chosen] ** 2).sum(axis=1), rtol=1e-6)
-    counts = (dense[chosen] != 0).sum(axis=0)[problem.used]
-    assert (counts > 0).all()
-    digits = [int(count).bit_length() for count in counts]
-    assert digits == sorted(digits, reverse=True)
+    found[np.repeat(np.arange(20), np.diff(problem.indptr)), problem.used[problem.features]] = problem.values
+    np.testing.assert_array_equal(found, dense)
+    np.testing.assert_allclose(problem.squares, (dense**2).sum(axis=1), rtol=1e-6)
+    digits = [int(count).bit_length() for count in (dense != 0).sum(axis=0)[problem.used]]
+    assert min(digits) > 0 and digits == sorted(digits, reverse=True)
 
 
 def test_positives_of_a_tile():
     _, labels, order, members = _data(9)
-    carried = dense_labels(labels)
-    place = np.zeros(50, np.int32)
+    carried, place = dense_labels(labels), np.zeros(50, np.int32)
     found = rows_of(members.ptr, members.rows, 0, 17, place)
     bounds = np.array([0, 1, 1, 5, 17])
     positive = np.full(len(found), 0xFFFF, np.uint16)
@@ -173,7 +170,7 @@ def test_bisect_equals_the_dense_version(seed):
     vectors = random_rows(rng, 40, 25, 0.3)
     members = np.sort(rng.choice(40, 31, replace=False)).astype(np.int32)
     n_left, sums, found = int(rng.integers(1, 31)), np.zeros((25, 2), np.float32), members.copy()
-    bisect(SparseRows(*readonly(vectors[:3]), vectors.n_features), found, n_left, seed, sums)
+    bisect(_readonly(vectors), found, n_left, seed, sums)
     first, second = _two_seeds(seed, 31)
     expected = members[halves(dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)]
     assert found[:n_left].tolist() == expected.tolist()
@@ -212,7 +209,7 @@ def test_bisect_keeps_sizes_of_equal_and_empty_vectors(n_left):
 def _kmeans(vectors, members, n_clusters, seed):
     rank = np.zeros(vectors.n_features, np.int32)
     found = members.copy()
-    bounds = kmeans(SparseRows(*readonly(vectors[:3]), vectors.n_features), found, n_clusters, seed, rank)
+    bounds = kmeans(_readonly(vectors), found, n_clusters, seed, rank)
     assert not rank.any()
     return found, bounds
 

@@ -19,9 +19,7 @@ from model_store.compiled.processors import GENERIC
 from tests.kernel_processes import COMPILE, KERNELS, compiled, said_by
 
 
-def test_two_states_of_a_file_have_directories_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_states_of_a_file_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XYLEM_KERNEL_CACHE", str(tmp_path / "cache"))
     file, found = tmp_path / "second.py", set()
     for state in ("helper = 2\n", "helper = 3\n"):
@@ -175,30 +173,20 @@ cache._SHIPPED_HERE = cache.SHIPPED / cache._ENVIRONMENT
 {COMPILE}"""
 
 
-def test_kernels_of_the_installation_are_loaded_where_nothing_can_be_written(
-    tmp_path: Path, with_shipped: str
-) -> None:
+def test_kernels_of_the_installation_are_loaded(tmp_path: Path, shipped: Path, with_shipped: str) -> None:
     nowhere = {"XYLEM_KERNEL_CACHE": "/dev/null/none", "XYLEM_KERNEL_CPU": ""}
-    assert compiled(tmp_path, with_shipped, **nowhere) == (0, "")
-
-
-def test_kernels_for_other_versions_are_compiled_and_a_line_says_why(
-    tmp_path: Path, shipped: Path, with_shipped: str
-) -> None:
+    assert compiled(tmp_path, with_shipped, **nowhere) == (0, "")  # where nothing can be written
+    (index,) = shipped.rglob("kernels.total*.nbi")
+    index.unlink()
+    assert [compiled(tmp_path, with_shipped, XYLEM_KERNEL_CPU="")[0] for _ in range(2)] == [1, 0]
+    (found,) = (tmp_path / "cache" / "plain").iterdir()
+    assert found.name == f"{cache_dir().name}-generic"
+    shutil.rmtree(tmp_path / "cache")
     (found,) = shipped.iterdir()
     found.rename(found.with_name("python3.10-numba0.1-generic"))
     n_compiled, complaints = compiled(tmp_path, with_shipped)
     why = "those that came with this installation are for python3.10-numba0.1-generic"
     assert (n_compiled, complaints.count(why)) == (2, 1)
-
-
-def test_what_the_installation_lacks_is_compiled_once(
-    tmp_path: Path, shipped: Path, with_shipped: str
-) -> None:
-    (index,) = shipped.rglob("kernels.total*.nbi")
-    index.unlink()
-    assert [compiled(tmp_path, with_shipped, XYLEM_KERNEL_CPU="")[0] for _ in range(2)] == [1, 0]
-    assert {path.name for path in (tmp_path / "cache" / "plain").iterdir()} == {f"{cache_dir().name}-generic"}
 
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
@@ -253,6 +241,9 @@ def test_an_edit_in_any_module_that_is_reached_changes_the_digest_and_no_other(s
     assert [fresh_digest(file) != before[file] for file in (first, second, third)] == [True, True, True]
 
 
+OURS = {source_files.ROOT / package for package in source_files.PACKAGES}
+
+
 def parsed_imports(path: Path) -> set[Path]:
     """The files of ours that a module imports, as Python's parser finds them."""
     names = set()
@@ -262,13 +253,11 @@ def parsed_imports(path: Path) -> set[Path]:
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
     files = (source_files.ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names)
-    ours = [source_files.ROOT / package for package in source_files.PACKAGES]
-    return {file for file in files if file.is_file() and not set(ours).isdisjoint(file.parents)}
+    return {file for file in files if file.is_file() and not OURS.isdisjoint(file.parents)}
 
 
 def test_imports_are_found_as_the_parser_finds_them() -> None:
-    packages = [source_files.ROOT / package for package in source_files.PACKAGES]
-    files = [file for package in packages for file in package.rglob("*.py")]
+    files = [file for package in OURS for file in package.rglob("*.py")]
     assert len(files) > 200
     for file in files:
         assert set(source_files._source(file)[1]) == parsed_imports(file)

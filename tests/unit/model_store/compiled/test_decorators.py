@@ -152,9 +152,7 @@ print(len(sorts) > 0, {type(c.library).__name__ for c in sorts})
 """
 
 
-def test_what_numba_adds_to_kernels_has_no_machine_code_and_others_may_use_it(
-    tmp_path: Path,
-) -> None:
+def test_what_numba_adds_has_no_machine_code_and_others_may_use_it(tmp_path: Path) -> None:
     (tmp_path / "sorting.py").write_text(_SORTING)
     turned, refused, of_another, refused_too, sorts = said_by(tmp_path, _SORT)[0].splitlines()
     assert (turned, of_another) == ("[9, 8, 7, 4, 3]", "[3, 4, 7, 8, 9]")

@@ -23,9 +23,7 @@ def test_a_processor_runs_a_level_only_with_every_feature_of_it() -> None:
         assert levels_of(others) == levels_of({**others, missing: False}) == levels_of({}) == [GENERIC]
 
 
-def test_portable_takes_the_best_level_there_are_kernels_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_portable_is_the_best_level_with_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "python"
     monkeypatch.setenv("XYLEM_KERNEL_CPU", PORTABLE)
     monkeypatch.setattr(processors, "levels_here", lambda: [V3, GENERIC])
@@ -37,9 +35,7 @@ def test_portable_takes_the_best_level_there_are_kernels_for(
     assert chosen_level(cache) == GENERIC
 
 
-def test_what_is_no_level_or_cannot_run_here_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_level_that_cannot_run_here_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processors, "levels_here", lambda: [GENERIC])
     for level, fault in (
         ("haswell", "expected portable, x86-64-v3 or generic, found 'haswell'"),
