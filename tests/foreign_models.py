@@ -1,5 +1,6 @@
 """One small model in the files of each library whose models are imported, and its scores by definition."""
 
+import io
 import json
 import pickle
 import struct
@@ -29,6 +30,13 @@ def _matrix(n_columns: int) -> sp.csc_matrix:
     weights *= _RNG.random(weights.shape) < 0.5
     weights[N_FEATURES] = _RNG.integers(1, 9, n_columns) / 16
     return sp.csc_matrix(weights.astype(np.float32))
+
+
+def npy(array: Any) -> bytes:
+    """The bytes of a file of numpy."""
+    data = io.BytesIO()
+    np.save(data, array, allow_pickle=True)
+    return data.getvalue()
 
 
 NODES, LABELS = _matrix(2), _matrix(5)

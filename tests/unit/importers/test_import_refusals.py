@@ -1,6 +1,5 @@
 """One refusal of the importers at a time: foreign, future and inconsistent files, and what we do not have."""
 
-import io
 import json
 import pickle
 import struct
@@ -19,6 +18,7 @@ from service.importers.omikuji import read_cbor
 from service.importers.pickled import Noted, read_pickle
 from service.importers.registry import IMPORTERS
 from tests import foreign_models as foreign
+from tests.foreign_models import npy
 
 Change = Callable[[Path], object]
 
@@ -45,12 +45,6 @@ def npz_member(name: str, data: bytes) -> Change:
                 archive.writestr(member, content)
 
     return change
-
-
-def npy(array: Any, **options: Any) -> bytes:
-    out = io.BytesIO()
-    np.lib.format.write_array(out, np.asarray(array), **options)
-    return out.getvalue()
 
 
 def cbor(change: Callable[[dict[str, Any]], object]) -> Change:
@@ -120,7 +114,7 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     ("pecos", W, matrix(weights(np.nan)), "weights that are finite"),
     ("pecos", W, matrix(weights(1e300)), "weights that are finite"),
     ("pecos", W, matrix(TWICE), "a feature once in a column"),
-    ("pecos", W, npz_member("data.npy", npy(np.array([None]), allow_pickle=True)), DAMAGED),
+    ("pecos", W, npz_member("data.npy", npy(np.array([None]))), DAMAGED),
     ("pecos", W, npz_member("data.npy", npy(np.zeros((2, 2)))), DAMAGED),
     ("pecos", W, npz_member("indices.npy", HUGE.ljust(128)), DAMAGED),
     ("pecos", W, npz_member("indices.npy", WRONG_SHAPE), DAMAGED),

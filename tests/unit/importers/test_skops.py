@@ -1,7 +1,6 @@
 """Vectorizers in files that skops wrote: read as data, and what is no vectorizer is refused."""
 
 import contextlib
-import io
 import json
 import re
 import sys
@@ -18,6 +17,7 @@ from service.importers import skops
 from service.importers.registry import featurizer_of
 from service.importers.vectorizer import read_vectorizer
 from tests.datasets_helpers import assert_same_rows
+from tests.foreign_models import npy
 from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
 
 UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS naïve", "nothing known"]
@@ -67,11 +67,6 @@ def fields(schema: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def called(module: str, name: str) -> dict[str, Any]:
-    """A node of which skops calls what it names."""
-    return {"__class__": name, "__module__": module, "__loader__": "ConstructorFromReduceNode", "content": []}
-
-
 def list_of(node: dict[str, Any]) -> dict[str, Any]:
     """A node of a list with one item, that node, which is a list itself."""
     return {**node, "content": [node]}
@@ -90,7 +85,13 @@ def idf(change: Callable[[dict[str, Any]], Any]) -> Change:
     return lambda schema: change(fields(schema)["_tfidf"]["content"]["content"])
 
 
-CALL = called("antigravity", "fly")
+CALL = {
+    "__class__": "fly",
+    "__module__": "antigravity",
+    "__loader__": "ConstructorFromReduceNode",
+    "content": [],
+}
+"""A node of which skops calls what it names."""
 READ = "of a type that is read, found"
 TEXT = "sklearn.feature_extraction.text"
 CHANGES: list[tuple[Change, str]] = [
@@ -130,12 +131,6 @@ def test_unknown_nodes_are_refused_and_import_nothing(tmp_path: Path, change: Ch
     with pytest.raises(BadModel, match=re.escape(words)) as told:
         read_vectorizer(file)
     assert str(told.value).startswith(str(file)) and "antigravity" not in sys.modules
-
-
-def npy(array: Any) -> bytes:
-    data = io.BytesIO()
-    np.save(data, array, allow_pickle=True)
-    return data.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -59,28 +59,27 @@ def test_an_archive_is_a_tar_that_comes_in_again(archive: bytes, store: Store) -
     assert len(exported(store, "other")) == len(archive)
 
 
-def renamed(name: str) -> Callable[[list[Member]], None]:
-    return lambda found: setattr(found[2][0], "name", name)
+def altered(**fields: object) -> Callable[[list[Member]], None]:
+    """A change of the third member's head."""
 
-
-def retyped(kind: bytes) -> Callable[[list[Member]], None]:
     def change(found: list[Member]) -> None:
-        found[2][0].type, found[2][0].linkname = kind, "/etc/passwd"
+        for name, value in fields.items():
+            setattr(found[2][0], name, value)
 
     return change
 
 
 HOSTILE: dict[str, Callable[[list[Member]], None]] = {
-    "absolute": renamed("/tmp/evil"),
-    "parent": renamed("../../evil"),
-    "within": renamed("arrays/../../evil"),
-    "dot": renamed("./arrays/ensemble.block_ptr.npy"),
-    "long name": renamed("arrays/" + "x" * 300),
-    "symbolic link": retyped(tarfile.SYMTYPE),
-    "hard link": retyped(tarfile.LNKTYPE),
-    "device": retyped(tarfile.CHRTYPE),
-    "pipe": retyped(tarfile.FIFOTYPE),
-    "directory": retyped(tarfile.DIRTYPE),
+    "absolute": altered(name="/tmp/evil"),
+    "parent": altered(name="../../evil"),
+    "within": altered(name="arrays/../../evil"),
+    "dot": altered(name="./arrays/ensemble.block_ptr.npy"),
+    "long name": altered(name="arrays/" + "x" * 300),
+    "symbolic link": altered(type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+    "hard link": altered(type=tarfile.LNKTYPE, linkname="/etc/passwd"),
+    "device": altered(type=tarfile.CHRTYPE, linkname="/etc/passwd"),
+    "pipe": altered(type=tarfile.FIFOTYPE, linkname="/etc/passwd"),
+    "directory": altered(type=tarfile.DIRTYPE, linkname="/etc/passwd"),
     "one less": lambda found: found.pop() and None,
     "one twice": lambda found: found.insert(2, found[2]),
     "one more": lambda found: found.append(found[-1]),

@@ -9,6 +9,7 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import handle_of, struct_at
 from model_store.ensemble import LINK_CODES
 from model_store.members import NODES_MAX, Ranker
+from service.base.rows import offsets
 from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier, sort_best
 from service.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees, trees_of
 from service.kernels.search.scores import log_links
@@ -82,24 +83,23 @@ entries = st.lists(
 )
 
 
-def arrays(n: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.empty(n, np.float32), np.empty(n, np.int32)
+def best_first(item):
+    return -item[0], item[1]
 
 
 @given(entries, st.integers(1, 12))
 def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
-    scores, ids = arrays(capacity)
-    size = 0
+    scores, ids, size = np.empty(capacity, np.float32), np.empty(capacity, np.int32), 0
     for score, id_ in items:
         size = keep_best(scores, ids, size, capacity, np.float32(score), id_)
     sort_best(scores, ids, size)
-    best = sorted(items, key=lambda item: (-item[0], item[1]))[:capacity]
-    assert list(zip(scores[:size].tolist(), ids[:size].tolist(), strict=True)) == best
+    found = list(zip(scores[:size].tolist(), ids[:size].tolist(), strict=True))
+    assert found == sorted(items, key=best_first)[:capacity]
 
 
 @given(entries, st.randoms())
 def test_the_frontier_gives_the_best_first(items, random):
-    scores, ids = arrays(len(items) + 1)
+    scores, ids = np.empty(len(items) + 1, np.float32), np.empty(len(items) + 1, np.int32)
     size, model, left = 0, [], list(items)
     while model or left:
         if left and (not model or random.random() < 0.7):
@@ -107,7 +107,7 @@ def test_the_frontier_gives_the_best_first(items, random):
             score, id_ = model[-1]
             size = push_frontier(scores, ids, size, np.float32(score), id_)
         else:
-            best = min(model, key=lambda item: (-item[0], item[1]))
+            best = min(model, key=best_first)
             assert (scores[0], ids[0]) == best
             model.remove(best)
             size = pop_frontier(scores, ids, size)
@@ -131,7 +131,7 @@ def random_tree(rng: np.random.Generator, n_leaves: int, is_chain: bool) -> np.n
         child[node] = n
         leaves = [*leaves, n, n + 1] if rng.random() < 0.5 or not is_chain else [*leaves, n + 1, n]
         n += 2
-    return np.where(child > np.arange(len(child)), child, np.arange(len(child)))
+    return child
 
 
 def random_ranker(seed: int) -> Ranker:
@@ -139,14 +139,12 @@ def random_ranker(seed: int) -> Ranker:
     most = (NODES_MAX + 1) // 2
     sizes = [1, 2, 3, most, most, *rng.integers(1, most + 1, 20).tolist()]
     trees = [random_tree(rng, size, i == 3) for i, size in enumerate(sizes)]
-    ptr = np.concatenate([[0], np.cumsum(list(map(len, trees)))])
+    ptr = offsets(map(len, trees)).astype(np.int32)
     child = np.concatenate([tree + first for tree, first in zip(trees, ptr, strict=False)]).astype(np.int32)
-    n = len(child)
+    n, linear = len(child), np.zeros(N_FEATURES + 1, np.float32)
     feature = rng.integers(0, N_FEATURES, n).astype(np.int32)
     threshold, value = rng.integers(-2, 3, n).astype(np.float32), rng.normal(size=n).astype(np.float32)
-    return Ranker(
-        np.zeros(N_FEATURES + 1, np.float32), ptr.astype(np.int32), feature, threshold, child, value
-    )
+    return Ranker(linear, ptr, feature, threshold, child, value)
 
 
 @pytest.mark.parametrize("n", [1, 16, 17, 33, BLOCK])
