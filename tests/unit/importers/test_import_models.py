@@ -41,6 +41,11 @@ CASES: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
 }
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
 def answers(store: Store, manifest: Manifest) -> np.ndarray:
     """The scores of all labels for the rows of the small model."""
     model = store.open(manifest.model)
@@ -53,19 +58,17 @@ def answers(store: Store, manifest: Manifest) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_scores_are_those_of_the_definition(tmp_path: Path, case: str) -> None:
+def test_scores_are_those_of_the_definition(store: Store, tmp_path: Path, case: str) -> None:
     library, save, expected = CASES[case]
     save(tmp_path / "foreign")
-    store = Store(tmp_path / "store")
     manifest = import_model(store, library, tmp_path / "foreign")
     assert (manifest.model, manifest.n_features, manifest.n_labels) == ("foreign", foreign.N_FEATURES, 5)
     assert manifest.trainer.name == f"import-{library}"
     np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
 
 
-def test_rows_may_have_features_that_the_files_do_not_know(tmp_path: Path) -> None:
+def test_rows_may_have_features_that_the_files_do_not_know(store: Store, tmp_path: Path) -> None:
     foreign.save_napkinxc(tmp_path / "m")
-    store = Store(tmp_path / "store")
     manifest = import_model(store, "napkinxc", tmp_path / "m", n_features=5000)
     assert manifest.n_features == 5000
     np.testing.assert_allclose(answers(store, manifest), scores(logistic, True), atol=2e-6)
@@ -73,17 +76,16 @@ def test_rows_may_have_features_that_the_files_do_not_know(tmp_path: Path) -> No
         import_model(store, "napkinxc", tmp_path / "m", n_features=6)
 
 
-def test_a_file_is_a_model_too(tmp_path: Path) -> None:
+def test_a_file_is_a_model_too(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.pickle"
     file.write_bytes(foreign.libmultilabel_pickle(n_trees=2))
-    manifest = import_model(Store(tmp_path / "store"), "libmultilabel", file)
+    manifest = import_model(store, "libmultilabel", file)
     assert (manifest.model, manifest.n_trees) == ("pipeline.pickle", 2)
 
 
 @pytest.mark.parametrize(("weights", "most"), [("float32", 2e-6), ("bfloat16", 0.02), ("int8", 0.02)])
-def test_weights_are_stored_as_asked(weights: str, most: float, tmp_path: Path) -> None:
+def test_weights_are_stored_as_asked(weights: str, most: float, store: Store, tmp_path: Path) -> None:
     foreign.save_omikuji(tmp_path / "foreign", "Log")
-    store = Store(tmp_path / "store")
     manifest = import_model(store, "omikuji", tmp_path / "foreign", model="m", weights=weights)
     assert (manifest.weights, store.open("m").manifest.weights) == (weights, weights)
     np.testing.assert_allclose(answers(store, manifest), scores(logistic, True), rtol=0, atol=most)
@@ -91,18 +93,17 @@ def test_weights_are_stored_as_asked(weights: str, most: float, tmp_path: Path) 
         import_model(store, "omikuji", tmp_path / "foreign", weights="f")
 
 
-def test_too_many_children_for_int8_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_children_are_refused(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign.save_pecos(tmp_path / "foreign")
     monkeypatch.setitem(weights_module.CHILDREN_MAX, "int8", 2)
-    store = Store(tmp_path / "store")
     with pytest.raises(BadParameter, match=r"int8: node \d+: expected at most 2 children for int8, found 3"):
         import_model(store, "pecos", tmp_path / "foreign", model="m", weights="int8")
     assert store.models() == []
     assert import_model(store, "pecos", tmp_path / "foreign", model="m").version == 1
 
 
-def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
-    names, store = tmp_path / "names.txt", Store(tmp_path / "store")
+def test_labels_are_named_by_a_file(store: Store, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
     for library, save in foreign.SAVERS.items():
         save(tmp_path / library)
         names.write_text("a\nb\nc\nd\n")
@@ -118,8 +119,7 @@ def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
     assert import_model(store, "omikuji", tmp_path / "omikuji", names).n_labels == 6
 
 
-def test_what_is_asked_for_is_checked_first(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+def test_what_is_asked_for_is_checked_first(store: Store, tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match=r"expected one of pecos, .*'xgboost'"):
         import_model(store, "xgboost", tmp_path)
     with pytest.raises(InvalidName):
@@ -185,7 +185,7 @@ def test_flipped_bits_give_a_model_or_a_refusal(tmp_path: Path, library: str) ->
     assert refused > 100
 
 
-def test_huge_ids_in_small_files_are_refused(tmp_path: Path) -> None:
+def test_huge_ids_in_small_files_are_refused(store: Store, tmp_path: Path) -> None:
     """A label's id costs memory in the tables of labels, a feature's in those of every node."""
     tree = foreign.omikuji_tree()
     tree["Branch"]["children"][1]["Leaf"]["labels"][0] = (1 << 31) - 9
@@ -194,7 +194,6 @@ def test_huge_ids_in_small_files_are_refused(tmp_path: Path) -> None:
     foreign.save_napkinxc(tmp_path / "features")
     scorer = struct.pack("<iiiQQQQBif", 2, 1, 0, 1 << 30, 1, 1 << 30, 1, 1, (1 << 30) - 1, 0.75) + b"\0"
     (tmp_path / "features" / "weights.bin").write_bytes(struct.pack("<i", 8) + scorer * 8)
-    store = Store(tmp_path / "store")
     for library, name in (("omikuji", "labels"), ("napkinxc", "features")):
         with pytest.raises(BadModel, match=r"expected ids that fit \d+ bytes of files"):
             import_model(store, library, tmp_path / name)

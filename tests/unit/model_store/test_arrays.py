@@ -133,11 +133,8 @@ def is_mapped(path: Path) -> bool:
 
 
 def map_file(path: Path) -> memoryview:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return map_bytes(fd, path.stat().st_size)
-    finally:
-        os.close(fd)
+    with path.open("rb") as file:
+        return map_bytes(file.fileno(), path.stat().st_size)
 
 
 def test_the_bytes_of_a_file_without_a_descriptor(tmp_path: Path) -> None:
@@ -167,13 +164,8 @@ def test_a_map_ends_with_its_last_view(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_mapped_is_an_error_of_the_system() -> None:
-    reading, writing = os.pipe()
-    try:
-        with pytest.raises(OSError, match="No such device"):
-            map_bytes(reading, 10)
-    finally:
-        os.close(reading)
-        os.close(writing)
+    with Path("/dev/null").open("rb") as device, pytest.raises(OSError, match="No such device"):
+        map_bytes(device.fileno(), 10)
 
 
 def test_an_opened_version_keeps_no_descriptor(tmp_path: Path) -> None:

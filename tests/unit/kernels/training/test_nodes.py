@@ -10,26 +10,17 @@ from service.kernels.training.problem import NO_ROOM, forget_rows, localise, pos
 from service.kernels.training.random import next_random, random_below, shuffle
 from service.trainers.classifiers import chunk_of, members_of, solved_of
 from service.trainers.spec import rows_by_label
-from tests.oracles.problems import (
-    dense_labels,
-    dense_rows,
-    halves,
-    random_labels,
-    random_rows,
-    readonly,
-    splitmix64,
-    to_rows,
-)
+from tests.oracles import problems
 
 
 def _readonly(rows):
-    return SparseRows(*readonly(rows[:3]), rows.n_features)
+    return SparseRows(*problems.readonly(rows[:3]), rows.n_features)
 
 
 def _data(seed, n_rows=50):
     rng = np.random.default_rng(seed)
-    rows = random_rows(rng, n_rows, 30, 0.15)
-    labels = random_labels(rng, n_rows, 20, 0.2)
+    rows = problems.random_rows(rng, n_rows, 30, 0.15)
+    labels = problems.random_labels(rng, n_rows, 20, 0.2)
     order = rng.permutation(20)[:17].astype(np.int32)
     return rows, labels, order, members_of(*rows_by_label(labels), order)
 
@@ -38,9 +29,9 @@ def _data(seed, n_rows=50):
 @pytest.mark.parametrize("n_rows", [1, 50, 400])
 def test_rows_of_a_node(seed, n_rows):
     _, labels, order, members = _data(seed, n_rows)
-    place, carried = np.zeros(n_rows, np.int32), dense_labels(labels)
+    place, carried = np.zeros(n_rows, np.int32), problems.dense_labels(labels)
     for first, last in [(0, 17), (3, 4), (5, 9)]:
-        found = rows_of(*readonly(members), first, last, place)
+        found = rows_of(*problems.readonly(members), first, last, place)
         expected = np.flatnonzero(carried[:, order[first:last]].any(axis=1))
         assert found.tolist() == expected.tolist()
         assert place[found].tolist() == list(range(1, len(found) + 1))
@@ -52,7 +43,7 @@ def test_rows_of_a_node(seed, n_rows):
 def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     rows, *_ = _data(seed)
     chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
-    dense, rank = dense_rows(rows)[chosen], np.zeros(30, np.int32)
+    dense, rank = problems.dense_rows(rows)[chosen], np.zeros(30, np.int32)
     problem = localise(_readonly(rows), chosen, rank, *NO_ROOM)
     assert not rank.any()
     found = np.zeros((20, 30))
@@ -65,7 +56,7 @@ def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
 
 def test_positives_of_a_tile():
     _, labels, order, members = _data(9)
-    carried, place = dense_labels(labels), np.zeros(50, np.int32)
+    carried, place = problems.dense_labels(labels), np.zeros(50, np.int32)
     found = rows_of(members.ptr, members.rows, 0, 17, place)
     bounds = np.array([0, 1, 1, 5, 17])
     positive = np.full(len(found), 0xFFFF, np.uint16)
@@ -131,17 +122,17 @@ def test_numbers_are_those_of_splitmix64():
         4593380528125082431,
         16408922859458223821,
     ]
-    assert _draw(_state(1234567), 5).tolist() == published == splitmix64(1234567, 5)
+    assert _draw(_state(1234567), 5).tolist() == published == problems.splitmix64(1234567, 5)
 
     for seed in (0, 1, 2**64 - 1):
-        assert _draw(_state(seed), 100).tolist() == splitmix64(seed, 100)
+        assert _draw(_state(seed), 100).tolist() == problems.splitmix64(seed, 100)
 
 
 @pytest.mark.parametrize("below", [1, 2, 7, 2**31 - 1])
 def test_random_below_stays_below(below):
     found = _draw_below(_state(5), 2000, below)
     assert found.min() >= 0 and found.max() < below
-    assert found.tolist() == [(z >> 32) * below >> 32 for z in splitmix64(5, 2000)]
+    assert found.tolist() == [(z >> 32) * below >> 32 for z in problems.splitmix64(5, 2000)]
 
 
 def test_shuffle_permutes_the_first_items_only():
@@ -159,7 +150,7 @@ def test_shuffle_is_fair():
 
 
 def _two_seeds(seed, n):
-    first, second = splitmix64(seed, 2)
+    first, second = problems.splitmix64(seed, 2)
     first, second = (first >> 32) * n >> 32, (second >> 32) * (n - 1) >> 32
     return first, second + (second >= first)
 
@@ -167,12 +158,14 @@ def _two_seeds(seed, n):
 @pytest.mark.parametrize("seed", range(12))
 def test_bisect_equals_the_dense_version(seed):
     rng = np.random.default_rng(seed)
-    vectors = random_rows(rng, 40, 25, 0.3)
+    vectors = problems.random_rows(rng, 40, 25, 0.3)
     members = np.sort(rng.choice(40, 31, replace=False)).astype(np.int32)
     n_left, sums, found = int(rng.integers(1, 31)), np.zeros((25, 2), np.float32), members.copy()
     bisect(_readonly(vectors), found, n_left, seed, sums)
     first, second = _two_seeds(seed, 31)
-    expected = members[halves(dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)]
+    expected = members[
+        problems.halves(problems.dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)
+    ]
     assert found[:n_left].tolist() == expected.tolist()
     assert found[n_left:].tolist() == sorted(set(members.tolist()) - set(expected.tolist()))
     assert not sums.any()
@@ -185,7 +178,7 @@ def _blocks(n_clusters, size):
     for i in range(len(dense)):
         c = i % n_clusters
         dense[i, c * 5 : c * 5 + 5] = rng.random(5) + 0.5
-    return to_rows(dense / np.sqrt((dense**2).sum(axis=1, keepdims=True)))
+    return problems.to_rows(dense / np.sqrt((dense**2).sum(axis=1, keepdims=True)))
 
 
 def test_bisect_finds_two_clusters():
@@ -202,7 +195,7 @@ def test_bisect_finds_two_clusters():
 def test_bisect_keeps_sizes_of_equal_and_empty_vectors(n_left):
     for dense in (np.zeros((6, 4)), np.ones((6, 4)) / 2):
         members = np.arange(6, dtype=np.int32)
-        bisect(to_rows(dense), members, n_left, 1, np.zeros((4, 2), np.float32))
+        bisect(problems.to_rows(dense), members, n_left, 1, np.zeros((4, 2), np.float32))
         assert members.tolist() == list(range(6))
 
 
@@ -217,7 +210,7 @@ def _kmeans(vectors, members, n_clusters, seed):
 @pytest.mark.parametrize(("n_clusters", "seed"), [(2, 0), (5, 1), (16, 2), (17, 3), (40, 4), (64, 5)])
 def test_kmeans_divides_all_members(n_clusters, seed):
     rng = np.random.default_rng(seed)
-    vectors = random_rows(rng, 60, 30, 0.2)
+    vectors = problems.random_rows(rng, 60, 30, 0.2)
     members = np.sort(rng.choice(60, 40, replace=False)).astype(np.int32)
     found, bounds = _kmeans(vectors, members, n_clusters, seed)
     assert (bounds[0], bounds[-1]) == (0, 40) and (np.diff(bounds) >= 0).all()
@@ -227,8 +220,8 @@ def test_kmeans_divides_all_members(n_clusters, seed):
 
 
 def test_kmeans_ends_where_no_vector_is_nearer_to_another_centre():
-    vectors = random_rows(np.random.default_rng(11), 80, 20, 0.4)
-    dense = dense_rows(vectors)
+    vectors = problems.random_rows(np.random.default_rng(11), 80, 20, 0.4)
+    dense = problems.dense_rows(vectors)
     found, bounds = _kmeans(vectors, np.arange(80, dtype=np.int32), 5, 3)
     parts = np.split(found, bounds[1:-1])
     centres = np.array([dense[part].sum(axis=0) for part in parts])
@@ -250,5 +243,5 @@ def test_kmeans_finds_clusters():
 
 
 def test_kmeans_of_equal_vectors_is_one_cluster():
-    found, bounds = _kmeans(to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
+    found, bounds = _kmeans(problems.to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
     assert (bounds.tolist(), found.tolist()) == ([0, 9, 9, 9], list(range(9)))
