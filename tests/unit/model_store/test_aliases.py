@@ -93,10 +93,7 @@ def test_what_is_no_alias_is_refused(field: str, values: list[object]) -> None:
         (lambda store: split(store, "m", (2, 0)), "canary: expected 1 to 9999 of 10000 parts, found 0"),
         (lambda store: split(store, "m", (2, PARTS)), "canary: expected 1 to 9999 .* found 10000"),
         (lambda store: split(store, "m", (2, -1)), "found -1"),
-        (
-            lambda store: split(store, "m", (2, 5), (1, PARTS + 1)),
-            "shadow: expected 1 to 10000 .* found 10001",
-        ),
+        (lambda store: split(store, "m", (2, 5), (1, PARTS + 1)), "shadow: .* 1 to 10000 .* found 10001"),
         (lambda store: split(store, "m", (3, 5)), "canary: expected another version than .* found 3"),
         (lambda store: split(store, "m", None, (3, 5)), "shadow: expected another version"),
         (lambda _: with_canary(2, 0), "weight: expected a multiple of 0.0001 above 0 and below 1, found 0"),

@@ -1,12 +1,15 @@
 """From trees to arrays and back: numbering, places of rows, weights in fewer bits, what is refused."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.build import CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, store_weights, to_bfloat16
-from model_store.compiled.handles import F32, I32
+from model_store.compiled.handles import F32
 from model_store.decoding import chunk_of
 from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
 from service.trainers.classifiers import merge_chunks
@@ -234,28 +237,27 @@ def test_a_chunk_is_read_as_it_was_built(n_children: int, weights: Weights) -> N
     assert np.array_equal(found.bias, np.arange(1, n_children + 1))
 
 
-def test_chunks_are_merged_by_the_places_of_their_children() -> None:
-    first, second, third = _dense(1, 6, 0.5), _dense(2, 3, 0.5), _dense(3, 2, 0.5)
-    third[first[:, 1] != 0] = 0  # its first child goes on in the features that the first one's has none of
-    places: list[I32] = [np.array(of, np.int32) for of in ([0, 4, -1, 5, -1, 7], [1, -1, 6], [4, 2])]
-    merged = merge_chunks(list(zip(map(_chunk, (first, second, third)), places, strict=True)), 9)
-    expected, bias = np.zeros((N_FEATURES, 9), np.float32), np.zeros(9, np.float32)
-    for weights, place in zip((first, second, third), places, strict=True):
-        for child, at in enumerate(place.tolist()):
+def check_merged(parts: list[F32], places: Sequence[Any], n_children: int) -> None:
+    """Merge chunks by the places of their children, -1 for none, and compare with dense arrays."""
+    expected, bias = np.zeros((N_FEATURES, n_children), np.float32), np.zeros(n_children, np.float32)
+    for weights, place in zip(parts, places, strict=True):
+        for child, at in enumerate(place):
             if at >= 0:
                 expected[:, at] += weights[:, child]
                 bias[at] = bias[at] or child + 1  # of what comes first
+    pairs = [(_chunk(part), np.array(place, np.int32)) for part, place in zip(parts, places, strict=True)]
+    merged = merge_chunks(pairs, n_children)
     assert np.array_equal(_as_dense(merged), expected)
     assert np.array_equal(merged.bias, bias)
 
 
+def test_chunks_are_merged_by_the_places_of_their_children() -> None:
+    first, second, third = _dense(1, 6, 0.5), _dense(2, 3, 0.5), _dense(3, 2, 0.5)
+    third[first[:, 1] != 0] = 0  # its first child goes on in the features that the first one's has none of
+    check_merged([first, second, third], [[0, 4, -1, 5, -1, 7], [1, -1, 6], [4, 2]], 9)
+
+
 @pytest.mark.parametrize("n_parts", [0, 1, 2, 5, 8, 11])
 def test_any_number_of_chunks_is_merged_as_they_are_side_by_side(n_parts: int) -> None:
-    parts = [_dense(number, 3, 0.5) for number in range(n_parts)]
-    order = np.random.default_rng(n_parts).permutation(3 * n_parts).astype(np.int32).reshape(n_parts, 3)
-    merged = merge_chunks(list(zip(map(_chunk, parts), order, strict=True)), 3 * n_parts)
-    expected = np.zeros((N_FEATURES, 3 * n_parts), np.float32)
-    for weights, place in zip(parts, order, strict=True):
-        expected[:, place] = weights
-    assert np.array_equal(_as_dense(merged), expected)
-    assert np.array_equal(merged.bias[order.ravel()], np.tile([1.0, 2.0, 3.0], n_parts))
+    places = np.random.default_rng(n_parts).permutation(3 * n_parts).reshape(n_parts, 3)
+    check_merged([_dense(number, 3, 0.5) for number in range(n_parts)], places.tolist(), 3 * n_parts)

@@ -163,9 +163,8 @@ def test_bisect_equals_the_dense_version(seed):
     n_left, sums, found = int(rng.integers(1, 31)), np.zeros((25, 2), np.float32), members.copy()
     bisect(_readonly(vectors), found, n_left, seed, sums)
     first, second = _two_seeds(seed, 31)
-    expected = members[
-        problems.halves(problems.dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)
-    ]
+    dense = problems.dense_rows(vectors)[members]
+    expected = members[problems.halves(dense, n_left, first, second, 20, GAIN_MIN)]
     assert found[:n_left].tolist() == expected.tolist()
     assert found[n_left:].tolist() == sorted(set(members.tolist()) - set(expected.tolist()))
     assert not sums.any()
