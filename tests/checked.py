@@ -24,8 +24,6 @@ def _refuse_negative(context: Any, builder: Any, index_type: Any, index: Any, si
 
 if __name__ == "__main__":
     if os.environ.get("NUMBA_BOUNDSCHECK") != "1" or "XYLEM_KERNEL_CACHE" not in os.environ:
-        sys.exit(
-            "expected NUMBA_BOUNDSCHECK=1, and XYLEM_KERNEL_CACHE: kernels of this kind are for nothing else"
-        )
+        sys.exit("expected NUMBA_BOUNDSCHECK=1, and XYLEM_KERNEL_CACHE: such kernels are for nothing else")
     arrayobj.fix_integer_index = _refuse_negative
     sys.exit(pytest.main(sys.argv[1:]))

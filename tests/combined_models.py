@@ -28,17 +28,10 @@ def publish_combined(home: Path) -> Store:
     made = Store(home / "store")
     data = write_lines(home / "train.jsonl", documents(150, 1))
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
-        train_and_publish(
-            made, model, TrainRequest("label-tree", data, parameters=(f"features.kind={kind}",))
-        )
-    (home / "names.csv").write_text(
-        "uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES))
-    )
-    wanted = CombineRequest(
-        [("words", 1), ("chars", 1)],
-        write_lines(home / "valid.jsonl", documents(110, 2)),
-        home / "names.csv",
-        "en",
-    )
-    combine_and_publish(made, "both", wanted)
+        request = TrainRequest("label-tree", data, parameters=(f"features.kind={kind}",))
+        train_and_publish(made, model, request)
+    names = home / "names.csv"
+    names.write_text("uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES)))
+    valid = write_lines(home / "valid.jsonl", documents(110, 2))
+    combine_and_publish(made, "both", CombineRequest([("words", 1), ("chars", 1)], valid, names, "en"))
     return made

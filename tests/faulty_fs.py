@@ -60,7 +60,6 @@ for _name in OPERATIONS:
 class _File:
     data: bytes = b""
     synced: bytes = b""
-    same_as: Path | None = None
 
 
 @dataclass
@@ -130,9 +129,6 @@ class Disk:
             return how == "kept" or (how == "mixed" and rng.random() < 0.5)
 
         if isinstance(node, _File):
-            if node.same_as is not None:  # nobody writes to a file that is there
-                target.hardlink_to(node.same_as)
-                return
             data = node.data if node.data == node.synced or kept() else node.synced
             if how == "mixed" and data is node.data and node.data != node.synced and rng.random() < 0.7:
                 kept_bytes = len(node.synced) if data.startswith(node.synced) else 0  # of one appended to

@@ -1,5 +1,6 @@
 """One small model in the files of each library whose models are imported, and its scores by definition."""
 
+import io
 import json
 import pickle
 import struct
@@ -8,6 +9,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +30,13 @@ def _matrix(n_columns: int) -> sp.csc_matrix:
     weights *= _RNG.random(weights.shape) < 0.5
     weights[N_FEATURES] = _RNG.integers(1, 9, n_columns) / 16
     return sp.csc_matrix(weights.astype(np.float32))
+
+
+def npy(array: Any) -> bytes:
+    """The bytes of a file of numpy."""
+    data = io.BytesIO()
+    np.save(data, array, allow_pickle=True)
+    return data.getvalue()
 
 
 NODES, LABELS = _matrix(2), _matrix(5)
@@ -110,10 +119,10 @@ def _omikuji_weights(matrix: sp.csc_matrix, dense: bool) -> dict[str, Any]:
 
 
 def omikuji_tree(dense_root: bool = True) -> dict[str, Any]:
-    leaves = []
-    for labels in BELOW:
-        weights = _omikuji_weights(LABELS[:, labels], dense=False)
-        leaves.append({"Leaf": {"weights": weights, "labels": labels.tolist()}})
+    leaves = [
+        {"Leaf": {"weights": _omikuji_weights(LABELS[:, labels], dense=False), "labels": labels.tolist()}}
+        for labels in BELOW
+    ]
     return {"Branch": {"weights": _omikuji_weights(NODES, dense_root), "children": leaves}}
 
 
@@ -160,23 +169,12 @@ def save_napkinxc(path: Path, loss: int = 0, root: bytes = struct.pack("<iii", 1
 
 def _libmultilabel_classes() -> dict[str, types.ModuleType]:
     """Modules of the names that libmultilabel's pickles have in them."""
-    modules = {
-        name: types.ModuleType(name)
-        for name in (
-            "libmultilabel",
-            "libmultilabel.linear",
-            "libmultilabel.linear.tree",
-            "libmultilabel.linear.linear",
-        )
-    }
-    for module, name in (
-        ("tree", "Node"),
-        ("tree", "TreeModel"),
-        ("tree", "EnsembleTreeModel"),
-        ("linear", "FlatModel"),
-    ):
-        full = f"libmultilabel.linear.{module}"
-        setattr(modules[full], name, type(name, (), {"__module__": full}))
+    tree, linear = "libmultilabel.linear.tree", "libmultilabel.linear.linear"
+    names = ("libmultilabel", "libmultilabel.linear", tree, linear)
+    modules = {name: types.ModuleType(name) for name in names}
+    for module, names in ((tree, ("Node", "TreeModel", "EnsembleTreeModel")), (linear, ("FlatModel",))):
+        for name in names:
+            setattr(modules[module], name, type(name, (), {"__module__": module}))
     return modules
 
 
@@ -200,21 +198,13 @@ def libmultilabel_pickle(n_trees: int = 1, bias: float = 1.0, **changes: Any) ->
     attributes = {"name": "tree", "root": root, "flat_model": flat, "node_ptr": pointers, **changes}
     models = [_made(tree, "TreeModel", **attributes) for _ in range(n_trees)]
     model = models[0] if n_trees == 1 else _made(tree, "EnsembleTreeModel", tree_models=models)
-    before = dict(sys.modules)
-    sys.modules.update(modules)
-    try:
+    with mock.patch.dict(sys.modules, modules):
         return pickle.dumps({"preprocessor": None, "model": model}, protocol=5)
-    finally:
-        for name in modules:
-            if name in before:
-                sys.modules[name] = before[name]
-            else:
-                del sys.modules[name]
 
 
-def save_libmultilabel(path: Path) -> None:
+def save_libmultilabel(path: Path, n_trees: int = 1) -> None:
     path.mkdir(parents=True, exist_ok=True)
-    (path / "linear_pipeline.pickle").write_bytes(libmultilabel_pickle())
+    (path / "linear_pipeline.pickle").write_bytes(libmultilabel_pickle(n_trees))
 
 
 SAVERS: dict[str, Callable[[Path], None]] = {

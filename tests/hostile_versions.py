@@ -28,6 +28,7 @@ from tests.faulty_fs import QuickFileSystem
 from tests.mutations import mutated
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
+RERANKED = {**random_rerank(7, 12, 70), REPORT: json_array(REPORT, {"splits": [1, 2]})}
 DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
     small_draft(1, n_labels=25, arity=20, n_features=33, share=0.1, n_trees=3),
@@ -35,16 +36,7 @@ DRAFTS = [
     small_draft(4, weights="int8", n_labels=20, arity=17, n_features=100, share=0.05),
     small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
     small_draft(6, kind="decision-tree", link="argmax", n_labels=9, n_features=40, arity=2, n_trees=4),
-    small_draft(
-        7,
-        kind="decision-tree",
-        weights="bfloat16",
-        n_labels=12,
-        n_features=70,
-        arity=4,
-        n_trees=1,
-        extra={**random_rerank(7, 12, 70), REPORT: json_array(REPORT, {"splits": [1, 2]})},
-    ),
+    small_draft(7, kind="decision-tree", weights="bfloat16", n_labels=12, arity=4, n_trees=1, extra=RERANKED),
     calibrated_draft(11, n_labels=20, n_features=40, n_trees=1),
     calibrated_draft(12, kind="decision-tree", n_labels=6, n_features=64, n_knots=2),
     small_draft(4, n_labels=1, n_features=1),
@@ -76,12 +68,9 @@ def serve(model: Model, rng: np.random.Generator) -> None:
             PredictOptions(top_r=1000, beam_width=2, threshold=tuned),
             PredictOptions(top_r=5, exact=True, threshold=tuned),
         ):
-            found = predictor.predict(rows, options)
-            assert 0 <= len(found.labels) <= options.top_r
-            assert (
-                not len(found.labels)
-                or 0 <= found.labels.min() <= found.labels.max() < model.manifest.n_labels
-            )
+            labels = predictor.predict(rows, options).labels
+            assert len(labels) <= options.top_r
+            assert ((labels >= 0) & (labels < model.manifest.n_labels)).all()
 
 
 def through_files(root: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> Model:

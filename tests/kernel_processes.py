@@ -53,14 +53,31 @@ print(sum(function in (plus.py_func, total.py_func) for function in recorder.com
 def compiler(
     tmp_path: Path, script: str = COMPILE, *, stderr: int | None = None, **changes: str
 ) -> subprocess.Popen[str]:
-    """A process that compiles two kernels when a line is written to it, and says how many it compiled."""
+    """A process that compiles two kernels when a line is written to it, and says how many it compiled.
+
+    Its cache is beside the test, unless `changes` of its environment say otherwise.
+    """
     (tmp_path / "kernels.py").write_text(KERNELS)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", **changes}
+    own = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
     return subprocess.Popen(
         [sys.executable, "-c", script],
-        env=environment,
+        env={**os.environ, **own, **changes},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
     )
+
+
+def said_by(tmp_path: Path, script: str, **changes: str) -> tuple[str, str]:
+    """What such a process of a script says on both outputs; it succeeds."""
+    process = compiler(tmp_path, script, stderr=subprocess.PIPE, **changes)
+    said, complaints = process.communicate("\n")
+    assert process.returncode == 0, complaints
+    return said, complaints
+
+
+def compiled(tmp_path: Path, script: str = COMPILE, **changes: str) -> tuple[int, str]:
+    """How many of the two kernels a process compiles, and what it complains of; their result is checked."""
+    said, complaints = said_by(tmp_path, script, **changes)
+    return int(said), complaints

@@ -42,17 +42,14 @@ def random_tree(
     for above, below in itertools.pairwise(levels):
         counts += np.bincount(np.arange(below) * above // below, minlength=above).tolist()
     counts += [0] * n_labels
+    child_ptr = (1 + np.concatenate([[0], np.cumsum(counts)])).astype(np.int32)
     node_label = np.full(len(counts), -1, np.int32)
     chunks = [random_chunk(rng, n_features, c, share) if c else None for c in counts]
     if is_label_tree:
         node_label[-n_labels:] = rng.permutation(n_labels)
-        return Tree(_child_ptr(counts), node_label, chunks)
+        return Tree(child_ptr, node_label, chunks)
     histograms = [None if c else _histogram(rng, n_labels) for c in counts]
-    return Tree(_child_ptr(counts), node_label, chunks, histograms)
-
-
-def _child_ptr(counts: list[int]) -> np.ndarray:
-    return (1 + np.concatenate([[0], np.cumsum(counts)])).astype(np.int32)
+    return Tree(child_ptr, node_label, chunks, histograms)
 
 
 def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -101,12 +98,11 @@ def small_draft(
 ) -> Draft:
     """A draft ready to publish; `changes` replace its fields."""
     rng = np.random.default_rng(seed)
-    trees = [
-        random_tree(rng, n_labels, n_features, arity, share, kind == "label-tree") for _ in range(n_trees)
-    ]
+    is_label_tree = kind == "label-tree"
+    trees = [random_tree(rng, n_labels, n_features, arity, share, is_label_tree) for _ in range(n_trees)]
     fields: dict[str, Any] = {
         "kind": kind,
-        "link": "hinge2" if kind == "label-tree" else "multiway",
+        "link": "hinge2" if is_label_tree else "multiway",
         "weights": weights,
         "n_features": n_features,
         "trainer": TrainerInfo("label-tree", {"leaf_size": 100, "epsilon": 0.1, "weights": weights}),
@@ -140,14 +136,13 @@ def softmax_draft(
     """
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, n_labels, dim, arity, 1.0, is_label_tree=True)
+    u = rng.standard_normal((n_words, dim)).astype(np.float32)
     extra = {
         "labels/counts": np.arange(n_labels, dtype=np.int64),
-        "embedding/u": rng.standard_normal((n_words, dim)).astype(np.float32),
+        "embedding/u": to_bfloat16(u) if is_half else u,
         "embedding/r": rng.standard_normal((n_places, n_turned, dim)).astype(np.float32),
         "embedding/mean": np.array([int(n_places == 1)], np.int32),
     }
-    if is_half:
-        extra["embedding/u"] = to_bfloat16(extra["embedding/u"])
     fields: dict[str, Any] = {
         "link": "softmax",
         "features": {"kind": "raw", "norm": "none"},

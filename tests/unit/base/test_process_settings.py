@@ -1,14 +1,15 @@
-"""What a process sets for itself: open files, the collector, its log."""
+"""What a process sets for itself: open files, the collector, its log, threads that repeat."""
 
 import json
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from service.base.logs import JsonHandler, log
-from service.base.process import OWN
+from service.base.process import OWN, Repeating
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:
@@ -19,9 +20,7 @@ def said(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("connections", "is_told"), [(200 - OWN, False), (200 - OWN + 1, True)])
-def test_too_low_a_limit_is_told_from_the_first_descriptor_that_lacks(
-    connections: int, is_told: bool
-) -> None:
+def test_a_limit_is_told_from_the_first_descriptor_that_lacks(connections: int, is_told: bool) -> None:
     done = said(f"r.setrlimit(r.RLIMIT_NOFILE, (100, 200)); raise_limit({connections})")
     assert ("descriptors_few" in done.stderr) == is_told
     assert not is_told or f"expected a limit of {200 + 1} open files, found 200" in done.stderr
@@ -31,7 +30,7 @@ def test_a_limit_that_is_high_enough_stays() -> None:
     done = said(
         "r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); raise_limit(8); print(r.getrlimit(r.RLIMIT_NOFILE))"
     )
-    assert done.stdout.strip() == "(256, 256)" and not done.stderr
+    assert (done.stdout, done.stderr) == ("(256, 256)\n", "")
 
 
 def test_the_last_descriptor_makes_the_difference_and_none_is_kept() -> None:
@@ -44,12 +43,11 @@ print(max(held), are_used_up())
 os.close(held.pop())
 print(*(are_used_up() for _ in range(100)))
 """
-    first, second = said(code).stdout.splitlines()
-    assert first == "63 True"
-    assert set(second.split()) == {"False"}
+    assert said(code).stdout.splitlines() == ["63 True", " ".join(["False"] * 100)]
 
 
-SCRIPT = """
+def test_what_there_is_stays() -> None:
+    said("""
 import gc
 usual = gc.get_threshold()
 from service.base.process import collect_seldom, settle
@@ -60,41 +58,30 @@ assert gc.get_freeze_count() == 0
 settle()
 assert gc.get_threshold() == usual
 assert gc.get_freeze_count() > 1000
-"""
-
-BEGINS = """
-import gc, sys
-import service.cli.entry
-sys.modules["service.cli"] = type(sys)("service.cli")
-sys.modules["service.cli"].main = lambda: print(gc.get_threshold()[0] > 5000)
-service.cli.entry.main()
-"""
-
-
-def test_what_there_is_stays() -> None:
-    said(SCRIPT)
+""")
 
 
 @pytest.mark.parametrize(("command", "seldom"), [("serve", True), ("predict", True), ("tune", False)])
 def test_some_commands_begin_without_it(command: str, seldom: bool) -> None:
-    asked = [sys.executable, "-c", BEGINS, command]
-    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    done = said(f"""
+import gc, sys
+import service.cli.entry
+sys.argv = ["xylem", {command!r}]
+sys.modules["service.cli"] = type(sys)("service.cli")
+sys.modules["service.cli"].main = lambda: print(gc.get_threshold()[0] > 5000)
+service.cli.entry.main()
+""")
     assert done.stdout == f"{seldom}\n"
 
 
-def test_an_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_event_and_a_record_of_a_library_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     log(logging.INFO, "request", status=200, path="/a\nb")
-    line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["level"], line["status"], line["path"]) == ("request", "info", 200, "/a\nb")
-    assert line["time"].endswith("+00:00")
-
-
-def test_a_record_of_a_library_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    record = logging.LogRecord("other", logging.WARNING, __file__, 1, "two\n%s", ("lines",), None)
-    JsonHandler().emit(record)
-    (text,) = capsys.readouterr().err.splitlines()
-    line = json.loads(text)
-    assert (line["event"], line["logger"], line["message"]) == ("message", "other", "two\nlines")
+    JsonHandler().emit(logging.LogRecord("other", logging.WARNING, __file__, 1, "two\n%s", ("lines",), None))
+    event, other = map(json.loads, capsys.readouterr().err.splitlines())
+    told = [event[name] for name in ("event", "level", "status", "path")]
+    assert told == ["request", "info", 200, "/a\nb"]
+    assert event["time"].endswith("+00:00")
+    assert (other["event"], other["logger"], other["message"]) == ("message", "other", "two\nlines")
 
 
 def test_an_exception_is_logged_without_its_message(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,3 +103,44 @@ def test_what_is_below_the_level_is_not_logged() -> None:
         "log(logging.WARNING, 'loud', n=1); logging.getLogger('a').error('loud')"
     )
     assert [json.loads(line)["level"] for line in done.stderr.splitlines()] == ["warning", "error"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_thread_calls_again_and_again_until_it_is_stopped(at_once: bool) -> None:
+    calls = threading.Semaphore(0)
+    repeating = Repeating("repeats", calls.release, 0.001, at_once=at_once)
+    assert not repeating.is_alive
+    repeating.start()
+    for _ in range(3):
+        assert calls.acquire(timeout=60)
+    repeating.stop()
+    assert not repeating.is_alive
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_before_its_first_pause_is_over_it_calls_at_once_or_not_at_all(at_once: bool) -> None:
+    calls = threading.Semaphore(0)
+    repeating = Repeating("repeats", calls.release, 3600.0, at_once=at_once)
+    repeating.start()
+    assert not at_once or calls.acquire(timeout=60)
+    repeating.stop()
+    assert not repeating.is_alive
+    assert not calls.acquire(blocking=False)
+
+
+def test_an_action_that_takes_long_sees_that_it_is_to_stop() -> None:
+    begun = threading.Event()
+
+    def action() -> None:
+        begun.set()
+        repeating.stopping.wait()
+
+    repeating = Repeating("repeats", action, 0.001, at_once=True)
+    repeating.start()
+    assert begun.wait(60)
+    repeating.stop()
+    assert not repeating.is_alive
+
+
+def test_a_thread_that_never_began_stops() -> None:
+    Repeating("repeats", list, 1.0, at_once=True).stop()

@@ -5,8 +5,8 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,22 +22,28 @@ from service.importers.files import ModelFiles
 from service.importers.registry import IMPORTERS, import_model
 from service.inference.predictor import PredictOptions, Predictor
 from tests import foreign_models as foreign
+from tests.foreign_models import hinge, logistic, scores
 
-CASES: dict[str, tuple[str, Callable[[Path], None], Callable[[Any], Any], bool]] = {
-    "pecos l3": ("pecos", foreign.save_pecos, foreign.hinge(3), False),
-    "pecos l2": ("pecos", lambda path: foreign.save_pecos(path, "l2-hinge"), foreign.hinge(2), False),
-    "pecos sigmoid": ("pecos", lambda path: foreign.save_pecos(path, "sigmoid"), foreign.logistic, False),
-    "omikuji hinge": ("omikuji", foreign.save_omikuji, foreign.hinge(2), True),
-    "omikuji log": ("omikuji", lambda path: foreign.save_omikuji(path, "Log"), foreign.logistic, True),
-    "napkinxc log": ("napkinxc", foreign.save_napkinxc, foreign.logistic, True),
-    "napkinxc l2": ("napkinxc", lambda path: foreign.save_napkinxc(path, loss=1), foreign.hinge(2), True),
-    "libmultilabel": (
-        "libmultilabel",
-        foreign.save_libmultilabel,
-        lambda margin: foreign.logistic(3 * margin),
-        False,
-    ),
+TRIPLE = scores(lambda margin: logistic(3 * margin))
+UNSURE_ROOT = struct.pack("<iiiQQQQBif", 2, 1, 0, 2, 1, 2, 1, 1, 1, 0.75) + b"\0"
+UNSURE = scores(logistic, True) * logistic(0.75)
+CASES: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
+    "pecos l3": ("pecos", foreign.save_pecos, scores(hinge(3))),
+    "pecos l2": ("pecos", partial(foreign.save_pecos, post_processor="l2-hinge"), scores(hinge(2))),
+    "pecos sigmoid": ("pecos", partial(foreign.save_pecos, post_processor="sigmoid"), scores(logistic)),
+    "omikuji hinge": ("omikuji", foreign.save_omikuji, scores(hinge(2), True)),
+    "omikuji log": ("omikuji", partial(foreign.save_omikuji, loss="Log"), scores(logistic, True)),
+    "napkinxc log": ("napkinxc", foreign.save_napkinxc, scores(logistic, True)),
+    "napkinxc l2": ("napkinxc", partial(foreign.save_napkinxc, loss=1), scores(hinge(2), True)),
+    "a root that is unsure": ("napkinxc", partial(foreign.save_napkinxc, root=UNSURE_ROOT), UNSURE),
+    "libmultilabel": ("libmultilabel", foreign.save_libmultilabel, TRIPLE),
+    "an ensemble averages": ("libmultilabel", partial(foreign.save_libmultilabel, n_trees=2), TRIPLE),
 }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
 
 
 def answers(store: Store, manifest: Manifest) -> np.ndarray:
@@ -46,78 +52,66 @@ def answers(store: Store, manifest: Manifest) -> np.ndarray:
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     rows = featurizer.transform_csr(foreign.ROWS.indptr, foreign.ROWS.indices, foreign.ROWS.data)
     found = Predictor(model).predict(rows, PredictOptions(top_r=5, exact=True))
-    scores = np.zeros((rows.n_rows, 5))
-    scores[np.repeat(np.arange(rows.n_rows), np.diff(found.ptr)), found.labels] = found.scores
-    return scores
+    dense = np.zeros((rows.n_rows, 5))
+    dense[np.repeat(np.arange(rows.n_rows), np.diff(found.ptr)), found.labels] = found.scores
+    return dense
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_scores_are_those_of_the_definition(tmp_path: Path, case: str) -> None:
-    library, save, link, norm = CASES[case]
+def test_scores_are_those_of_the_definition(store: Store, tmp_path: Path, case: str) -> None:
+    library, save, expected = CASES[case]
     save(tmp_path / "foreign")
-    manifest = import_model(Store(tmp_path / "store"), library, tmp_path / "foreign", model="m")
-    assert (manifest.n_features, manifest.n_labels) == (foreign.N_FEATURES, 5)
+    manifest = import_model(store, library, tmp_path / "foreign")
+    assert (manifest.model, manifest.n_features, manifest.n_labels) == ("foreign", foreign.N_FEATURES, 5)
     assert manifest.trainer.name == f"import-{library}"
-    found = answers(Store(tmp_path / "store"), manifest)
-    np.testing.assert_allclose(found, foreign.scores(link, norm), atol=2e-6)
+    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
+
+
+def test_rows_may_have_features_that_the_files_do_not_know(store: Store, tmp_path: Path) -> None:
+    foreign.save_napkinxc(tmp_path / "m")
+    manifest = import_model(store, "napkinxc", tmp_path / "m", n_features=5000)
+    assert manifest.n_features == 5000
+    np.testing.assert_allclose(answers(store, manifest), scores(logistic, True), atol=2e-6)
+    with pytest.raises(BadParameter, match="--features: expected 7, which"):
+        import_model(store, "napkinxc", tmp_path / "m", n_features=6)
+
+
+def test_a_file_is_a_model_too(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.pickle"
+    file.write_bytes(foreign.libmultilabel_pickle(n_trees=2))
+    manifest = import_model(store, "libmultilabel", file)
+    assert (manifest.model, manifest.n_trees) == ("pipeline.pickle", 2)
 
 
 @pytest.mark.parametrize(("weights", "most"), [("float32", 2e-6), ("bfloat16", 0.02), ("int8", 0.02)])
-def test_weights_are_stored_as_asked(weights: str, most: float, tmp_path: Path) -> None:
+def test_weights_are_stored_as_asked(weights: str, most: float, store: Store, tmp_path: Path) -> None:
     foreign.save_omikuji(tmp_path / "foreign", "Log")
-    store = Store(tmp_path / "store")
     manifest = import_model(store, "omikuji", tmp_path / "foreign", model="m", weights=weights)
     assert (manifest.weights, store.open("m").manifest.weights) == (weights, weights)
-    error = np.abs(answers(store, manifest) - foreign.scores(foreign.logistic, True)).max()
-    assert error <= most
+    np.testing.assert_allclose(answers(store, manifest), scores(logistic, True), rtol=0, atol=most)
     with pytest.raises(BadParameter, match="--weights: expected one of float32, bfloat16, int8, found 'f'"):
         import_model(store, "omikuji", tmp_path / "foreign", weights="f")
 
 
-def test_a_node_with_too_many_children_for_int8_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_children_are_refused(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign.save_pecos(tmp_path / "foreign")
     monkeypatch.setitem(weights_module.CHILDREN_MAX, "int8", 2)
-    store = Store(tmp_path / "store")
-    fault = r"--weights int8: node \d+: expected at most 2 children for int8, found 3"
-    with pytest.raises(BadParameter, match=fault):
+    with pytest.raises(BadParameter, match=r"int8: node \d+: expected at most 2 children for int8, found 3"):
         import_model(store, "pecos", tmp_path / "foreign", model="m", weights="int8")
     assert store.models() == []
     assert import_model(store, "pecos", tmp_path / "foreign", model="m").version == 1
 
 
-def test_a_root_that_is_unsure_multiplies_every_score(tmp_path: Path) -> None:
-    root = struct.pack("<iiiQQQQBif", 2, 1, 0, 2, 1, 2, 1, 1, 1, 0.75) + b"\0"
-    foreign.save_napkinxc(tmp_path / "foreign", root=root)
-    store = Store(tmp_path / "store")
-    manifest = import_model(store, "napkinxc", tmp_path / "foreign", model="m")
-    expected = foreign.scores(foreign.logistic, True) * foreign.logistic(0.75)
-    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
-
-
-def test_an_ensemble_of_libmultilabel_averages(tmp_path: Path) -> None:
-    file = tmp_path / "pipeline.pickle"
-    file.write_bytes(foreign.libmultilabel_pickle(n_trees=2))
-    store = Store(tmp_path / "store")
-    manifest = import_model(store, "libmultilabel", file)
-    assert (manifest.model, manifest.n_trees) == ("pipeline.pickle", 2)
-    expected = foreign.scores(lambda margin: foreign.logistic(3 * margin))
-    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
-
-
-def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
+def test_labels_are_named_by_a_file(store: Store, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
     for library, save in foreign.SAVERS.items():
         save(tmp_path / library)
-    names = tmp_path / "names.txt"
-    names.write_text("a\nb\nc\nd\né\n")
-    store = Store(tmp_path / "store")
-    import_model(store, "pecos", tmp_path / "pecos", names)
-    assert [name_of(store.open("pecos").labels, i) for i in (0, 4)] == ["a", "é"]
-    names.write_text("a\nb\nc\nd\n")
-    for library in IMPORTERS:
+        names.write_text("a\nb\nc\nd\n")
         with pytest.raises(BadData, match=r"names\.txt: expected (at least )?5 names"):
             import_model(store, library, tmp_path / library, names)
+    names.write_text("a\nb\nc\nd\né\n")
+    import_model(store, "pecos", tmp_path / "pecos", names)
+    assert [name_of(store.open("pecos").labels, i) for i in (0, 4)] == ["a", "é"]
     names.write_text("a\nb\nc\nd\ne\nf\n")
     with pytest.raises(BadData, match="expected 5 names"):
         import_model(store, "libmultilabel", tmp_path / "libmultilabel", names)
@@ -125,19 +119,7 @@ def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
     assert import_model(store, "omikuji", tmp_path / "omikuji", names).n_labels == 6
 
 
-def test_rows_may_have_features_that_the_files_do_not_know(tmp_path: Path) -> None:
-    foreign.save_napkinxc(tmp_path / "m")
-    store = Store(tmp_path / "store")
-    manifest = import_model(store, "napkinxc", tmp_path / "m", n_features=5000)
-    assert manifest.n_features == 5000
-    expected = foreign.scores(foreign.logistic, True)
-    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
-    with pytest.raises(BadParameter, match="--features: expected 7, which"):
-        import_model(store, "napkinxc", tmp_path / "m", n_features=6)
-
-
-def test_what_is_asked_for_is_checked_first(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+def test_what_is_asked_for_is_checked_first(store: Store, tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match=r"expected one of pecos, .*'xgboost'"):
         import_model(store, "xgboost", tmp_path)
     with pytest.raises(InvalidName):
@@ -147,23 +129,24 @@ def test_what_is_asked_for_is_checked_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("library", IMPORTERS)
 def test_paths_that_hold_no_model(tmp_path: Path, library: str) -> None:
-    for path in (tmp_path / "none", tmp_path, Path("/dev/zero")):
+    pipes = tmp_path / "pipes"
+    pipes.mkdir()
+    for name in ("linear_pipeline.pickle", "args.bin"):
+        os.mkfifo(pipes / name)
+    for path in (tmp_path / "none", tmp_path, Path("/dev/zero"), pipes):
         with pytest.raises(BadModel, match=f"^{path}"):
             IMPORTERS[library](ModelFiles(path))
-    os.mkfifo(tmp_path / "linear_pipeline.pickle")
-    os.mkfifo(tmp_path / "args.bin")
-    with pytest.raises(BadModel):
-        IMPORTERS[library](ModelFiles(tmp_path))
 
 
-def model_files(path: Path) -> list[Path]:
+def saved(library: str, path: Path) -> list[Path]:
+    """The files of a small model, written to a directory."""
+    foreign.SAVERS[library](path)
     return sorted(file for file in path.rglob("*") if file.is_file())
 
 
 @pytest.mark.parametrize("library", IMPORTERS)
 def test_cuts_are_refused_by_the_files_name(tmp_path: Path, library: str) -> None:
-    foreign.SAVERS[library](tmp_path / "m")
-    for file in model_files(tmp_path / "m"):
+    for file in saved(library, tmp_path / "m"):
         whole = file.read_bytes()
         for length in range(0, len(whole), 5):
             file.write_bytes(whole[:length])
@@ -184,10 +167,7 @@ def test_cuts_are_refused_by_the_files_name(tmp_path: Path, library: str) -> Non
 
 @pytest.mark.parametrize("library", IMPORTERS)
 def test_flipped_bits_give_a_model_or_a_refusal(tmp_path: Path, library: str) -> None:
-    foreign.SAVERS[library](tmp_path / "m")
-    rng = random.Random(3)
-    refused = 0
-    files = model_files(tmp_path / "m")
+    rng, refused, files = random.Random(3), 0, saved(library, tmp_path / "m")
     for _ in range(400):
         file = rng.choice(files)
         whole = file.read_bytes()
@@ -205,7 +185,7 @@ def test_flipped_bits_give_a_model_or_a_refusal(tmp_path: Path, library: str) ->
     assert refused > 100
 
 
-def test_huge_ids_in_small_files_are_refused(tmp_path: Path) -> None:
+def test_huge_ids_in_small_files_are_refused(store: Store, tmp_path: Path) -> None:
     """A label's id costs memory in the tables of labels, a feature's in those of every node."""
     tree = foreign.omikuji_tree()
     tree["Branch"]["children"][1]["Leaf"]["labels"][0] = (1 << 31) - 9
@@ -214,7 +194,6 @@ def test_huge_ids_in_small_files_are_refused(tmp_path: Path) -> None:
     foreign.save_napkinxc(tmp_path / "features")
     scorer = struct.pack("<iiiQQQQBif", 2, 1, 0, 1 << 30, 1, 1 << 30, 1, 1, (1 << 30) - 1, 0.75) + b"\0"
     (tmp_path / "features" / "weights.bin").write_bytes(struct.pack("<i", 8) + scorer * 8)
-    store = Store(tmp_path / "store")
     for library, name in (("omikuji", "labels"), ("napkinxc", "features")):
         with pytest.raises(BadModel, match=r"expected ids that fit \d+ bytes of files"):
             import_model(store, library, tmp_path / name)

@@ -1,7 +1,5 @@
-"""One refusal of the importers at a time: foreign, future and inconsistent files, and what libraries can that
-this one cannot."""
+"""One refusal of the importers at a time: foreign, future and inconsistent files, and what we do not have."""
 
-import io
 import json
 import pickle
 import struct
@@ -20,6 +18,7 @@ from service.importers.omikuji import read_cbor
 from service.importers.pickled import Noted, read_pickle
 from service.importers.registry import IMPORTERS
 from tests import foreign_models as foreign
+from tests.foreign_models import npy
 
 Change = Callable[[Path], object]
 
@@ -48,12 +47,6 @@ def npz_member(name: str, data: bytes) -> Change:
     return change
 
 
-def npy(array: Any, **options: Any) -> bytes:
-    out = io.BytesIO()
-    np.lib.format.write_array(out, np.asarray(array), **options)
-    return out.getvalue()
-
-
 def cbor(change: Callable[[dict[str, Any]], object]) -> Change:
     """Change the nested dicts of a tree."""
 
@@ -69,10 +62,12 @@ def data(content: bytes) -> Change:
     return lambda file: file.write_bytes(content)
 
 
-def patch(offset: int, content: bytes) -> Change:
+def patch(offset: int, *numbers: int) -> Change:
+    """Replace numbers of 32 bits."""
+
     def change(file: Path) -> None:
         whole = bytearray(file.read_bytes())
-        whole[offset : offset + len(content)] = content
+        struct.pack_into(f"<{len(numbers)}i", whole, offset, *numbers)
         file.write_bytes(whole)
 
     return change
@@ -92,9 +87,7 @@ LEVEL = "ranker/1.model/param.json"
 W, C = "ranker/1.model/W.npz", "ranker/1.model/C.npz"
 TWICE = sp.csc_matrix((np.ones(2), [3, 3], [0, 2, 2, 2, 2, 2]), (8, 5))
 ABOVE = np.eye(2)[foreign.PARENTS]
-HUGE_HEADER = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i8', 'fortran_order': False, 'shape': (1<<60,), }".ljust(
-    128
-)
+HUGE = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i8', 'fortran_order': False, 'shape': (1<<60,), }"
 DAMAGED = "a matrix saved by scipy.sparse.save_npz"
 WRONG_SHAPE = npy(np.zeros(5, np.int32)).replace(b"(5,)", b"(9,)")
 
@@ -121,9 +114,9 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     ("pecos", W, matrix(weights(np.nan)), "weights that are finite"),
     ("pecos", W, matrix(weights(1e300)), "weights that are finite"),
     ("pecos", W, matrix(TWICE), "a feature once in a column"),
-    ("pecos", W, npz_member("data.npy", npy(np.array([None]), allow_pickle=True)), DAMAGED),
+    ("pecos", W, npz_member("data.npy", npy(np.array([None]))), DAMAGED),
     ("pecos", W, npz_member("data.npy", npy(np.zeros((2, 2)))), DAMAGED),
-    ("pecos", W, npz_member("indices.npy", HUGE_HEADER), DAMAGED),
+    ("pecos", W, npz_member("indices.npy", HUGE.ljust(128)), DAMAGED),
     ("pecos", W, npz_member("indices.npy", WRONG_SHAPE), DAMAGED),
     ("pecos", W, npz_member("indices.npy", npy(np.zeros(5))), DAMAGED),
     ("pecos", W, npz_member("indptr.npy", npy(np.array([0, 3, 2, 3, 4, 5]))), "offsets of columns"),
@@ -158,16 +151,16 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     ("napkinxc", "args.bin", data(foreign.napkinxc_settings(hashed=100)), "not hashed"),
     ("napkinxc", "args.bin", data(foreign.napkinxc_settings(model=2)), "a model of type plt"),
     ("napkinxc", "args.bin", data(foreign.napkinxc_settings(n_trees=3)), "an ensemble of 3"),
-    ("napkinxc", "tree.bin", patch(0, struct.pack("<i", 4)), "4 labels"),
-    ("napkinxc", "tree.bin", patch(8, struct.pack("<i", 1)), "nodes numbered from 0"),
-    ("napkinxc", "tree.bin", patch(12, struct.pack("<i", 9)), "5 labels, found 6"),
-    ("napkinxc", "tree.bin", patch(72, struct.pack("<i", 8)), "a root from 0 to 7"),
-    ("napkinxc", "tree.bin", patch(72, struct.pack("<i", 3)), "a parent for each node but the root"),
-    ("napkinxc", "tree.bin", patch(80, struct.pack("<ii", 2, 1)), "below its root"),
-    ("napkinxc", "weights.bin", patch(0, struct.pack("<i", 7)), "8 nodes, as tree.bin"),
-    ("napkinxc", "weights.bin", patch(4, struct.pack("<i", 3)), "classes from 0 to 2"),
-    ("napkinxc", "weights.bin", patch(12, struct.pack("<i", 4)), "a loss from 0 to 1"),
-    ("napkinxc", "weights.bin", patch(24, struct.pack("<i", 1)), "one loss for all nodes"),
+    ("napkinxc", "tree.bin", patch(0, 4), "4 labels"),
+    ("napkinxc", "tree.bin", patch(8, 1), "nodes numbered from 0"),
+    ("napkinxc", "tree.bin", patch(12, 9), "5 labels, found 6"),
+    ("napkinxc", "tree.bin", patch(72, 8), "a root from 0 to 7"),
+    ("napkinxc", "tree.bin", patch(72, 3), "a parent for each node but the root"),
+    ("napkinxc", "tree.bin", patch(80, 2, 1), "below its root"),
+    ("napkinxc", "weights.bin", patch(0, 7), "8 nodes, as tree.bin"),
+    ("napkinxc", "weights.bin", patch(4, 3), "classes from 0 to 2"),
+    ("napkinxc", "weights.bin", patch(12, 4), "a loss from 0 to 1"),
+    ("napkinxc", "weights.bin", patch(24, 1), "one loss for all nodes"),
     (*PICKLE, data(pickle.dumps([1], 5)), "preprocessor and model"),
     (*PICKLE, data(pickle.dumps([1], 3)), "protocol 4 or 5"),
     (*PICKLE, libmultilabel(bias=None), "a bias from"),

@@ -1,7 +1,6 @@
 """Vectorizers in files that skops wrote: read as data, and what is no vectorizer is refused."""
 
 import contextlib
-import io
 import json
 import re
 import sys
@@ -18,6 +17,7 @@ from service.importers import skops
 from service.importers.registry import featurizer_of
 from service.importers.vectorizer import read_vectorizer
 from tests.datasets_helpers import assert_same_rows
+from tests.foreign_models import npy
 from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
 
 UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS naïve", "nothing known"]
@@ -67,9 +67,9 @@ def fields(schema: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def called(module: str, name: str) -> dict[str, Any]:
-    """A node of which skops calls what it names."""
-    return {"__class__": name, "__module__": module, "__loader__": "ConstructorFromReduceNode", "content": []}
+def list_of(node: dict[str, Any]) -> dict[str, Any]:
+    """A node of a list with one item, that node, which is a list itself."""
+    return {**node, "content": [node]}
 
 
 def root(**new: Any) -> Change:
@@ -85,58 +85,47 @@ def idf(change: Callable[[dict[str, Any]], Any]) -> Change:
     return lambda schema: change(fields(schema)["_tfidf"]["content"]["content"])
 
 
-CALL = called("antigravity", "fly")
-HASHING = "found ObjectNode of sklearn.feature_extraction.text.HashingVectorizer"
-CHANGES: dict[str, tuple[Change, str]] = {
-    "another class": (
-        root(__class__="HashingVectorizer"),
-        f"the root to be ObjectNode of a type that is read, {HASHING}",
-    ),
-    "a transformer": (
-        lambda schema: schema.update(fields(schema)["_tfidf"]),
-        "a vectorizer that was fitted, found no vocabulary_",
-    ),
-    "a module of another": (
-        root(__module__="antigravity"),
-        "found ObjectNode of antigravity.TfidfVectorizer",
-    ),
-    "a call": (
+CALL = {
+    "__class__": "fly",
+    "__module__": "antigravity",
+    "__loader__": "ConstructorFromReduceNode",
+    "content": [],
+}
+"""A node of which skops calls what it names."""
+READ = "of a type that is read, found"
+TEXT = "sklearn.feature_extraction.text"
+CHANGES: list[tuple[Change, str]] = [
+    (root(__class__="HashingVectorizer"), f"the root to be ObjectNode {READ} ObjectNode of {TEXT}.Hashing"),
+    (root(__module__="antigravity"), "found ObjectNode of antigravity.TfidfVectorizer"),
+    (root(protocol=3), "a protocol from 0 to 2"),
+    (root(content=[]), "content of the root to be a dict, found an array of 0"),
+    (lambda schema: schema.pop("protocol"), "a protocol from 0 to 2"),
+    (lambda schema: schema.update(fields(schema)["_tfidf"]), "that was fitted, found no vocabulary_"),
+    (lambda schema: fields(schema).pop("vocabulary_"), "no vocabulary_"),
+    (lambda schema: fields(schema).pop("_tfidf"), "_tfidf to be a node, found null"),
+    (
         lambda schema: fields(schema).update({"analyzer": CALL}),
-        "analyzer to be JsonNode of a type that is read, found ConstructorFromReduceNode of antigravity.fly",
+        f"analyzer to be JsonNode {READ} ConstructorFromReduceNode of antigravity.fly",
     ),
-    "a call in the vocabulary": (
+    (
         lambda schema: fields(schema)["vocabulary_"]["content"].update({"coins": CALL}),
         "vocabulary_ to be JsonNode",
     ),
-    "a later protocol": (root(protocol=3), "a protocol from 0 to 2"),
-    "no protocol": (lambda schema: schema.pop("protocol"), "a protocol from 0 to 2"),
-    "no vocabulary": (lambda schema: fields(schema).pop("vocabulary_"), "no vocabulary_"),
-    "no fields": (root(content=[]), "content of the root to be a dict, found an array of 0"),
-    "a file elsewhere": (
-        idf(lambda inner: inner["idf_"].update({"file": "../../etc/passwd"})),
-        "../../etc/passwd in the archive, found none",
-    ),
-    "no file": (idf(lambda inner: inner["idf_"].pop("file")), "file of idf_ to be a str"),
-    "weights of another release": (
-        idf(lambda inner: inner.pop("idf_")),
-        "idf_, as scikit-learn 1.5 and newer write it",
-    ),
-    "no transformer": (lambda schema: fields(schema).pop("_tfidf"), "_tfidf to be a node, found null"),
-    "a list of lists": (
-        lambda schema: fields(schema).update(
-            {"stop_words": {**fields(schema)["ngram_range"], "content": [fields(schema)["ngram_range"]]}}
-        ),
+    (
+        lambda schema: fields(schema).update({"stop_words": list_of(fields(schema)["ngram_range"])}),
         "stop_words to be JsonNode",
     ),
-    "text that is no JSON": (field("norm", content="l2"), "norm to be JSON"),
-    "JSON within JSON": (field("norm", content='["l2"]'), "norm to be a text, number, truth value or null"),
-    "an option of another value": (field("binary", content="true"), "params.binary to be false, found true"),
-}
+    (idf(lambda inner: inner["idf_"].update({"file": "../../etc"})), "../../etc in the archive, found none"),
+    (idf(lambda inner: inner["idf_"].pop("file")), "file of idf_ to be a str"),
+    (idf(lambda inner: inner.pop("idf_")), "idf_, as scikit-learn 1.5 and newer write it"),
+    (field("norm", content="l2"), "norm to be JSON"),
+    (field("norm", content='["l2"]'), "norm to be a text, number, truth value or null"),
+    (field("binary", content="true"), "params.binary to be false, found true"),
+]
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_nodes_that_are_not_known_are_refused_and_nothing_is_imported(tmp_path: Path, name: str) -> None:
-    change, words = CHANGES[name]
+@pytest.mark.parametrize(("change", "words"), CHANGES)
+def test_unknown_nodes_are_refused_and_import_nothing(tmp_path: Path, change: Change, words: str) -> None:
     file = changed(tmp_path / "changed.skops", change)
     sys.modules.pop("antigravity", None)
     with pytest.raises(BadModel, match=re.escape(words)) as told:
@@ -144,39 +133,28 @@ def test_nodes_that_are_not_known_are_refused_and_nothing_is_imported(tmp_path: 
     assert str(told.value).startswith(str(file)) and "antigravity" not in sys.modules
 
 
-def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    members = members_of("plain")
-    array = next(name for name in members if name.endswith(".npy"))
-    for data, words in (
-        (b"", "to be a .npy file of numbers"),
-        (npy(np.ones((2, 2))), "idf_ to be numbers in one dimension, found float64[2, 2]"),
-        (npy(np.ones(3, np.int64)), "idf_ to be numbers in one dimension, found int64[3]"),
-        (npy(np.ones(3)), "numbers, one for each term"),
-        (npy(np.array([None])), "to be a .npy file of numbers"),
-    ):
-        file = packed(tmp_path / "array.skops", {**members, array: data})
-        with pytest.raises(BadModel, match=re.escape(words)):
-            read_vectorizer(file)
-
-
-def test_a_column_is_one_number_in_a_small_file(tmp_path: Path) -> None:
-    members = members_of("cut")
-    column = json.loads(members["schema.json"])
-    node = next(iter(fields(column)["vocabulary_"]["content"].values()))
-    for array, words in (
-        (np.zeros(1_000, np.int64), f"at most {skops.SCALAR_BYTES_MAX} bytes in {node['file']}"),
-        (np.zeros(2, np.int64), "vocabulary_ to be an integer, found int64[2]"),
-        (np.float64(1), "vocabulary_ to be an integer, found float64[]"),
-    ):
-        file = packed(tmp_path / "column.skops", {**members, node["file"]: npy(array)})
-        with pytest.raises(BadModel, match=re.escape(words)):
-            read_vectorizer(file)
-
-
-def npy(array: Any) -> bytes:
-    data = io.BytesIO()
-    np.save(data, array, allow_pickle=True)
-    return data.getvalue()
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("plain", b"", "to be a .npy file of numbers"),
+        ("plain", npy(np.ones((2, 2))), "idf_ to be numbers in one dimension, found float64[2, 2]"),
+        ("plain", npy(np.ones(3, np.int64)), "idf_ to be numbers in one dimension, found int64[3]"),
+        ("plain", npy(np.ones(3)), "numbers, one for each term"),
+        ("plain", npy(np.array([None])), "to be a .npy file of numbers"),
+        # a column of a vocabulary that was cut is one number in a small file
+        ("cut", npy(np.zeros(1_000, np.int64)), f"at most {skops.SCALAR_BYTES_MAX} bytes in "),
+        ("cut", npy(np.zeros(2, np.int64)), "vocabulary_ to be an integer, found int64[2]"),
+        ("cut", npy(np.float64(1)), "vocabulary_ to be an integer, found float64[]"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    members = members_of(name)
+    nodes = fields(json.loads(members["schema.json"]))
+    file = nodes["_tfidf"]["content"]["content"]["idf_"]["file"]
+    if name == "cut":
+        file = next(iter(nodes["vocabulary_"]["content"].values()))["file"]
+    with pytest.raises(BadModel, match=re.escape(words)):
+        read_vectorizer(packed(tmp_path / "array.skops", {**members, file: data}))
 
 
 def test_what_is_too_large_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

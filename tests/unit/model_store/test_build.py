@@ -1,12 +1,15 @@
 """From trees to arrays and back: numbering, places of rows, weights in fewer bits, what is refused."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.build import CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, store_weights, to_bfloat16
-from model_store.compiled.handles import F32, I32
+from model_store.compiled.handles import F32
 from model_store.decoding import chunk_of
 from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
 from service.trainers.classifiers import merge_chunks
@@ -15,7 +18,8 @@ from tests.small_models import small_draft
 
 
 def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray:
-    """Read a chunk back by FORMAT's words alone: float64[n_features, children]."""
+    """Read a chunk back by FORMAT's words alone: float64[n_features, children]; of int8 the steps."""
+    half = 4 * ensemble.sparse.itemsize  # bits of a child's position, which is in the low half of a word
     chunk = ensemble.node_chunk[node]
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
     width = padded(n_children)
@@ -38,7 +42,8 @@ def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray
         else:
             begin, end = ensemble.row_ptr[ensemble.row_start[chunk] + n_sparse :][:2]
             for word in ensemble.sparse[ensemble.sparse_ptr[chunk] :][begin:end].tolist():
-                found[feature, word & 0xFFFFFFFF] = np.uint32(word >> 32).view(np.float32)
+                weight = np.array(word >> half, f"u{half // 8}").view(ensemble.dense.dtype)
+                found[feature, word & (1 << half) - 1] = weight
     return found
 
 
@@ -51,9 +56,8 @@ def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray
     st.sampled_from([2, 17, 40]),
 )
 def test_every_weight_is_found_where_the_format_says(seed, n_trees, n_labels, n_features, arity):
-    trees, ensemble = random_forest(
-        seed, n_trees=n_trees, n_labels=n_labels, n_features=n_features, arity=arity
-    )
+    sizes = {"n_trees": n_trees, "n_labels": n_labels, "n_features": n_features, "arity": arity}
+    trees, ensemble = random_forest(seed, **sizes)
     assert ensemble.child_ptr[0] == n_trees
     for t, tree in enumerate(trees):
         place = {0: t}
@@ -75,10 +79,8 @@ def test_every_weight_is_found_where_the_format_says(seed, n_trees, n_labels, n_
             rows = np.repeat(chunk.features, np.diff(chunk.row_ptr))
             expected[rows, chunk.child] = chunk.weight
             np.testing.assert_array_equal(weights_of(ensemble, here, n_features), expected)
-            first_child = ensemble.child_ptr[here]
-            np.testing.assert_array_equal(
-                ensemble.node_bias[first_child : first_child + len(chunk.bias)], chunk.bias
-            )
+            bias = ensemble.node_bias[ensemble.child_ptr[here] :][: len(chunk.bias)]
+            np.testing.assert_array_equal(bias, chunk.bias)
 
 
 def test_a_row_is_dense_from_the_share_on():
@@ -88,19 +90,21 @@ def test_a_row_is_dense_from_the_share_on():
         assert len(ensemble.sparse) == n_weights * (not is_dense)
 
 
-def stump(n_labels: int, child: np.ndarray, **changes: np.ndarray) -> Tree:
-    """A root over n_labels leaves, with one row, of feature 0."""
-    chunk = Chunk(
-        features=np.zeros(1, np.int32),
-        row_ptr=np.array([0, len(child)]),
-        child=child.astype(np.int32),
-        weight=np.ones(len(child), np.float32),
-        bias=np.zeros(n_labels, np.float32),
-    )._replace(**changes)
+def over_leaves(n_labels: int, chunk: Chunk) -> Tree:
+    """A root with a chunk over n_labels leaves."""
     child_ptr = np.full(n_labels + 2, n_labels + 1, np.int32)
     child_ptr[0] = 1
-    labels = np.arange(-1, n_labels, dtype=np.int32)
-    return Tree(child_ptr, labels, [chunk, *[None] * n_labels])
+    return Tree(child_ptr, np.arange(-1, n_labels, dtype=np.int32), [chunk, *[None] * n_labels])
+
+
+def stump(n_labels: int, child: np.ndarray, **changes: np.ndarray) -> Tree:
+    """A root over n_labels leaves, with one row, of feature 0."""
+    feature, weight = np.zeros(len(child), np.int32), np.ones(len(child), np.float32)
+    chunk = Chunk.of(feature, child, weight, np.zeros(n_labels, np.float32))
+    return over_leaves(n_labels, chunk._replace(**changes))
+
+
+STUMP = stump(3, np.array([0]))
 
 
 @pytest.mark.parametrize(
@@ -111,16 +115,10 @@ def stump(n_labels: int, child: np.ndarray, **changes: np.ndarray) -> Tree:
         (stump(3, np.array([0]), features=np.array([4], np.int32)), "expected ascending features below 4"),
         (stump(3, np.array([0]), bias=np.zeros(2, np.float32)), "expected a bias for each of 3 children"),
         (stump(5, np.array([0])), "expected labels below 3, found 4"),
-        (stump(3, np.array([0]))._replace(chunks=[None] * 4), "expected a chunk exactly"),
-        (
-            stump(3, np.array([0]))._replace(node_label=np.array([-1, 0, 0, 1], np.int32)),
-            "expected at most one leaf a label and tree",
-        ),
-        (
-            stump(3, np.array([0]))._replace(child_ptr=np.array([1, 1, 4, 4, 4], np.int32)),
-            "expected nodes numbered breadth-first",
-        ),
-        (stump(3, np.array([0]))._replace(child_ptr=np.array([1, 4, 4, 4, 5], np.int32)), "child_ptr"),
+        (STUMP._replace(chunks=[None] * 4), "expected a chunk exactly"),
+        (STUMP._replace(node_label=np.array([-1, 0, 0, 1], np.int32)), "at most one leaf a label and tree"),
+        (STUMP._replace(child_ptr=np.array([1, 1, 4, 4, 4], np.int32)), "nodes numbered breadth-first"),
+        (STUMP._replace(child_ptr=np.array([1, 4, 4, 4, 5], np.int32)), "child_ptr"),
     ],
 )
 def test_a_tree_that_breaks_the_rules_is_refused(tree, message):
@@ -137,17 +135,12 @@ def test_words_that_cannot_name_every_child_are_refused(weights, most):
 
 
 def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others():
-    tree = stump(20, np.array([0, 1]), weight=np.array([-2.54, 0.5], np.float32))
-    second = tree.chunks[0]._replace(
-        features=np.array([0, 1], np.int32),
-        row_ptr=np.array([0, 2, 4]),
-        child=np.array([0, 1, 0, 1], np.int32),
-        weight=np.array([-2.54, 0.5, 0.031, 0.0], np.float32),
-    )
-    ensemble = build_ensemble([tree._replace(chunks=[second, *[None] * 20])], 20, 2, "int8")
+    weight = np.array([-2.54, 0.5, 0.031, 0.0], np.float32)
+    feature, child = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    chunk = Chunk.of(feature, child, weight, np.zeros(20, np.float32))
+    ensemble = build_ensemble([over_leaves(20, chunk)], 20, 2, "int8")
     np.testing.assert_allclose(ensemble.node_scale, [0, 0.02, 0.5 / 127, *[0] * 18], rtol=1e-6)
-    words = ensemble.sparse.tolist()
-    stored = [(word & 255, np.uint8(word >> 8).view(np.int8)) for word in words]
+    stored = [(word & 255, np.uint8(word >> 8).view(np.int8)) for word in ensemble.sparse.tolist()]
     assert stored == [(0, -127), (1, 127), (0, 2), (1, 0)]
 
 
@@ -155,18 +148,18 @@ def test_no_trees_and_unknown_weights_are_refused():
     with pytest.raises(ValueError, match="at least one tree"):
         build_ensemble([], 3, 4)
     with pytest.raises(ValueError, match="float32, bfloat16, int8, found 'float64'"):
-        build_ensemble([stump(3, np.array([0]))], 3, 4, "float64")  # type: ignore[arg-type]
+        build_ensemble([STUMP], 3, 4, "float64")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 def test_storing_weights_changes_nothing_else(weights):
     _, ensemble = random_forest(3, n_trees=2, n_labels=50, n_features=70, arity=20)
     stored = store_weights(ensemble, weights)
+    assert (stored is ensemble) == (weights == "float32")
     for name, before, after in zip(ensemble._fields, ensemble, stored, strict=True):
         if name not in {"sparse", "dense", "node_scale"}:
             assert before is after
-    assert len(stored.sparse) == len(ensemble.sparse)
-    assert len(stored.dense) == len(ensemble.dense)
+    assert (len(stored.sparse), len(stored.dense)) == (len(ensemble.sparse), len(ensemble.dense))
     assert len(stored.node_scale) == (len(ensemble.parent) if weights == "int8" else 0)
     assert np.count_nonzero(stored.dense) <= np.count_nonzero(ensemble.dense)
 
@@ -174,78 +167,35 @@ def test_storing_weights_changes_nothing_else(weights):
 ENSEMBLE = small_draft(3, n_labels=40, n_features=60, n_trees=2).ensemble
 
 
-def as_float32(halves: np.ndarray) -> np.ndarray:
-    return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
 @example([1.0, 1.00390625, 1.01171875, -1.00390625, 1.004])
 @given(st.lists(st.floats(-(2.0**126), 2.0**126, width=32), min_size=1, max_size=20))
 def test_bfloat16_is_the_nearest_and_of_two_the_even_one(numbers: list[float]) -> None:
     weights = np.array(numbers, np.float32)
-    found = to_bfloat16(weights)
-    for weight, half in zip(weights, found, strict=True):
-        around = [int(half) - 1, int(half), int(half) + 1]
-        values = [as_float32(np.array([h & 0xFFFF], np.uint16))[0].astype(np.float64) for h in around]
-        best = min(abs(v - float(weight)) for v in values if np.isfinite(v))
-        assert abs(values[1] - float(weight)) == best
-        if [abs(v - float(weight)) for v in values].count(best) > 1:
-            assert int(half) % 2 == 0
-
-
-def test_float32_is_the_same_ensemble() -> None:
-    assert store_weights(ENSEMBLE, "float32") is ENSEMBLE
-
-
-def words_of(ensemble: TreeEnsemble) -> tuple[np.ndarray, np.ndarray]:
-    """The child's position and the float32 weight of every sparse word of a float32 ensemble."""
-    words = ensemble.sparse
-    return (words & np.uint64(0xFFFFFFFF)).astype(int), (words >> np.uint64(32)).astype(np.uint32).view(
-        np.float32
-    )
+    for weight, half in zip(weights.astype(np.float64), to_bfloat16(weights).tolist(), strict=True):
+        around = np.array([half - 1, half, half + 1]) & 0xFFFF
+        values = (around.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        away = np.abs(values - weight)
+        nearest = away[1] == away[np.isfinite(away)].min()
+        is_tie = np.count_nonzero(away == away[1]) > 1
+        assert nearest and (half % 2 == 0 or not is_tie)
 
 
 def test_bfloat16_words() -> None:
-    stored = store_weights(ENSEMBLE, "bfloat16")
-    children, weights = words_of(ENSEMBLE)
-    assert (stored.sparse & np.uint32(0xFFFF)).astype(int).tolist() == children.tolist()
-    np.testing.assert_array_equal((stored.sparse >> np.uint32(16)).astype(np.uint16), to_bfloat16(weights))
+    stored, words = store_weights(ENSEMBLE, "bfloat16"), ENSEMBLE.sparse.view("<u4").reshape(-1, 2)
+    np.testing.assert_array_equal(stored.sparse & 0xFFFF, words[:, 0])
+    np.testing.assert_array_equal(stored.sparse >> 16, to_bfloat16(words[:, 1].copy().view(np.float32)))
     np.testing.assert_array_equal(stored.dense, to_bfloat16(ENSEMBLE.dense))
 
 
 def test_int8_is_within_half_a_step_of_each_childs_scale() -> None:
     stored = store_weights(ENSEMBLE, "int8")
-    children, weights = words_of(ENSEMBLE)
-    assert (stored.sparse & np.uint16(0xFF)).astype(int).tolist() == children.tolist()
-    units = (stored.sparse >> np.uint16(8)).astype(np.uint8).view(np.int8)
-    most = np.zeros(len(ENSEMBLE.parent))
-    n_words = n_dense = 0
+    assert len(ENSEMBLE.dense) > LANES
     for node in np.flatnonzero(ENSEMBLE.node_chunk >= 0):
-        chunk, first = ENSEMBLE.node_chunk[node], ENSEMBLE.child_ptr[node]
-        n_children = ENSEMBLE.child_ptr[node + 1] - first
-        for word in range(ENSEMBLE.sparse_ptr[chunk], ENSEMBLE.sparse_ptr[chunk + 1]):
-            child, scale = first + children[word], stored.node_scale[first + children[word]]
-            assert abs(units[word] * scale - weights[word]) <= scale * 0.5001
-            most[child] = max(most[child], abs(weights[word]))
-            n_words += 1
-        begin, end = ENSEMBLE.dense_ptr[chunk], ENSEMBLE.dense_ptr[chunk + 1]
-        width = (end - begin) // max(1, (end - begin) // _width(n_children))
-        for place in range(begin, end):
-            position = (place - begin) % width
-            if position < n_children:
-                child, scale = first + position, stored.node_scale[first + position]
-                assert abs(stored.dense[place] * scale - ENSEMBLE.dense[place]) <= scale * 0.5001
-                most[child] = max(most[child], abs(ENSEMBLE.dense[place]))
-                n_dense += 1
-            else:
-                assert stored.dense[place] == 0
-    assert n_words == len(ENSEMBLE.sparse)
-    assert n_dense > 0
-    np.testing.assert_allclose(stored.node_scale, most / 127, rtol=1e-6)
-
-
-def _width(n_children: int) -> int:
-    """The width of a dense row, from FORMAT.md: a power of two up to 16, then a multiple of 16."""
-    return -(-n_children // 16) * 16 if n_children > 16 else 1 << (int(n_children) - 1).bit_length()
+        first, last = ENSEMBLE.child_ptr[node : node + 2]
+        scale, exact = stored.node_scale[first:last], weights_of(ENSEMBLE, node, 60)
+        rounded = weights_of(stored, node, 60) * scale
+        assert (np.abs(rounded - exact) <= scale * 0.5001).all()
+        np.testing.assert_allclose(scale, np.abs(exact).max(axis=0) / 127, rtol=1e-6)
 
 
 N_FEATURES = 3000
@@ -263,9 +213,8 @@ def _dense(seed: int, n_children: int, density: float) -> F32:
 
 def _chunk(weights: F32) -> Chunk:
     feature, child = np.nonzero(weights)
-    return Chunk.of(
-        feature, child, weights[feature, child], np.arange(1, len(weights[0]) + 1).astype(np.float32)
-    )
+    bias = np.arange(1, len(weights[0]) + 1).astype(np.float32)
+    return Chunk.of(feature, child, weights[feature, child], bias)
 
 
 def _as_dense(chunk: Chunk) -> F32:
@@ -282,36 +231,33 @@ def _as_dense(chunk: Chunk) -> F32:
 @pytest.mark.parametrize("n_children", [1, 5, 40])
 def test_a_chunk_is_read_as_it_was_built(n_children: int, weights: Weights) -> None:
     dense = _dense(n_children, n_children, 0.6)
-    child_ptr = np.append([1], np.full(n_children + 1, n_children + 1)).astype(np.int32)
-    label = np.append([-1], np.arange(n_children)).astype(np.int32)
-    tree = Tree(child_ptr, label, [_chunk(dense), *[None] * n_children])
+    tree = over_leaves(n_children, _chunk(dense))
     found = chunk_of(build_ensemble([tree], n_children, N_FEATURES, weights), 0)
     assert np.array_equal(_as_dense(found), dense)
     assert np.array_equal(found.bias, np.arange(1, n_children + 1))
 
 
-def test_chunks_are_merged_by_the_places_of_their_children() -> None:
-    first, second, third = _dense(1, 6, 0.5), _dense(2, 3, 0.5), _dense(3, 2, 0.5)
-    third[first[:, 1] != 0] = 0  # its first child goes on in the features that the first one's has none of
-    places: list[I32] = [np.array(of, np.int32) for of in ([0, 4, -1, 5, -1, 7], [1, -1, 6], [4, 2])]
-    merged = merge_chunks(list(zip(map(_chunk, (first, second, third)), places, strict=True)), 9)
-    expected, bias = np.zeros((N_FEATURES, 9), np.float32), np.zeros(9, np.float32)
-    for weights, place in zip((first, second, third), places, strict=True):
-        for child, at in enumerate(place.tolist()):
+def check_merged(parts: list[F32], places: Sequence[Any], n_children: int) -> None:
+    """Merge chunks by the places of their children, -1 for none, and compare with dense arrays."""
+    expected, bias = np.zeros((N_FEATURES, n_children), np.float32), np.zeros(n_children, np.float32)
+    for weights, place in zip(parts, places, strict=True):
+        for child, at in enumerate(place):
             if at >= 0:
                 expected[:, at] += weights[:, child]
                 bias[at] = bias[at] or child + 1  # of what comes first
+    pairs = [(_chunk(part), np.array(place, np.int32)) for part, place in zip(parts, places, strict=True)]
+    merged = merge_chunks(pairs, n_children)
     assert np.array_equal(_as_dense(merged), expected)
     assert np.array_equal(merged.bias, bias)
 
 
+def test_chunks_are_merged_by_the_places_of_their_children() -> None:
+    first, second, third = _dense(1, 6, 0.5), _dense(2, 3, 0.5), _dense(3, 2, 0.5)
+    third[first[:, 1] != 0] = 0  # its first child goes on in the features that the first one's has none of
+    check_merged([first, second, third], [[0, 4, -1, 5, -1, 7], [1, -1, 6], [4, 2]], 9)
+
+
 @pytest.mark.parametrize("n_parts", [0, 1, 2, 5, 8, 11])
 def test_any_number_of_chunks_is_merged_as_they_are_side_by_side(n_parts: int) -> None:
-    parts = [_dense(number, 3, 0.5) for number in range(n_parts)]
-    order = np.random.default_rng(n_parts).permutation(3 * n_parts).astype(np.int32).reshape(n_parts, 3)
-    merged = merge_chunks(list(zip(map(_chunk, parts), order, strict=True)), 3 * n_parts)
-    expected = np.zeros((N_FEATURES, 3 * n_parts), np.float32)
-    for weights, place in zip(parts, order, strict=True):
-        expected[:, place] = weights
-    assert np.array_equal(_as_dense(merged), expected)
-    assert np.array_equal(merged.bias[order.ravel()], np.tile([1.0, 2.0, 3.0], n_parts))
+    places = np.random.default_rng(n_parts).permutation(3 * n_parts).reshape(n_parts, 3)
+    check_merged([_dense(number, 3, 0.5) for number in range(n_parts)], places.tolist(), 3 * n_parts)

@@ -1,6 +1,6 @@
 """Tables of label info against dicts; files that were damaged, or that are wrong with a right checksum."""
 
-from collections.abc import Callable
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_store.errors import BadNames, Corrupt, ModelNotFound
-from model_store.fs import write_file
 from model_store.label_info import (
     HEAD_BYTES,
-    Head,
     LabelInfo,
     Subject,
     build_label_info,
@@ -26,6 +24,7 @@ from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
 FS = QuickFileSystem()
+DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 SUBJECTS = [
     Subject("http://x/dog", "12", {"fi": "koira", "en": "dog"}, ["http://x/animal", "http://x/unknown"]),
     Subject("http://x/animal", None, {"fi": "eläin"}),
@@ -35,17 +34,22 @@ SUBJECTS = [
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
 
 
+def bytes_of(info: LabelInfo) -> bytes:
+    return b"".join(label_info_pieces(info))
+
+
 def written(path: Path, info: LabelInfo) -> LabelInfo:
-    write_file(FS, path, label_info_pieces(info))
+    path.unlink(missing_ok=True)  # another may be mapped
+    path.write_bytes(bytes_of(info))
     return map_label_info(FS, path, "here")
 
 
 def told(info: LabelInfo, subject: int) -> Subject:
     """What the table has of a subject."""
     names = {language: info.text(f"name:{language}", subject) for language in info.head.languages}
-    above = [info.text("uri", at) or "" for at in info.above(subject)]
     has = {language: name for language, name in names.items() if name is not None}
-    return Subject(info.text("uri", subject) or "", info.text("notation", subject), has, above)
+    uri, *above = (info.text("uri", at) or "" for at in (subject, *info.above(subject)))
+    return Subject(uri, info.text("notation", subject), has, above)
 
 
 def test_a_table_says_what_was_put_in(tmp_path: Path) -> None:
@@ -80,9 +84,7 @@ def vocabularies(draw: st.DrawFn) -> list[Subject]:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(vocabularies())
 def test_any_table_is_read_as_it_was_given(tmp_path: Path, subjects: list[Subject]) -> None:
-    path = tmp_path / "f"
-    path.unlink(missing_ok=True)
-    info = written(path, build_label_info(subjects))
+    info = written(tmp_path / "f", build_label_info(subjects))
     uris = [subject.uri for subject in subjects]
     for subject in subjects:
         found = told(info, find_name(info.keys, subject.uri))
@@ -101,9 +103,7 @@ def test_any_table_is_read_as_it_was_given(tmp_path: Path, subjects: list[Subjec
         ([Subject("a\ud800", None, {})], "uri", "surrogate", 0),
     ],
 )
-def test_texts_that_cannot_be_used_name_their_subject(
-    subjects: list[Subject], by: str, fault: str, index: int
-) -> None:
+def test_bad_texts_name_their_subject(subjects: list[Subject], by: str, fault: str, index: int) -> None:
     with pytest.raises(BadNames, match=fault) as refusal:
         build_label_info(subjects, by)
     assert refusal.value.index == index
@@ -113,11 +113,7 @@ def test_texts_that_cannot_be_used_name_their_subject(
     ("subjects", "options", "fault"),
     [
         ([], {}, "1 to"),
-        (
-            SUBJECTS,
-            {"by": "name:sv"},
-            "expected one of uri, notation, fi, en to look for labels by, found 'sv'",
-        ),
+        (SUBJECTS, {"by": "name:sv"}, "one of uri, notation, fi, en to look for labels by, found 'sv'"),
         (SUBJECTS[1:], {"by": "notation"}, "found none"),
         (SUBJECTS, {"language": "sv"}, "expected one of the languages fi, en"),
         ([Subject("a", None, {f"x{i}": "n" for i in range(65)})], {}, "at most 64"),
@@ -128,13 +124,18 @@ def test_tables_that_cannot_be(subjects: list[Subject], options: dict[str, str],
         build_label_info(subjects, **options)
 
 
+def refuse(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "damaged"
+    path.write_bytes(data)
+    with pytest.raises(Corrupt, match="here"):
+        map_label_info(FS, path, "here")
+
+
 def test_every_flipped_bit_and_every_cut_is_refused(tmp_path: Path) -> None:
-    write_file(FS, tmp_path / "f", label_info_pieces(build_label_info(SUBJECTS)))
-    data = (tmp_path / "f").read_bytes()
+    data = bytes_of(build_label_info(SUBJECTS))
     rng = np.random.default_rng(0)
     sealed = len(data[:HEAD_BYTES].rstrip(b"\n"))
-    places = [*rng.choice(sealed, 100), *range(HEAD_BYTES, len(data), 3)]
-    for place in map(int, places):
+    for place in [*rng.choice(sealed, 100).tolist(), *range(HEAD_BYTES, len(data), 3)]:
         damaged = bytearray(data)
         damaged[place] ^= 1 << int(rng.integers(8))
         refuse(tmp_path, bytes(damaged))
@@ -143,71 +144,54 @@ def test_every_flipped_bit_and_every_cut_is_refused(tmp_path: Path) -> None:
     refuse(tmp_path, data + b"\0")
 
 
-def refuse(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "damaged"
-    path.write_bytes(data)
-    with pytest.raises(Corrupt, match="here"):
-        map_label_info(FS, path, "here")
+def refuse_with_right_checksum(tmp_path: Path, info: LabelInfo) -> None:
+    sha256 = hashlib.sha256(bytes_of(info)[HEAD_BYTES:]).hexdigest()
+    refuse(tmp_path, bytes_of(info._replace(head=info.head._replace(sha256=sha256))))
 
 
-def changed(name: str, change: Callable[[Any], Any]) -> Callable[[LabelInfo], LabelInfo]:
-    """An info, one of its arrays or a field of its head changed; the digest is made right."""
+@pytest.mark.parametrize(
+    ("name", "index", "value"),
+    [
+        ("offsets", 1, -1),
+        ("offsets", 1, 1 << 40),
+        ("offsets", -1, 3),
+        ("broader_ptr", 1, 99),
+        ("broader_ptr", 0, 1),
+        ("broader", 0, -1),
+        ("broader", 0, 3),
+        ("utf8", 0, 0xFF),
+        ("utf8", 0, 10),
+        ("slots", 0, 2),
+        ("slots", 0, 1 << 30),
+    ],
+)
+def test_arrays_that_are_wrong_are_refused(tmp_path: Path, name: str, index: int, value: int) -> None:
+    info = build_label_info(SUBJECTS)
+    changed = info.keys.slots if name == "slots" else getattr(info, name)
+    changed.flags.writeable = True
+    changed[index] = value
+    refuse_with_right_checksum(tmp_path, info)
 
-    def apply(info: LabelInfo) -> LabelInfo:
-        if name in Head._fields:
-            return info._replace(head=info.head._replace(**{name: change(getattr(info.head, name))}))
-        if name == "slots":
-            return info._replace(keys=info.keys._replace(slots=change(info.keys.slots.copy())))
-        return info._replace(**{name: change(getattr(info, name).copy())})
 
-    return apply
-
-
-def put(index: int, value: int) -> Callable[[Any], Any]:
-    def change(array: Any) -> Any:
-        array[index] = value
-        return array
-
-    return change
+HEAD = build_label_info(SUBJECTS).head
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        changed("offsets", put(1, -1)),
-        changed("offsets", put(1, 1 << 40)),
-        changed("offsets", put(-1, 3)),
-        changed("broader_ptr", put(1, 99)),
-        changed("broader_ptr", put(0, 1)),
-        changed("broader", put(0, -1)),
-        changed("broader", put(0, 3)),
-        changed("utf8", put(0, 0xFF)),
-        changed("utf8", put(0, 10)),
-        changed("slots", put(0, 2)),
-        changed("slots", put(0, 1 << 30)),
-        changed("language", lambda _: "sv"),
-        changed("columns", lambda columns: columns[:-1]),
-        changed("columns", lambda columns: (*columns[:-1], "other")),
-        changed("columns", lambda columns: (*columns[:-1], columns[0])),
-        changed("n_subjects", lambda n: n + 1),
-        changed("n_keys", lambda n: n - 1),
-        changed("n_keys", lambda n: n + 1),
-        changed("n_texts", lambda n: n + 200),
-        changed("n_broader", lambda n: n + 200),
+        {"language": "sv"},
+        {"columns": HEAD.columns[:-1]},
+        {"columns": (*HEAD.columns[:-1], "other")},
+        {"columns": (*HEAD.columns[:-1], HEAD.columns[0])},
+        {"n_subjects": HEAD.n_subjects + 1},
+        {"n_keys": HEAD.n_keys - 1},
+        {"n_keys": HEAD.n_keys + 1},
+        {"n_texts": HEAD.n_texts + 200},
+        {"n_broader": HEAD.n_broader + 200},
     ],
 )
-def test_what_is_wrong_with_a_right_checksum_is_refused(
-    tmp_path: Path, change: Callable[[LabelInfo], LabelInfo]
-) -> None:
-    import hashlib
-
-    info = change(build_label_info(SUBJECTS))
-    write_file(FS, tmp_path / "first", label_info_pieces(info))
-    sha256 = hashlib.sha256((tmp_path / "first").read_bytes()[HEAD_BYTES:]).hexdigest()
-    false = info._replace(head=info.head._replace(sha256=sha256))
-    write_file(FS, tmp_path / "f", label_info_pieces(false))
-    with pytest.raises(Corrupt, match="here"):
-        map_label_info(FS, tmp_path / "f", "here")
+def test_heads_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    refuse_with_right_checksum(tmp_path, build_label_info(SUBJECTS)._replace(head=HEAD._replace(**change)))
 
 
 def test_a_store_replaces_removes_and_forgets_with_the_model(tmp_path: Path) -> None:
@@ -215,8 +199,7 @@ def test_a_store_replaces_removes_and_forgets_with_the_model(tmp_path: Path) -> 
     info = build_label_info(SUBJECTS)
     with pytest.raises(ModelNotFound):
         store.put_label_info("m", info)
-    draft = small_draft(n_labels=3, n_features=40, n_trees=1)
-    store.publish("m", draft)
+    store.publish("m", DRAFT)
     generations = [store.generation()]
     for step in (
         lambda: store.put_label_info("m", info),
@@ -232,8 +215,8 @@ def test_a_store_replaces_removes_and_forgets_with_the_model(tmp_path: Path) -> 
     assert generations[0] == generations[-1]
     assert (store.label_info("m"), store.delete_label_info("m")) == (None, False)
     store.put_label_info("m", info)
-    store.publish("m", draft)
+    store.publish("m", DRAFT)
     assert store.label_info("m") is not None
     store.delete_model("m")
-    store.publish("m", draft)
+    store.publish("m", DRAFT)
     assert store.label_info("m") is None

@@ -8,21 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_store import writing
+from model_store import errors, writing
 from model_store.alias import BEFORE_MAX, Alias
-from model_store.errors import (
-    AliasNotFound,
-    Corrupt,
-    InvalidName,
-    ModelNotFound,
-    NothingToRollBack,
-    StoreUnreadable,
-    StoreUnwritable,
-    VersionInUse,
-    VersionNotFound,
-)
 from model_store.identifiers import VERSION_MAX
 from model_store.store import ModelInfo, Store
+from tests.alias_helpers import deny, file_of, split
 from tests.conftest import together
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
@@ -31,15 +21,22 @@ DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def empty(tmp_path: Path) -> Store:
     return Store(tmp_path / "store", fs=QuickFileSystem())
 
 
-def test_publish_and_open(store: Store) -> None:
-    manifest = store.publish("m", DRAFT)
+@pytest.fixture
+def store(empty: Store) -> Store:
+    """A store with m@1."""
+    empty.publish("m", DRAFT)
+    return empty
+
+
+def test_publish_and_open(empty: Store) -> None:
+    manifest = empty.publish("m", DRAFT)
     assert (manifest.model, manifest.version, manifest.n_labels) == ("m", 1, 3)
-    assert store.manifest("m", 1) == manifest
-    model = store.open("m")
+    assert empty.manifest("m", 1) == manifest
+    model = empty.open("m")
     assert model.manifest == manifest
     for name, array in DRAFT.arrays().items():
         found = model.arrays[name]
@@ -47,51 +44,43 @@ def test_publish_and_open(store: Store) -> None:
         assert type(found) is np.ndarray
         assert not found.flags.writeable
     assert model.ensemble._fields == DRAFT.ensemble._fields
-    assert store.publish("m", DRAFT).version == 2
-    assert store.models() == [ModelInfo("m", (1, 2), {"latest": store.alias("m")})]
+    assert empty.publish("m", DRAFT).version == empty.resolve("m") == empty.resolve("m", "2") == 2
+    assert empty.models() == [ModelInfo("m", (1, 2), {"latest": empty.alias("m")})]
 
 
-def test_an_empty_store_has_nothing_and_is_not_made(store: Store) -> None:
-    assert store.models() == []
-    assert store.collect() == []
-    with pytest.raises(ModelNotFound, match="found none named 'm'"):
-        store.open("m")
-    assert not store.root.exists()
-
-
-def test_what_is_not_there(store: Store) -> None:
-    store.publish("m", DRAFT)
-    with pytest.raises(VersionNotFound, match="m: expected one of its versions, found 2"):
-        store.open("m", 2)
-    for read in (store.verify, store.manifest):
-        with pytest.raises(VersionNotFound):
+def test_what_is_not_there(empty: Store) -> None:
+    assert (empty.models(), empty.collect()) == ([], [])
+    with pytest.raises(errors.ModelNotFound, match="found none named 'm'"):
+        empty.open("m")
+    assert not empty.root.exists()
+    empty.publish("m", DRAFT)
+    with pytest.raises(errors.VersionNotFound, match="m: expected one of its versions, found 2"):
+        empty.open("m", 2)
+    for read in (empty.verify, empty.manifest):
+        with pytest.raises(errors.VersionNotFound):
             read("m", 2)
-    with pytest.raises(AliasNotFound, match="m: expected an alias, found 'stable'"):
-        store.open("m", "stable")
-    for call in (store.open, store.rollback, lambda name: store.delete(name, 1), store.resolve):
-        with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.AliasNotFound, match="m: expected an alias, found 'stable'"):
+        empty.open("m", "stable")
+    for call in (empty.open, empty.rollback, lambda name: empty.delete(name, 1), empty.resolve):
+        with pytest.raises(errors.ModelNotFound):
             call("other")
-    assert not (store.root / "models" / "other").exists()
+    assert not (empty.root / "models" / "other").exists()
 
 
-BAD_NAMES = [
-    *("", ".", "..", "../m", "a/b", "/etc"),
-    *("A", "a b", "-a", "_a", "a\x00", "a\n", "é", "a" * 64, 7, None),
-]
-
-
-@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
-def test_bad_names_are_refused_before_any_path_is_built(name: str, store: Store, tmp_path: Path) -> None:
-    for call in (store.open, store.versions, store.alias, store.resolve, store.rollback):
-        with pytest.raises(InvalidName):
-            call(name)
-    for call in (store.manifest, store.verify, store.promote, store.delete):
-        with pytest.raises(InvalidName):
-            call(name, 1)
-    with pytest.raises(InvalidName):
-        store.publish(name, DRAFT)
-    with pytest.raises(InvalidName):
-        store.import_(io.BytesIO(), name)
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../m", "a/b", "/etc", "A", "a b", "-a", "_a", "a\x00", "a\n", "é", "a" * 64, 7, None],
+    ids=ascii,
+)
+def test_bad_names_are_refused_before_any_path_is_built(name: str, empty: Store, tmp_path: Path) -> None:
+    for call, *more in (
+        *((call,) for call in (empty.open, empty.versions, empty.alias, empty.resolve, empty.rollback)),
+        *((call, 1) for call in (empty.manifest, empty.verify, empty.promote, empty.delete)),
+        (empty.publish, DRAFT),
+        (lambda name: empty.import_(io.BytesIO(), name),),
+    ):
+        with pytest.raises(errors.InvalidName):
+            call(name, *more)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,106 +88,41 @@ def test_bad_names_are_refused_before_any_path_is_built(name: str, store: Store,
     "ref", [0, -1, True, 1.0, "0", "01", "1" * 10, "", "..", "1/..", VERSION_MAX + 1], ids=ascii
 )
 def test_bad_refs_are_refused(ref: int, store: Store) -> None:
-    store.publish("m", DRAFT)
-    with pytest.raises(InvalidName):
+    with pytest.raises(errors.InvalidName):
         store.open("m", ref)
-    with pytest.raises(InvalidName):
+    with pytest.raises(errors.InvalidName):
         store.promote("m", 1, str(ref) if isinstance(ref, int) else ref)  # type: ignore[arg-type]
 
 
-def test_a_version_may_be_named_by_its_digits(store: Store) -> None:
-    store.publish("m", DRAFT)
-    assert store.resolve("m", "1") == 1
-
-
-def test_aliases_move_and_roll_back(store: Store) -> None:
-    for _ in range(3):
-        store.publish("m", DRAFT)
-    store.promote("m", 1, "stable")
-    assert store.models()[0].aliases == {"latest": 3, "stable": 1}
-    assert store.rollback("m").after == store.alias("m")
-    assert store.alias("m").version == 2
-    assert store.publish("m", DRAFT).version == 4
-    assert [store.rollback("m").now, store.rollback("m").now] == [2, 1]
-    with pytest.raises(NothingToRollBack, match="m: expected an earlier version of latest, found none"):
-        store.rollback("m")
-    store.promote("m", 1)
-    with pytest.raises(NothingToRollBack):
-        store.rollback("m", "stable")
-
-
 def test_history_is_bounded(store: Store) -> None:
-    store.publish("m", DRAFT)
     store.publish("m", DRAFT)
     for number in range(BEFORE_MAX + 5):
         store.promote("m", 1 + number % 2)
     assert len(store.alias("m").before) == BEFORE_MAX
 
 
-def test_deleted_numbers_are_not_used_again(store: Store) -> None:
-    for _ in range(3):
-        store.publish("m", DRAFT)
-    with pytest.raises(VersionInUse, match="m@3: expected no alias to name it, found latest"):
-        store.delete("m", 3)
-    store.promote("m", 1)
-    store.delete("m", 3)
-    store.delete("m", 2)
-    assert store.versions("m") == (1,)
-    assert Store(store.root).publish("m", DRAFT).version == 4
-    assert store.rollback("m").now == 1
-
-
-def test_a_model_that_is_deleted_is_gone_and_its_numbers_are_not_used_again(store: Store) -> None:
-    for _ in range(2):
-        store.publish("m", DRAFT)
-    store.promote("m", 1, "stable")
-    opened = store.open("m", 1)
-    assert store.delete_model("m") == (1, 2)
-    assert store.models() == []
-    with pytest.raises(ModelNotFound):
-        store.open("m", "stable")
-    with pytest.raises(ModelNotFound):
-        store.delete_model("m")
-    assert opened.manifest.version == 1
-    assert store.publish("m", DRAFT).version == 3
-    assert store.models()[0].aliases == {"latest": 3}
-
-
 def test_an_alias_that_is_damaged_can_be_removed(store: Store) -> None:
-    store.publish("m", DRAFT)
     store.promote("m", 1, "stable")
-    file = store.root / "models" / "m" / "aliases" / "stable.json"
-    file.unlink()
-    file.write_bytes(b"damaged")
+    file_of(store, "m", "stable").write_bytes(b"damaged")
     assert store.models()[0].broken_aliases == ("stable",)
     store.delete_alias("m", "stable")
     assert store.models()[0].broken_aliases == ()
 
 
-def test_a_deleted_version_stays_readable_for_who_has_it_open(store: Store) -> None:
-    store.publish("m", DRAFT)
-    model = store.open("m")
-    store.publish("m", DRAFT)
-    store.delete("m", 1)
-    np.testing.assert_array_equal(model.ensemble.dense, DRAFT.ensemble.dense)
-    assert not list((store.root / "staging").iterdir())
-
-
-def test_a_draft_that_breaks_the_format_is_not_written(store: Store) -> None:
+def test_a_draft_that_breaks_the_format_is_not_written(empty: Store) -> None:
     parent = DRAFT.ensemble.parent.copy()
     parent[1] = 2
     bad = dataclasses.replace(DRAFT, ensemble=DRAFT.ensemble._replace(parent=parent))
-    with pytest.raises(Corrupt, match=r"ensemble\.parent\.npy\[1\]"):
-        store.publish("m", bad)
-    with pytest.raises(Corrupt, match="all numbers finite"):
-        store.publish("m", dataclasses.replace(DRAFT, metrics={"P@1": float("nan")}))
-    with pytest.raises(Corrupt, match="no extra array labels/utf8"):
-        store.publish("m", dataclasses.replace(DRAFT, extra={"labels/utf8": np.zeros(1)}))
-    assert not store.root.exists()
+    with pytest.raises(errors.Corrupt, match=r"ensemble\.parent\.npy\[1\]"):
+        empty.publish("m", bad)
+    with pytest.raises(errors.Corrupt, match="all numbers finite"):
+        empty.publish("m", dataclasses.replace(DRAFT, metrics={"P@1": float("nan")}))
+    with pytest.raises(errors.Corrupt, match="no extra array labels/utf8"):
+        empty.publish("m", dataclasses.replace(DRAFT, extra={"labels/utf8": np.zeros(1)}))
+    assert not empty.root.exists()
 
 
 def test_foreign_files_are_passed_over(store: Store) -> None:
-    store.publish("m", DRAFT)
     home = store.root / "models"
     for path in ("README", "m/versions/README", "m/aliases/.nfs0001", "m/versions/1/arrays/more.npy"):
         (home / path).write_text("x")
@@ -221,13 +145,12 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
         (tmp_path / "no" / "parent", "expected .* to be a directory, in which the store is made"),
     ):
         for call in (Store(root).prepare, lambda root=root: Store(root).publish("m", DRAFT)):
-            with pytest.raises(StoreUnwritable, match=fault):
+            with pytest.raises(errors.StoreUnwritable, match=fault):
                 call()
         assert Store(root).models() == []
 
 
 def test_reading_writes_nothing(store: Store) -> None:
-    store.publish("m", DRAFT)
 
     class ReadOnly(QuickFileSystem):
         def refuse(self, *_: object) -> int:
@@ -240,23 +163,11 @@ def test_reading_writes_nothing(store: Store) -> None:
     readers.verify("m", 1)
     readers.models()
     readers.generation()
-    with pytest.raises(StoreUnwritable, match="read-only"):
+    with pytest.raises(errors.StoreUnwritable, match="read-only"):
         readers.publish("m", DRAFT)
 
 
-def test_an_unreadable_file_is_no_corruption(store: Store) -> None:
-    store.publish("m", DRAFT)
-
-    class Failing(QuickFileSystem):
-        def map(self, path: Path) -> None:  # type: ignore[override]
-            raise OSError(errno.EIO, "input/output error", str(path))
-
-    with pytest.raises(StoreUnreadable, match="input/output error"):
-        Store(store.root, fs=Failing()).open("m")
-
-
 def test_an_alias_that_moves_while_its_version_is_deleted(store: Store) -> None:
-    store.publish("m", DRAFT)
 
     class Slow(QuickFileSystem):
         def read(self, path: Path, bytes_max: int) -> bytes:
@@ -268,14 +179,12 @@ def test_an_alias_that_moves_while_its_version_is_deleted(store: Store) -> None:
     assert Store(store.root, fs=Slow()).open("m").manifest.version == 2
 
 
-def test_threads_publish_at_once(store: Store) -> None:
-    found = together(*[lambda: store.publish("m", DRAFT).version] * 8)
-    assert sorted(found) == list(range(1, 9))
-    assert store.resolve("m") == 8
+def test_threads_publish_at_once(empty: Store) -> None:
+    found = together(*[lambda: empty.publish("m", DRAFT).version] * 8)
+    assert (sorted(found), empty.resolve("m")) == (list(range(1, 9)), 8)
 
 
 def test_collect_leaves_the_living(store: Store) -> None:
-    store.publish("m", DRAFT)
     with writing.stage(QuickFileSystem(), store.root) as living:
         dead = store.root / "staging" / "dead"
         (dead / "version" / "arrays").mkdir(parents=True)
@@ -289,11 +198,10 @@ def test_collect_leaves_the_living(store: Store) -> None:
 
 
 def test_a_lock_that_is_held_too_long(store: Store) -> None:
-    store.publish("m", DRAFT)
     home = store.root / "models" / "m"
     with (
         writing.locked(QuickFileSystem(), home),
-        pytest.raises(StoreUnwritable, match=r"expected its lock within 0\.05 s"),
+        pytest.raises(errors.StoreUnwritable, match=r"expected its lock within 0\.05 s"),
         writing.locked(QuickFileSystem(), home, seconds=0.05),
     ):
         pass
@@ -302,42 +210,62 @@ def test_a_lock_that_is_held_too_long(store: Store) -> None:
 
 
 def test_all_numbers_used(store: Store) -> None:
-    store.publish("m", DRAFT)
     versions = store.root / "models" / "m" / "versions"
     (versions / "1").rename(versions / str(VERSION_MAX))
-    with pytest.raises(StoreUnwritable, match="all numbers used"):
+    with pytest.raises(errors.StoreUnwritable, match="all numbers used"):
         store.publish("m", DRAFT)
 
 
-def test_a_version_published_beside_latest_moves_no_alias(store: Store) -> None:
-    assert store.publish("m", DRAFT, latest=False).version == store.resolve("m") == 1
-    assert store.publish("m", DRAFT, latest=False).version == 2
-    assert store.resolve("m") == 1
-    (
-        store.root / "models/m/aliases/latest.json"
-    ).unlink()  # as when the first publisher dies at its last step
-    assert store.resolve("m") == 2
-    assert store.publish("m", DRAFT, latest=False).version == 3
-    assert store.resolve("m") == 2
-    file = io.BytesIO()
-    store.export("m", 1, file)
-    file.seek(0)
-    assert store.import_(file, "m", latest=False).version == 4
-    assert store.resolve("m") == 2
-    assert store.publish("m", DRAFT).version == store.resolve("m") == 5
-    assert store.rollback("m").now == 2
-
-
 def test_a_step_back_may_lead_further_back(store: Store) -> None:
-    for _ in range(5):
+    for _ in range(4):
         store.publish("m", DRAFT)
     assert store.rollback("m", to=3).now == 3
     assert store.alias("m")._replace(serial=0) == Alias(3, (1, 2))
     assert store.rollback("m", to=3).now == 3
     for gone in (4, 5, 9):
-        with pytest.raises(NothingToRollBack, match=f"expected version {gone} among the earlier ones"):
+        with pytest.raises(errors.NothingToRollBack, match=f"expected version {gone} among the earlier ones"):
             store.rollback("m", to=gone)
     store.delete("m", 2)
-    with pytest.raises(NothingToRollBack):
+    with pytest.raises(errors.NothingToRollBack):
         store.rollback("m", to=2)
-    assert store.rollback("m").now == 1
+    last = store.rollback("m")
+    assert (last.now, last.after) == (1, store.alias("m"))
+    with pytest.raises(
+        errors.NothingToRollBack, match="m: expected an earlier version of latest, found none"
+    ):
+        store.rollback("m")
+
+
+def test_every_change_is_seen(empty: Store) -> None:
+    empty.prepare()
+    seen = [empty.generation()]
+    assert empty.generation() == seen[0] == ()
+    for change in (
+        *[lambda: empty.publish("m", DRAFT)] * 2,
+        lambda: empty.promote("m", 1),
+        lambda: empty.promote("m", 1, "stable"),
+        lambda: split(empty, "m", (2, 500), alias="stable"),
+        lambda: split(empty, "m", alias="stable"),
+        lambda: deny(empty, "m", ["label::1"], "stable"),
+        lambda: empty.delete("m", 2),
+        lambda: empty.publish("n", DRAFT),
+        lambda: empty.delete_alias("m", "stable"),
+    ):
+        change()
+        found = empty.generation()
+        assert found not in seen
+        assert found == Store(empty.root).generation()
+        seen.append(found)
+
+
+def test_a_store_that_is_gone_for_a_while(tmp_path: Path, store: Store) -> None:
+    before = store.generation()
+    store.root.rename(tmp_path / "elsewhere")
+    with pytest.raises(errors.StoreUnreadable, match="expected the directory of the models, found none"):
+        store.generation()
+    store.root.write_text("")
+    with pytest.raises(errors.StoreUnreadable, match="expected the directory of the models, found a file"):
+        store.generation()
+    store.root.unlink()
+    (tmp_path / "elsewhere").rename(store.root)
+    assert store.generation() == before

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import pytest
 from fastapi import Request
 from pydantic import SecretStr
@@ -89,26 +88,21 @@ def store(tmp_path: Path) -> Store:
 
 
 async def test_over_http_it_is_served_and_told(store: Store) -> None:
-    path, headers = "/v1/admin/models/raw/aliases/latest/swap", {"authorization": f"Bearer {KEY}"}
-
-    async def call(client: httpx.AsyncClient) -> None:
+    path = "/v1/admin/models/raw/aliases/latest/swap"
+    async with serving(settings_of(store.root, admin_key=SecretStr(KEY))) as (_, client):
         assert (await client.post(path, json={})).status_code == 401
-        done = await client.post(path, json={"reason": "it is better"}, headers=headers)
+        client.headers["authorization"] = f"Bearer {KEY}"
+        done = await client.post(path, json={"reason": "it is better"})
         assert done.status_code == 200, done.text
         assert (done.json()["version"], done.json()["canary"]) == (1, {"version": 2, "weight": 0.9})
-        served = (await client.get("/v1/models/raw", headers=headers)).json()
+        served = (await client.get("/v1/models/raw")).json()
         assert (served["aliases"], served["splits"]["latest"]["canary"]["version"]) == ({"latest": 1}, 2)
-        history = await client.get("/v1/admin/models/raw/history?limit=1", headers=headers)
-        (change,) = history.json()["changes"]
+        (change,) = (await client.get("/v1/admin/models/raw/history?limit=1")).json()["changes"]
         assert (change["action"], change["why"], change["to_version"]) == ("swapped", "it is better", 1)
         assert change["verdict"]["canary"] == {"version": 2, "weight": 0.9}
         split(store, "raw")
-        refused = await client.post(path, json={}, headers=headers)
+        refused = await client.post(path, json={})
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
-
-    settings = settings_of(store.root, admin_key=SecretStr(KEY))
-    async with serving(settings) as (_, client):
-        await call(client)
 
 
 def test_on_the_command_line(store: Store, run_here: Run) -> None:

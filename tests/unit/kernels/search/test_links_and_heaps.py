@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_store.compiled.decorators import nonallocating_kernel
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import handle_of, struct_at
 from model_store.ensemble import LINK_CODES
 from model_store.members import NODES_MAX, Ranker
+from service.base.rows import offsets
 from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier, sort_best
 from service.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees, trees_of
 from service.kernels.search.scores import log_links
@@ -19,7 +19,7 @@ from tests.oracles.trees import LINKS
 links = st.sampled_from(list(LINKS))
 
 
-@nonallocating_kernel
+@kernel
 def call(link, n_children, margins):
     log_links(link, n_children, margins)
 
@@ -34,7 +34,7 @@ def log_p(link, *margins):
 @given(links, st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40))
 def test_they_are_the_logarithms_of_the_links(link, margins):
     found = log_p(link, *margins)
-    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+    with np.errstate(all="ignore"):
         expected = np.log([LINKS[link](np.float64(margin)) for margin in margins])
     assert (found <= 0).all()
     finite = expected > np.log(np.finfo(float).tiny)  # below, the oracle has lost its digits
@@ -54,8 +54,8 @@ def test_softmax_is_of_all_margins_of_a_node(margins, shift):
 
 
 def test_softmax_of_margins_beyond_numbers():
-    assert log_p("softmax", np.inf, 0, -np.inf)[0] == 0
-    assert (log_p("softmax", np.inf, 0, -np.inf)[1:] <= -1e4).all()
+    first, *others = log_p("softmax", np.inf, 0, -np.inf)
+    assert first == 0 and max(others) <= -1e4
     np.testing.assert_allclose(log_p("softmax", np.inf, np.inf), np.log(0.5), rtol=1e-6)
     assert np.isnan(log_p("softmax", 1, np.nan, 2)).all(), "it must not become a probability"
     assert log_p("softmax", 5)[0] == 0
@@ -63,23 +63,19 @@ def test_softmax_of_margins_beyond_numbers():
 
 @given(links, st.lists(st.floats(-90, 90, width=32), min_size=2, max_size=40))
 def test_a_larger_margin_is_never_less_probable(link, margins):
-    found = log_p(link, *sorted(margins))
-    assert (np.diff(found) >= -1e-6).all()
+    assert (np.diff(log_p(link, *sorted(margins))) >= -1e-6).all()
 
 
 @pytest.mark.parametrize("link", list(LINKS))
 def test_the_ends(link):
     least, most, none = log_p(link, -np.inf, np.inf, np.nan)
-    assert least == -np.inf
-    assert most == 0
+    assert (least, most) == (-np.inf, 0)
     assert np.isnan(none), "a margin that is no number must not become a probability"
 
 
 @given(links, st.floats(-90, 90, width=32), st.integers(0, 20))
 def test_the_place_among_the_children_does_not_change_the_bits(link, margin, place):
-    alone = log_p(link, margin)
-    among = log_p(link, *np.linspace(-3, 3, place), margin)
-    assert among[-1] == alone[0]
+    assert log_p(link, *np.linspace(-3, 3, place), margin)[-1] == log_p(link, margin)[0]
 
 
 entries = st.lists(
@@ -87,38 +83,34 @@ entries = st.lists(
 )
 
 
-def arrays(n: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.empty(n, np.float32), np.empty(n, np.int32)
+def best_first(item):
+    return -item[0], item[1]
 
 
 @given(entries, st.integers(1, 12))
 def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
-    scores, ids = arrays(capacity)
-    size = 0
+    scores, ids, size = np.empty(capacity, np.float32), np.empty(capacity, np.int32), 0
     for score, id_ in items:
         size = keep_best(scores, ids, size, capacity, np.float32(score), id_)
     sort_best(scores, ids, size)
-    best = sorted(items, key=lambda item: (-item[0], item[1]))[:capacity]
-    assert list(zip(scores[:size].tolist(), ids[:size].tolist(), strict=True)) == best
+    found = list(zip(scores[:size].tolist(), ids[:size].tolist(), strict=True))
+    assert found == sorted(items, key=best_first)[:capacity]
 
 
 @given(entries, st.randoms())
 def test_the_frontier_gives_the_best_first(items, random):
-    scores, ids = arrays(len(items) + 1)
-    size, model = 0, []
-    for score, id_ in items:
-        size = push_frontier(scores, ids, size, np.float32(score), id_)
-        model.append((score, id_))
-        if random.random() < 0.4:
-            best = min(model, key=lambda item: (-item[0], item[1]))
+    scores, ids = np.empty(len(items) + 1, np.float32), np.empty(len(items) + 1, np.int32)
+    size, model, left = 0, [], list(items)
+    while model or left:
+        if left and (not model or random.random() < 0.7):
+            model.append(left.pop(0))
+            score, id_ = model[-1]
+            size = push_frontier(scores, ids, size, np.float32(score), id_)
+        else:
+            best = min(model, key=best_first)
             assert (scores[0], ids[0]) == best
             model.remove(best)
             size = pop_frontier(scores, ids, size)
-    while model:
-        best = min(model, key=lambda item: (-item[0], item[1]))
-        assert (scores[0], ids[0]) == best
-        model.remove(best)
-        size = pop_frontier(scores, ids, size)
     assert size == 0
 
 
@@ -139,7 +131,7 @@ def random_tree(rng: np.random.Generator, n_leaves: int, is_chain: bool) -> np.n
         child[node] = n
         leaves = [*leaves, n, n + 1] if rng.random() < 0.5 or not is_chain else [*leaves, n + 1, n]
         n += 2
-    return np.where(child > np.arange(len(child)), child, np.arange(len(child)))
+    return child
 
 
 def random_ranker(seed: int) -> Ranker:
@@ -147,13 +139,12 @@ def random_ranker(seed: int) -> Ranker:
     most = (NODES_MAX + 1) // 2
     sizes = [1, 2, 3, most, most, *rng.integers(1, most + 1, 20).tolist()]
     trees = [random_tree(rng, size, i == 3) for i, size in enumerate(sizes)]
-    ptr = np.concatenate([[0], np.cumsum(list(map(len, trees)))])
+    ptr = offsets(map(len, trees)).astype(np.int32)
     child = np.concatenate([tree + first for tree, first in zip(trees, ptr, strict=False)]).astype(np.int32)
-    n = len(child)
+    n, linear = len(child), np.zeros(N_FEATURES + 1, np.float32)
     feature = rng.integers(0, N_FEATURES, n).astype(np.int32)
     threshold, value = rng.integers(-2, 3, n).astype(np.float32), rng.normal(size=n).astype(np.float32)
-    linear = np.zeros(N_FEATURES + 1, np.float32)
-    return Ranker(linear, ptr.astype(np.int32), feature, threshold, child, value)
+    return Ranker(linear, ptr, feature, threshold, child, value)
 
 
 @pytest.mark.parametrize("n", [1, 16, 17, 33, BLOCK])

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.compiled.decorators import kernel
+from service.base.rows import offsets
 from service.kernels.text.digits import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
@@ -82,18 +83,18 @@ def test_a_number_ends_at_the_first_byte_outside_it(text: str, end: int) -> None
     assert parse(text)[1:] == (end, EXACT)
 
 
+Row = list[tuple[int, float]]
 values = st.floats(-(2.0**100), 2.0**100, width=32)
 pairs = st.lists(st.lists(st.tuples(st.integers(0, 6), values), max_size=40), max_size=6)
 
 
-def flat(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    indices = np.array([i for row in rows for i, _ in row], np.int32)
-    return indptr, indices, np.array([v for row in rows for _, v in row], np.float32)
+def flat(rows: list[Row]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    pairs = np.array([pair for row in rows for pair in row]).reshape(-1, 2)
+    return offsets(map(len, rows)), pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.float32)
 
 
 @given(pairs)
-def test_rows_are_sorted_and_summed_in_the_order_given(rows: list[list[tuple[int, float]]]) -> None:
+def test_rows_are_sorted_and_summed_in_the_order_given(rows: list[Row]) -> None:
     indptr, indices, values = flat(rows)
     n, bad = sort_and_sum_rows(indptr, indices, values)
     assert bad == -1 and n == indptr[-1]
@@ -107,10 +108,9 @@ def test_rows_are_sorted_and_summed_in_the_order_given(rows: list[list[tuple[int
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=6))
 def test_labels_are_sorted_sets(rows: list[list[int]]) -> None:
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    indptr = offsets(map(len, rows))
     indices = np.array([*(i for row in rows for i in row), 7, 7], np.int32)  # with room behind the last row
-    n = sort_labels(indptr, indices)
-    assert n == indptr[-1]
+    assert sort_labels(indptr, indices) == indptr[-1]
     found = [indices[a:b].tolist() for a, b in itertools.pairwise(indptr)]
     assert found == [sorted(set(row)) for row in rows]
 
@@ -124,7 +124,5 @@ def test_labels_are_sorted_sets(rows: list[list[int]]) -> None:
         ([[(1, 3e38), (1, 3e38), (1, -3e38)]], -1),
     ],
 )
-def test_the_first_row_that_is_not_finite_is_named(
-    rows: list[list[tuple[int, float]]], first_bad: int
-) -> None:
+def test_the_first_row_that_is_not_finite_is_named(rows: list[Row], first_bad: int) -> None:
     assert sort_and_sum_rows(*flat(rows))[1] == first_bad

@@ -6,32 +6,21 @@ import pytest
 from model_store.compiled.decorators import kernel
 from service.base.rows import SparseRows
 from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
-from service.kernels.training.problem import (
-    NO_ROOM,
-    forget_rows,
-    localise,
-    positives,
-    rows_of,
-)
+from service.kernels.training.problem import NO_ROOM, forget_rows, localise, positives, rows_of
 from service.kernels.training.random import next_random, random_below, shuffle
 from service.trainers.classifiers import chunk_of, members_of, solved_of
 from service.trainers.spec import rows_by_label
-from tests.oracles.problems import (
-    dense_labels,
-    dense_rows,
-    halves,
-    random_labels,
-    random_rows,
-    readonly,
-    splitmix64,
-    to_rows,
-)
+from tests.oracles import problems
+
+
+def _readonly(rows):
+    return SparseRows(*problems.readonly(rows[:3]), rows.n_features)
 
 
 def _data(seed, n_rows=50):
     rng = np.random.default_rng(seed)
-    rows = random_rows(rng, n_rows, 30, 0.15)
-    labels = random_labels(rng, n_rows, 20, 0.2)
+    rows = problems.random_rows(rng, n_rows, 30, 0.15)
+    labels = problems.random_labels(rng, n_rows, 20, 0.2)
     order = rng.permutation(20)[:17].astype(np.int32)
     return rows, labels, order, members_of(*rows_by_label(labels), order)
 
@@ -40,10 +29,9 @@ def _data(seed, n_rows=50):
 @pytest.mark.parametrize("n_rows", [1, 50, 400])
 def test_rows_of_a_node(seed, n_rows):
     _, labels, order, members = _data(seed, n_rows)
-    place = np.zeros(n_rows, np.int32)
-    carried = dense_labels(labels)
+    place, carried = np.zeros(n_rows, np.int32), problems.dense_labels(labels)
     for first, last in [(0, 17), (3, 4), (5, 9)]:
-        found = rows_of(*readonly(members), first, last, place)
+        found = rows_of(*problems.readonly(members), first, last, place)
         expected = np.flatnonzero(carried[:, order[first:last]].any(axis=1))
         assert found.tolist() == expected.tolist()
         assert place[found].tolist() == list(range(1, len(found) + 1))
@@ -54,27 +42,21 @@ def test_rows_of_a_node(seed, n_rows):
 @pytest.mark.parametrize("seed", range(5))
 def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     rows, *_ = _data(seed)
-    dense = dense_rows(rows)
     chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
-    rank = np.zeros(30, np.int32)
-    problem = localise(SparseRows(*readonly(rows[:3]), rows.n_features), chosen, rank, *NO_ROOM)
+    dense, rank = problems.dense_rows(rows)[chosen], np.zeros(30, np.int32)
+    problem = localise(_readonly(rows), chosen, rank, *NO_ROOM)
     assert not rank.any()
     found = np.zeros((20, 30))
-    for i in range(20):
-        span = slice(problem.indptr[i], problem.indptr[i + 1])
-        found[i, problem.used[problem.features[span]]] = problem.values[span]
-    np.testing.assert_array_equal(found, dense[chosen])
-    np.testing.assert_allclose(problem.squares, (dense[chosen] ** 2).sum(axis=1), rtol=1e-6)
-    counts = (dense[chosen] != 0).sum(axis=0)[problem.used]
-    assert (counts > 0).all()
-    digits = [int(count).bit_length() for count in counts]
-    assert digits == sorted(digits, reverse=True)
+    found[np.repeat(np.arange(20), np.diff(problem.indptr)), problem.used[problem.features]] = problem.values
+    np.testing.assert_array_equal(found, dense)
+    np.testing.assert_allclose(problem.squares, (dense**2).sum(axis=1), rtol=1e-6)
+    digits = [int(count).bit_length() for count in (dense != 0).sum(axis=0)[problem.used]]
+    assert min(digits) > 0 and digits == sorted(digits, reverse=True)
 
 
 def test_positives_of_a_tile():
     _, labels, order, members = _data(9)
-    carried = dense_labels(labels)
-    place = np.zeros(50, np.int32)
+    carried, place = problems.dense_labels(labels), np.zeros(50, np.int32)
     found = rows_of(members.ptr, members.rows, 0, 17, place)
     bounds = np.array([0, 1, 1, 5, 17])
     positive = np.full(len(found), 0xFFFF, np.uint16)
@@ -88,22 +70,21 @@ def test_positives_of_a_tile():
 @pytest.mark.parametrize("prune", [0.0, 0.5])
 def test_packing_keeps_what_is_not_small(prune):
     rng = np.random.default_rng(4)
-    tiles = [rng.standard_normal((8, 16)).astype(np.float32) for _ in range(2)]
-    tiles[0][2] = 0
-    tiles[1][2] = 0
-    tiles[0][5, 3] = 0
-    tiles[1][1, 0] = 0.5
+    tiles = rng.standard_normal((2, 8, 16)).astype(np.float32)
+    tiles[:, 2] = 0
+    tiles[0, 5, 3] = 0
+    tiles[1, 1, 0] = 0.5
     used = rng.permutation(7).astype(np.int32)  # row 7 is the bias: not a feature
     ascending = np.argsort(used)
     found = chunk_of([solved_of(tile, used, ascending, 16, prune) for tile in tiles])
-    dense = np.hstack([tile[ascending] for tile in tiles])
-    dense[(np.abs(dense) < prune)] = 0
+    dense = np.hstack(tiles[:, ascending])
+    dense[np.abs(dense) < prune] = 0
     feature, child = np.nonzero(dense)
     assert found.feature.tolist() == feature.tolist()
     assert found.features.tolist() == np.unique(feature).tolist()
     assert found.child.tolist() == child.tolist()
     assert found.weight.tolist() == dense[feature, child].tolist()
-    assert found.bias.tolist() == np.concatenate([tile[7] for tile in tiles]).tolist()
+    assert found.bias.tolist() == tiles[:, 7].ravel().tolist()
 
 
 @kernel
@@ -141,29 +122,24 @@ def test_numbers_are_those_of_splitmix64():
         4593380528125082431,
         16408922859458223821,
     ]
-    assert _draw(_state(1234567), 5).tolist() == published == splitmix64(1234567, 5)
+    assert _draw(_state(1234567), 5).tolist() == published == problems.splitmix64(1234567, 5)
 
-
-@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
-def test_any_seed_will_do(seed):
-    assert _draw(_state(seed), 100).tolist() == splitmix64(seed, 100)
+    for seed in (0, 1, 2**64 - 1):
+        assert _draw(_state(seed), 100).tolist() == problems.splitmix64(seed, 100)
 
 
 @pytest.mark.parametrize("below", [1, 2, 7, 2**31 - 1])
 def test_random_below_stays_below(below):
     found = _draw_below(_state(5), 2000, below)
-    assert found.min() >= 0
-    assert found.max() < below
-    assert found.tolist() == [(z >> 32) * below >> 32 for z in splitmix64(5, 2000)]
+    assert found.min() >= 0 and found.max() < below
+    assert found.tolist() == [(z >> 32) * below >> 32 for z in problems.splitmix64(5, 2000)]
 
 
 def test_shuffle_permutes_the_first_items_only():
-    items = _shuffled(_state(3), 50, 30)
-    assert sorted(items[:30]) == list(range(30))
-    assert items[:30].tolist() != list(range(30))
-    assert items[30:].tolist() == list(range(30, 50))
-    assert _shuffled(_state(3), 50, 30).tolist() == items.tolist()
-    assert _shuffled(_state(4), 50, 30).tolist() != items.tolist()
+    items, same, others = (_shuffled(_state(seed), 50, 30).tolist() for seed in (3, 3, 4))
+    assert sorted(items[:30]) == list(range(30)) != items[:30]
+    assert items[30:] == list(range(30, 50))
+    assert items == same != others
 
 
 def test_shuffle_is_fair():
@@ -174,7 +150,7 @@ def test_shuffle_is_fair():
 
 
 def _two_seeds(seed, n):
-    first, second = splitmix64(seed, 2)
+    first, second = problems.splitmix64(seed, 2)
     first, second = (first >> 32) * n >> 32, (second >> 32) * (n - 1) >> 32
     return first, second + (second >= first)
 
@@ -182,14 +158,13 @@ def _two_seeds(seed, n):
 @pytest.mark.parametrize("seed", range(12))
 def test_bisect_equals_the_dense_version(seed):
     rng = np.random.default_rng(seed)
-    vectors = random_rows(rng, 40, 25, 0.3)
+    vectors = problems.random_rows(rng, 40, 25, 0.3)
     members = np.sort(rng.choice(40, 31, replace=False)).astype(np.int32)
-    n_left = int(rng.integers(1, 31))
-    sums = np.zeros((25, 2), np.float32)
-    found = members.copy()
-    bisect(SparseRows(*readonly(vectors[:3]), vectors.n_features), found, n_left, seed, sums)
+    n_left, sums, found = int(rng.integers(1, 31)), np.zeros((25, 2), np.float32), members.copy()
+    bisect(_readonly(vectors), found, n_left, seed, sums)
     first, second = _two_seeds(seed, 31)
-    expected = members[halves(dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)]
+    dense = problems.dense_rows(vectors)[members]
+    expected = members[problems.halves(dense, n_left, first, second, 20, GAIN_MIN)]
     assert found[:n_left].tolist() == expected.tolist()
     assert found[n_left:].tolist() == sorted(set(members.tolist()) - set(expected.tolist()))
     assert not sums.any()
@@ -202,7 +177,7 @@ def _blocks(n_clusters, size):
     for i in range(len(dense)):
         c = i % n_clusters
         dense[i, c * 5 : c * 5 + 5] = rng.random(5) + 0.5
-    return to_rows(dense / np.sqrt((dense**2).sum(axis=1, keepdims=True)))
+    return problems.to_rows(dense / np.sqrt((dense**2).sum(axis=1, keepdims=True)))
 
 
 def test_bisect_finds_two_clusters():
@@ -212,22 +187,21 @@ def test_bisect_finds_two_clusters():
     for seed in [s for s in range(40) if sum(_two_seeds(s, 20)) % 2]:
         found = members.copy()
         bisect(vectors, found, 10, seed, np.zeros((10, 2), np.float32))
-        assert len(set((found[:10] % 2).tolist())) == 1
-        assert len(set((found[10:] % 2).tolist())) == 1
+        assert [len(set((half % 2).tolist())) for half in (found[:10], found[10:])] == [1, 1]
 
 
 @pytest.mark.parametrize("n_left", [1, 3, 5])
 def test_bisect_keeps_sizes_of_equal_and_empty_vectors(n_left):
     for dense in (np.zeros((6, 4)), np.ones((6, 4)) / 2):
         members = np.arange(6, dtype=np.int32)
-        bisect(to_rows(dense), members, n_left, 1, np.zeros((4, 2), np.float32))
+        bisect(problems.to_rows(dense), members, n_left, 1, np.zeros((4, 2), np.float32))
         assert members.tolist() == list(range(6))
 
 
 def _kmeans(vectors, members, n_clusters, seed):
     rank = np.zeros(vectors.n_features, np.int32)
     found = members.copy()
-    bounds = kmeans(SparseRows(*readonly(vectors[:3]), vectors.n_features), found, n_clusters, seed, rank)
+    bounds = kmeans(_readonly(vectors), found, n_clusters, seed, rank)
     assert not rank.any()
     return found, bounds
 
@@ -235,30 +209,25 @@ def _kmeans(vectors, members, n_clusters, seed):
 @pytest.mark.parametrize(("n_clusters", "seed"), [(2, 0), (5, 1), (16, 2), (17, 3), (40, 4), (64, 5)])
 def test_kmeans_divides_all_members(n_clusters, seed):
     rng = np.random.default_rng(seed)
-    vectors = random_rows(rng, 60, 30, 0.2)
+    vectors = problems.random_rows(rng, 60, 30, 0.2)
     members = np.sort(rng.choice(60, 40, replace=False)).astype(np.int32)
     found, bounds = _kmeans(vectors, members, n_clusters, seed)
-    assert bounds[0] == 0
-    assert bounds[-1] == 40
-    assert (np.diff(bounds) >= 0).all()
+    assert (bounds[0], bounds[-1]) == (0, 40) and (np.diff(bounds) >= 0).all()
     assert sorted(found) == members.tolist()
-    for c in range(n_clusters):
-        part = found[bounds[c] : bounds[c + 1]]
+    for part in np.split(found, bounds[1:-1]):
         assert (np.diff(part) > 0).all()
 
 
 def test_kmeans_ends_where_no_vector_is_nearer_to_another_centre():
-    vectors = random_rows(np.random.default_rng(11), 80, 20, 0.4)
-    dense = dense_rows(vectors)
+    vectors = problems.random_rows(np.random.default_rng(11), 80, 20, 0.4)
+    dense = problems.dense_rows(vectors)
     found, bounds = _kmeans(vectors, np.arange(80, dtype=np.int32), 5, 3)
-    centres = np.array([dense[found[bounds[c] : bounds[c + 1]]].sum(axis=0) for c in range(5)])
+    parts = np.split(found, bounds[1:-1])
+    centres = np.array([dense[part].sum(axis=0) for part in parts])
     lengths = np.sqrt((centres**2).sum(axis=1, keepdims=True))
     near = dense @ np.divide(centres, lengths, out=np.zeros_like(centres), where=lengths > 0).T
-    own = np.empty(80, int)
-    for c in range(5):
-        own[found[bounds[c] : bounds[c + 1]]] = c
+    lost = np.concatenate([near[part].max(axis=1) - near[part, c] for c, part in enumerate(parts)])
     # Rounds stop at a gain of GAIN_MIN a vector, so nearly all are where they belong.
-    lost = near.max(axis=1) - near[np.arange(80), own]
     assert lost.mean() < 0.01
 
 
@@ -267,12 +236,11 @@ def test_kmeans_finds_clusters():
     best = 0
     for seed in range(10):
         found, bounds = _kmeans(vectors, np.arange(48, dtype=np.int32), 4, seed)
-        parts = [set((found[bounds[c] : bounds[c + 1]] % 4).tolist()) for c in range(4)]
-        best = max(best, sum(len(part) == 1 for part in parts))
+        parts = np.split(found % 4, bounds[1:-1])
+        best = max(best, sum(len(set(part.tolist())) == 1 for part in parts))
     assert best == 4
 
 
 def test_kmeans_of_equal_vectors_is_one_cluster():
-    found, bounds = _kmeans(to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
-    assert bounds.tolist() == [0, 9, 9, 9]
-    assert found.tolist() == list(range(9))
+    found, bounds = _kmeans(problems.to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
+    assert (bounds.tolist(), found.tolist()) == ([0, 9, 9, 9], list(range(9)))

@@ -13,11 +13,17 @@ OBJECTIVES = {solve_squared_hinge: hinge_objective, solve_logistic: logistic_obj
 solvers = pytest.mark.parametrize("solve", OBJECTIVES, ids=["squared_hinge", "logistic"])
 
 
+def _whole(rows):
+    """Return the problem of all rows."""
+    return localise(
+        rows, np.arange(rows.n_rows, dtype=np.int32), np.zeros(rows.n_features, np.int32), *NO_ROOM
+    )
+
+
 def _solve(solve, rows, y, cost, eps, seed=1, epochs_max=5000, stop=0):
     """Return (w float64[D, C], b float64[C], epochs, the tile); y: bool[n, C]."""
     n_rows, n_children = y.shape
-    order = np.arange(n_rows, dtype=np.int32)
-    problem = localise(rows, order, np.zeros(rows.n_features, np.int32), *NO_ROOM)
+    problem = _whole(rows)
     positive = (y << np.arange(n_children)).sum(axis=1).astype(np.uint16)
     weights = np.zeros((len(problem.used) + 1, 16), np.float32)
     alpha = np.zeros((n_rows, 16), np.float32)
@@ -41,28 +47,31 @@ def _problem(seed, n_rows=120, n_features=40, n_children=16):
     return rows, y
 
 
+def _objective(solve, x, y, w, b, cost):
+    """Return the objective of one child; y: bool[n]."""
+    return OBJECTIVES[solve](x, np.where(y, 1.0, -1.0), w, b, cost)
+
+
 def _reference(solve, x, y, cost):
     """Return the least objective that LIBLINEAR finds."""
-    sign = np.where(y, 1.0, -1.0)
     if solve is solve_squared_hinge:
         model = LinearSVC(C=cost, dual=True, tol=1e-6, max_iter=200_000, random_state=0)
     else:
         model = LogisticRegression(C=cost, solver="liblinear", tol=1e-8, max_iter=10_000)
-    model.fit(x, sign)
-    return OBJECTIVES[solve](x, sign, model.coef_[0], model.intercept_[0], cost)
+    model.fit(x, y)
+    return _objective(solve, x, y, model.coef_[0], model.intercept_[0], cost)
 
 
 @solvers
-@pytest.mark.parametrize("cost", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("cost", [0.1, 1.0, 10.0, np.geomspace(0.05, 20, 16)])
 def test_objective_is_liblinears(solve, cost):
     rows, y = _problem(3)
-    x = dense_rows(rows)
+    x, costs = dense_rows(rows), np.broadcast_to(cost, 16)
     w, b, epochs, _ = _solve(solve, rows, y, cost, 1e-3)
     assert 0 < epochs < 5000
     for c in (0, 7, 15):
-        least = _reference(solve, x, y[:, c], cost)
-        sign = np.where(y[:, c], 1.0, -1.0)
-        found = OBJECTIVES[solve](x, sign, w[:, c], b[c], cost)
+        least = _reference(solve, x, y[:, c], costs[c])
+        found = _objective(solve, x, y[:, c], w[:, c], b[c], costs[c])
         assert least - 1e-4 * abs(least) <= found <= least * (1 + 1e-3)
 
 
@@ -74,9 +83,8 @@ def test_a_loose_eps_takes_fewer_epochs_and_is_still_near(solve):
     loose, b_loose, few, _ = _solve(solve, rows, y, 1.0, 0.1)
     assert few < many
     for c in range(16):
-        sign = np.where(y[:, c], 1.0, -1.0)
-        least = OBJECTIVES[solve](x, sign, tight[:, c], b_tight[c], 1.0)
-        assert OBJECTIVES[solve](x, sign, loose[:, c], b_loose[c], 1.0) <= 1.01 * least
+        least = _objective(solve, x, y[:, c], tight[:, c], b_tight[c], 1.0)
+        assert _objective(solve, x, y[:, c], loose[:, c], b_loose[c], 1.0) <= 1.01 * least
 
 
 @solvers
@@ -84,15 +92,11 @@ def test_duplicate_and_empty_rows(solve):
     dense = np.zeros((12, 3))
     dense[:4, 0] = 1
     dense[4:8, 1] = 1
-    y = np.zeros((12, 1), bool)
-    y[:4] = True
-    rows = to_rows(dense)
-    w, b, _, _ = _solve(solve, rows, y, 1.0, 1e-3)
+    y = np.arange(12)[:, None] < 4
+    w, b, _, _ = _solve(solve, to_rows(dense), y, 1.0, 1e-3)
     least = _reference(solve, dense, y[:, 0], 1.0)
-    sign = np.where(y[:, 0], 1.0, -1.0)
-    assert OBJECTIVES[solve](dense, sign, w[:, 0], b[0], 1.0) == pytest.approx(least, rel=1e-3)
-    assert w[0, 0] > 0 > w[1, 0]
-    assert w[2, 0] == 0
+    assert _objective(solve, dense, y[:, 0], w[:, 0], b[0], 1.0) == pytest.approx(least, rel=1e-3)
+    assert w[0, 0] > 0 > w[1, 0] and w[2, 0] == 0
 
 
 @solvers
@@ -128,23 +132,10 @@ def test_a_child_does_not_depend_on_its_neighbours(solve):
 
 
 @solvers
-def test_each_child_has_the_cost_of_its_lane(solve):
-    rows, y = _problem(10)
-    cost = np.geomspace(0.05, 20, 16)
-    w, b, _, _ = _solve(solve, rows, y, cost, 1e-3)
-    for c in (0, 6, 15):
-        sign = np.where(y[:, c], 1.0, -1.0)
-        found = OBJECTIVES[solve](dense_rows(rows), sign, w[:, c], b[c], cost[c])
-        least = _reference(solve, dense_rows(rows), y[:, c], cost[c])
-        assert found == pytest.approx(least, rel=1e-3)
-
-
-@solvers
 def test_same_seed_same_bits(solve):
     rows, y = _problem(8)
-    first = _solve(solve, rows, y, 1.0, 0.1, seed=5)[3].weights
-    assert first.tobytes() == _solve(solve, rows, y, 1.0, 0.1, seed=5)[3].weights.tobytes()
-    assert first.tobytes() != _solve(solve, rows, y, 1.0, 0.1, seed=6)[3].weights.tobytes()
+    first, same, other = (_solve(solve, rows, y, 1.0, 0.1, seed)[3].weights.tobytes() for seed in (5, 5, 6))
+    assert first == same != other
 
 
 @solvers
@@ -169,14 +160,13 @@ def test_one_classifier_alone_is_at_the_optimum_too_and_a_row_may_stand_for_some
     rows, y = _problem(11, n_rows=400, n_features=30, n_children=1)
     times = 1 + np.arange(400) % 3
     cost = (0.5 * times).astype(np.float32)
-    everything, rank = np.arange(400, dtype=np.int32), np.zeros(rows.n_features, np.int32)
-    problem = localise(rows, everything, rank, *NO_ROOM)
+    problem = _whole(rows)
     how = problem, y[:, 0].astype(np.uint16), cost, 1e-3, 5000, 1
     found = solve_one(*how, np.zeros(1, np.uint8))
     w = np.zeros(rows.n_features)
     w[problem.used] = found[:-1]
     x, y = np.repeat(dense_rows(rows), times, axis=0), np.repeat(y[:, 0], times)
-    value = hinge_objective(x, np.where(y, 1.0, -1.0), w, float(found[-1]), 0.5)
+    value = _objective(solve_squared_hinge, x, y, w, float(found[-1]), 0.5)
     assert value == pytest.approx(_reference(solve_squared_hinge, x, y, 0.5), rel=1e-3)
     assert found.tobytes() == solve_one(*how, np.zeros(1, np.uint8)).tobytes()
     assert found.tobytes() != solve_one(*how, np.ones(1, np.uint8)).tobytes(), "stop is heard"
