@@ -41,11 +41,8 @@ def least_weighted_depth(counts: tuple[int, ...], arity: int) -> int:
     def best(leaves: tuple[int, ...]) -> int:
         if len(leaves) == 1:
             return 0
-        found = []
-        for groups in partitions(leaves):
-            if 2 <= len(groups) <= arity:
-                found.append(sum(leaves) + sum(best(tuple(sorted(group))) for group in groups))
-        return min(found)
+        cuts = [groups for groups in partitions(leaves) if 2 <= len(groups) <= arity]
+        return sum(leaves) + min(sum(best(tuple(sorted(group))) for group in groups) for groups in cuts)
 
     return best(tuple(sorted(counts)))
 
@@ -63,14 +60,15 @@ def partitions(items: tuple[int, ...]):
                 yield [(first, *(rest[i] for i in chosen)), *groups]
 
 
+def levels(child_ptr: np.ndarray) -> np.ndarray:
+    """How many nodes lie above each node."""
+    found = np.zeros(len(child_ptr) - 1, int)
+    for node in range(len(found)):
+        found[child_ptr[node] : child_ptr[node + 1]] = found[node] + 1
+    return found
+
+
 def depths(shape: Shape) -> dict[int, int]:
     """How many nodes lie between the root and each label's leaf, the leaf counted."""
-    depth = np.zeros(len(shape.first), int)
-    found = {}
-    for node in range(len(depth)):
-        children = range(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
-        for child in children:
-            depth[child] = depth[node] + 1
-        if not children:
-            found[int(shape.labels[shape.first[node]])] = int(depth[node])
-    return found
+    level, leaves = levels(shape.child_ptr), np.flatnonzero(np.diff(shape.child_ptr) == 0)
+    return {int(shape.labels[shape.first[leaf]]): int(level[leaf]) for leaf in leaves}

@@ -1,6 +1,7 @@
 """Concepts in a text by their names, the slow and obvious way: every name against every text."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -54,14 +55,11 @@ def kept_names(names: Sequence[OracleName]) -> list[OracleName]:
     """Return the names that count: one of a concept for each sequence of words, none that too many share."""
     best: dict[tuple[int, tuple[str, ...]], OracleName] = {}
     for name in names:
-        if not 1 <= len(name.words) <= NAME_WORDS_MAX:
-            continue
         key = (name.concept, name.words)
-        if key not in best or _rank(name) < _rank(best[key]):
+        is_better = key not in best or _rank(name) < _rank(best[key])
+        if is_better and 1 <= len(name.words) <= NAME_WORDS_MAX:
             best[key] = name
-    sharing: dict[tuple[str, ...], int] = {}
-    for name in best.values():
-        sharing[name.words] = sharing.get(name.words, 0) + 1
+    sharing = Counter(name.words for name in best.values())
     return [name for name in best.values() if sharing[name.words] <= CONCEPTS_A_NAME_MAX]
 
 
@@ -71,10 +69,7 @@ def _rank(name: OracleName) -> tuple[int, bool]:
 
 def rarity(names: Sequence[OracleName]) -> dict[str, tuple[int, str]]:
     """Return the order of words: how many of all names have each, then the word."""
-    having: dict[str, int] = {}
-    for name in names:
-        for word in set(name.words):
-            having[word] = having.get(word, 0) + 1
+    having = Counter(word for name in names for word in set(name.words))
     return {word: (n, word) for word, n in having.items()}
 
 
@@ -113,14 +108,11 @@ def _find(name: OracleName, text: Sequence[str], order: Mapping[str, tuple[int, 
     )
 
 
-def candidates(
-    names: Sequence[OracleName],
-    text: Sequence[str],
-    idf: Mapping[str, float],
-    broader: Mapping[int, set[int]],
-    related: Mapping[int, set[int]],
-) -> dict[int, dict[str, float]]:
-    """Return the features of each concept that a text has a name of, by the names of NAME_FEATURES."""
+def candidates(names, text, idf, broader, related) -> dict[int, dict[str, float]]:
+    """Return the features of each concept that a text has a name of, by the names of NAME_FEATURES.
+
+    text: its words; idf: of each word; broader, related: the concepts that are so to each concept.
+    """
     order, kept = rarity(names), kept_names(names)
     found = [one for name in kept if (one := _find(name, text, order)) is not None]
     parts = parts_of(kept, text)
@@ -178,9 +170,7 @@ def _summed(mine: Sequence[Found], parts: Sequence[Found], n: int) -> dict[str, 
     }
 
 
-def _of_best(
-    best: Found, text: Sequence[str], idf: Mapping[str, float], cover: Sequence[int]
-) -> dict[str, float]:
+def _of_best(best: Found, text: Sequence[str], idf: Mapping[str, float], cover: Sequence[int]):
     words = best.name.words
     inside = [cover[begin] > len(words) for begin in best.begins]
     qualifier = best.name.qualifier

@@ -71,9 +71,7 @@ def random_labels(rng: np.random.Generator, n_rows: int, n_labels: int, share: f
     return to_labels(carried)
 
 
-def learnable(
-    seed: int, n_rows: int, n_labels: int, *, n_features: int = 50, rarity: float = 0.95, without: int = 4
-) -> tuple[SparseRows, LabelRows]:
+def learnable(seed, n_rows, n_labels, *, n_features=50, rarity=0.95, without=4):
     """Rows whose labels can be read off their features; some have none, label `without` is on none."""
     rng = np.random.default_rng(seed)
     x = dense_rows(random_rows(rng, n_rows, n_features, 0.15))
@@ -97,18 +95,14 @@ def to_labels(carried: np.ndarray) -> LabelRows:
 
 def dense_rows(rows: SparseRows) -> np.ndarray:
     """SparseRows as float64[n, D]."""
-    shape = (rows.n_rows, rows.n_features)
-    return (
-        sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape).toarray().astype(np.float64)
-    )
+    matrix = sparse.csr_array((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features))
+    return matrix.toarray().astype(np.float64)
 
 
 def dense_labels(labels: LabelRows) -> np.ndarray:
     """LabelRows as bool[n, K]."""
-    ones = np.ones(len(labels.indices), bool)
-    return sparse.csr_array(
-        (ones, labels.indices, labels.indptr), shape=(labels.n_rows, labels.n_labels)
-    ).toarray()
+    ones, shape = np.ones(len(labels.indices), bool), (labels.n_rows, labels.n_labels)
+    return sparse.csr_array((ones, labels.indices, labels.indptr), shape).toarray()
 
 
 def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -121,26 +115,18 @@ def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def readonly(arrays: tuple) -> list:
     """The arrays as views that cannot be written."""
-    views = []
-    for array in arrays:
-        view = array.view()
+    views = [array.view() for array in arrays]
+    for view in views:
         view.flags.writeable = False
-        views.append(view)
     return views
 
 
-def training_sets(
-    n_rows: int, n_features: int, n_labels: int, densities: list[float], shares: list[float]
-) -> st.SearchStrategy[tuple[SparseRows, LabelRows]]:
+def training_sets(n_rows, n_features, n_labels, densities, shares) -> st.SearchStrategy:
     """Rows and labels, of at most so many: of these densities, each label on these shares of the rows."""
 
-    def made(
-        seed: int, rows: int, features: int, labels: int, density: float, share: float
-    ) -> tuple[SparseRows, LabelRows]:
-        return (
-            random_rows(np.random.default_rng(seed), rows, features, density),
-            random_labels(np.random.default_rng(seed + 1), rows, labels, share),
-        )
+    def made(seed, rows, features, labels, density, share):
+        x = random_rows(np.random.default_rng(seed), rows, features, density)
+        return x, random_labels(np.random.default_rng(seed + 1), rows, labels, share)
 
     sizes = (st.integers(1, most) for most in (n_rows, n_features, n_labels))
     return st.builds(made, st.integers(0, 2**31), *sizes, st.sampled_from(densities), st.sampled_from(shares))
@@ -162,9 +148,7 @@ def served(gains: np.ndarray, side: np.ndarray) -> float:
     return sum(discounted(gains[side == s], best_ranking(gains[side == s])) for s in (0, 1))
 
 
-def alternate(
-    gains: np.ndarray, side: np.ndarray, discount: np.ndarray, gain_min: float
-) -> tuple[np.ndarray, list[float]]:
+def alternate(gains, side, discount, gain_min) -> tuple[np.ndarray, list[float]]:
     """Rankings for sides and sides for rankings in turn; the sides at the end, each round's sum of nDCGs.
 
     Every label must have a gain. Sums are taken from the first to the last, so that what a kernel finds equal

@@ -1,12 +1,12 @@
 """Slow and obvious: random forests, and the probability of every label by walking every path."""
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 
 from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from model_store.ensemble import Chunk, Tree
+from tests.oracles.softmax_trees import softmax
 
 LINKS = {
     "hinge2": lambda m: np.exp(-(np.maximum(0.0, 1.0 - m) ** 2)),
@@ -56,16 +56,7 @@ def random_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity:
     return Tree(np.array(child_ptr, np.int32), np.array(node_label, np.int32), chunks)
 
 
-def random_forest(
-    seed: int,
-    *,
-    n_trees: int,
-    n_labels: int,
-    n_features: int,
-    arity: int,
-    weights: str = "float32",
-    make_tree: Callable[[np.random.Generator, int, int, int], Tree] = random_tree,
-) -> tuple[list[Tree], TreeEnsemble]:
+def random_forest(seed, *, n_trees, n_labels, n_features, arity, weights="float32", make_tree=random_tree):
     """Return trees and their ensemble, its arrays read-only as when mapped."""
     rng = np.random.default_rng(seed)
     trees = [make_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
@@ -75,9 +66,7 @@ def random_forest(
     return trees, ensemble
 
 
-def random_rows(
-    seed: int, n_rows: int, n_features: int, *, whole: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_rows(seed: int, n_rows: int, n_features: int, *, whole: bool = False):
     """Return (indptr, indices, values) of rows from empty to full; `whole`: of whole numbers."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, n_features + 1, n_rows)
@@ -117,8 +106,7 @@ def node_probabilities(tree: Tree, link: str, row: dict[int, float]) -> np.ndarr
         return LINKS[link](margins)
     for first, last in itertools.pairwise(tree.child_ptr.tolist()):
         if last > first:
-            exp = np.exp(margins[first:last] - margins[first:last].max())
-            margins[first:last] = exp / exp.sum()
+            margins[first:last] = softmax(margins[first:last])
     return margins
 
 
@@ -137,37 +125,27 @@ def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_l
     return total / len(trees)
 
 
-def beam_probabilities(
-    trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int
-) -> tuple[np.ndarray, bool]:
+def beam_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int):
     """Return label_probabilities as a beam sees them: 0 for leaves that no beam reached.
 
     And whether float32 can tell the nodes that were kept from those that were not.
     """
     total, is_clear = np.zeros(n_labels), True
     for tree in trees:
-        found, found_clearly = _beam(tree, link, row, n_labels, beam_width, np.zeros(n_labels))
+        found, found_clearly = beam_passing(tree, link, row, beam_width, np.zeros(n_labels))
         total += found
         is_clear &= found_clearly
     return total / len(trees), is_clear
 
 
-def beam_passing(
-    tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray
-) -> tuple[np.ndarray, bool]:
+def beam_passing(tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray):
     """Return what a beam with thresholds finds in one tree: probabilities, 0 for what it does not reach.
 
     Nodes below the least threshold under them are not kept, and unused width goes to the next level.
     """
-    return _beam(tree, link, row, len(thresholds), beam_width, thresholds)
-
-
-def _beam(
-    tree: Tree, link: str, row: dict[int, float], n_labels: int, beam_width: int, thresholds: np.ndarray
-) -> tuple[np.ndarray, bool]:
     probability = node_probabilities(tree, link, row)
     probability[0] = 1.0
-    found, is_clear = np.zeros(n_labels), True
+    found, is_clear = np.zeros(len(thresholds)), True
     least = [thresholds[label] if label >= 0 else np.inf for label in tree.node_label.tolist()]
     for node in range(len(least) - 1, -1, -1):
         children = least[tree.child_ptr[node] : tree.child_ptr[node + 1]]
