@@ -4,6 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from model_store.names import build_names
@@ -13,8 +15,7 @@ from service.base.rows import Dataset
 from service.datasets import check_readable, json_lines, read_dataset
 from service.datasets.reader import DataStream
 from service.datasets.tables import TableLines
-from tests.datasets_helpers import check_dataset
-from tests.unit.datasets.test_json_lines import labels_of
+from tests.datasets_helpers import check_dataset, labels_of, read, refusal
 
 A, B, C = (f"http://example.org/subject/{letter}" for letter in "abc")
 TEXTS = ["a cat, and\nanother", 'a "dog', "ein Vögelchen", ""]
@@ -37,14 +38,13 @@ def directory(folder: Path) -> Path:
 
 
 def names_of(dataset: Dataset) -> list[list[str]]:
-    assert dataset.label_names is not None
     return [[dataset.label_names[i] for i in row] for row in labels_of(dataset)]
 
 
-def test_a_directory(tmp_path: Path) -> None:
+def test_a_directory(tmp_path):
     path = directory(tmp_path / "corpus")
     check_readable(path)
-    done: list[tuple[int, int]] = []
+    done = []
     dataset = read_dataset(path, on_progress=lambda *at: done.append(at))
     check_dataset(dataset)
     assert (dataset.texts, names_of(dataset)) == (TEXTS, SUBJECTS)
@@ -60,7 +60,7 @@ def test_a_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_a_directory_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_a_directory_in_parts(tmp_path, monkeypatch, block):
     monkeypatch.setattr(json_lines, "BLOCK_BYTES", block)
     path = directory(tmp_path / "corpus")
     stream = DataStream(path)
@@ -69,7 +69,7 @@ def test_a_directory_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b
     stream.settle()
     parts = list(stream.parts())
     whole = read_dataset(path)
-    assert [text for part in parts for text in part.texts or ()] == whole.texts
+    assert [text for part in parts for text in part.texts] == whole.texts
     assert [row for part in parts for row in labels_of(part)] == labels_of(whole)
     assert (stream.label_names, stream.sha256) == (whole.label_names, whole.sha256)
     assert stream.warning == whole.warning
@@ -78,12 +78,11 @@ def test_a_directory_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b
         list(stream.parts())
 
 
-def test_keys_are_labels(tmp_path: Path) -> None:
-    (tmp_path / "x.txt").write_text("text")
+def test_keys_are_labels(tmp_path):
+    for name in "xyz":
+        (tmp_path / f"{name}.txt").write_text("text")
     (tmp_path / "x.key").write_text("cats and dogs\n\n birds \n")
-    (tmp_path / "y.txt").write_text("more")
     (tmp_path / "y.tsv").write_text("\tno URI\n")
-    (tmp_path / "z.txt").write_text("more")
     (tmp_path / "z.key").write_text("\n")
     found = read_dataset(tmp_path)
     assert names_of(found) == [["birds", "cats and dogs"], ["no URI"], []] and found.warning is None
@@ -105,9 +104,7 @@ def test_keys_are_labels(tmp_path: Path) -> None:
         ({"a.txt": b"\x1f\x8b"}, "a.txt: expected no compression"),
     ],
 )
-def test_faults_name_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], fault: str
-) -> None:
+def test_faults_name_the_file(tmp_path, monkeypatch, files, fault):
     monkeypatch.setattr("service.datasets.annif.LINE_BYTES_MAX", 60)
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -115,17 +112,9 @@ def test_faults_name_the_file(
         read_dataset(tmp_path)
 
 
-def read(path: Path, content: str) -> Dataset:
-    path.write_text(content)
-    dataset = read_dataset(path)
-    check_dataset(dataset)
-    return dataset
-
-
-def test_lines_of_text_and_uris(tmp_path: Path) -> None:
+def test_lines_of_text_and_uris(tmp_path):
     path = tmp_path / "a.tsv"
-    content = f'a "dog\t<{A}>  <{B}>\n\nnone\t\nmany, "quoted"\t<{C}>'
-    found = read(path, content)
+    found = read(path, f'a "dog\t<{A}>  <{B}>\n\nnone\t\nmany, "quoted"\t<{C}>')
     assert found.texts == ['a "dog', "none", 'many, "quoted"']
     assert names_of(found) == [[A, B], [], [C]]
     with TableLines(path, DEFAULT_COLUMNS, with_labels=True) as lines:  # what jobs split
@@ -137,32 +126,36 @@ def test_lines_of_text_and_uris(tmp_path: Path) -> None:
             read(path, f"text\t<{A}>\n{line}\n")
 
 
-def test_tables_with_subjects(tmp_path: Path) -> None:
-    assert names_of(read(tmp_path / "a.csv", f"text,subject_uris\na,{A} <{B}>\nb,\n")) == [[A, B], []]
-    assert names_of(read(tmp_path / "b.csv", "text,subjects\na,cats; dogs\n")) == [["cats", "dogs"]]
-    both = f"subjects,subject_uris,text\ncats;dogs,{A} {B},a\n"
-    assert names_of(read(tmp_path / "c.csv", both)) == [[A, B]]
-    assert names_of(read(tmp_path / "d.tsv", f"labels\ttext\tsubject_uris\nx\ta\t{A}\n")) == [["x"]]
-    with pytest.raises(BadData, match="expected one column 'labels', found columns 'text', 'subject'"):
-        read(tmp_path / "e.csv", "text,subject\na,b\n")
+@pytest.mark.parametrize(
+    ("name", "content", "names"),
+    [
+        ("a.csv", f"text,subject_uris\na,{A} <{B}>\nb,\n", [[A, B], []]),
+        ("a.csv", "text,subjects\na,cats; dogs\n", [["cats", "dogs"]]),
+        ("a.csv", f"subjects,subject_uris,text\ncats;dogs,{A} {B},a\n", [[A, B]]),
+        ("a.tsv", f"labels\ttext\tsubject_uris\nx\ta\t{A}\n", [["x"]]),
+    ],
+)
+def test_tables_with_subjects(tmp_path, name, content, names):
+    assert names_of(read(tmp_path / name, content)) == names
 
 
-def test_parquet_with_subjects(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pyarrow.table({"text": ["a", "b"], "subject_uris": [[A, B], []]}), path)
-    assert names_of(read_dataset(path)) == [[A, B], []]
+def test_a_table_without_subjects(tmp_path):
+    said = refusal(tmp_path / "a.csv", "text,subject\na,b\n")
+    assert "expected one column 'labels', found columns 'text', 'subject'" in said
 
 
-def test_lines_of_json_with_subjects(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
+def test_parquet_with_subjects(tmp_path):
+    pq.write_table(pa.table({"text": ["a", "b"], "subject_uris": [[A, B], []]}), tmp_path / "a.parquet")
+    assert names_of(read_dataset(tmp_path / "a.parquet")) == [[A, B], []]
+
+
+def test_lines_of_json_with_subjects(tmp_path):
     lines = [
         {"text": "a", "subjects": [{"uri": A, "label": "cats"}, {"label": "dogs"}]},
         {"text": "b", "subjects": [], "document_id": 7},
         {"text": "c", "subjects": "passed over", "labels": ["x"]},
     ]
-    found = read(path, "\n".join(map(json.dumps, lines)))
+    found = read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
     assert names_of(found) == [["dogs", A], [], ["x"]]
     for subjects, fault in (
         ("x", 'expected an array as `subjects`, found "x"'),
@@ -170,5 +163,5 @@ def test_lines_of_json_with_subjects(tmp_path: Path) -> None:
         ([{}], "expected objects with `uri` or `label` in `subjects`, found an object"),
         ([{"uri": 3}], "expected strings in `labels`, found 3"),
     ):
-        with pytest.raises(BadData, match=f"a.jsonl:1: {fault}"):
-            read(path, json.dumps({"text": "a", "subjects": subjects}))
+        said = refusal(tmp_path / "a.jsonl", json.dumps({"text": "a", "subjects": subjects}))
+        assert said.startswith(f":1: {fault}")

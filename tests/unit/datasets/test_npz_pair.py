@@ -48,34 +48,29 @@ def write_pair(folder: Path, x: bytes, y: bytes, suffix: str = "npz") -> Path:
 
 @pytest.mark.parametrize("suffix", ["npz", "npz.gz"])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint8])
-def test_a_pair(tmp_path: Path, suffix: str, kind: type) -> None:
+def test_a_pair(tmp_path, suffix, kind):
     x, y = packed(abs(X).astype(kind)), packed(Y)
     dataset = read_dataset(write_pair(tmp_path, x, y, suffix))
     check_dataset(dataset)
-    assert dataset.rows is not None
     first = 1.5 if np.dtype(kind).kind == "f" else 1.0
-    assert as_rows(dataset.rows, dataset.labels) == [
-        ([0, 2], {1: first, 3: 2.0}),
-        ([1], {}),
-        ([], {0: 3.0, 3: 1.0}),
-    ]
+    expected = [([0, 2], {1: first, 3: 2.0}), ([1], {}), ([], {0: 3.0, 3: 1.0})]
+    assert as_rows(dataset.rows, dataset.labels) == expected
     assert (dataset.rows.n_features, dataset.labels.n_labels) == (4, 3)
     assert dataset.sha256 == hashlib.sha256(x + y).hexdigest()
 
 
-def test_unsorted_repeated_and_zero_entries(tmp_path: Path) -> None:
+def test_unsorted_repeated_and_zero_entries(tmp_path):
     x = packed_arrays(**csr_arrays(X, indices=np.array([3, 3, 3, 0]), data=np.array([1.0, 2.0, 4.0, 5.0])))
     y = packed_arrays(**csr_arrays(Y, indices=np.array([2, 2, 1]), data=np.array([1.0, 1.0, 0.0])))
     dataset = read_dataset(write_pair(tmp_path, x, y))
     check_dataset(dataset)
-    assert dataset.rows is not None
     assert as_rows(dataset.rows, dataset.labels) == [([2], {3: 3.0}), ([], {}), ([], {0: 5.0, 3: 4.0})]
 
 
-def test_sizes_and_names_of_a_model(tmp_path: Path) -> None:
+def test_sizes_and_names_of_a_model(tmp_path):
     path = write_pair(tmp_path, packed(X), packed(Y))
     dataset = read_dataset(path, labels=build_names(["a", "b", "c", "d"]), n_features=9)
-    assert dataset.rows is not None and (dataset.rows.n_features, dataset.labels.n_labels) == (9, 4)
+    assert (dataset.rows.n_features, dataset.labels.n_labels) == (9, 4)
     with pytest.raises(BadData, match="expected at most the 2 columns of the model or names file, found 3"):
         read_dataset(path, labels=build_names(["a", "b"]))
 
@@ -110,7 +105,7 @@ def test_sizes_and_names_of_a_model(tmp_path: Path) -> None:
         (packed(X[:2]), "expected 2 rows as in a.X.npz, found 3"),
     ],
 )
-def test_bad_pairs(tmp_path: Path, x: bytes, fault: str) -> None:
+def test_bad_pairs(tmp_path, x, fault):
     with pytest.raises(BadData) as caught:
         read_dataset(write_pair(tmp_path, x, packed(Y)))
     assert fault in str(caught.value)
@@ -127,9 +122,7 @@ def test_bad_pairs(tmp_path: Path, x: bytes, fault: str) -> None:
         ({"format": np.zeros(1 << 24, "S1")}, "expected a matrix of format csr"),
     ],
 )
-def test_what_cannot_be_right_is_refused_before_it_is_unpacked(
-    tmp_path: Path, changes: dict[str, Any], fault: str
-) -> None:
+def test_what_cannot_be_right_is_refused_before_it_is_unpacked(tmp_path, changes, fault):
     """Zeros shrink to a thousandth: 128 MB would be unpacked for a file of 130 kB."""
     file = io.BytesIO()
     np.savez_compressed(file, **csr_arrays(X, **changes))
@@ -144,13 +137,13 @@ def test_what_cannot_be_right_is_refused_before_it_is_unpacked(
     assert fault in str(caught.value)
 
 
-def test_a_label_that_is_no_number(tmp_path: Path) -> None:
+def test_a_label_that_is_no_number(tmp_path):
     y = packed_arrays(**csr_arrays(Y, data=np.array([1, np.nan, 1])))
     with pytest.raises(BadData, match=r"a\.Y\.npz: expected numbers in data, found nan"):
         read_dataset(write_pair(tmp_path, packed(X), y))
 
 
-def test_names_of_pairs(tmp_path: Path) -> None:
+def test_names_of_pairs(tmp_path):
     path = write_pair(tmp_path, packed(X), packed(Y))
     with pytest.raises(BadData, match=r"expected a pair of files, NAME\.X\.npz"):
         read_dataset(path.rename(tmp_path / "a.npz"))

@@ -2,16 +2,15 @@
 
 import gzip
 import hashlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadInput, BadParameter
+from service.base.rows import Dataset
 from service.datasets import read_dataset, stream
-from tests.datasets_helpers import as_rows, check_dataset
+from tests.datasets_helpers import as_rows, labels_of, read, refusal
 
 GOOD = b"3 4 5\n0,2 0:1 3:0.5\n 1:2\n4 \n"
 
@@ -21,28 +20,16 @@ def ids(n: int) -> NameTable:
     return build_names(map(str, range(n)))
 
 
-def write(folder: Path, name: str, data: bytes) -> Path:
-    path = folder / name
-    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return path
-
-
-def assert_refused(path: Path, place: str, fault: str, **options: Any) -> str:
-    """Return what is said: it begins with the file and the place there."""
-    with pytest.raises(BadData) as caught:
-        read_dataset(path, **options)
-    assert str(caught.value).startswith(f"{path}{place}: ") and fault in str(caught.value)
-    return str(caught.value)
+def sizes_of(dataset: Dataset) -> tuple[int, int]:
+    """The numbers of features and labels."""
+    return dataset.rows.n_features, dataset.labels.n_labels
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_the_repository_format(tmp_path: Path, name: str) -> None:
-    dataset = read_dataset(write(tmp_path, name, GOOD))
-    check_dataset(dataset)
-    assert dataset.rows is not None
+def test_the_repository_format(tmp_path, name):
+    dataset = read(tmp_path / name, GOOD)
     assert as_rows(dataset.rows, dataset.labels) == [([0, 2], {0: 1.0, 3: 0.5}), ([], {1: 2.0}), ([4], {})]
-    assert (dataset.n_rows, dataset.rows.n_features, dataset.labels.n_labels) == (3, 4, 5)
-    assert dataset.source == name
+    assert (dataset.n_rows, sizes_of(dataset), dataset.source) == (3, (4, 5), name)
     assert dataset.sha256 == hashlib.sha256(GOOD).hexdigest()
     assert dataset.label_names is None and dataset.unknown_labels.tolist() == [0, 0, 0]
 
@@ -66,11 +53,9 @@ def test_the_repository_format(tmp_path: Path, name: str) -> None:
         ("2 1:1e-400", ([2], {1: 0.0})),
     ],
 )
-@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n\r\n"])
-def test_rows(tmp_path: Path, line: str, row: object, end: str) -> None:
-    dataset = read_dataset(write(tmp_path, "a.txt", f"2 4 5\n1 1:1\n{line}{end or chr(10)}".encode()))
-    check_dataset(dataset)
-    assert dataset.rows is not None
+@pytest.mark.parametrize("end", ["\n", "\n\n", "\n\r\n"])
+def test_rows(tmp_path, line, row, end):
+    dataset = read(tmp_path / "a.txt", f"2 4 5\n1 1:1\n{line}{end}")
     assert as_rows(dataset.rows, dataset.labels)[1] == row
 
 
@@ -130,35 +115,24 @@ def test_rows(tmp_path: Path, line: str, row: object, end: str) -> None:
     ],
 )
 @pytest.mark.parametrize("block_bytes", [5, 1 << 20])
-def test_bad_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, line: int, fault: str, block_bytes: int
-) -> None:
+def test_bad_input(tmp_path, monkeypatch, data, line, fault, block_bytes):
     monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     for name in ("bad.txt", "bad.txt.gz"):
-        path = write(tmp_path, name, data)
-        said = assert_refused(path, f":{line}", fault)
-        assert said.startswith(f"{path}:{line}: expected ") and ", found " in said and "\n" not in said
+        said = refusal(tmp_path / name, data)
+        assert said.startswith(f":{line}: expected ") and ", found " in said and fault in said
 
 
-def test_a_number_of_1100_bytes_is_the_longest(tmp_path: Path) -> None:
-    dataset = read_dataset(write(tmp_path, "a.txt", b"1 4 5\n1 1:" + b"0" * 1099 + b"1 2:1\n"))
-    assert dataset.rows is not None and dataset.rows.values.tolist() == [1.0, 1.0]
+def test_a_number_of_1100_bytes_is_the_longest(tmp_path):
+    dataset = read(tmp_path / "a.txt", b"1 4 5\n1 1:" + b"0" * 1099 + b"1 2:1\n")
+    assert dataset.rows.values.tolist() == [1.0, 1.0]
 
 
-def test_libsvm(tmp_path: Path) -> None:
-    data = b"# made by hand\n1,3 2:0.5 1:1\n\n 3:1\r\n \n2\n"
-    dataset = read_dataset(write(tmp_path, "a.svm", data))
-    check_dataset(dataset)
-    assert dataset.rows is not None
-    assert as_rows(dataset.rows, dataset.labels) == [
-        ([1, 3], {1: 1.0, 2: 0.5}),
-        ([], {3: 1.0}),
-        ([], {}),
-        ([2], {}),
-    ]
-    assert (dataset.rows.n_features, dataset.labels.n_labels) == (4, 4)
-    sized = read_dataset(tmp_path / "a.svm", labels=ids(9), n_features=8)
-    assert sized.rows is not None and (sized.rows.n_features, sized.labels.n_labels) == (8, 9)
+def test_libsvm(tmp_path):
+    dataset = read(tmp_path / "a.svm", "# made by hand\n1,3 2:0.5 1:1\n\n 3:1\r\n \n2\n")
+    expected = [([1, 3], {1: 1.0, 2: 0.5}), ([], {3: 1.0}), ([], {}), ([2], {})]
+    assert as_rows(dataset.rows, dataset.labels) == expected
+    assert sizes_of(dataset) == (4, 4)
+    assert sizes_of(read_dataset(tmp_path / "a.svm", labels=ids(9), n_features=8)) == (8, 9)
 
 
 @pytest.mark.parametrize(
@@ -173,52 +147,43 @@ def test_libsvm(tmp_path: Path) -> None:
         (b"+1 1:1\n", 1, "expected label ids and commas"),
     ],
 )
-def test_bad_libsvm(tmp_path: Path, data: bytes, line: int, fault: str) -> None:
-    assert_refused(write(tmp_path, "bad.svm", data), f":{line}", fault)
+def test_bad_libsvm(tmp_path, data, line, fault):
+    said = refusal(tmp_path / "bad.svm", data)
+    assert said.startswith(f":{line}: ") and fault in said
 
 
-def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
-    txt = write(tmp_path, "a.txt", GOOD)
-    dataset = read_dataset(txt, labels=ids(7), n_features=6)
-    assert dataset.rows is not None and (dataset.rows.n_features, dataset.labels.n_labels) == (6, 7)
-    expected = "expected at most {} as in the model or names file, found {}"
-    assert_refused(txt, ":1", expected.format("4 labels", 5), labels=ids(4))
-    assert_refused(txt, ":1", expected.format("3 features", 4), n_features=3)
+def test_sizes_of_a_model_hold(tmp_path):
+    path = tmp_path / "a.txt"
+    assert sizes_of(read(path, GOOD, labels=ids(7), n_features=6)) == (6, 7)
+    expected = ":1: expected at most {} as in the model or names file, found {}"
+    assert refusal(path, GOOD, labels=ids(4)).startswith(expected.format("4 labels", 5))
+    assert refusal(path, GOOD, n_features=3).startswith(expected.format("3 features", 4))
 
 
-def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path: Path) -> None:
+def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path):
     """A file without a header may have ids that the training rows did not have."""
-    svm = write(tmp_path, "a.svm", b"1,3 2:0.5 1:4\n3,4 5:1\n2,0 0:2\n 268435455:1\n268435455 0:1\n")
-    dataset = read_dataset(svm, labels=ids(3), n_features=2)
-    check_dataset(dataset)
-    assert dataset.rows is not None
-    assert as_rows(dataset.rows, dataset.labels) == [
-        ([1], {1: 4.0}),
-        ([], {}),
-        ([0, 2], {0: 2.0}),
-        ([], {}),
-        ([], {0: 1.0}),
-    ]
+    content = "1,3 2:0.5 1:4\n3,4 5:1\n2,0 0:2\n 268435455:1\n268435455 0:1\n"
+    dataset = read(tmp_path / "a.svm", content, labels=ids(3), n_features=2)
+    expected = [([1], {1: 4.0}), ([], {}), ([0, 2], {0: 2.0}), ([], {}), ([], {0: 1.0})]
+    assert as_rows(dataset.rows, dataset.labels) == expected
     assert dataset.unknown_labels.tolist() == [1, 2, 0, 0, 1] and "3" in dataset.unknown_names
-    assert (dataset.rows.n_features, dataset.labels.n_labels) == (2, 3)
-    names = write(tmp_path, "names.txt", b"a\nb\nc\n")
-    with pytest.raises(BadData, match=":1: expected a label id below 3"):
-        read_dataset(svm, label_names_file=names)
+    assert sizes_of(dataset) == (2, 3)
+    names = tmp_path / "names.txt"
+    names.write_text("a\nb\nc\n")
+    said = refusal(tmp_path / "a.svm", content, label_names_file=names)
+    assert said.startswith(":1: expected a label id below 3")
 
 
-def test_names_of_labels(tmp_path: Path) -> None:
-    data, names = write(tmp_path, "a.txt", GOOD), write(tmp_path, "labels.txt", b"e\nd\r\nc\nb\na")
-    assert read_dataset(data, label_names_file=names).label_names == ["e", "d", "c", "b", "a"]
-    model = build_names(["a", "b", "c", "d"])
-    dataset = read_dataset(data, label_names_file=names, labels=model)
-    check_dataset(dataset)
-    assert dataset.rows is not None
-    assert [labels for labels, _ in as_rows(dataset.rows, dataset.labels)] == [[2], [], [0]]
+def test_names_of_labels(tmp_path):
+    path, names, model = tmp_path / "a.txt", tmp_path / "labels.txt", build_names(["a", "b", "c", "d"])
+    names.write_bytes(b"e\nd\r\nc\nb\na")
+    assert read(path, GOOD, label_names_file=names).label_names == ["e", "d", "c", "b", "a"]
+    dataset = read(path, GOOD, label_names_file=names, labels=model)
+    assert labels_of(dataset) == [[2], [], [0]]
     assert dataset.unknown_labels.tolist() == [1, 0, 0] and dataset.unknown_names == ["e"]
     assert dataset.label_names is None and dataset.labels.n_labels == 4
-    with pytest.raises(BadData, match="expected at most 4 labels"):
-        read_dataset(data, labels=model)
-    assert read_dataset(data, labels=build_names(list("abcdef"))).labels.n_labels == 6
+    assert "expected at most 4 labels" in refusal(path, GOOD, labels=model)
+    assert read(path, GOOD, labels=build_names(list("abcdef"))).labels.n_labels == 6
 
 
 @pytest.mark.parametrize(
@@ -232,20 +197,23 @@ def test_names_of_labels(tmp_path: Path) -> None:
         (b"a\n" + b"x" * 4097 + b"\nc\nd\ne\n", ":2", "expected at most 4096 bytes"),
     ],
 )
-def test_bad_names_files(tmp_path: Path, names: bytes, place: str, fault: str) -> None:
-    data, path = write(tmp_path, "a.txt", GOOD), write(tmp_path, "labels.txt", names)
+def test_bad_names_files(tmp_path, names, place, fault):
+    data, path = tmp_path / "a.txt", tmp_path / "labels.txt"
+    data.write_bytes(GOOD)
+    path.write_bytes(names)
     with pytest.raises(BadData) as caught:
         read_dataset(data, label_names_file=path)
     assert str(caught.value).startswith(f"{path}{place}: ") and fault in str(caught.value)
 
 
-def test_fewer_names_than_labels_are_refused(tmp_path: Path) -> None:
-    data, names = write(tmp_path, "a.txt", GOOD), write(tmp_path, "labels.txt", b"a\nb\n")
-    with pytest.raises(BadData, match="expected at most 2 labels as in the model or names file, found 5"):
-        read_dataset(data, label_names_file=names)
+def test_fewer_names_than_labels_are_refused(tmp_path):
+    names = tmp_path / "labels.txt"
+    names.write_text("a\nb\n")
+    said = refusal(tmp_path / "a.txt", GOOD, label_names_file=names)
+    assert "expected at most 2 labels as in the model or names file, found 5" in said
 
 
-def test_every_cut_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
+def test_every_cut_of_a_gzip_file_is_refused(tmp_path):
     packed = gzip.compress(GOOD, mtime=0)
     for cut in range(len(packed)):
         path = tmp_path / "a.txt.gz"
@@ -263,47 +231,45 @@ def test_every_cut_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
         ("a.gz", GOOD, "expected a name that ends in"),
         ("txt", GOOD, "expected a name that ends in"),
         ("a.txt.bz2", GOOD, "expected a name that ends in"),
+        ("absent.txt", None, "expected a readable file, found"),
+        ("absent.jsonl", None, "expected a readable file, found"),
+        ("absent.X.npz", None, "expected a readable file, found"),
     ],
 )
-def test_files_that_are_not_what_their_name_says(tmp_path: Path, name: str, data: bytes, fault: str) -> None:
+def test_files_that_are_not_there_or_not_what_their_name_says(tmp_path, name, data, fault):
     path = tmp_path / name
-    path.write_bytes(data)
-    assert_refused(path, "", fault)
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(BadData) as caught:
+        read_dataset(path)
+    assert str(caught.value).startswith(f"{path}: ") and fault in str(caught.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for name in ("absent.txt", "absent.jsonl", "absent.X.npz"):
-        with pytest.raises(BadData, match="expected a readable file, found"):
-            read_dataset(tmp_path / name)
-
-
-def test_contradicting_arguments_are_bad_input(tmp_path: Path) -> None:
-    jsonl = write(tmp_path, "a.jsonl", b'{"text": "a", "labels": ["b"]}\n')
+def test_contradicting_arguments_are_bad_input(tmp_path):
+    jsonl = tmp_path / "a.jsonl"
+    jsonl.write_text('{"text": "a", "labels": ["b"]}\n')
     with pytest.raises(BadParameter, match="expected a names file with numeric formats only"):
         read_dataset(jsonl, label_names_file=jsonl)
     assert issubclass(BadData, BadInput)
 
 
-def test_the_longest_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = b"1 1:1" + b" " * 35
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n2 2:2\n"])
+def test_the_longest_line(tmp_path, monkeypatch, end):
+    path, longest = tmp_path / "a.txt", b"1 1:1" + b" " * 35
+    monkeypatch.setattr(stream, "LINE_BYTES_MAX", 40)
     for block_bytes in (7, 16, 1 << 20):
         monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
-        monkeypatch.setattr(stream, "LINE_BYTES_MAX", 40)
-        for end in (b"", b"\n", b"\n2 2:2\n"):
-            n = 2 + end.count(b"2 2")
-            path = write(tmp_path, "a.txt", b"%d 4 5\n0 0:1\n" % n + longest + end)
-            assert read_dataset(path).n_rows == n
+        n = 2 + end.count(b"2 2")
+        assert read(path, b"%d 4 5\n0 0:1\n" % n + longest + end).n_rows == n
     monkeypatch.setattr(stream, "BLOCK_BYTES", 16)
-    for end in (b"", b"\n", b"\n2 2:2\n"):
-        path = write(tmp_path, "a.txt", b"2 4 5\n0 0:1\n" + longest + b" " + end)
-        assert_refused(path, ":3", "expected a line of at most 40 bytes, found a longer one")
+    said = refusal(path, b"2 4 5\n0 0:1\n" + longest + b" " + end)
+    assert said.startswith(":3: expected a line of at most 40 bytes, found a longer one")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_progress_ends_at_the_size_of_the_file(tmp_path: Path, name: str) -> None:
+def test_progress_ends_at_the_size_of_the_file(tmp_path, name):
+    path, seen = tmp_path / name, []
     rows = b"".join(b"%d %d:1.5\n" % (i % 5, i % 4) for i in range(300_000))
-    path = write(tmp_path, name, b"300000 4 5\n" + rows)
-    seen: list[tuple[int, int]] = []
-    dataset = read_dataset(path, on_progress=lambda done, total: seen.append((done, total)))
+    dataset = read(path, b"300000 4 5\n" + rows, on_progress=lambda *so_far: seen.append(so_far))
     assert dataset.n_rows == 300_000
     assert len(seen) > 1 and seen == sorted(seen) and seen[-1] == (path.stat().st_size,) * 2
