@@ -1,6 +1,7 @@
 """The data root: names that lead out of it, uploads that are cut off, files that change."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -32,6 +33,11 @@ def root(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.fixture
+def data(root: Path) -> DataRoot:
+    return DataRoot(root, BYTES_MAX)
+
+
 HOSTILE = [
     *("", ".", "..", "../secret.jsonl", "sub/../../secret.jsonl", "../root-beside/x.jsonl"),
     *("/etc/passwd", "//etc/passwd", "~/x"),
@@ -42,8 +48,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:30])
-def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root: Path, name: str) -> None:
-    data = DataRoot(root, BYTES_MAX)
+def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root, data, name):
     with pytest.raises(BadRequest) as caught:
         data.path_of(name, "valid")
     assert caught.value.path == "valid" and len(str(caught.value)) < 500
@@ -54,25 +59,20 @@ def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root: Path, name: s
 
 
 @pytest.mark.parametrize("name", [None, 3, ["a.jsonl"], {"a": 1}, True])
-def test_a_name_is_a_string(root: Path, name: object) -> None:
+def test_a_name_is_a_string(data, name):
     with pytest.raises(BadRequest):
-        DataRoot(root, BYTES_MAX).path_of(name)
+        data.path_of(name)
 
 
-def test_files_and_links_below_the_root_are_found(root: Path) -> None:
-    data = DataRoot(root, BYTES_MAX)
+def test_files_and_links_below_the_root_are_found(root, data):
     assert data.path_of("a.jsonl") == root / "a.jsonl" == data.path_of("inside.jsonl")
     assert data.path_of("sub/b.jsonl") == root / "sub" / "b.jsonl" == data.path_of("sub/../sub/b.jsonl")
-    found = data.list()
-    assert [(info.name, info.bytes) for info in found] == [
-        ("a.jsonl", 1),
-        ("inside.jsonl", 1),
-        ("sub/b.jsonl", 2),
-    ]
+    found = [(info.name, info.bytes) for info in data.list()]
+    assert found == [("a.jsonl", 1), ("inside.jsonl", 1), ("sub/b.jsonl", 2)]
     assert data.shown(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
 
 
-def test_a_root_that_is_a_link_is_a_root(root: Path) -> None:
+def test_a_root_that_is_a_link_is_a_root(root):
     link = root.parent / "link"
     link.symlink_to(root)
     data = DataRoot(link, BYTES_MAX)
@@ -81,15 +81,14 @@ def test_a_root_that_is_a_link_is_a_root(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "none"])
-def test_without_a_root_everything_is_refused(tmp_path: Path, name: str | None) -> None:
+def test_without_a_root_everything_is_refused(tmp_path, name):
     data = DataRoot(None if name is None else tmp_path / name, BYTES_MAX)
     for call in (lambda: data.path_of("a"), data.list, lambda: data.upload("a"), lambda: data.delete("a")):
         with pytest.raises(BadRequest, match="XYLEM_DATA_DIR"):
             call()
 
 
-def test_an_upload_is_there_when_it_is_finished_and_whole(root: Path) -> None:
-    data = DataRoot(root, BYTES_MAX)
+def test_an_upload_is_there_when_it_is_finished_and_whole(root, data):
     with data.upload("sub/new.jsonl") as upload:
         for piece in (b"one\n", b"", b"two\n"):
             upload.write(piece)
@@ -99,16 +98,15 @@ def test_an_upload_is_there_when_it_is_finished_and_whole(root: Path) -> None:
     assert (root / "sub" / "new.jsonl").read_bytes() == b"one\ntwo\n"
 
 
-def test_an_upload_over_a_link_replaces_the_link(root: Path) -> None:
-    with DataRoot(root, BYTES_MAX).upload("outside.jsonl") as upload:
+def test_an_upload_over_a_link_replaces_the_link(root, data):
+    with data.upload("outside.jsonl") as upload:
         upload.write(b"mine")
         upload.finish()
     assert (root.parent / "secret.jsonl").read_text() == "secret"
     assert not (root / "outside.jsonl").is_symlink()
 
 
-def test_an_upload_that_is_cut_off_leaves_nothing_and_the_old_file(root: Path) -> None:
-    data = DataRoot(root, BYTES_MAX)
+def test_an_upload_that_is_cut_off_leaves_nothing_and_the_old_file(root, data):
     with pytest.raises(ConnectionError), data.upload("a.jsonl") as upload:
         upload.write(b"half")
         raise ConnectionError
@@ -116,8 +114,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing_and_the_old_file(root: Path) -
     assert not list(root.glob(".upload-*"))
 
 
-def test_an_upload_at_the_limit_is_taken_and_one_beyond_it_is_not(root: Path) -> None:
-    data = DataRoot(root, BYTES_MAX)
+def test_an_upload_at_the_limit_is_taken_and_one_beyond_it_is_not(root, data):
     with data.upload("n.jsonl") as upload:
         upload.write(BYTES_MAX * b"x")
         upload.finish()
@@ -134,15 +131,14 @@ def test_an_upload_at_the_limit_is_taken_and_one_beyond_it_is_not(root: Path) ->
         *("x/y", "sub//x", "sub/x/", "../x", "a.jsonl/x", "up/x", "sub", "/x"),
     ],
 )
-def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root: Path, name: str) -> None:
+def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root, data, name):
     before = sorted(root.rglob("*"))
     with pytest.raises(BadRequest):
-        DataRoot(root, BYTES_MAX).upload(name)
+        data.upload(name)
     assert sorted(root.rglob("*")) == before
 
 
-def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(root: Path) -> None:
-    data = DataRoot(root, BYTES_MAX)
+def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(root, data):
     left = root / ".upload-left"
     left.write_bytes(b"half")
     with data.upload("a.jsonl"), data.upload("a.jsonl"):
@@ -154,8 +150,7 @@ def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(root: P
     assert not list(root.glob(".upload-*"))
 
 
-def test_files_are_deleted_of_links_the_link(root: Path) -> None:
-    data = DataRoot(root, BYTES_MAX)
+def test_files_are_deleted_of_links_the_link(root, data):
     data.delete("inside.jsonl")
     assert (root / "a.jsonl").exists()
     data.delete("sub/b.jsonl")
@@ -164,45 +159,50 @@ def test_files_are_deleted_of_links_the_link(root: Path) -> None:
         data.delete("sub/b.jsonl")
 
 
-@pytest.mark.parametrize("change", ["append", "rewrite", "replace", "touch", "remove"])
-def test_a_file_that_changes_is_noticed(root: Path, change: str) -> None:
-    path = root / "a.jsonl"
-    files = WatchedFiles(DataRoot(root, BYTES_MAX))
-    assert files.find("a.jsonl") == path
+def append(path: Path) -> None:
+    path.write_text(path.read_text() + "more")
+
+
+def rewrite_with_another_time(path: Path) -> None:
+    os.utime(path, ns=(0, 0))
+    path.write_text("b")
+
+
+def replace_by_one_of_the_same_time(path: Path) -> None:
+    shutil.copy2(path, path.with_name("other"))
+    path.with_name("other").replace(path)
+
+
+def touch(path: Path) -> None:
+    os.utime(path, ns=(0, 0))
+
+
+CHANGES = [append, rewrite_with_another_time, replace_by_one_of_the_same_time, touch, Path.unlink]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_is_noticed(root, data, change):
+    files = WatchedFiles(data)
+    assert files.find("a.jsonl") == root / "a.jsonl"
     files.check()
-    if change == "append":
-        with path.open("a") as file:
-            file.write("more")
-    elif change == "rewrite":
-        os.utime(path, ns=(0, 0))
-        path.write_text("b")
-    elif change == "replace":
-        other = root / "other"
-        other.write_text("a")
-        os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-        other.replace(path)
-    elif change == "touch":
-        os.utime(path, ns=(0, 0))
-    else:
-        path.unlink()
+    change(root / "a.jsonl")
     with pytest.raises(BadData):
         files.check()
 
 
-def test_a_pair_of_files_is_watched_as_one(root: Path) -> None:
+def test_a_pair_of_files_is_watched_as_one(root, data):
     for part in "XY":
         (root / f"d.{part}.npz").write_bytes(b"x")
-    files = WatchedFiles(DataRoot(root, BYTES_MAX))
+    files = WatchedFiles(data)
     files.find("d.X.npz")
     (root / "d.Y.npz").write_bytes(b"yy")
     with pytest.raises(BadData):
         files.check()
 
 
-def test_the_other_file_of_a_pair_does_not_lead_out_of_the_root_either(root: Path) -> None:
-    (root / "d.X.npz").write_bytes(b"x")
-    (root / "d.Y.npz").write_bytes(b"y")
-    data = DataRoot(root, BYTES_MAX)
+def test_the_other_file_of_a_pair_does_not_lead_out_of_the_root_either(root, data):
+    for part in "XY":
+        (root / f"d.{part}.npz").write_bytes(b"x")
     assert data.path_of("d.X.npz") == root / "d.X.npz"
     (root / "d.Y.npz").unlink()
     (root / "d.Y.npz").symlink_to(root.parent / "secret.jsonl")

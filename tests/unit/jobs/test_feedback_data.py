@@ -1,10 +1,8 @@
 """Jobs whose data is feedback, beside files: joined as they are, the newest rows held out."""
+# ruff: noqa: F811 - place is a fixture of another file
 
 import json
 import random
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,21 +13,10 @@ from service.thresholds.live.threshold_counters import event_keys
 from service.thresholds.store.feedback_rows import add_rows
 from tests.jobs_helpers import N_LABELS, TRAINING
 from tests.small_models import small_draft
-from tests.unit.jobs.test_runs import Place, rule, trained  # noqa: F401
+from tests.unit.jobs.test_runs import Place, place, rule, trained  # noqa: F401
 
 FEEDBACK = {"feedback": {"model": "m", "days": 30}}
-LOOP = {**TRAINING, "data": ["train.jsonl", FEEDBACK], "valid": {"feedback": 0.25}}
-
-
-@pytest.fixture
-def place(trained: Path, tmp_path: Path) -> Iterator[Place]:  # noqa: F811
-    import shutil
-
-    for name in ("store", "data"):
-        shutil.copytree(trained / name, tmp_path / name)
-    made = Place(tmp_path)
-    yield made
-    made.desk.database.close()
+LOOP = {"data": ["train.jsonl", FEEDBACK], "valid": {"feedback": 0.25}}
 
 
 def keep_rows(place: Place, n: int, first: int = 0) -> list[bytes]:
@@ -46,48 +33,41 @@ def keep_rows(place: Place, n: int, first: int = 0) -> list[bytes]:
     return lines
 
 
-def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(place: Place) -> None:
+def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(place):
     lines = keep_rows(place, 201)
-    body = {**LOOP, "promotion": rule("latest", ("P@1", 5.0))}
-    job_id = place.submit("training", body)
+    job_id = place.submit("training", {**TRAINING, **LOOP, "promotion": rule("latest", ("P@1", 5.0))})
     keep_rows(place, 20, first=900)  # which come later than the job, and are not for it
-    context = place.settings.store / "jobs" / job_id / "work" / "joined"
-    joined: list[bytes] = []
+    directory = place.settings.store / "jobs" / job_id / "work" / "joined"
+    joined = []
 
     def at(phase: str) -> None:
         if phase == "publish":
-            joined.extend(
-                (context / name).read_bytes() for name in ("train+feedback.jsonl", "held-out.jsonl")
-            )
+            names = ("train+feedback.jsonl", "held-out.jsonl")
+            joined.extend((directory / name).read_bytes() for name in names)
 
     job = place.run(job_id, at)
     train = (place.data / "train.jsonl").read_bytes()
     assert joined == [train + b"\n".join(lines[:150]) + b"\n", b"\n".join(lines[150:]) + b"\n"]
-    assert job.result is not None and (job.result["rows"], job.result["labels"]) == (350, N_LABELS)
+    assert (job.result["rows"], job.result["labels"]) == (350, N_LABELS)
     assert place.store.manifest("m", 2).data.source == "train+feedback.jsonl"
-    assert job.promotion is not None and job.promotion.promoted, job.promotion
-    worse = {**LOOP, "data": ["valid.jsonl", FEEDBACK], "valid": {"feedback": 0.9}}
-    verdict = place.run(
-        place.submit("training", {**worse, "promotion": rule("latest", ("P@1", 5.0))})
-    ).promotion
-    assert verdict is not None and not verdict.promoted and verdict.baseline == 2
-    assert "not enough" in verdict.reasons[0]
+    assert job.promotion.promoted, job.promotion
+    worse = {"data": ["valid.jsonl", FEEDBACK], "valid": {"feedback": 0.9}}
+    verdict = place.train(**worse, promotion=rule("latest", ("P@1", 5.0))).promotion
+    assert (verdict.promoted, verdict.baseline, "not enough" in verdict.reasons[0]) == (False, 2, True)
     assert place.store.resolve("m") == 2
 
 
-def test_tables_and_files_are_joined_line_by_line(place: Place) -> None:
+def test_tables_and_files_are_joined_line_by_line(place):
     (place.data / "more.csv").write_text("text,labels\nfirst1 word2,label1;label2\n")
-    data = ["train.jsonl", "more.csv", "valid.jsonl"]
-    job = place.run(place.submit("training", {**TRAINING, "data": data, "valid": None, "split": 0.2}))
-    assert job.result is not None and 200 < job.result["rows"] < 281
+    job = place.train(data=["train.jsonl", "more.csv", "valid.jsonl"], valid=None, split=0.2)
+    assert 200 < job.result["rows"] < 281
 
 
 @pytest.mark.parametrize(("n", "valid", "least"), [(0, None, "1 row"), (1, {"feedback": 0.5}, "2 rows")])
-def test_a_job_for_feedback_that_is_not_there_says_so(place: Place, n: int, valid: Any, least: str) -> None:
+def test_a_job_for_feedback_that_is_not_there_says_so(place, n, valid, least):
     keep_rows(place, n)
-    job_id = place.submit("training", {**LOOP, "valid": valid})
     with pytest.raises(BadData, match=f"expected at least {least} of feedback to m, found {n or 'none'}"):
-        place.run(job_id)
+        place.train(**{**LOOP, "valid": valid})
 
 
 @pytest.mark.parametrize(
@@ -105,29 +85,26 @@ def test_a_job_for_feedback_that_is_not_there_says_so(place: Place, n: int, vali
         ({"seed": -1, "data": [FEEDBACK, "nowhere.jsonl"]}, "data[1]", "expected a file below"),
     ],
 )
-def test_what_is_wrong_with_data_is_told_at_its_place(
-    place: Place, changes: dict[str, Any], path: str, found: str
-) -> None:
+def test_what_is_wrong_with_data_is_told_at_its_place(place, changes, path, found):
     (place.data / "rows.svm").write_text("1 1:1\n")
     with pytest.raises(BadFields) as caught:
-        check_request("training", {**LOOP, **changes}, place.desk.jobs.data, Limits())
+        check_request("training", {**TRAINING, **LOOP, **changes}, place.desk.jobs.data, Limits())
     told = {fault.path: str(fault) for fault in caught.value.faults}
     assert found in told.get(path, ""), told
     assert len(told) == 1 + ("seed" in changes)
 
 
-def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(place: Place) -> None:
-    place.run(place.submit("training", {**TRAINING, "model": "kept", "keep_rows": True}))
+def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(place):
+    place.train(model="kept", keep_rows=True)
     keep_rows(place, 40)
     (place.data / "new.jsonl").write_text('{"text": "word0 word1", "labels": ["brand new"]}\n' * 5)
     body = {"model": "kept", "data": ["new.jsonl", FEEDBACK], "valid": {"feedback": 0.25}}
-    job = place.run(place.submit("extend", body))
-    assert job.result is not None and job.result["labels"] == N_LABELS + 1
+    assert place.do("extend", body).result["labels"] == N_LABELS + 1
     model = place.store.open("kept", 2)
     assert model.arrays["labels/counts"].sum() == 200 + 5 + 30 and model.manifest.metrics
 
 
-def test_feedback_of_sparse_rows_is_refused_as_data(place: Place) -> None:
+def test_feedback_of_sparse_rows_is_refused_as_data(place):
     place.store.publish("sparse", small_draft(1))
     with pytest.raises(BadFields, match="found sparse, a model of sparse rows"):
-        place.submit("training", {**TRAINING, "data": [{"feedback": {"model": "sparse"}}]})
+        place.train(data=[{"feedback": {"model": "sparse"}}])

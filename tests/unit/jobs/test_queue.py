@@ -7,20 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from service.base.errors import (
-    BadRequest,
-    IdempotencyConflict,
-    JobConflict,
-    JobNotFound,
-    LimitExceeded,
-    Overloaded,
-)
+from service.base import errors
 from service.jobs.job import Job, JobProgress, PromotionVerdict
-from service.jobs.leases import Claim, ClaimLost
+from service.jobs.leases import ClaimLost
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 
 
@@ -31,100 +23,98 @@ def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:
     made.database.close()
 
 
-def test_a_job_is_kept_as_it_was_submitted(desk: Desk) -> None:
-    said = {"a": [1, "ü"], "b": {"c": None}}
-    job = desk.jobs.add("batch", "m", said, "key-1")
-    again = Desk(desk.settings, desk.settings.database_url)  # as another process
-    assert again.jobs.get(job.id) == job
-    assert (job.request, job.state, job.kind, job.model) == (said, "queued", "batch", "m")
-    assert json.loads(json.dumps(job.as_json()))["created"].endswith("Z")
-    again.database.close()
-
-
-def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jobs(desk: Desk) -> None:
-    others = [Desk(desk.settings, desk.settings.database_url) for _ in range(4)]
-    numbers = [number % 40 for number in range(100)]
-
-    def submit(at: int) -> tuple[int, str]:
-        number = numbers[at]
-        found = others[at % 4].jobs.add("training", "m", {"number": number}, f"key-{number}")
-        return number, found.id
-
-    with ThreadPoolExecutor(20) as pool:
-        found = list(pool.map(submit, range(100)))
-    ids = {number: {job for n, job in found if n == number} for number in set(numbers)}
-    assert all(len(of) == 1 for of in ids.values())
-    assert len({job for _, job in found}) == 40 == len(desk.jobs.list(limit=1000))
-    for other in others:
+@pytest.fixture
+def others(desk: Desk) -> Iterator[list[Desk]]:
+    """The same as four other processes have it."""
+    made = [Desk(desk.settings, desk.settings.database_url) for _ in range(4)]
+    yield made
+    for other in made:
         other.database.close()
 
 
-def test_a_key_stands_for_one_request(desk: Desk) -> None:
+def test_a_job_is_kept_as_it_was_submitted(desk, others):
+    said = {"a": [1, "ü"], "b": {"c": None}}
+    job = desk.jobs.add("batch", "m", said, "key-1")
+    assert others[0].jobs.get(job.id) == job
+    assert (job.request, job.state, job.kind, job.model) == (said, "queued", "batch", "m")
+    assert json.loads(json.dumps(job.as_json()))["created"].endswith("Z")
+
+
+def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jobs(desk, others):
+    def submit(at: int) -> tuple[int, str]:
+        number = at % 40
+        return number, others[at % 4].jobs.add("training", "m", {"number": number}, f"key-{number}").id
+
+    with ThreadPoolExecutor(20) as pool:
+        found = set(pool.map(submit, range(100)))
+    assert len(found) == 40, "one id for each number"
+    assert len({job for _, job in found}) == 40 == len(desk.jobs.list(limit=1000))
+
+
+def test_a_key_stands_for_one_request(desk):
     first = desk.jobs.add("training", "m", {"a": 1, "b": 2}, "k")
     assert desk.jobs.add("training", "m", {"b": 2, "a": 1}, "k") == first
     for kind, request in (("training", {"a": 2}), ("batch", {"a": 1, "b": 2})):
-        with pytest.raises(IdempotencyConflict, match=first.id):
+        with pytest.raises(errors.IdempotencyConflict, match=first.id):
             desk.jobs.add(kind, "m", request, "k")
     for key in ("", "ü", "a b", "x" * 256, "a\nb"):
-        with pytest.raises(BadRequest):
+        with pytest.raises(errors.BadRequest):
             desk.jobs.add("training", "m", {}, key)
 
 
-def test_a_request_that_is_too_long_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_too_long_is_refused(desk, monkeypatch):
     monkeypatch.setattr("service.jobs.jobs.REQUEST_BYTES_MAX", 50)
-    with pytest.raises(LimitExceeded, match="at most 50 bytes"):
+    with pytest.raises(errors.LimitExceeded, match="at most 50 bytes"):
         desk.jobs.submit("training", TRAINING)
 
 
-def test_no_more_jobs_wait_than_may(desk: Desk) -> None:
+def test_no_more_jobs_wait_than_may(desk):
     few = desk.limited(jobs_queued_max=3)
     ids = [few.add(n=n) for n in range(3)]
-    with pytest.raises(Overloaded, match="jobs_queued_max"):
+    with pytest.raises(errors.Overloaded, match="jobs_queued_max"):
         few.add()
-    few.jobs.add("training", "m", {}, None) if few.leases.claim("w") else None  # one runs: there is room
+    few.claim()
+    few.add()  # one runs: there is room
     few.jobs.cancel(ids[1])
     few.add()
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         few.jobs.retry(ids[1])
-    few.database.close()
 
 
-def test_jobs_are_listed_by_state_model_and_kind(desk: Desk) -> None:
+def test_jobs_are_listed_by_state_model_and_kind(desk):
     ids = [desk.jobs.add(kind, model, {}).id for kind in ("training", "batch") for model in ("a", "b")]
     desk.jobs.cancel(ids[3])
     assert [job.id for job in desk.jobs.list()] == ids[::-1]
     assert [job.id for job in desk.jobs.list(model="a")] == [ids[2], ids[0]]
     assert [job.id for job in desk.jobs.list(kind="batch", state="queued")] == [ids[2]]
     assert [job.id for job in desk.jobs.list(limit=1)] == [ids[3]]
-    with pytest.raises(BadRequest):
+    with pytest.raises(errors.BadRequest):
         desk.jobs.list(state="over")
 
 
-def test_of_many_workers_each_job_is_claimed_by_one(desk: Desk) -> None:
-    others = [Desk(desk.settings, desk.settings.database_url) for _ in range(4)]
+def test_of_many_workers_each_job_is_claimed_by_one(desk, others):
     ids = [desk.add(n=n) for n in range(24)]
-    claimed: list[str] = []
+    claimed = []
     gate = threading.Barrier(8)
 
     def work(number: int) -> None:
+        leases = others[number % 4].leases
         gate.wait()
         while True:
-            claim = others[number % 4].leases.claim(f"w{number}")
-            if claim is None and not others[number % 4].leases.is_waiting():
-                return
+            claim = leases.claim(f"w{number}")
             if claim is not None:
                 claimed.append(claim.job.id)
-                others[number % 4].leases.succeed(claim, {"n": number})
+                leases.succeed(claim, {"n": number})
+            elif not leases.is_waiting():
+                return
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert Counter(claimed) == Counter(ids)
     assert {job.state for job in desk.jobs.list()} == {"succeeded"}
-    for other in others:
-        other.database.close()
 
 
-def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk: Desk) -> None:
+def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk):
     ids = [desk.add(n=n) for n in range(3)]
     claim = desk.claim()
     assert claim.job.id == ids[0] and claim.job.state == "running"
@@ -137,28 +127,27 @@ def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk: Desk) -> None:
     job = desk.jobs.get(ids[0])
     assert (job.state, job.progress, job.version, job.result) == ("succeeded", progress, 4, {"rows": 7})
     assert job.promotion == verdict and job.as_json()["promotion"]["reasons"] == ("P@5 fell",)
-    assert job.started is not None and job.ended is not None and job.created <= job.started <= job.ended
+    assert job.created <= job.started <= job.ended
 
 
-def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk: Desk) -> None:
+def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk):
     job_id = desk.add()
     first = desk.leases.claim("first")
-    assert first is not None and desk.leases.claim("second") is None
+    assert desk.leases.claim("second") is None
     desk.end_lease(job_id)
     assert desk.leases.is_waiting()
     second = desk.leases.claim("second")
-    assert second is not None and second.job.attempts == 2
+    assert second.job.attempts == 2
     assert desk.leases.renew(first, None) == "lost"
     verdict = PromotionVerdict(True, (), "latest", None)
-    late: list[Any] = [
+    for call in (
         lambda: desk.leases.succeed(first, {}),
         lambda: desk.leases.fail(first, "x", "y"),
         lambda: desk.leases.cancel(first),
         lambda: desk.leases.give_back(first, is_counted=True),
         lambda: desk.leases.record_version(first, 1),
         lambda: desk.leases.record_verdict(first, verdict),
-    ]
-    for call in late:
+    ):
         with pytest.raises(ClaimLost):
             call()
     with pytest.raises(ClaimLost), desk.database.write() as connection:
@@ -168,7 +157,7 @@ def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk:
     desk.leases.succeed(second, None)
 
 
-def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk: Desk) -> None:
+def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk):
     job_id = desk.add(n=1)
     claim = desk.claim()
     progress = JobProgress("train", 1, 2)
@@ -181,7 +170,7 @@ def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk: Desk) ->
     assert desk.jobs.get(job_id).revision == revision + 1
 
 
-def test_a_lease_that_was_renewed_late_is_kept_while_nobody_took_the_job(desk: Desk) -> None:
+def test_a_lease_that_was_renewed_late_is_kept_while_nobody_took_the_job(desk):
     job_id = desk.add()
     claim = desk.claim()
     desk.end_lease(job_id)  # the database was away
@@ -189,27 +178,26 @@ def test_a_lease_that_was_renewed_late_is_kept_while_nobody_took_the_job(desk: D
     assert desk.leases.claim("other") is None
 
 
-def test_a_job_that_workers_die_of_fails_with_the_reason(desk: Desk) -> None:
+def test_a_job_that_workers_die_of_fails_with_the_reason(desk):
     job_id = desk.add()
     for _ in range(desk.settings.limits.job_attempts_max):
-        assert desk.leases.claim("a-worker") is not None
+        desk.leases.claim("a-worker")
         desk.end_lease(job_id)
     assert desk.leases.claim("b") is None
     job = desk.jobs.get(job_id)
     assert (job.state, job.error_code) == ("failed", "worker-died")
-    assert job.error is not None and "a-worker" in job.error and job.ended is not None
+    assert "a-worker" in job.error and job.ended is not None
 
 
-def test_a_stopping_worker_gives_its_job_back(desk: Desk) -> None:
+def test_a_stopping_worker_gives_its_job_back(desk):
     job_id = desk.add()
     for is_counted, attempts in ((False, 0), (True, 1)):
-        claim = desk.claim()
-        desk.leases.give_back(claim, is_counted=is_counted)
+        desk.leases.give_back(desk.claim(), is_counted=is_counted)
         job = desk.jobs.get(job_id)
         assert (job.state, job.attempts, job.progress) == ("queued", attempts, None)
 
 
-def test_cancelling_at_once_while_running_twice_and_too_late(desk: Desk) -> None:
+def test_cancelling_at_once_while_running_twice_and_too_late(desk):
     waits, runs = desk.add(n=1), desk.add(n=2)
     assert desk.jobs.cancel(waits).state == "cancelled"
     assert desk.jobs.cancel(waits).state == "cancelled"
@@ -222,27 +210,26 @@ def test_cancelling_at_once_while_running_twice_and_too_late(desk: Desk) -> None
     desk.leases.cancel(claim)
     assert desk.jobs.cancel(runs).state == "cancelled"
     done = desk.add(n=3)
-    claim = desk.claim()
-    desk.leases.succeed(claim, {})
-    with pytest.raises(JobConflict, match="succeeded"):
+    desk.finish()
+    with pytest.raises(errors.JobConflict, match="succeeded"):
         desk.jobs.cancel(done)
 
 
-def test_a_job_to_be_cancelled_whose_worker_died_is_cancelled(desk: Desk) -> None:
+def test_a_job_to_be_cancelled_whose_worker_died_is_cancelled(desk):
     job_id = desk.add()
-    assert desk.leases.claim("w") is not None
+    desk.claim()
     desk.jobs.cancel(job_id)
     desk.end_lease(job_id)
     assert desk.leases.claim("other") is None
     assert desk.jobs.get(job_id).state == "cancelled"
 
 
-def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> None:
+def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk):
     job_id = desk.add()
-    with pytest.raises(JobConflict, match="queued"):
+    with pytest.raises(errors.JobConflict, match="queued"):
         desk.jobs.retry(job_id)
     claim = desk.claim()
-    with pytest.raises(JobConflict, match="running"):
+    with pytest.raises(errors.JobConflict, match="running"):
         desk.jobs.retry(job_id)
     desk.leases.fail(claim, "why", "bad-data")
     failed = desk.jobs.get(job_id)
@@ -250,22 +237,21 @@ def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> 
     again = desk.jobs.retry(job_id)
     assert (again.state, again.attempts, again.error, again.ended) == ("queued", 0, None, None)
     assert again.revision > failed.revision
-    claim = desk.claim()
-    desk.leases.succeed(claim, {})
-    with pytest.raises(JobConflict, match="succeeded"):
+    desk.finish()
+    with pytest.raises(errors.JobConflict, match="succeeded"):
         desk.jobs.retry(job_id)
 
 
-def test_an_unknown_job_is_not_found(desk: Desk) -> None:
+def test_an_unknown_job_is_not_found(desk):
     for call in (desk.jobs.get, desk.jobs.cancel, desk.jobs.retry, desk.jobs.log_text, desk.jobs.result_file):
         for name in ("nope", "", "../../etc", "x" * 100_000, "0" * 24):
-            with pytest.raises(JobNotFound):
+            with pytest.raises(errors.JobNotFound):
                 call(name)
 
 
-def test_what_a_database_cannot_hold_is_no_fault_of_the_database(desk: Desk) -> None:
+def test_what_a_database_cannot_hold_is_no_fault_of_the_database(desk):
     for call in (desk.jobs.get, desk.jobs.cancel, desk.jobs.retry, desk.jobs.log_text):
-        with pytest.raises(JobNotFound):
+        with pytest.raises(errors.JobNotFound):
             call("\0" * 24)
     desk.add()
     assert desk.jobs.list(model="m\0") == [] == desk.jobs.list(kind="\0")
@@ -275,48 +261,40 @@ def test_what_a_database_cannot_hold_is_no_fault_of_the_database(desk: Desk) -> 
     assert (job.state, job.error) == ("failed", "expected text, found   and ?")
 
 
-def test_the_history_is_finite(desk: Desk) -> None:
+def test_the_history_is_finite(desk):
     few = desk.limited(jobs_kept_max=3)
     ids = []
     for number in range(6):
         ids.append(few.add(n=number))
-        claim = few.claim()
-        few.leases.succeed(claim, {})
+        few.finish()
     waiting = few.add(n=7)
     assert [job.id for job in few.jobs.list()] == [waiting, *ids[:2:-1]]
     few.jobs.cancel(waiting)
     assert len(few.jobs.list()) == 3
-    few.database.close()
 
 
-def test_who_follows_a_job_hears_of_every_state_and_of_its_end(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_follows_a_job_hears_of_every_state_and_of_its_end(desk, monkeypatch):
     monkeypatch.setattr("service.jobs.jobs.FOLLOW_SECONDS", 0.001)
     job_id = desk.add()
+
+    claims = []
 
     async def follow(after: int = 0) -> list[Job]:
         heard = []
         async for job in desk.jobs.follow(job_id, after):
             heard.append(job)
             if job.state == "queued":
-                claim = desk.claim()
-                claims.append(claim)
+                claims.append(desk.claim())
             elif job.progress is None:
                 desk.leases.renew(claims[0], JobProgress("read", 1, 2))
             elif not job.has_ended:
                 desk.leases.succeed(claims[0], {})
         return heard
 
-    claims: list[Claim] = []
     heard = asyncio.run(follow())
-    assert [(job.state, job.progress and job.progress.phase) for job in heard] == [
-        ("queued", None),
-        ("running", None),
-        ("running", "read"),
-        ("succeeded", "read"),
-    ]
+    expected = [("queued", None), ("running", None), ("running", "read"), ("succeeded", "read")]
+    assert [(job.state, job.progress and job.progress.phase) for job in heard] == expected
     assert asyncio.run(follow(heard[-2].revision)) == heard[-1:]
     assert asyncio.run(follow(heard[-1].revision)) == []
-    with pytest.raises(JobNotFound):
-        asyncio.run(anext(desk.jobs.follow("nope")))  # type: ignore[arg-type]
+    with pytest.raises(errors.JobNotFound):
+        asyncio.run(anext(desk.jobs.follow("nope")))

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -20,6 +19,7 @@ from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.small_models import small_draft
 
 FEEDBACK = {**TRAINING, "data": ["train.jsonl", {"feedback": {"model": "m"}}], "valid": {"feedback": 0.2}}
+FEEDBACK_TO_NOBODY = {"feedback": {"model": "nosuch"}}
 
 
 class Place:
@@ -42,10 +42,6 @@ class Place:
         with self.desk.database.write() as connection:
             connection.execute(update(SCHEDULES).values(next_at=SCHEDULES.c.next_at - seconds))
 
-    def end_job(self) -> None:
-        claim = self.desk.claim()
-        self.desk.leases.succeed(claim, None)
-
 
 @pytest.fixture
 def place(tmp_path: Path, database_url: str) -> Iterator[Place]:
@@ -54,7 +50,7 @@ def place(tmp_path: Path, database_url: str) -> Iterator[Place]:
     made.desk.database.close()
 
 
-def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_have(place: Place) -> None:
+def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_have(place):
     place.keep_rows(40)  # before the schedule: not for it
     made = place.schedules.create_schedule("training", FEEDBACK, rows=30)
     place.keep_rows(29)
@@ -65,9 +61,9 @@ def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_hav
     assert place.schedules.run_due() == 1
     place.keep_rows(70)
     assert place.schedules.run_due() == 0  # its job waits
-    place.end_job()
+    place.desk.finish()
     assert place.schedules.run_due() == 1  # once, though rows for two runs have come
-    place.end_job()
+    place.desk.finish()
     assert place.schedules.run_due() == 0
     (found,) = place.schedules.schedules()
     jobs = place.desk.jobs.list()
@@ -78,7 +74,7 @@ def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_hav
         place.schedules.delete_schedule(made["id"])
 
 
-def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(place: Place) -> None:
+def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(place):
     made = place.schedules.create_schedule("training", TRAINING, cron="0 3 * * 0")
     assert (made["alias"], made["rows"], made["runs"]) == ("latest", None, 0)
     assert place.schedules.run_due() == 0
@@ -88,13 +84,11 @@ def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(p
     assert len(place.desk.jobs.list()) == 1
     (found,) = place.schedules.schedules()
     assert found["runs"] == 1 and found["next"] > made["created"]
-    place.end_job()
+    place.desk.finish()
     assert place.schedules.run_due() == 0
 
 
-def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(
-    place: Place, monkeypatch: Any
-) -> None:
+def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(place, monkeypatch):
     place.schedules.create_schedule("training", TRAINING, cron="* * * * *")
     place.pass_time(3600)
     with monkeypatch.context() as patched:
@@ -107,7 +101,7 @@ def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(
     assert place.schedules.schedules()[0]["runs"] == 1
 
 
-def test_a_queue_that_is_full_is_tried_again(place: Place) -> None:
+def test_a_queue_that_is_full_is_tried_again(place):
     full = Schedules(place.desk.database, place.desk.limited(jobs_queued_max=1).settings)
     full.create_schedule("training", TRAINING, cron="* * * * *")
     job = place.desk.jobs.submit("training", TRAINING)
@@ -130,28 +124,21 @@ def test_a_queue_that_is_full_is_tried_again(place: Place) -> None:
         ({}, "cron", "found neither"),
         ({"rows": 100_001}, "rows", "1 to 100000 rows"),
         ({"rows": 5, "job": {**FEEDBACK, "trainer": "none"}}, "job.trainer", "expected"),
-        (
-            {"rows": 5, "job": {**FEEDBACK, "data": [{"feedback": {"model": "nosuch"}}]}},
-            "job.data",
-            "'nosuch'",
-        ),
+        ({"rows": 5, "job": {**TRAINING, "data": [FEEDBACK_TO_NOBODY]}}, "job.data", "'nosuch'"),
         ({"rows": 5, "job": []}, None, "expected an object"),
         ({"rows": 5, "kind": "sleeping"}, "kind", "'sleeping'"),
     ],
 )
-def test_what_no_job_would_take_is_refused_at_once(
-    tmp_path: Path, body: dict[str, Any], path: str | None, found: str
-) -> None:
-    place = Place(tmp_path, f"sqlite:///{tmp_path}/xylem.db")
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_what_no_job_would_take_is_refused_at_once(place, body, path, found):
     with pytest.raises(BadRequest) as caught:
         place.schedules.create_schedule(**{"kind": "training", "job": FEEDBACK, **body})
     (fault,) = getattr(caught.value, "faults", [caught.value])
     assert (fault.path, found in str(fault)) == (path, True), str(fault)
     assert place.schedules.schedules() == []
-    place.desk.database.close()
 
 
-def test_an_alias_has_one_schedule(place: Place, monkeypatch: Any) -> None:
+def test_an_alias_has_one_schedule(place, monkeypatch):
     stable = {**TRAINING, "promotion": {"alias": "stable"}}
     kept = {**TRAINING, "promotion": {"alias": None}}
     create = place.schedules.create_schedule
@@ -172,13 +159,13 @@ def test_an_alias_has_one_schedule(place: Place, monkeypatch: Any) -> None:
     assert create("training", TRAINING, cron="0 3 * * *")["alias"] == "latest"
 
 
-def test_rows_that_are_not_kept_are_not_waited_for(place: Place) -> None:
+def test_rows_that_are_not_kept_are_not_waited_for(place):
     off = Schedules(place.desk.database, place.desk.settings.model_copy(update={"feedback_rows": False}))
     with pytest.raises(BadRequest, match="expected XYLEM_FEEDBACK_ROWS=1, without which no rows"):
         off.create_schedule("training", FEEDBACK, rows=5)
 
 
-def test_times_are_those_of_utc(monkeypatch: Any) -> None:
+def test_times_are_those_of_utc(monkeypatch):
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
@@ -190,7 +177,7 @@ def test_times_are_those_of_utc(monkeypatch: Any) -> None:
         time.tzset()
 
 
-def test_a_body_that_is_too_long_for_a_job_is_no_schedule(place: Place, monkeypatch: Any) -> None:
+def test_a_body_that_is_too_long_for_a_job_is_no_schedule(place, monkeypatch):
     monkeypatch.setattr("service.jobs.jobs.REQUEST_BYTES_MAX", 50)
     with pytest.raises(LimitExceeded, match="at most 50 bytes"):  # else it would hold up all that come after
         place.schedules.create_schedule("training", TRAINING, cron="0 3 * * *")

@@ -16,7 +16,6 @@ from service.base.errors import BadData, BadInput, BadParameter
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.evaluate import F_MEASURES
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import Run
 from tests.jobs_helpers import write_data
 from tests.measured import evaluate
 
@@ -38,7 +37,7 @@ def facts(folder: Path) -> dict[str, Any]:
     return calibrate_and_publish(Store(folder / "store"), "m", "1", folder / "valid.jsonl")
 
 
-def test_what_is_published(folder: Path, facts: dict[str, Any]) -> None:
+def test_what_is_published(folder, facts):
     store = Store(folder / "store")
     store.verify("m", 2)
     before, after = store.open("m", 1), store.open("m", 2)
@@ -61,7 +60,7 @@ def test_what_is_published(folder: Path, facts: dict[str, Any]) -> None:
     assert told["error_after"] == facts["calibration_error"]["after"]
 
 
-def test_scores_are_as_true_as_they_say(folder: Path, facts: dict[str, Any]) -> None:
+def test_scores_are_as_true_as_they_say(folder, facts):
     store = Store(folder / "store")
     before, after = (evaluate(store.open("m", version), folder / "test.jsonl") for version in (1, 2))
     assert before["calibration_error"] > 0.08
@@ -72,7 +71,7 @@ def test_scores_are_as_true_as_they_say(folder: Path, facts: dict[str, Any]) -> 
             assert before[key] == after[key], key
 
 
-def test_calibrated_again_it_is_fitted_anew(folder: Path, facts: dict[str, Any], tmp_path: Path) -> None:
+def test_calibrated_again_it_is_fitted_anew(folder, facts, tmp_path):
     source = Store(folder / "store").open("m", 2)
     store = Store(tmp_path)
     store.prepare()
@@ -83,7 +82,7 @@ def test_calibrated_again_it_is_fitted_anew(folder: Path, facts: dict[str, Any],
     assert all(np.array_equal(again[f"calibration/{k}"], source.arrays[f"calibration/{k}"]) for k in "xy")
 
 
-def test_what_cannot_be_fitted_to_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_fitted_to_is_refused(folder, tmp_path):
     store = Store(folder / "store")
     n_versions = len(store.models()[0].versions)
     with pytest.raises(BadData, match="not trained on, found those that it was trained on"):
@@ -97,7 +96,7 @@ def test_what_cannot_be_fitted_to_is_refused(folder: Path, tmp_path: Path) -> No
     assert len(store.models()[0].versions) == n_versions
 
 
-def test_at_once_with_training(folder: Path, run_here: Run, facts: dict[str, Any], tmp_path: Path) -> None:
+def test_at_once_with_training(folder, run_here, facts, tmp_path):
     data = "--data", folder / "train.jsonl", "--valid", folder / "valid.jsonl", "--model", "m"
     done = run_here("train", "label-tree", *data, "--calibrate", "--json", store=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -118,14 +117,14 @@ def test_at_once_with_training(folder: Path, run_here: Run, facts: dict[str, Any
         assert message in refused.stderr
 
 
-def test_exact_probabilities_stay_exact(folder: Path, tmp_path: Path) -> None:
+def test_exact_probabilities_stay_exact(folder, tmp_path):
     request = TrainRequest("huffman-tree", folder / "train.jsonl", parameters=("epochs=1", "dim=4"))
     train_and_publish(Store(tmp_path), "m", request)
     with pytest.raises(BadParameter, match="found one of huffman-tree: its probabilities sum to 1"):
         calibrate_and_publish(Store(tmp_path), "m", "latest", folder / "valid.jsonl")
 
 
-def test_the_command(folder: Path, facts: dict[str, Any], run_here: Run, tmp_path: Path) -> None:
+def test_the_command(folder, facts, run_here, tmp_path):
     store = Store(tmp_path)
     store.prepare()
     store.publish("m", draft_of(Store(folder / "store").open("m", 1)))
@@ -143,7 +142,7 @@ def test_the_command(folder: Path, facts: dict[str, Any], run_here: Run, tmp_pat
     assert "found those that it was trained on" in refused.stderr
 
 
-def test_in_python(folder: Path, facts: dict[str, Any], tmp_path: Path) -> None:
+def test_in_python(folder, facts, tmp_path):
     lines = [json.loads(line) for line in (folder / "valid.jsonl").read_text().splitlines()]
     texts, labels = [line["text"] for line in lines], [line["labels"] for line in lines]
     model = xylem.load(folder / "store", "m@1").calibrate(texts, labels)

@@ -54,7 +54,7 @@ def scores_of(store: Store, version: int) -> dict[tuple[int, str], float]:
     return dict(zip(zip(row, labels, strict=True), found.scores.tolist(), strict=True))
 
 
-def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: Path) -> None:
+def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home):
     store = Store(home / "store")
     before, after, later = (scores_of(store, version) for version in (1, 2, 3))
     assert before.keys() == after.keys() and before != after
@@ -73,14 +73,14 @@ def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: P
     assert len({path.stat().st_ino for path in arrays}) == 1
 
 
-def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home: Path) -> None:
+def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home):
     store = Store(home / "store")
     for name in ("train.jsonl", "valid.jsonl"):
         with pytest.raises(BadData, match="rows that the model was not trained on"):
             calibrate_and_publish(store, "both", "1", home / name)
 
 
-def test_deprecated_concepts_are_never_suggested(home: Path) -> None:
+def test_deprecated_concepts_are_never_suggested(home):
     """Though a member knows them: when it is combined, and with another vocabulary."""
     member = Store(home / "store").open("words", 1)
     subjects = [Subject(f"l{i}", None, {"en": name}, deprecated=i == 2) for i, name in enumerate(NAMES)]
@@ -95,7 +95,7 @@ def test_deprecated_concepts_are_never_suggested(home: Path) -> None:
     assert make_predictor(model).predict(rows, PredictOptions(10)).labels.max() < 6
 
 
-def test_an_object_store_has_it_whole(home: Path, tmp_path: Path) -> None:
+def test_an_object_store_has_it_whole(home, tmp_path):
     store, there = Store(home / "store"), Store(tmp_path / "there")
     there.prepare()
     remote = RemoteStore(f"file://{tmp_path}/remote")
@@ -104,7 +104,7 @@ def test_an_object_store_has_it_whole(home: Path, tmp_path: Path) -> None:
     assert scores_of(there, pulled.version) == scores_of(store, 3)
 
 
-def test_one_answers_beside_another(home: Path) -> None:
+def test_one_answers_beside_another(home):
     store = Store(home / "store")
     split(store, "both", canary=(1, 5000))
 
@@ -137,7 +137,7 @@ ODD = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 """
 
 
-def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
+def test_circles_letters_and_thousands_of_names_are_taken(home):
     labels = ", ".join(f'"other name {i}"@en' for i in range(3000))
     (home / "odd.ttl").write_text(ODD.replace("LABELS", labels))
     rows = [
@@ -165,7 +165,7 @@ def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
         ("x", "vocabulary: expected names with a word of two characters"),
     ],
 )
-def test_a_vocabulary_that_cannot_be_used_publishes_nothing(home: Path, name: str, fault: str) -> None:
+def test_a_vocabulary_that_cannot_be_used_publishes_nothing(home, name, fault):
     (home / "bad.tsv").write_text(f"<l0>\t{name}\n<l1>\ty\n")
     store = Store(home / "store")
     with pytest.raises(BadData, match=fault):
@@ -175,7 +175,7 @@ def test_a_vocabulary_that_cannot_be_used_publishes_nothing(home: Path, name: st
     assert "bad" not in [model.name for model in store.models()]
 
 
-def test_members_of_another_language_and_members_twice_are_refused(home: Path) -> None:
+def test_members_of_another_language_and_members_twice_are_refused(home):
     store, names = Store(home / "store"), home / "names.csv"
     train_and_publish(
         store, "fi", TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))

@@ -15,7 +15,7 @@ from model_store.origin import read_report
 from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadData, BadInput, BadParameter
-from service.evaluation import EmptyConvention, kept_figures
+from service.evaluation import kept_figures
 from service.inference.predictor import PredictOptions, predict_all
 from service.inference.predictors import make_predictor
 from service.workflows.charts import label_lines
@@ -23,7 +23,6 @@ from service.workflows.compare import CompareRequest, Contender, compare
 from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import Run
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
@@ -43,7 +42,7 @@ def write(path: Path, rows: list[tuple[str, list[str]]]) -> Path:
     return write_lines(path, ({"text": text, "labels": labels} for text, labels in rows))
 
 
-def test_figures_worked_out_by_hand(model: Model, tmp_path: Path) -> None:
+def test_figures_worked_out_by_hand(model, tmp_path):
     rows = [("red", ["red"]), ("green", ["green"]), ("blue", ["red", "green"]), ("red", [])]
     report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
     # Two rows have their label first, one has its two behind blue; a row without labels counts as a row.
@@ -52,7 +51,7 @@ def test_figures_worked_out_by_hand(model: Model, tmp_path: Path) -> None:
     assert report["rows"] == 4
 
 
-def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: Path) -> None:
+def test_thresholds_decide_and_leave_the_ranking_alone(model, tmp_path):
     file = write(tmp_path / "rows.jsonl", [(word, [word]) for word in WORDS])
     plain = evaluate(model, file)
     predictor = make_predictor(model)
@@ -69,9 +68,7 @@ def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: P
 
 
 @pytest.mark.parametrize("empty", [None, "zero", "one"])
-def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_file(
-    model: Model, tmp_path: Path, empty: EmptyConvention | None
-) -> None:
+def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_file(model, tmp_path, empty):
     true = [["red"], ["red", "x"], ["green", "y", "x"], []]
     file = write(tmp_path / "rows.jsonl", [("red" if "red" in row else "", row) for row in true])
     report = evaluate(model, file) if empty is None else evaluate(model, file, empty=empty)
@@ -89,9 +86,7 @@ def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_fi
     assert (report["unknown_labels"], report["unknown_label_names"]) == (2, ["x", "y"])
 
 
-def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
-    model: Model, tmp_path: Path
-) -> None:
+def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(model, tmp_path):
     rows = [("red", ["red", f"new{i % 30}"]) for i in range(60)]
     report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
     assert report["unknown_labels"] == 30
@@ -104,7 +99,7 @@ def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", '{"features": {"red": 1}, "labels": ["red"]}\n'])
-def test_files_that_cannot_be_measured_on(model: Model, tmp_path: Path, content: str) -> None:
+def test_files_that_cannot_be_measured_on(model, tmp_path, content):
     file = tmp_path / "rows.jsonl"
     file.write_text(content)
     with pytest.raises(BadInput, match=r"expected.*found"):
@@ -132,7 +127,7 @@ def kept_of(store: Path, file: Path, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_a_version_keeps_what_an_evaluation_of_it_finds(weights: Any, file: Path, tmp_path: Path) -> None:
+def test_a_version_keeps_what_an_evaluation_of_it_finds(weights, file, tmp_path):
     kept = kept_of(tmp_path, file, weights=weights, parameters=("leaf_size=2",))
     model = Store(tmp_path).open("m")
     assert model.manifest.weights == weights
@@ -153,9 +148,7 @@ def test_a_version_keeps_what_an_evaluation_of_it_finds(weights: Any, file: Path
         assert precision is None or precision == pytest.approx(100 * hits / label["predicted"], abs=1e-4)
 
 
-def test_the_labels_that_are_true_most_often_are_kept(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_labels_that_are_true_most_often_are_kept(file, tmp_path, monkeypatch):
     assert kept_of(tmp_path / "all", file)["labels"][-1]["label"] == "rare"
     monkeypatch.setattr(kept_figures, "LABELS_MAX", 3)
     assert [label["support"] for label in kept_of(tmp_path / "few", file)["labels"]] == [20, 20, 20]
@@ -201,7 +194,7 @@ def decisions(side: Contender, data: Path) -> list[set[str]]:
     return [set(names[ptr[i] : ptr[i + 1]]) for i in range(len(ptr) - 1)]
 
 
-def test_labels_are_matched_by_name(home: Path) -> None:
+def test_labels_are_matched_by_name(home):
     data, sides = home / "test.jsonl", (contender(home, "some"), contender(home, "others"))
     report = compare(*sides, CompareRequest(data, resamples=100))
     assert report["labels"] == {"both": 1, "only_a": 2, "only_b": 1, "neither": 0}
@@ -220,7 +213,7 @@ def test_labels_are_matched_by_name(home: Path) -> None:
         assert turned["metrics"][name]["difference"] == pytest.approx(-each["difference"])
 
 
-def test_a_better_model_is_really_better_and_one_like_itself_is_not(home: Path) -> None:
+def test_a_better_model_is_really_better_and_one_like_itself_is_not(home):
     request = CompareRequest(home / "test.jsonl", resamples=200)
     some = contender(home, "some")
     report = compare(contender(home, "noise"), some, request)
@@ -230,14 +223,14 @@ def test_a_better_model_is_really_better_and_one_like_itself_is_not(home: Path) 
     assert compare(contender(home, "noise"), some, request) == report
 
 
-def test_without_thresholds_there_is_no_macro_f_and_the_note_says_why(home: Path) -> None:
+def test_without_thresholds_there_is_no_macro_f_and_the_note_says_why(home):
     sides = contender(home, "some", tuned=False), contender(home, "others")
     report = compare(*sides, CompareRequest(home / "test.jsonl", resamples=100))
     assert list(report["metrics"]) == ["P@1", "P@3", "P@5", "nDCG@5"]
     assert "some@1 not tuned" in report["note"]
 
 
-def test_what_cannot_be_compared_is_refused(home: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_refused(home, tmp_path):
     some, file = contender(home, "some"), home / "test.jsonl"
     with pytest.raises(BadParameter, match="resamples: expected 100 to 100000, found 9"):
         compare(some, some, CompareRequest(file, resamples=9))
@@ -250,7 +243,7 @@ def test_what_cannot_be_compared_is_refused(home: Path, tmp_path: Path) -> None:
         compare(words, some, CompareRequest(file))
 
 
-def test_the_command_says_which_is_better(run_here: Run, home: Path) -> None:
+def test_the_command_says_which_is_better(run_here, home):
     asked = ("compare", "noise", "some@1", "--data", home / "test.jsonl")
     report = json.loads(run_here(*asked, "--json", "--seed", 3, store=home / "store").stdout)
     assert (report["a"], report["b"], report["rows"], report["seed"]) == ("noise@1", "some@1", 36, 3)

@@ -59,9 +59,7 @@ def shown_by(data: TrainingSet, items: list[str], on_rows: Any = None) -> list[P
 
 
 @pytest.mark.parametrize(("trees", "entries_max"), [(1, 300), (1, 1 << 20), (2, 500)])
-def test_every_row_but_those_of_the_first_part_is_shown_once(
-    trees: int, entries_max: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_row_but_those_of_the_first_part_is_shown_once(trees, entries_max, monkeypatch):
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", entries_max)
     data, items = data_of(93), [f"trees={trees}"]
     shown = np.vstack([dense_rows(part.rows) for _, part in shown_by(data, [*SGD, "epochs=3", *items])])
@@ -77,7 +75,7 @@ def _order(n_rows: int) -> Any:
     return np.random.Generator(np.random.PCG64(seed)).permutation(n_rows)
 
 
-def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
+def test_the_trees_shown_have_learnt_the_rows_before_and_no_others():
     data = data_of(60)
     parts = shown_by(data, [*SGD, "epochs=4"])
     in_turn = data.take(_order(60))
@@ -90,7 +88,7 @@ def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
             assert array.tobytes() == getattr(ensemble, name).tobytes(), name
 
 
-def test_showing_rows_does_not_change_the_tree() -> None:
+def test_showing_rows_does_not_change_the_tree():
     data, parameters = data_of(), parse_parameters("plt", [*SGD, "epochs=3"])
     plain = fit("plt", parameters, MemorySource(data), Tools(3))
     shown = fit("plt", parameters, MemorySource(data), Tools(3, on_rows=lambda ensemble, rows: None))
@@ -98,7 +96,7 @@ def test_showing_rows_does_not_change_the_tree() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_thresholds_are_those_of_feedback_on_these_rows(database: ThresholdDatabase, threads: int) -> None:
+def test_thresholds_are_those_of_feedback_on_these_rows(database, threads):
     data = data_of(200)
     source = MemorySource(data)
     found = ProgressiveThresholds(source, threads, database)
@@ -119,7 +117,7 @@ def test_thresholds_are_those_of_feedback_on_these_rows(database: ThresholdDatab
     assert found.n_rows == 180
 
 
-def test_a_version_is_published_with_its_thresholds(tmp_path: Path, database: ThresholdDatabase) -> None:
+def test_a_version_is_published_with_its_thresholds(tmp_path, database):
     path, store = write_file(tmp_path / "train.txt", *learnable(150)), Store(tmp_path / "store")
     kept = []
     for threads in (1, 2):
@@ -136,7 +134,7 @@ def test_a_version_is_published_with_its_thresholds(tmp_path: Path, database: Th
     assert kept[0].counters.marks.sum() > 150
 
 
-def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDatabase) -> None:
+def test_what_has_no_thresholds_is_refused(tmp_path, database):
     path, store = write_file(tmp_path / "train.txt", *learnable(30)), Store(tmp_path / "store")
     plt = TrainRequest("plt", path, parameters=SGD, stream=True)
     requests = {
@@ -162,7 +160,7 @@ def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDa
     assert database.load("m", 1) is None
 
 
-def test_labels_that_no_shown_row_has_keep_their_first_threshold(database: ThresholdDatabase) -> None:
+def test_labels_that_no_shown_row_has_keep_their_first_threshold(database):
     rows = SparseRows(np.arange(21), np.zeros(20, np.int32), np.ones(20, np.float32), 1)
     carried = np.zeros(20, np.int32)
     carried[_order(20)[0]] = 1  # label 1 only in the first part

@@ -37,7 +37,7 @@ from service.workflows.combine import CombineRequest, combine_and_publish, combi
 from service.workflows.near_rows import ALIKE, FEATURES_MAX, draw_near_rows, group_alike, near_of, place_near
 from service.workflows.ranker import Candidates, precisions
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import Command, answer
+from tests.conftest import answer
 from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
 from tests.small_models import small_draft, softmax_draft
@@ -118,7 +118,7 @@ def context_of(member: Any, row: SparseRows, labels: np.ndarray, votes: np.ndarr
     return np.array([[of_label.get(label, 0.0), *shared] for label in labels.tolist()])
 
 
-def test_labels_that_are_true_together_are_counted(seed: int) -> None:
+def test_labels_that_are_true_together_are_counted(seed):
     labels = random_labels(seed, 200, 60)
     near = draw_near_rows(random_rows(seed, 200), labels, seed)
     is_true = dense_labels(labels).astype(np.float64)
@@ -134,7 +134,7 @@ def test_labels_that_are_true_together_are_counted(seed: int) -> None:
     assert np.diff(near.other_ptr).max() == OTHERS_MAX
 
 
-def test_near_rows_move_with_their_labels(seed: int) -> None:
+def test_near_rows_move_with_their_labels(seed):
     near = draw_near_rows(random_rows(seed, 200), random_labels(seed, 200), seed)
     old = np.array([-1, 5, 1, 7, -1, 0, 3], np.int32)  # 2, 4 and 6 are gone
     placed = place_near(near, old)
@@ -162,7 +162,7 @@ def near_draft(seed: int) -> tuple[Draft, NearRows]:
     return parts.draft(no_ranker(parts), 0, {}), near
 
 
-def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int) -> None:
+def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed):
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     near = draw_near_rows(rows, labels, seed)
     again = draw_near_rows(rows, labels, seed)
@@ -182,7 +182,7 @@ def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int
         assert left_out <= np.abs(source[is_kept]).min() + 0.51 * step  # what rounds to 0 is left out too
 
 
-def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
+def test_rows_of_a_feature_are_those_where_it_weighs_most(seed):
     rows = random_rows(seed, 1500)
     near = draw_near_rows(rows, random_labels(seed, 1500), seed)
     whole, kept = np.abs(dense(rows)), dense_near(near) != 0
@@ -194,7 +194,7 @@ def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
             assert left_out.max() <= whole[kept[:, feature], feature].min() + 1e-6
 
 
-def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_few_rows_are_kept_beside_those_of_labels(monkeypatch, seed):
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     monkeypatch.setattr("service.workflows.near_rows.KEPT_ROWS", 0)
     near = draw_near_rows(rows, labels, seed)
@@ -209,9 +209,7 @@ def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("listed_rows", [0, LISTED_ROWS])
-def test_features_of_candidates_are_those_of_a_slow_oracle(
-    monkeypatch: pytest.MonkeyPatch, seed: int, listed_rows: int
-) -> None:
+def test_features_of_candidates_are_those_of_a_slow_oracle(monkeypatch, seed, listed_rows):
     monkeypatch.setattr("service.inference.combined_predictor.LISTED_ROWS", listed_rows)
     draft, near = near_draft(seed)
     predictor = make_predictor(model_of(draft))
@@ -253,7 +251,7 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(
     assert n_votes > 40 and len(near.scale) > NEAREST
 
 
-def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
+def test_answers_are_those_of_the_ranker_whatever_the_threads(seed):
     draft, _ = near_draft(seed)
     linear = np.zeros_like(draft.extra["ranker/linear"])
     linear[-1 - len(NEAR_FEATURES)] = 3.0  # the greatest cosine alone
@@ -297,7 +295,7 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
         ("scale", 2, np.nan, "a finite number"),
     ],
 )
-def test_damaged_arrays_are_refused(name: str, index: int, value: Any, expected: str) -> None:
+def test_damaged_arrays_are_refused(name, index, value, expected):
     draft, _ = near_draft(1)
     arrays = draft.arrays()
     changed = arrays[f"{NEAR}/{name}"].copy()
@@ -306,7 +304,7 @@ def test_damaged_arrays_are_refused(name: str, index: int, value: Any, expected:
         check_version(manifest_of(draft), {**arrays, f"{NEAR}/{name}": changed})
 
 
-def test_too_many_rows_of_a_label_and_a_missing_array_are_refused() -> None:
+def test_too_many_rows_of_a_label_and_a_missing_array_are_refused():
     draft, near = near_draft(1)
     arrays, manifest = draft.arrays(), manifest_of(draft)
     n_rows = len(near.scale)
@@ -335,7 +333,7 @@ def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
     return to_rows(values)
 
 
-def test_groups_are_of_rows_that_are_alike(seed: int) -> None:
+def test_groups_are_of_rows_that_are_alike(seed):
     rows = rows_with_alike(seed, 200)
     group = group_alike(rows)
     unit = dense(rows)
@@ -352,7 +350,7 @@ def test_groups_are_of_rows_that_are_alike(seed: int) -> None:
     assert np.bincount(few).max() == 4
 
 
-def test_parts_hold_all_rows_once_and_rows_alike_together(seed: int) -> None:
+def test_parts_hold_all_rows_once_and_rows_alike_together(seed):
     for n_rows in (100, 2003):
         rows = rows_with_alike(seed, n_rows)
         parts = reranking.divide(rows, seed)
@@ -366,14 +364,14 @@ def test_parts_hold_all_rows_once_and_rows_alike_together(seed: int) -> None:
         assert (part_of[twins] == part_of[twins - 1]).mean() > 0.9
 
 
-def test_rows_that_are_all_alike_are_dealt_too() -> None:
+def test_rows_that_are_all_alike_are_dealt_too():
     same = SparseRows(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 3)
     empty = SparseRows(np.zeros(101, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 3)
     assert [len(part) for part in reranking.divide(same, 1)] == [20] * 5
     assert sum(map(len, reranking.divide(empty, 1))) == 100 and len(np.unique(group_alike(empty))) == 100
 
 
-def test_precisions_are_those_of_sorted_candidates() -> None:
+def test_precisions_are_those_of_sorted_candidates():
     found = Candidates(
         np.array([0, 3, 4]),
         np.array([5, 1, 2, 7], np.int32),
@@ -396,7 +394,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_lines(tmp_path_factory.mktemp("near") / "rows.jsonl", lines)
 
 
-def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) -> None:
+def test_a_ranker_is_kept_where_held_out_rows_gain(texts, tmp_path):
     store = Store(tmp_path)
     request = TrainRequest("label-tree", texts, valid=texts, rerank=True, origin={"job": "j"})
     report = train_and_publish(store, "near", request)
@@ -414,7 +412,7 @@ def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) 
     assert all(np.array_equal(array, same[name]) for name, array in model.arrays.items() if "/" in name)
 
 
-def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Command) -> None:
+def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path, command):
     lines = [{"text": f"word{i % 4} other{i % 3}", "labels": [f"l{i % 4}"]} for i in range(200)]
     path = write_lines(tmp_path / "easy.jsonl", lines)
     done = command("train", "label-tree", "--data", path, "--model", "easy", "--rerank", "--json")
@@ -424,7 +422,7 @@ def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Comman
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_near_rows_of_a_combination_are_kept_where_they_gain(shift: int, texts: Path, tmp_path: Path) -> None:
+def test_near_rows_of_a_combination_are_kept_where_they_gain(shift, texts, tmp_path):
     lines = texts.read_text().splitlines(keepends=True)
     train, valid, other = (tmp_path / f"{name}.jsonl" for name in ("train", "valid", "other"))
     train.write_text("".join(lines[:400]))
@@ -456,24 +454,20 @@ def test_near_rows_of_a_combination_are_kept_where_they_gain(shift: int, texts: 
         ({"trainer": "huffman-tree"}, "whose scores sum to 1"),
     ],
 )
-def test_what_cannot_be_ranked_is_refused(
-    changes: dict[str, Any], words: str, texts: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_ranked_is_refused(changes, words, texts, tmp_path):
     request = TrainRequest("label-tree", texts, valid=texts, rerank=True)
     with pytest.raises(BadParameter, match=f"rerank: expected .*{words}"):
         train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
     assert not list(tmp_path.glob("models/refused/versions/*"))
 
 
-def test_without_scikit_learn_it_is_refused_before_training(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_scikit_learn_it_is_refused_before_training(texts, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before
     with pytest.raises(BadParameter, match=r"xylem-serve\[sklearn\]"):
         train_and_publish(Store(tmp_path), "m", TrainRequest("label-tree", texts, rerank=True))
 
 
-def test_few_rows_and_dense_rows_are_refused(tmp_path: Path) -> None:
+def test_few_rows_and_dense_rows_are_refused(tmp_path):
     path = write_lines(
         tmp_path / "few.jsonl", [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
     )

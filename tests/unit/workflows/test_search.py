@@ -6,10 +6,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +24,6 @@ from service.workflows.request import from_json
 from service.workflows.search import SearchRequest, folds_of, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset
-from tests.conftest import Run
 from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_labels, dense_rows, flat
 
@@ -61,16 +58,14 @@ def request_of(file: Path) -> SearchRequest:
         ({"features.kind": "chars"}, None),
     ],
 )
-def test_characters_beside_the_words_are_tried(
-    fixed: dict[str, str | int], kinds: tuple[str, ...] | None
-) -> None:
+def test_characters_beside_the_words_are_tried(fixed, kinds):
     found = dimensions_of("ovr", fixed, are_texts=True).get("features.kind")
     assert found == (None if kinds is None else Choice(kinds))
     assert "features.kind" not in dimensions_of("ovr", fixed, are_texts=False)
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_everything_that_is_tried_is_a_parameter_in_its_range(name: str) -> None:
+def test_everything_that_is_tried_is_a_parameter_in_its_range(name):
     dimensions = dimensions_of(name, {}, are_texts=True)
     assert any(key.startswith("features.") for key in dimensions)
     for key, dimension in dimensions.items():
@@ -85,7 +80,7 @@ def test_everything_that_is_tried_is_a_parameter_in_its_range(name: str) -> None
     assert not any(key.startswith("features.") for key in hashed)
 
 
-def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchRequest) -> None:
+def test_a_value_is_that_of_a_training_on_the_other_rows(request_of):
     found = search(request_of)
     assert {each.trainer for each in found} == {"ovr", "plt"}
     assert found[0].value >= found[1].value
@@ -97,9 +92,7 @@ def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchReque
     assert best.value == pytest.approx(report["P@1"])
 
 
-def test_a_study_is_gone_on_with_and_no_other_is(
-    request_of: SearchRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_is_gone_on_with_and_no_other_is(request_of, tmp_path, monkeypatch):
     study = tmp_path / "a study"
     short = replace(request_of, trainers=("ovr",), study=study, trials=3)
     first = search(short)
@@ -121,7 +114,7 @@ def test_a_study_is_gone_on_with_and_no_other_is(
         search(replace(short, trials=6))
 
 
-def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_path: Path) -> None:
+def test_a_search_that_is_killed_is_gone_on_with(request_of, tmp_path):
     study = tmp_path / "study"
     asked = ("tune", "--data", request_of.data, "--model", "m", "--store", tmp_path / "store")
     options = ("--trainer", "ovr", "--metric", "P@1", "--study", study, "--threads", 1)
@@ -148,7 +141,7 @@ def n_ended(study: Path) -> int:
     return int(n)
 
 
-def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: SearchRequest) -> None:
+def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of):
     asked = replace(request_of, trainers=("ovr",), trials=3, folds=2, seed=7)
     one, two = search(asked), search(asked)
     assert [(each.parameters, each.value) for each in one] == [(each.parameters, each.value) for each in two]
@@ -156,9 +149,7 @@ def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: Searc
     assert by_file.value == 100.0  # on its own training rows
 
 
-def test_a_trial_that_takes_longer_than_the_search_is_given_up(
-    request_of: SearchRequest, tmp_path: Path
-) -> None:
+def test_a_trial_that_takes_longer_than_the_search_is_given_up(request_of, tmp_path):
     study = tmp_path / "study"
     asked = replace(request_of, trainers=("ovr",), study=study)
     with pytest.raises(BadParameter, match="--minutes: expected time for one trial, found 1e-09"):
@@ -180,24 +171,18 @@ def test_a_trial_that_takes_longer_than_the_search_is_given_up(
         ({"study": Path("none/study")}, "--study: expected a file in a directory"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(
-    request_of: SearchRequest, changes: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_be_searched_is_refused(request_of, changes, words):
     with pytest.raises(BadParameter, match=words):
         search(replace(request_of, **changes))
 
 
-def test_without_optuna_the_error_says_what_to_install(
-    file: Path, hide_module: Callable[[str], None]
-) -> None:
+def test_without_optuna_the_error_says_what_to_install(file, hide_module):
     hide_module("optuna")
     with pytest.raises(BadInput, match=r"expected optuna.*xylem-serve\[tune\]"):
         search(SearchRequest(file))
 
 
-def test_the_command_publishes_the_best_trained_on_all_rows(
-    run_here: Run, file: Path, tmp_path: Path
-) -> None:
+def test_the_command_publishes_the_best_trained_on_all_rows(run_here, file, tmp_path):
     pytest.importorskip("optuna")
     home = tmp_path / "store"
     asked = ("tune", "--data", file, "--model", "best", "--trainer", "ovr", "--trials", 2)
@@ -233,7 +218,7 @@ def dataset(n_rows: int, *, texts: bool) -> Dataset:
 
 
 @pytest.mark.parametrize(("folds", "parts"), [(1, 5), (2, 2), (3, 3), (7, 7)])
-def test_each_row_is_held_out_once_and_else_trained_on(folds: int, parts: int) -> None:
+def test_each_row_is_held_out_once_and_else_trained_on(folds, parts):
     n_rows = 31
     found = list(folds_of(dataset(n_rows, texts=True), folds, 3))
     assert len(found) == folds
@@ -249,7 +234,7 @@ def test_each_row_is_held_out_once_and_else_trained_on(folds: int, parts: int) -
 
 
 @pytest.mark.parametrize("texts", [True, False])
-def test_what_is_taken_is_what_the_rows_had(texts: bool) -> None:
+def test_what_is_taken_is_what_the_rows_had(texts):
     whole, chosen = dataset(23, texts=texts), np.array([0, 3, 4, 11, 22])
     some = whole.take(chosen)
     assert (some.n_rows, some.labels.n_labels) == (5, 3)
@@ -262,6 +247,6 @@ def test_what_is_taken_is_what_the_rows_had(texts: bool) -> None:
         np.testing.assert_array_equal(dense_rows(some.rows), dense_rows(whole.rows)[chosen])
 
 
-def test_fewer_rows_than_parts_are_refused() -> None:
+def test_fewer_rows_than_parts_are_refused():
     with pytest.raises(BadData, match="rows: expected 5 rows or more, found 4"):
         list(folds_of(dataset(4, texts=True), 1, 0))

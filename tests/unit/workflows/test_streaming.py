@@ -75,7 +75,7 @@ def _source(path: Path, **features: Any) -> FileSource:
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".svm.gz", ".jsonl", ".jsonl.gz"])
-def test_a_stream_has_the_rows_of_the_file(suffix: str, tmp_path: Path) -> None:
+def test_a_stream_has_the_rows_of_the_file(suffix, tmp_path):
     path = _write(tmp_path, suffix)
     whole = read_dataset(path)
     hashed: dict[str, Any] = {"n_features": 1024} if ".jsonl" in suffix else {}
@@ -96,7 +96,7 @@ def test_a_stream_has_the_rows_of_the_file(suffix: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tree", ["kmeans", "random", "huffman"])
 @pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
-def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_path: Path) -> None:
+def test_a_stream_trains_the_same_model_as_memory(suffix, tree, tmp_path):
     parameters = [*SGD, f"tree={tree}", "trees=2"]
     if suffix == ".jsonl":
         parameters += ["features.kind=hashing", "features.n_features=1024"]
@@ -142,9 +142,7 @@ HASHED = ["features.kind=hashing", "features.n_features=1024"]
         *((name, ".jsonl.gz", HASHED) for name in ("huffman-tree", "learned-tree")),
     ],
 )
-def test_softmax_trees_of_a_stream_are_those_of_memory(
-    name: str, suffix: str, parameters: list[str], tmp_path: Path
-) -> None:
+def test_softmax_trees_of_a_stream_are_those_of_memory(name, suffix, parameters, tmp_path):
     if suffix == ".svm":
         assert _source(_write(tmp_path, suffix)).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
     _same(tmp_path, name, _write(tmp_path, suffix), [*SOFTMAX, *parameters])
@@ -158,9 +156,7 @@ def test_softmax_trees_of_a_stream_are_those_of_memory(
         (".jsonl", [*HASHED, "features.norm=none"]),
     ],
 )
-def test_decision_trees_of_a_stream_are_those_of_memory(
-    suffix: str, parameters: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decision_trees_of_a_stream_are_those_of_memory(suffix, parameters, tmp_path, monkeypatch):
     made: list[int] = []
     real = windows.mapped
 
@@ -177,7 +173,7 @@ def test_decision_trees_of_a_stream_are_those_of_memory(
 @pytest.mark.parametrize(
     ("name", "tree"), [*TREES[:4], ("learned-tree", "start=random"), ("learned-tree", "transition=full")]
 )
-def test_next_words_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
+def test_next_words_of_a_stream_are_those_of_memory(name, tree, tmp_path):
     rng = np.random.default_rng(8)
     path = tmp_path / "texts.jsonl"
     texts = [" ".join(f"w{word}" for word in rng.geometric(0.1, rng.integers(0, 12))) for _ in range(60)]
@@ -198,7 +194,7 @@ def _appending(path: Path, more: str) -> Callable[[str, int, int], None]:
     return append
 
 
-def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
+def test_texts_that_change_while_they_are_read_are_refused(tmp_path):
     path, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
     path.write_text('{"text": "one two one two"}\n' * 50)
     request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
@@ -213,7 +209,7 @@ def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> No
     assert store.models() == []
 
 
-def test_named_features_stream_hashed(tmp_path: Path) -> None:
+def test_named_features_stream_hashed(tmp_path):
     path = tmp_path / "named.jsonl"
     path.write_text('{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n')
     source = _source(path, n_features=256, signed=False)
@@ -222,7 +218,7 @@ def test_named_features_stream_hashed(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.sort(part.rows.values), [0.6, 0.8])
 
 
-def test_a_names_file_names_the_labels_of_a_stream(tmp_path: Path) -> None:
+def test_a_names_file_names_the_labels_of_a_stream(tmp_path):
     path, names = _write(tmp_path, ".svm"), tmp_path / "names.txt"
     names.write_text("".join(f"name {i}\n" for i in range(14)))
     stream_of = DataStream(path, names)
@@ -242,7 +238,7 @@ def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt"
     return str(refused.value)
 
 
-def test_not_every_trainer_streams(tmp_path: Path) -> None:
+def test_not_every_trainer_streams(tmp_path):
     missing = tmp_path / "none.svm"  # said before the file is read
     assert "solver: expected sgd" in _refused(tmp_path, missing, "solver=batch")
     assert "plt" in _refused(tmp_path, missing, trainer="fastxml")
@@ -252,7 +248,7 @@ def test_not_every_trainer_streams(tmp_path: Path) -> None:
     )
 
 
-def test_a_temporary_directory_without_room_is_told(tmp_path: Path) -> None:
+def test_a_temporary_directory_without_room_is_told(tmp_path):
     path = _write(tmp_path, ".svm")
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
@@ -263,7 +259,7 @@ def test_a_temporary_directory_without_room_is_told(tmp_path: Path) -> None:
     assert "TMPDIR: expected room for" in found and "File too large" in found
 
 
-def test_features_that_are_fitted_do_not_stream(tmp_path: Path) -> None:
+def test_features_that_are_fitted_do_not_stream(tmp_path):
     texts = _write(tmp_path, ".jsonl")
     assert "expected hashing" in _refused(tmp_path, texts, *SGD, "features.kind=tfidf")
     named = tmp_path / "named.jsonl"
@@ -287,13 +283,13 @@ FAULTS = {
 
 @pytest.mark.parametrize(("trainer", "parameters"), [("plt", SGD), ("ldsm", ("trees=1",))])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_file_is_refused(name: str, trainer: str, parameters: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_bad_file_is_refused(name, trainer, parameters, tmp_path):
     text, message = FAULTS[name]
     (tmp_path / name).write_text(text())
     assert message in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
 
 
-def test_a_cut_gzip_file_is_refused(tmp_path: Path) -> None:
+def test_a_cut_gzip_file_is_refused(tmp_path):
     path = _write(tmp_path, ".svm.gz")
     path.write_bytes(path.read_bytes()[:-20])
     assert "expected whole gzip data" in _refused(tmp_path, path, *SGD)
@@ -302,7 +298,7 @@ def test_a_cut_gzip_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "more"), [(".svm", "1 0:1\n"), (".jsonl", '{"text": "word1", "labels": ["new"]}\n')]
 )
-def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(suffix, more, tmp_path):
     path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
     for trainer, parameters in (("plt", SGD), ("ldsm", ("trees=1",))):
         request = TrainRequest(trainer, path, parameters=parameters, stream=True)

@@ -1,8 +1,10 @@
 """Tuning a version on a labelled file: each method, what it reports, what it refuses; and the command."""
 
-import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadData, BadParameter
-from service.db.engine import Database, default_url
+from service.db.of_store import ready_database
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.thresholds.live.served import ServedThresholds
@@ -22,6 +24,7 @@ from service.thresholds.store.state import Head, ThresholdDatabase
 from service.workflows.labelled import Labelled, no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
+from tests.conftest import Command, answer
 from tests.datasets_helpers import write_lines
 from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.oracles.problems import dense_labels
@@ -29,6 +32,7 @@ from tests.small_models import random_rerank, small_draft
 
 N_ROWS, K, D = 120, 11, 70
 RAW = {"kind": "raw", "norm": "none"}
+SMALL = {"n_trees": 2, "features": RAW}
 
 
 def scores_of(model: Model, labelled: Labelled) -> np.ndarray:
@@ -64,7 +68,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def store(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Store:
     found = Store(tmp_path_factory.mktemp("store"))
     link = "hinge2" if kind == "label-tree" else "argmax"
-    found.publish("small", small_draft(3, kind=kind, link=link, n_trees=2, features=RAW))
+    found.publish("small", small_draft(3, kind=kind, link=link, **SMALL))
     return found
 
 
@@ -77,9 +81,8 @@ def model(store: Store) -> Model:
 def file(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose labels are drawn with the probabilities that the model gives them."""
     rng = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("rows") / "valid.txt"
     features = random_values(rng)
-    write(path, [(values, []) for values in features])
+    path = write(tmp_path_factory.mktemp("rows") / "valid.txt", [(values, []) for values in features])
     scores = scores_of(model, read_labelled(model, path, no_progress))
     drawn = rng.random(scores.shape) < scores
     drawn[:, 5] = False
@@ -102,14 +105,12 @@ def test_every_method_reports_the_f_measures_of_its_decisions(model, file, label
         assert thresholds.shape == (K,)
         assert np.all((thresholds > 0) & (thresholds <= 1))
         predicted = [np.flatnonzero(row >= thresholds).tolist() for row in scores]
-        value = 1.0 if empty == "one" else 0.0
-        expected = f_measures(predicted, true, [0] * len(true), K, value)
+        expected = f_measures(predicted, true, [0] * len(true), K, 1.0 if empty == "one" else 0.0)
         np.testing.assert_allclose(outcome.validation[:3], expected)
         assert outcome.validation == outcome.test
         assert outcome.validation.empty_label_convention == outcome.tuned.convention == empty
         hits = (scores >= thresholds) & truth
-        if outcome.tuned.method != "ofo":
-            assert outcome.tuned.counters.hits.tolist() == hits.sum(axis=0).tolist()
+        assert outcome.tuned.method == "ofo" or outcome.tuned.counters.hits.tolist() == hits.sum(0).tolist()
     by_method = {outcome.tuned.method: outcome.validation.macro_f for outcome in outcomes}
     assert by_method["sto"] >= max(by_method.values()) > 0
     assert len(set(outcomes[1].tuned.thresholds.tolist())) > 1
@@ -119,9 +120,8 @@ def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
     """Each label is true where its score is among its best: there is a threshold that says so."""
     store = Store(tmp_path / "store")
     extra = {"labels/counts": np.ones(K, np.int64), **random_rerank(1, K, D, gamma=60.0)}
-    store.publish(
-        "small", small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra)
-    )
+    draft = small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra)
+    store.publish("small", draft)
     model = store.open("small", "latest")
     rows = random_values(np.random.default_rng(0))
     file = write(tmp_path / "valid.txt", [(row, []) for row in rows])
@@ -136,12 +136,10 @@ def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
 def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
     label_counts, start = model.arrays["labels/counts"], Start(1.0, 3.0, 0.7)
     bounds = lower_bounds(label_counts, 100, K)
-    counters, thresholds = learn(
-        make_predictor(model), labelled.rows, labelled.labels, start, label_counts, 100, no_progress
-    )
-    expected, hits, marks = ofo_thresholds(
-        scores_of(model, labelled), dense_labels(labelled.labels), *start, bounds
-    )
+    predictor, rows, labels = make_predictor(model), labelled.rows, labelled.labels
+    counters, thresholds = learn(predictor, rows, labels, start, label_counts, 100, no_progress)
+    scores = scores_of(model, labelled)
+    expected, hits, marks = ofo_thresholds(scores, dense_labels(labels), *start, bounds)
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
     assert (counters.hits.tolist(), counters.marks.tolist()) == (hits.tolist(), marks.tolist())
 
@@ -174,9 +172,8 @@ def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, label
 
 
 def test_threads_and_start_values_that_are_given(model, file):
-    one, two = (
-        tune(model, TuneRequest(METHODS, file, start=Start(2, 9), threads=n), no_progress) for n in (1, 3)
-    )
+    requests = (TuneRequest(METHODS, file, start=Start(2, 9), threads=threads) for threads in (1, 3))
+    one, two = (tune(model, request, no_progress) for request in requests)
     for a, b in zip(one, two, strict=True):
         assert a.tuned.thresholds.tobytes() == b.tuned.thresholds.tobytes()
     assert one[0].tuned.start[:2] == (2, 9)
@@ -184,9 +181,8 @@ def test_threads_and_start_values_that_are_given(model, file):
 
 
 def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model, file):
-    roomy, tight = (
-        tune(model, TuneRequest(("fta", "sto"), file, estimates_max=n), no_progress) for n in (1 << 20, 200)
-    )
+    requests = (TuneRequest(("fta", "sto"), file, estimates_max=most) for most in (1 << 20, 200))
+    roomy, tight = (tune(model, request, no_progress) for request in requests)
     for some, few in zip(roomy, tight, strict=True):
         assert few.tuned.thresholds.min() > some.tuned.thresholds.min()
         assert few.tuned.counters.marks.sum() < some.tuned.counters.marks.sum()
@@ -216,8 +212,7 @@ def test_a_kappa_can_be_chosen_on_one_row(model, tmp_path, method):
 
 def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
     like = store.manifest("small", 1)
-    draft = small_draft(3, kind=like.kind, link=like.link, n_trees=2, features=RAW, extra={})
-    store.publish("foreign", draft)
+    store.publish("foreign", small_draft(3, kind=like.kind, link=like.link, extra={}, **SMALL))
     foreign = store.open("foreign", "latest")
     assert "labels/counts" not in foreign.arrays
     assert len(tune(foreign, TuneRequest(METHODS, file), no_progress)) == len(METHODS)
@@ -245,78 +240,74 @@ def test_the_limits_of_kappa_are_allowed(kappa):
     assert TuneRequest(("ofo",), Path("none.txt"), kappa=kappa).kappa == kappa
 
 
-def test_files_without_rows_or_labels_are_refused(model, tmp_path):
-    empty = tmp_path / "empty.txt"
-    empty.write_text("")
-    with pytest.raises(BadData, match=r"empty\.txt"):
-        tune(model, TuneRequest(("ofo",), empty), no_progress)
-    unlabelled = write(tmp_path / "unlabelled.txt", [({1: 1.0}, [])])
-    with pytest.raises(BadData, match=r"unlabelled\.txt: expected rows with labels of the model, found none"):
-        tune(model, TuneRequest(("ofo",), unlabelled), no_progress)
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"text": "a", "labels": []}\n')
-    with pytest.raises(BadData, match=r"texts\.jsonl: expected ids and values, which this"):
-        tune(model, TuneRequest(("ofo",), texts), no_progress)
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("rows.txt", "", r"rows\.txt"),
+        ("rows.txt", f"1 {D} {K}\n 1:1\n", r"rows\.txt: expected rows with labels of the model, found none"),
+        ("a.jsonl", '{"text": "a", "labels": []}\n', r"a\.jsonl: expected ids and values, which this"),
+    ],
+)
+def test_files_without_rows_or_labels_are_refused(model, tmp_path, name, content, fault):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadData, match=fault):
+        tune(model, TuneRequest(("ofo",), tmp_path / name), no_progress)
 
 
 def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
     colours = ("red", "green", "blue", "white")
     rows = [{"text": f"{colours[i % 4]} thing{i % 7}", "labels": [colours[i % 4]]} for i in range(80)]
+    known_file = write_lines(tmp_path / "known.jsonl", rows)
+    more = [{**row, "labels": [*row["labels"], "unheard-of"]} for row in rows]
+    unknown_file = write_lines(tmp_path / "unknown.jsonl", more)
     store = Store(tmp_path)
-    found = []
-    for name, more in (("known", []), ("unknown", ["unheard-of"])):
-        named = ({**row, "labels": [*row["labels"], *more]} for row in rows)
-        file = write_lines(tmp_path / f"{name}.jsonl", named)
-        if not more:
-            train_and_publish(store, "colours", TrainRequest("label-tree", file))
-        found += tune(store.open("colours", "latest"), TuneRequest(("ofo",), file), no_progress)
-    known, unknown = (outcome.validation for outcome in found)
-    assert unknown.macro_f == pytest.approx(known.macro_f * 4 / 5)
-    assert unknown.micro_f < known.micro_f
-    assert unknown.instance_f < known.instance_f
-    assert found[0].tuned.thresholds.tobytes() == found[1].tuned.thresholds.tobytes()
+    train_and_publish(store, "colours", TrainRequest("label-tree", known_file))
+    model = store.open("colours")
+    ((known,), (unknown,)) = (
+        tune(model, TuneRequest(("ofo",), file), no_progress) for file in (known_file, unknown_file)
+    )
+    assert unknown.validation.macro_f == pytest.approx(known.validation.macro_f * 4 / 5)
+    assert unknown.validation.micro_f < known.validation.micro_f
+    assert unknown.validation.instance_f < known.validation.instance_f
+    assert known.tuned.thresholds.tobytes() == unknown.tuned.thresholds.tobytes()
 
 
-def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, command):
-    root = ("--store", store.root, "--json")
-    before = command("evaluate", "small", "--data", file, *root)
-    assert json.loads(before[1])["threshold"] == 0.5
-    methods = ("--method", "fta", "--method", "ofo")
-    status, out, _ = command("thresholds", "small@1", "--data", file, *methods, *root)
-    kept = json.loads(out)
-    assert status == 0
+@pytest.fixture
+def tuned_by(store: Store, file: Path, command: Command) -> Callable[..., Any]:
+    """What the command `thresholds` tells that tunes `small` on the file."""
+    return lambda *options: answer(
+        command("thresholds", "small", "--data", file, *options, "--json", store=store.root)
+    )
+
+
+def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, command, tuned_by):
+    def evaluated(*options: str) -> Any:
+        return answer(command("evaluate", "small", "--data", file, *options, "--json", store=store.root))
+
+    assert evaluated()["threshold"] == 0.5
+    kept = tuned_by("--method", "fta", "--method", "ofo")
     assert (kept["method"], kept["labels"], kept["epoch"] > 0) == ("fta", K, True)
     assert [method["method"] for method in kept["methods"]] == ["fta", "ofo"]
     assert {"validation_macro_f", "validation_micro_f", "validation_instance_f"} <= kept.keys()
     assert "test_macro_f" not in kept
-    _, out, _ = command("evaluate", "small", "--data", file, *root)
-    after = json.loads(out)
-    assert after["threshold"] == "tuned"
-    assert after["macro_f"] == kept["validation_macro_f"]
-    one = ("--empty-labels", "one")
-    _, out, _ = command("evaluate", "small", "--data", file, *one, *root)
-    assert (after["empty_label_convention"], json.loads(out)["empty_label_convention"]) == ("zero", "one")
+    after = evaluated()
+    assert (after["threshold"], after["macro_f"]) == ("tuned", kept["validation_macro_f"])
+    assert after["empty_label_convention"] == "zero"
+    assert evaluated("--empty-labels", "one")["empty_label_convention"] == "one"
 
 
-def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, command):
+def test_the_command_keeps_a_candidate_and_switches_it_on(file, tmp_path, command):
     store = Store(tmp_path / "store")
-    store.publish("small", small_draft(3, n_trees=2, features=RAW))
-    root = ("--store", store.root)
-
-    def thresholds(*arguments: object) -> tuple[int, str, str]:
-        return command("thresholds", "small", *arguments, *root)
-
+    store.publish("small", small_draft(3, **SMALL))
+    thresholds = partial(command, "thresholds", "small", store=store.root)
     tune_by = ("--data", file, "--method")
     assert thresholds(*tune_by, "fta", "--shadow")[0] == 2
     assert thresholds(*tune_by, "ofo", "--json")[0] == 0
-    status, out, _ = thresholds(*tune_by, "fta", "--shadow", "--json")
-    found = json.loads(out)
-    assert (status, found["epoch"], found["shadow"], found["method"]) == (0, 2, True, "fta")
-    status, out, _ = thresholds("--switch", "--json")
-    assert (status, json.loads(out)) == (0, {"model": "small", "version": 1, "epoch": 3})
-    database = Database(default_url(store.root))
-    assert ThresholdDatabase(database).load("small", 1).method == "fta"
-    database.close()
+    found = answer(thresholds(*tune_by, "fta", "--shadow", "--json"))
+    assert (found["epoch"], found["shadow"], found["method"]) == (2, True, "fta")
+    assert answer(thresholds("--switch", "--json")) == {"model": "small", "version": 1, "epoch": 3}
+    with ready_database(store.root) as database:
+        assert ThresholdDatabase(database).load("small", 1).method == "fta"
     assert thresholds("--switch")[0] == 2
     status, out, _ = thresholds(*tune_by, "sto", "--shadow")
     assert (status, "candidate" in out) == (0, True)
@@ -332,27 +323,24 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, 
         assert (status, "expected --data FILE to tune on" in said) == (2, True)
 
 
-def test_the_command_tunes_by_ofo_where_no_method_is_named(store, file, command):
-    given = ("small", "--data", file, "--store", store.root, "--json")
-    status, out, _ = command("thresholds", *given)
-    found = json.loads(out)
-    assert (status, found["method"], [one["method"] for one in found["methods"]]) == (0, "ofo", ["ofo"])
-    named = command("thresholds", *given, "--method", "ofo")[1]
-    assert json.loads(named) == {**found, "epoch": found["epoch"] + 1}
+def test_the_command_tunes_by_ofo_where_no_method_is_named(tuned_by):
+    found = tuned_by()
+    assert (found["method"], [one["method"] for one in found["methods"]]) == ("ofo", ["ofo"])
+    assert tuned_by("--method", "ofo") == {**found, "epoch": found["epoch"] + 1}
 
 
-def test_the_command_says_the_kappa_that_it_chose(store, file, command):
-    given = ("small", "--data", file, "--store", store.root, "--method", "fta", "--kappa")
-    found = json.loads(command("thresholds", *given, "auto", "--json")[1])
-    status, out, _ = command("thresholds", *given, "auto")
+def test_the_command_says_the_kappa_that_it_chose(store, file, command, tuned_by):
+    chosen = tuned_by("--method", "fta", "--kappa", "auto")
+    given = ("--data", file, "--method", "fta", "--kappa", "auto")
+    status, out, _ = command("thresholds", "small", *given, store=store.root)
     assert (status, "kappa" in out) == (0, True)
-    fixed = json.loads(command("thresholds", *given, str(found["kappa"]), "--json")[1])
-    assert "kappa" not in fixed and fixed["validation_macro_f"] == found["validation_macro_f"]
+    fixed = tuned_by("--method", "fta", "--kappa", chosen["kappa"])
+    assert "kappa" not in fixed and fixed["validation_macro_f"] == chosen["validation_macro_f"]
 
 
 def test_the_command_shows_all_methods_with_a_test_file(store, file, command):
-    arguments = ("small", "--data", file, "--test", file, "--method", "all", "--store", store.root)
-    status, out, _ = command("thresholds", *arguments)
+    given = ("--data", file, "--test", file, "--method", "all")
+    status, out, _ = command("thresholds", "small", *given, store=store.root)
     assert status == 0 and all(word in out for word in (*METHODS, "validation", "test"))
 
 
@@ -368,34 +356,25 @@ def test_the_command_shows_all_methods_with_a_test_file(store, file, command):
     ],
 )
 def test_the_command_refuses_in_one_line(store, file, arguments, message, command):
-    root = ("--store", store.root, "--json")
-    found = command("thresholds", "small", "--data", file, *arguments, *root)
-    assert (found[0], len(found[2].splitlines())) == (2, 1)
-    assert message in found[2]
+    status, _, said = command("thresholds", "small", "--data", file, *arguments, "--json", store=store.root)
+    assert (status, len(said.splitlines()), message in said) == (2, 1, True), said
 
 
 def test_predict_at_tuned_thresholds(tmp_path, file, command):
-    store = Store(tmp_path / "store")
-    store.publish("small", small_draft(3, n_trees=2, features=RAW))
-    lines = tmp_path / "rows.jsonl"
-    lines.write_text('{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}\n')
-    arguments = ("predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
-    root = ("--store", store.root)
-    status, _, err = command(*arguments, *root)
+    Store(tmp_path / "store").publish("small", small_draft(3, **SMALL))
+    lines = write_lines(tmp_path / "rows.jsonl", [{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}])
+    predict = partial(command, "predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
+    status, _, err = predict()
     assert (status, "expected tuned thresholds, found none" in err) == (2, True)
-    tuned = command("thresholds", "small", "--data", file, "--method", "fta", *root, "--json")
-    assert tuned[0] == 0
-    assert command(*arguments, *root)[0] == 0
+    assert command("thresholds", "small", "--data", file, "--method", "fta", "--json")[0] == 0
+    assert predict()[0] == 0
 
 
 def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path, command):
     """Its score is far below the least threshold that a probability could have."""
-    rows = "".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120))
-    (tmp_path / "rows.svm").write_text(rows)
-    given = ("--data", tmp_path / "rows.svm", "--store", tmp_path / "store", "--json")
-    trained = command("train", "pfastrexml", "--model", "m", "-p", "trees=3", *given)
-    assert trained[0] == 0
-    status, out, _ = command("thresholds", "m", "--method", "all", *given)
-    assert status == 0
-    for found in json.loads(out)["methods"]:
+    rows = tmp_path / "rows.svm"
+    rows.write_text("".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120)))
+    answer(command("train", "pfastrexml", "--model", "m", "-p", "trees=3", "--data", rows, "--json"))
+    tuned = answer(command("thresholds", "m", "--method", "all", "--data", rows, "--json"))
+    for found in tuned["methods"]:
         assert found["validation_macro_f"] > 95, found

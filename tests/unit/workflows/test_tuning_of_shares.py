@@ -49,9 +49,7 @@ def trained(trainer: str, data: Path, at: Path) -> Model:
 
 
 @pytest.mark.parametrize("trainer", ["huffman-tree", "learned-tree"])
-def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
-    trainer: str, files: dict[str, Path], tmp_path: Path
-) -> None:
+def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(trainer, files, tmp_path):
     model = trained(trainer, files["train"], tmp_path)
     request = TuneRequest(["ofo", "fta"], files["valid"], files["test"])
     ofo, fta = tune(model, request, no_progress)
@@ -71,7 +69,7 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
     assert (thresholds < 1 / A_ROW).all()
 
 
-def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Path) -> None:
+def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path):
     model = trained("huffman-tree", write(tmp_path / "train.jsonl", 3000, 3, always=0.95), tmp_path)
     labelled = read_labelled(model, write(tmp_path / "new.jsonl", 200, 4, always=0.95), no_progress)
     live = open_version(model).thresholds
@@ -85,7 +83,7 @@ def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Pa
     assert counters.marks[label] <= n_true + 200
 
 
-def test_a_model_of_one_label_a_row_and_one_that_nobody_counted_are_read_as_they_are() -> None:
+def test_a_model_of_one_label_a_row_and_one_that_nobody_counted_are_read_as_they_are():
     counts = {"labels/counts": np.array([4, 6])}
     assert start_for("softmax", counts, 10) == Start()
     assert start_for("softmax", counts, 20) == Start()
@@ -94,16 +92,14 @@ def test_a_model_of_one_label_a_row_and_one_that_nobody_counted_are_read_as_they
     assert start_for("logistic", counts, 5) == Start()
 
 
-def test_scores_and_probabilities_are_each_others_image() -> None:
+def test_scores_and_probabilities_are_each_others_image():
     read = Start(power=0.5, scale=3.0)
     scores = np.array([0.01, 0.2, 1 / 3], np.float32)
     np.testing.assert_allclose(read.score_of(read.probability_of(scores)), scores, rtol=1e-5)
     assert read.probability_of(np.array([0.9], np.float32)).tolist() == [1.0]
 
 
-def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(
-    files: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(files, tmp_path):
     model = trained("huffman-tree", files["train"], tmp_path)
     stuck = Start(2e6, 1e8)  # its thresholds stay at 0.02, whatever it sees
     outcomes = tune(model, TuneRequest(["ofo", "fta-one"], files["valid"], start=stuck), no_progress)

@@ -60,7 +60,7 @@ def read(directory: Path, name: str, content: str | bytes, **options: str) -> La
     return read_label_info(path, **options)
 
 
-def test_skos_is_read_from_every_format(tmp_path: Path) -> None:
+def test_skos_is_read_from_every_format(tmp_path):
     rdflib = pytest.importorskip("rdflib")
     graph = rdflib.Graph().parse(data=TURTLE, format="turtle")
     wanted = sorted(subject._replace(broader=list(subject.broader)) for subject in SKOS)
@@ -71,7 +71,7 @@ def test_skos_is_read_from_every_format(tmp_path: Path) -> None:
         assert subjects_of(read(tmp_path, f"v{suffix}", text)) == wanted
 
 
-def test_labels_that_are_resources_are_read(tmp_path: Path) -> None:
+def test_labels_that_are_resources_are_read(tmp_path):
     pytest.importorskip("rdflib")
     labels = """@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
 <http://x/cat> xl:prefLabel <http://x/l1>, [ xl:literalForm "katt"@sv ] ; xl:altLabel <http://x/l2> .
@@ -84,7 +84,7 @@ def test_labels_that_are_resources_are_read(tmp_path: Path) -> None:
         read(tmp_path, "v.ttl", TURTLE + labels.replace('"koira"', '"hauva"'))
 
 
-def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
+def test_tables_are_read_as_annif_reads_them(tmp_path):
     tsv = "\ufeff<http://x/a>\tfirst\t1.2\n\nhttp://x/b\tsecond \n<http://x/c>\n"
     found = read(tmp_path, "v.tsv", tsv, language="en")
     assert subjects_of(found) == [
@@ -103,7 +103,7 @@ def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
     assert read(tmp_path, "v.csv", csv, language="en").head.language == "en"
 
 
-def test_a_table_is_the_same_wherever_it_came_from(tmp_path: Path) -> None:
+def test_a_table_is_the_same_wherever_it_came_from(tmp_path):
     csv = "uri,notation,label_fi,label_en\nhttp://x/dog,12,koira,dog\nhttp://x/animal,,eläin,animal\n"
     found = read(tmp_path, "v.csv", csv)
     assert found.head == build_label_info([subject._replace(broader=()) for subject in SKOS[:2]]).head
@@ -135,9 +135,7 @@ def test_a_table_is_the_same_wherever_it_came_from(tmp_path: Path) -> None:
         ("v.csv.gz", "uri,label_fi\na,b\n", {}, "expected gzip data"),
     ],
 )
-def test_tables_that_cannot_be_used(
-    tmp_path: Path, name: str, content: str | bytes, options: dict[str, str], fault: str
-) -> None:
+def test_tables_that_cannot_be_used(tmp_path, name, content, options, fault):
     with pytest.raises(BadData) as refusal:
         read(tmp_path, name, content, **options)
     assert str(refusal.value).startswith(str(tmp_path / name))
@@ -161,7 +159,7 @@ BAD_RDF = [
 
 
 @pytest.mark.parametrize(("suffix", "content", "fault"), BAD_RDF)
-def test_rdf_that_cannot_be_used(tmp_path: Path, suffix: str, content: str, fault: str) -> None:
+def test_rdf_that_cannot_be_used(tmp_path, suffix, content, fault):
     pytest.importorskip("rdflib")
     with pytest.raises(BadData) as refusal:
         read(tmp_path, f"v{suffix}", content)
@@ -183,27 +181,25 @@ def doctype(*entities: str) -> str:
     ],
     ids=["nested", "long", "file", "parameter"],
 )
-def test_entities_that_grow_or_leak_are_refused(tmp_path: Path, entities: list[str]) -> None:
+def test_entities_that_grow_or_leak_are_refused(tmp_path, entities):
     pytest.importorskip("rdflib")
     content = doctype(*entities) + RDF.format(CONCEPT.format("http://a/", "&a;"))
     with pytest.raises(BadData, match="expected entities of"):
         read(tmp_path, "v.rdf", content)
 
 
-def test_entities_that_shorten_uris_are_taken(tmp_path: Path) -> None:
+def test_entities_that_shorten_uris_are_taken(tmp_path):
     pytest.importorskip("rdflib")
     content = doctype('a "http://a/"') + RDF.format(CONCEPT.format("&a;", ""))
     assert subjects_of(read(tmp_path, "v.rdf", content)) == [Subject("http://a/x", None, {"en": "n"}, [])]
 
 
-def test_a_language_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_language_that_is_none_is_refused(tmp_path):
     with pytest.raises(BadParameter, match="expected a language"):
         read(tmp_path, "v.tsv", "<a>\tx\n", language="Finnish!")
 
 
-def test_without_rdflib_the_message_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_rdflib_the_message_says_what_to_install(tmp_path, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "rdflib", None)
@@ -235,7 +231,7 @@ def train(
     return train_and_publish(Store(directory / "store"), "model", request)
 
 
-def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
+def test_auto_takes_characters_where_they_tell_more(tmp_path):
     report = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200")
     found = report.features
     assert found is not None
@@ -250,7 +246,7 @@ def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
 
 
 @given(n_rows=st.integers(ROWS_MIN, 3000), rows_max=st.integers(ROWS_MIN, 4000), seed=st.integers(0, 1 << 40))
-def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int) -> None:
+def test_blocks_of_neighbours_are_held_out(n_rows, rows_max, seed):
     held, rest = divide(n_rows, rows_max, seed)
     drawn = min(n_rows, rows_max)
     assert (len(held), len(rest)) == (drawn // 5, drawn - drawn // 5)
@@ -264,7 +260,7 @@ def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int
     assert all(np.array_equal(one, other) for one, other in zip((held, rest), again, strict=True))
 
 
-def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> None:
+def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path):
     """Four rows in a row share their label and a word that no others have: it tells nothing of new rows."""
     by_root = sorted(inflected(3000), key=lambda row: row["labels"])
     groups = [by_root[first : first + 4] for first in range(0, 3000, 4)]
@@ -277,7 +273,7 @@ def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> Non
     assert found is not None and found["chosen"] == "words+chars"
 
 
-def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path: Path) -> None:
+def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path):
     rows = [{"text": f"kind{i % 5} of{i % 3} thing", "labels": [str(i % 5)]} for i in range(100)]
     runs = [train(tmp_path, rows, "features.kind=auto", "features.lowercase=false", seed=3) for _ in range(2)]
     tried = [
@@ -290,7 +286,7 @@ def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path: Path
     assert (features["kind"], features["lowercase"], features["ngram_max"]) == ("tfidf", False, 1)
 
 
-def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
+def test_auto_is_refused_where_it_cannot_choose(tmp_path):
     with pytest.raises(BadParameter, match="expected 50 rows or more with auto, found 49"):
         train(tmp_path, inflected(49), "features.kind=auto")
     with pytest.raises(BadParameter, match="expected auto for texts, found instances of another kind"):
@@ -300,9 +296,7 @@ def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("n_empty", "warned"), [(2, False), (3, True)])
-def test_more_than_a_tenth_of_rows_without_features_is_warned_of(
-    tmp_path: Path, n_empty: int, warned: bool
-) -> None:
+def test_more_than_a_tenth_of_rows_without_features_is_warned_of(tmp_path, n_empty, warned):
     rows = [{"text": f"word{i % 4}", "labels": [str(i % 4)]} for i in range(20 - n_empty)]
     rows += [{"text": "! ?", "labels": ["0"]} for _ in range(n_empty)]
     report = train(tmp_path, rows)
@@ -310,7 +304,7 @@ def test_more_than_a_tenth_of_rows_without_features_is_warned_of(
     assert report.warnings == ([message] if warned else None)
 
 
-def test_streams_warn_too(tmp_path: Path) -> None:
+def test_streams_warn_too(tmp_path):
     rows = [{"text": "" if i % 2 else "a word", "labels": [str(i % 4)]} for i in range(20)]
     report = train(tmp_path, rows, "solver=sgd", "features.kind=hashing", trainer="plt")
     assert report.warnings == [
@@ -328,7 +322,7 @@ TOPICS = {
 
 @pytest.mark.parametrize("language", TOPICS)
 @pytest.mark.parametrize("kind", ["tfidf", "chars", "words+chars", "hashing"])
-def test_scripts_without_blanks_are_learnt(language: str, kind: str) -> None:
+def test_scripts_without_blanks_are_learnt(language, kind):
     sentences = TOPICS[language]
     # the runs of training and of the question differ, so that no run as a whole is known
     texts = [sentence[cut:] for cut in range(4) for sentence in sentences]
