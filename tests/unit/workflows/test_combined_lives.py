@@ -1,7 +1,7 @@
 """What becomes of a combined version: calibrated, with other concepts, copied, beside another; bad ones."""
 
-import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from model_store.members import NO_LABEL
 from model_store.names import all_names, name_of
 from model_store.origin import read_origin
 from model_store.store import Store
-from model_store.version import model_of
+from model_store.version import Model, model_of
 from service.base.errors import BadData, BadParameter
 from service.inference.options import PredictOptions
 from service.inference.predictors import make_predictor
@@ -46,9 +46,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def predict(model: Model, texts: list[str], top_r: int) -> Any:
+    return make_predictor(model).predict(featurizer_of(model).transform_texts(texts), PredictOptions(top_r))
+
+
 def scores_of(store: Store, version: int) -> dict[tuple[int, str], float]:
     model = store.open("both", version)
-    found = make_predictor(model).predict(featurizer_of(model).transform_texts(TEXTS), PredictOptions(8))
+    found = predict(model, TEXTS, 8)
     row = np.repeat(np.arange(len(TEXTS)), np.diff(found.ptr)).tolist()
     labels = [name_of(model.labels, i) for i in found.labels.tolist()]
     return dict(zip(zip(row, labels, strict=True), found.scores.tolist(), strict=True))
@@ -91,8 +95,7 @@ def test_deprecated_concepts_are_never_suggested(home):
     assert parts.maps[0].tolist().count(NO_LABEL) == 1
     assert any(warning.startswith("1 of the members' labels are deprecated") for warning in parts.warnings)
     model = model_of(parts.draft(no_ranker(parts), 0, {}))
-    rows = featurizer_of(model).transform_texts([NAMES[2]])
-    assert make_predictor(model).predict(rows, PredictOptions(10)).labels.max() < 6
+    assert predict(model, [NAMES[2]], 10).labels.max() < 6
 
 
 def test_an_object_store_has_it_whole(home, tmp_path):
@@ -104,24 +107,16 @@ def test_an_object_store_has_it_whole(home, tmp_path):
     assert scores_of(there, pulled.version) == scores_of(store, 3)
 
 
-def test_one_answers_beside_another(home):
-    store = Store(home / "store")
+async def test_one_answers_beside_another(home):
+    store, found = Store(home / "store"), []
     split(store, "both", canary=(1, 5000))
-
-    async def answers() -> list[tuple[int, list[str]]]:
-        found = []
-        async with serving(settings_of(store.root)) as (_, client):
-            for i in range(40):
-                body = {"instances": [{"text": "an apple tree and a lime kiln"}], "top_r": 8}
-                asked = await client.post(
-                    "/v1/models/both/predict", json=body, headers={"xylem-canary-key": f"key {i}"}
-                )
-                answer = asked.json()
-                labels = answer["predictions"][0]["labels"]
-                found.append((answer["version"], [label["label"] for label in labels]))
-        return found
-
-    found = asyncio.run(answers())
+    body = {"instances": [{"text": "an apple tree and a lime kiln"}], "top_r": 8}
+    async with serving(settings_of(store.root)) as (_, client):
+        for i in range(40):
+            key = {"xylem-canary-key": f"key {i}"}
+            answer = (await client.post("/v1/models/both/predict", json=body, headers=key)).json()
+            labels = [label["label"] for label in answer["predictions"][0]["labels"]]
+            found.append((answer["version"], labels))
     assert {version for version, _ in found} == {1, 3}
     for version, labels in found:
         assert ("l7" in labels, "l0" in labels) == (version == 3, version == 1)
@@ -141,7 +136,7 @@ def test_circles_letters_and_thousands_of_names_are_taken(home):
     labels = ", ".join(f'"other name {i}"@en' for i in range(3000))
     (home / "odd.ttl").write_text(ODD.replace("LABELS", labels))
     rows = [
-        {**row, "labels": [f"http://ex.org/{label}" for label in [*row["labels"], "gone"]]}  # type: ignore[misc]
+        {**row, "labels": [f"http://ex.org/{label}" for label in [*row["labels"], "gone"]]}
         for row in documents(60, 3)
     ]
     store = Store(home / "odd")
@@ -150,11 +145,7 @@ def test_circles_letters_and_thousands_of_names_are_taken(home):
     told = combine_and_publish(store, "odd", CombineRequest([("tree", 1)], data, home / "odd.ttl", "en"))
     assert told["warnings"][0] == "the vocabulary lacks 4 of the members' labels: they are kept"
     store.verify("odd", 1)
-    model = store.open("odd")
-    found = make_predictor(model).predict(
-        featurizer_of(model).transform_texts(["x", "other name 2999", "boat apple river tree"]),
-        PredictOptions(9),
-    )
+    found = predict(store.open("odd"), ["x", "other name 2999", "boat apple river tree"], 9)
     assert np.diff(found.ptr)[1] > 0
 
 
@@ -166,20 +157,17 @@ def test_circles_letters_and_thousands_of_names_are_taken(home):
     ],
 )
 def test_a_vocabulary_that_cannot_be_used_publishes_nothing(home, name, fault):
-    (home / "bad.tsv").write_text(f"<l0>\t{name}\n<l1>\ty\n")
-    store = Store(home / "store")
+    store, names = Store(home / "store"), home / "bad.tsv"
+    names.write_text(f"<l0>\t{name}\n<l1>\ty\n")
     with pytest.raises(BadData, match=fault):
-        combine_and_publish(
-            store, "bad", CombineRequest([("words", 1)], home / "valid.jsonl", home / "bad.tsv", "en")
-        )
-    assert "bad" not in [model.name for model in store.models()]
+        combine_and_publish(store, "bad", CombineRequest([("words", 1)], home / "valid.jsonl", names, "en"))
+    assert store.versions("bad") == ()
 
 
 def test_members_of_another_language_and_members_twice_are_refused(home):
     store, names = Store(home / "store"), home / "names.csv"
-    train_and_publish(
-        store, "fi", TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
-    )
+    finnish = TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
+    train_and_publish(store, "fi", finnish)
     for members, fault in (
         ([("fi", 1)], "expected words of en, found features.stem of fi"),
         ([("words", 1), ("words", "latest")], "expected each version once, found it twice"),

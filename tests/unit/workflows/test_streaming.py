@@ -19,10 +19,12 @@ from service.executors.local import Crew
 from service.trainers import TrainingSet, windows
 from service.trainers.source import count
 from service.workflows.file_source import FileSource
+from service.workflows.labelled import no_progress
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
 SGD = ("solver=sgd", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
+NAMED = '{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n'
 
 
 @pytest.fixture(autouse=True)
@@ -32,74 +34,62 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 400)
 
 
-def _lines(suffix: str, n_rows: int = 150) -> str:
-    """Rows of any format, some without labels or features; label 3 is on none."""
+def _lines(suffix: str) -> str:
+    """150 rows of any format, some without labels or features; label 3 is on none."""
     rng = np.random.default_rng(4)
-    x = dense_rows(random_rows(rng, n_rows, 20, 0.2)).astype(np.float32)
-    y = dense_labels(random_labels(rng, n_rows, 12, 0.3))
+    x = dense_rows(random_rows(rng, 150, 20, 0.2)).astype(np.float32)
+    y = dense_labels(random_labels(rng, 150, 12, 0.3))
     y[:, 3] = False
     y[7], x[9] = False, 0
-    if suffix == ".jsonl":
-        # first seen in another order than sorted
-        return "".join(
-            json.dumps(
-                {
-                    "text": " ".join(f"word{f}" for f in np.flatnonzero(features)),
-                    "labels": [f"label {97 - label}" for label in np.flatnonzero(carried)],
-                }
-            )
-            + "\n"
-            for features, carried in zip(x, y, strict=True)
-        )
-    head = f"{n_rows} 20 12\n" if suffix == ".txt" else ""
-    return head + "".join(
-        ",".join(map(str, np.flatnonzero(carried)))
-        + " "
-        + " ".join(f"{f}:{features[f]}" for f in np.flatnonzero(features))
-        + "\n"
-        for features, carried in zip(x, y, strict=True)
-    )
+    lines = ["150 20 12"] if suffix == ".txt" else []
+    for values, carried in zip(x, y, strict=True):
+        features, labels = np.flatnonzero(values), np.flatnonzero(carried)
+        if suffix == ".jsonl":  # labels are first seen in another order than sorted
+            names = [f"label {97 - label}" for label in labels]
+            row = {"text": " ".join(f"word{feature}" for feature in features), "labels": names}
+            lines.append(json.dumps(row))
+        else:
+            pairs = " ".join(f"{feature}:{values[feature]}" for feature in features)
+            lines.append(f"{','.join(map(str, labels))} {pairs}")
+    return "\n".join(lines) + "\n"
 
 
 def _write(directory: Path, suffix: str) -> Path:
     path = directory / f"rows{suffix}"
-    if suffix.endswith(".gz"):
-        path.write_bytes(gzip.compress(_lines(suffix.removesuffix(".gz")).encode()))
-    else:
-        path.write_text(_lines(suffix))
+    content = _lines(suffix.removesuffix(".gz")).encode()
+    path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
     return path
 
 
 def _source(path: Path, **features: Any) -> FileSource:
-    return FileSource(DataStream(path), features, lambda phase, done, total: None, crew=Crew(3))
+    return FileSource(DataStream(path), features, no_progress, crew=Crew(3))
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".svm.gz", ".jsonl", ".jsonl.gz"])
 def test_a_stream_has_the_rows_of_the_file(suffix, tmp_path):
     path = _write(tmp_path, suffix)
     whole = read_dataset(path)
-    hashed: dict[str, Any] = {"n_features": 1024} if ".jsonl" in suffix else {}
-    source = _source(path, norm="none", **hashed)
+    source = _source(path, norm="none", **({"n_features": 1024} if ".jsonl" in suffix else {}))
     census = source.census
     parts = list(source.parts())
     assert len(parts) > 3
-    rows = whole.rows if whole.rows is not None else source.featurizer.transform_texts(whole.texts or [])
+    rows = whole.rows if whole.rows is not None else source.featurizer.transform_texts(whole.texts)
     found = np.vstack([dense_rows(part.rows)[:, : rows.n_features] for part in parts])
     np.testing.assert_array_equal(found, dense_rows(rows))
-    np.testing.assert_array_equal(
-        np.vstack([dense_labels(part.labels) for part in parts]), dense_labels(whole.labels)
-    )
+    labels = np.vstack([dense_labels(part.labels) for part in parts])
+    np.testing.assert_array_equal(labels, dense_labels(whole.labels))
     assert (source.stream.sha256, source.stream.label_names) == (whole.sha256, whole.label_names)
     for a, b in zip(census, count(TrainingSet(rows, whole.labels)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
+HASHED = ["features.kind=hashing", "features.n_features=1024"]
+
+
 @pytest.mark.parametrize("tree", ["kmeans", "random", "huffman"])
-@pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
-def test_a_stream_trains_the_same_model_as_memory(suffix, tree, tmp_path):
-    parameters = [*SGD, f"tree={tree}", "trees=2"]
-    if suffix == ".jsonl":
-        parameters += ["features.kind=hashing", "features.n_features=1024"]
+@pytest.mark.parametrize(("suffix", "features"), [(".svm", []), (".jsonl", HASHED)])
+def test_a_stream_trains_the_same_model_as_memory(suffix, features, tree, tmp_path):
+    parameters = [*SGD, f"tree={tree}", "trees=2", *features]
     _same(tmp_path, "plt", _write(tmp_path, suffix), parameters)
 
 
@@ -122,17 +112,13 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
     for version in (2, 3):
         streamed = store.open("m", version)
         assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
-        for array in memory.arrays:
-            if array == REPORT:  # where rows in memory go in a forest is of no stream
-                told, expected = ({**read_report(m.arrays), "forest": 0} for m in (streamed, memory))
-                assert told == expected
-                continue
+        for array in memory.arrays.keys() - {REPORT}:
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
+        # where rows in memory go in a forest is of no stream
+        told, expected = ({**read_report(model.arrays), "forest": 0} for model in (streamed, memory))
+        assert told == expected
         assert memory.manifest.data == streamed.manifest.data
         assert memory.manifest.features == streamed.manifest.features
-
-
-HASHED = ["features.kind=hashing", "features.n_features=1024"]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +143,7 @@ def test_softmax_trees_of_a_stream_are_those_of_memory(name, suffix, parameters,
     ],
 )
 def test_decision_trees_of_a_stream_are_those_of_memory(suffix, parameters, tmp_path, monkeypatch):
-    made: list[int] = []
-    real = windows.mapped
+    made, real = [], windows.mapped
 
     def mapped(dtype: Any, n: int, census: Any) -> Any:
         made.append(n)
@@ -179,8 +164,7 @@ def test_next_words_of_a_stream_are_those_of_memory(name, tree, tmp_path):
     texts = [" ".join(f"w{word}" for word in rng.geometric(0.1, rng.integers(0, 12))) for _ in range(60)]
     late = [*texts, "only at the end", "only at the end"]
     path.write_text("\n".join(json.dumps({"text": text}) for text in late) + "\n\n")
-    parameters = ["task=text", *SOFTMAX, tree]
-    _same(tmp_path, name, path, parameters)
+    _same(tmp_path, name, path, ["task=text", *SOFTMAX, tree])
 
 
 def _appending(path: Path, more: str) -> Callable[[str, int, int], None]:
@@ -200,18 +184,19 @@ def test_texts_that_change_while_they_are_read_are_refused(tmp_path):
     request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
     with pytest.raises(BadData, match="expected the bytes that were read at first, found others"):
         train_and_publish(store, "m", request, _appending(path, '{"text": "three"}\n'))
-    path.write_text("\n")
-    with pytest.raises(BadData, match="expected at least one row, found none"):
-        train_and_publish(store, "m", request)
-    path.write_text('{"text": ""}\n')
-    with pytest.raises(BadData, match="expected texts with words, found none"):
-        train_and_publish(store, "m", request)
+    for content, fault in (
+        ("\n", "expected at least one row, found none"),
+        ('{"text": ""}\n', "expected texts with words, found none"),
+    ):
+        path.write_text(content)
+        with pytest.raises(BadData, match=fault):
+            train_and_publish(store, "m", request)
     assert store.models() == []
 
 
 def test_named_features_stream_hashed(tmp_path):
     path = tmp_path / "named.jsonl"
-    path.write_text('{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n')
+    path.write_text(NAMED)
     source = _source(path, n_features=256, signed=False)
     assert source.census.n_nonzeros == 2
     (part,) = source.parts()
@@ -222,9 +207,7 @@ def test_a_names_file_names_the_labels_of_a_stream(tmp_path):
     path, names = _write(tmp_path, ".svm"), tmp_path / "names.txt"
     names.write_text("".join(f"name {i}\n" for i in range(14)))
     stream_of = DataStream(path, names)
-    source = FileSource(stream_of, {}, lambda phase, done, total: None)
-    assert len(source.census.label_rows) == 14
-    assert stream_of.label_names is not None
+    assert len(FileSource(stream_of, {}, no_progress).census.label_rows) == 14
     assert stream_of.label_names[13] == "name 13"
 
 
@@ -238,14 +221,20 @@ def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt"
     return str(refused.value)
 
 
-def test_not_every_trainer_streams(tmp_path):
-    missing = tmp_path / "none.svm"  # said before the file is read
-    assert "solver: expected sgd" in _refused(tmp_path, missing, "solver=batch")
-    assert "plt" in _refused(tmp_path, missing, trainer="fastxml")
-    rows = _write(tmp_path, ".svm")
-    assert "rerank: expected no to train on a stream" in _refused(
-        tmp_path, rows, "rerank=yes", trainer="ldsm"
-    )
+@pytest.mark.parametrize(
+    ("name", "content", "trainer", "parameters", "fault"),
+    [
+        ("none.svm", None, "plt", ["solver=batch"], "solver: expected sgd"),  # said before the file is read
+        ("rows.svm", _lines(".svm"), "ldsm", ["rerank=yes"], "rerank: expected no to train on a stream"),
+        ("rows.jsonl", _lines(".jsonl"), "plt", [*SGD, "features.kind=tfidf"], "expected hashing"),
+        ("named.jsonl", NAMED, "plt", [*SGD, "features.kind=named"], "expected hashing"),
+        ("rows.X.npz", None, "plt", SGD, ".npz"),
+    ],
+)
+def test_what_does_not_stream_is_refused(name, content, trainer, parameters, fault, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert fault in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
 
 
 def test_a_temporary_directory_without_room_is_told(tmp_path):
@@ -259,25 +248,14 @@ def test_a_temporary_directory_without_room_is_told(tmp_path):
     assert "TMPDIR: expected room for" in found and "File too large" in found
 
 
-def test_features_that_are_fitted_do_not_stream(tmp_path):
-    texts = _write(tmp_path, ".jsonl")
-    assert "expected hashing" in _refused(tmp_path, texts, *SGD, "features.kind=tfidf")
-    named = tmp_path / "named.jsonl"
-    named.write_text('{"features": {"a": 1}, "labels": ["x"]}\n')
-    assert "expected hashing" in _refused(tmp_path, named, *SGD, "features.kind=named")
-    assert ".npz" in _refused(tmp_path, tmp_path / "rows.X.npz", *SGD)
-
-
 FAULTS = {
-    "cut.txt": (lambda: _lines(".txt")[:4000].rpartition("\n")[0] + "\n", "rows as the header says"),
-    "cut.jsonl": (lambda: _lines(".jsonl")[:4000], "cut.jsonl:"),
-    "nan.svm": (lambda: _lines(".svm") + "1 0:nan\n", "nan.svm:151: expected a value that is finite"),
-    "inf.svm": (lambda: _lines(".svm") + "1 0:1e39\n", "finite in 32 bits"),
-    "word.svm": (lambda: _lines(".svm") + "1 0:one\n", "word.svm:151: expected a decimal number"),
-    "empty.svm": (lambda: "", "expected at least one row, found none"),
-    "empty.jsonl": (lambda: "\n", "expected at least one row, found none"),
-    "empty.txt": (lambda: "", "found an empty file"),
-    "none.svm": (lambda: " 0:1\n 1:1\n", "expected rows with labels, found none in 2 rows"),
+    "cut.txt": (_lines(".txt")[:4000].rpartition("\n")[0] + "\n", "rows as the header says"),
+    "cut.jsonl": (_lines(".jsonl")[:4000], "cut.jsonl:"),
+    "nan.svm": (_lines(".svm") + "1 0:nan\n", "nan.svm:151: expected a value that is finite"),
+    "inf.svm": (_lines(".svm") + "1 0:1e39\n", "finite in 32 bits"),
+    "word.svm": (_lines(".svm") + "1 0:one\n", "word.svm:151: expected a decimal number"),
+    "empty.jsonl": ("\n", "expected at least one row, found none"),
+    "empty.txt": ("", "found an empty file"),
 }
 
 
@@ -285,7 +263,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_bad_file_is_refused(name, trainer, parameters, tmp_path):
     text, message = FAULTS[name]
-    (tmp_path / name).write_text(text())
+    (tmp_path / name).write_text(text)
     assert message in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
 
 

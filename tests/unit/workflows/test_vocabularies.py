@@ -1,6 +1,7 @@
 """Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows without any."""
 
 import gzip
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ TURTLE = (
 <http://x/scheme> a skos:ConceptScheme ; skos:prefLabel "a scheme"@en .
 """
 )
+ANOTHER_NAME = TURTLE + "<http://x/dog> skos:prefLabel "
 SKOS = [
     Subject("http://x/dog", "12", {"fi": "koira", "en": "dog"}, ["http://x/animal"]),
     Subject("http://x/animal", None, {"fi": "eläin", "en": "animal"}),
@@ -61,14 +63,15 @@ def read(directory: Path, name: str, content: str | bytes, **options: str) -> La
 
 
 def test_skos_is_read_from_every_format(tmp_path):
-    rdflib = pytest.importorskip("rdflib")
-    graph = rdflib.Graph().parse(data=TURTLE, format="turtle")
+    graph = pytest.importorskip("rdflib").Graph().parse(data=TURTLE, format="turtle")
     wanted = sorted(subject._replace(broader=list(subject.broader)) for subject in SKOS)
-    assert subjects_of(read(tmp_path, "v.ttl", TURTLE)) == wanted
-    assert subjects_of(read(tmp_path, "v.ttl.gz", gzip.compress(TURTLE.encode()))) == wanted
-    for suffix, kind in ((".rdf", "xml"), (".nt", "nt")):
-        text = graph.serialize(format=kind, encoding="utf-8")
-        assert subjects_of(read(tmp_path, f"v{suffix}", text)) == wanted
+    for name, content in {
+        "v.ttl": TURTLE,
+        "v.ttl.gz": gzip.compress(TURTLE.encode()),
+        "v.rdf": graph.serialize(format="xml", encoding="utf-8"),
+        "v.nt": graph.serialize(format="nt", encoding="utf-8"),
+    }.items():
+        assert subjects_of(read(tmp_path, name, content)) == wanted, name
 
 
 def test_labels_that_are_resources_are_read(tmp_path):
@@ -138,33 +141,31 @@ def test_a_table_is_the_same_wherever_it_came_from(tmp_path):
 def test_tables_that_cannot_be_used(tmp_path, name, content, options, fault):
     with pytest.raises(BadData) as refusal:
         read(tmp_path, name, content, **options)
-    assert str(refusal.value).startswith(str(tmp_path / name))
-    assert fault in str(refusal.value)
+    assert str(refusal.value).startswith(str(tmp_path / name)) and fault in str(refusal.value)
 
 
-BAD_RDF = [
-    (".ttl", TURTLE + "<http://x/dog> skos:prefLabel", "found what does not parse"),
-    (".ttl", "no Turtle at all", "found what does not parse"),
-    (".ttl", "", "expected resources of type skos:Concept, found none"),
-    (".ttl", TURTLE + '<http://x/dog> skos:prefLabel "hauva"@fi.', "prefLabel in 'fi', found 'koira'"),
-    (".ttl", TURTLE + '<http://x/dog> skos:prefLabel " "@sv.', "expected a name in a language, found ' '"),
-    (".ttl", TURTLE + "<http://x/dog> skos:prefLabel <http://x/l>.", "expected a name in a language"),
-    (".ttl", PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.', "absolute URIs, found 'dog'"),
-    (".ttl", PREFIXES + '<http://x> a skos:Concept; skos:prefLabel "d\\u0007"@en.', "no control characters"),
-    (".nt", "<http://a> <http://b> .", "found what does not parse"),
-    (".rdf", "<a>", "found what does not parse"),
-    (".rdf", "<html/>", "expected resources of type skos:Concept, found none"),
-    (".rdf", TURTLE, "found what does not parse"),
-]
-
-
-@pytest.mark.parametrize(("suffix", "content", "fault"), BAD_RDF)
+@pytest.mark.parametrize(
+    ("suffix", "content", "fault"),
+    [
+        (".ttl", ANOTHER_NAME, "found what does not parse"),
+        (".ttl", "no Turtle at all", "found what does not parse"),
+        (".ttl", "", "expected resources of type skos:Concept, found none"),
+        (".ttl", ANOTHER_NAME + '"hauva"@fi.', "prefLabel in 'fi', found 'koira'"),
+        (".ttl", ANOTHER_NAME + '" "@sv.', "expected a name in a language, found ' '"),
+        (".ttl", ANOTHER_NAME + "<http://x/l>.", "expected a name in a language"),
+        (".ttl", PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.', "absolute URIs, found 'dog'"),
+        (".ttl", PREFIXES + '<x:y> a skos:Concept; skos:prefLabel "d\\u0007"@en.', "no control characters"),
+        (".nt", "<http://a> <http://b> .", "found what does not parse"),
+        (".rdf", "<a>", "found what does not parse"),
+        (".rdf", "<html/>", "expected resources of type skos:Concept, found none"),
+        (".rdf", TURTLE, "found what does not parse"),
+    ],
+)
 def test_rdf_that_cannot_be_used(tmp_path, suffix, content, fault):
     pytest.importorskip("rdflib")
     with pytest.raises(BadData) as refusal:
         read(tmp_path, f"v{suffix}", content)
-    assert str(refusal.value).startswith(f"{tmp_path / 'v'}{suffix}: ")
-    assert fault in str(refusal.value)
+    assert str(refusal.value).startswith(f"{tmp_path / 'v'}{suffix}: ") and fault in str(refusal.value)
 
 
 def doctype(*entities: str) -> str:
@@ -200,8 +201,6 @@ def test_a_language_that_is_none_is_refused(tmp_path):
 
 
 def test_without_rdflib_the_message_says_what_to_install(tmp_path, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "rdflib", None)
     with pytest.raises(BadInput, match=r"pip install 'xylem-serve\[rdf\]'"):
         read(tmp_path, "v.ttl", TURTLE)
@@ -222,19 +221,15 @@ def inflected(n_rows: int) -> list[dict[str, Any]]:
     return rows
 
 
-def train(
-    directory: Path, rows: list[dict[str, Any]], *parameters: str, seed: int = 0, trainer: str = "label-tree"
-) -> TrainReport:
-    """Train on rows: plt on a stream."""
+def train(directory: Path, rows: list[dict[str, Any]], *parameters: str, **options: Any) -> TrainReport:
+    """Train on rows: a label tree, if nothing else is said."""
     data = write_lines(directory / "train.jsonl", rows)
-    request = TrainRequest(trainer, data, parameters=parameters, seed=seed, stream=trainer == "plt")
+    request = TrainRequest(**{"trainer": "label-tree", "data": data, "parameters": parameters, **options})
     return train_and_publish(Store(directory / "store"), "model", request)
 
 
 def test_auto_takes_characters_where_they_tell_more(tmp_path):
-    report = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200")
-    found = report.features
-    assert found is not None
+    found = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200").features
     assert (found["chosen"], found["rows"], found["held_out"]) == ("words+chars", 200, 40)
     assert [tried["features"] for tried in found["tried"]] == list(CANDIDATES)
     best = max(tried["precision"] for tried in found["tried"])
@@ -269,45 +264,42 @@ def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path):
         for number, place in enumerate(np.random.default_rng(2).permutation(len(groups)))
         for row in groups[place]
     ]
-    found = train(tmp_path, rows, "features.kind=auto").features
-    assert found is not None and found["chosen"] == "words+chars"
+    assert train(tmp_path, rows, "features.kind=auto").features["chosen"] == "words+chars"
 
 
 def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path):
     rows = [{"text": f"kind{i % 5} of{i % 3} thing", "labels": [str(i % 5)]} for i in range(100)]
-    runs = [train(tmp_path, rows, "features.kind=auto", "features.lowercase=false", seed=3) for _ in range(2)]
-    tried = [
-        [(one["features"], one["precision"]) for one in report.features["tried"]]  # type: ignore[index]
-        for report in runs
-    ]
+    parameters = ("features.kind=auto", "features.lowercase=false")
+    runs = [train(tmp_path, rows, *parameters, seed=3).features for _ in range(2)]
+    tried = [[(one["features"], one["precision"]) for one in run["tried"]] for run in runs]
     assert tried[0] == tried[1]
-    assert runs[0].features is not None and runs[0].features["chosen"] == "words"
+    assert runs[0]["chosen"] == "words"
     features = Store(tmp_path / "store").manifest("model", 2).features
     assert (features["kind"], features["lowercase"], features["ngram_max"]) == ("tfidf", False, 1)
 
 
 def test_auto_is_refused_where_it_cannot_choose(tmp_path):
-    with pytest.raises(BadParameter, match="expected 50 rows or more with auto, found 49"):
-        train(tmp_path, inflected(49), "features.kind=auto")
-    with pytest.raises(BadParameter, match="expected auto for texts, found instances of another kind"):
-        train(tmp_path, [{"features": {"a": 1}, "labels": ["x"]}] * 60, "features.kind=auto")
-    with pytest.raises(BadParameter, match=r"features\.rows: expected an integer from 50"):
-        train(tmp_path, inflected(60), "features.kind=auto", "features.rows=49")
+    named = [{"features": {"a": 1}, "labels": ["x"]}] * 60
+    for rows, more, fault in (
+        (inflected(49), (), "expected 50 rows or more with auto, found 49"),
+        (named, (), "expected auto for texts, found instances of another kind"),
+        (inflected(60), ("features.rows=49",), r"features\.rows: expected an integer from 50"),
+    ):
+        with pytest.raises(BadParameter, match=fault):
+            train(tmp_path, rows, "features.kind=auto", *more)
 
 
-@pytest.mark.parametrize(("n_empty", "warned"), [(2, False), (3, True)])
-def test_more_than_a_tenth_of_rows_without_features_is_warned_of(tmp_path, n_empty, warned):
-    rows = [{"text": f"word{i % 4}", "labels": [str(i % 4)]} for i in range(20 - n_empty)]
-    rows += [{"text": "! ?", "labels": ["0"]} for _ in range(n_empty)]
-    report = train(tmp_path, rows)
-    message = "3 of 20 training rows have no feature (kind tfidf): nothing is learnt from them"
-    assert report.warnings == ([message] if warned else None)
-
-
-def test_streams_warn_too(tmp_path):
+def test_rows_without_features_are_warned_of_if_they_are_more_than_a_tenth(tmp_path):
+    for n_empty, warnings in (
+        (2, None),
+        (3, ["3 of 20 training rows have no feature (kind tfidf): nothing is learnt from them"]),
+    ):
+        rows = [{"text": f"word{i % 4}", "labels": [str(i % 4)]} for i in range(20 - n_empty)]
+        rows += [{"text": "! ?", "labels": ["0"]} for _ in range(n_empty)]
+        assert train(tmp_path, rows).warnings == warnings
     rows = [{"text": "" if i % 2 else "a word", "labels": [str(i % 4)]} for i in range(20)]
-    report = train(tmp_path, rows, "solver=sgd", "features.kind=hashing", trainer="plt")
-    assert report.warnings == [
+    parameters = ("solver=sgd", "features.kind=hashing")
+    assert train(tmp_path, rows, *parameters, trainer="plt", stream=True).warnings == [
         "10 of 20 training rows have no feature (kind hashing): nothing is learnt from them"
     ]
 
