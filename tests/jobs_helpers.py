@@ -6,15 +6,18 @@ import contextlib
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import update
 
+from model_store.store import Store
 from service.base.settings import Settings
 from service.db.engine import Database, default_url
 from service.db.tables import JOBS
+from service.jobs.context import JobContext
+from service.jobs.files import WORK, make_directory
 from service.jobs.jobs import Jobs
 from service.jobs.leases import Claim, Leases
 from service.jobs.worker import Worker
@@ -83,6 +86,13 @@ class Desk:
     def finish(self, result: dict[str, Any] | None = None) -> None:
         """Let the oldest job that waits have succeeded."""
         self.leases.succeed(self.claim(), result)
+
+    def context(self, claim: Claim, store: Store, told: Callable[[str, int, int], None]) -> JobContext:
+        """What a process of the job that was claimed works with: its directory is made."""
+        home = make_directory(self.settings.store, claim.job.id)
+        (home / WORK).mkdir(exist_ok=True)
+        mine = self.database, self.leases, self.jobs.data
+        return JobContext(claim, self.settings, store, *mine, home, told)
 
     def end_lease(self, job_id: str) -> None:
         """Let the lease of a job have run out, as when its worker has died."""

@@ -64,20 +64,16 @@ def test_a_name_is_a_string(data, name):
         data.path_of(name)
 
 
-def test_files_and_links_below_the_root_are_found(root, data):
+def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(root, data):
     assert data.path_of("a.jsonl") == root / "a.jsonl" == data.path_of("inside.jsonl")
     assert data.path_of("sub/b.jsonl") == root / "sub" / "b.jsonl" == data.path_of("sub/../sub/b.jsonl")
     found = [(info.name, info.bytes) for info in data.list()]
     assert found == [("a.jsonl", 1), ("inside.jsonl", 1), ("sub/b.jsonl", 2)]
     assert data.shown(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
-
-
-def test_a_root_that_is_a_link_is_a_root(root):
     link = root.parent / "link"
     link.symlink_to(root)
-    data = DataRoot(link, BYTES_MAX)
-    assert data.path_of("sub/b.jsonl").read_text() == "bb"
-    assert len(data.list()) == 3
+    linked = DataRoot(link, BYTES_MAX)
+    assert linked.path_of("sub/b.jsonl").read_text() == "bb" and linked.list() == data.list()
 
 
 @pytest.mark.parametrize("name", [None, "none"])
@@ -159,25 +155,13 @@ def test_files_are_deleted_of_links_the_link(root, data):
         data.delete("sub/b.jsonl")
 
 
-def append(path: Path) -> None:
-    path.write_text(path.read_text() + "more")
-
-
-def rewrite_with_another_time(path: Path) -> None:
-    os.utime(path, ns=(0, 0))
-    path.write_text("b")
-
-
-def replace_by_one_of_the_same_time(path: Path) -> None:
-    shutil.copy2(path, path.with_name("other"))
-    path.with_name("other").replace(path)
-
-
-def touch(path: Path) -> None:
-    os.utime(path, ns=(0, 0))
-
-
-CHANGES = [append, rewrite_with_another_time, replace_by_one_of_the_same_time, touch, Path.unlink]
+CHANGES = {
+    "append": lambda path: path.write_text(path.read_text() + "more"),
+    "rewrite": lambda path: path.write_text("b"),
+    "replace": lambda path: shutil.copy2(path, path.with_name("other")).replace(path),
+    "touch": lambda path: os.utime(path, ns=(0, 0)),
+    "remove": Path.unlink,
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -185,26 +169,21 @@ def test_a_file_that_changes_is_noticed(root, data, change):
     files = WatchedFiles(data)
     assert files.find("a.jsonl") == root / "a.jsonl"
     files.check()
-    change(root / "a.jsonl")
+    CHANGES[change](root / "a.jsonl")
     with pytest.raises(BadData):
         files.check()
 
 
-def test_a_pair_of_files_is_watched_as_one(root, data):
-    for part in "XY":
-        (root / f"d.{part}.npz").write_bytes(b"x")
+def test_a_pair_of_files_is_watched_as_one_and_neither_leads_out_of_the_root(root, data):
+    other = root / "d.Y.npz"
+    for path in (root / "d.X.npz", other):
+        path.write_bytes(b"x")
     files = WatchedFiles(data)
-    files.find("d.X.npz")
-    (root / "d.Y.npz").write_bytes(b"yy")
+    assert files.find("d.X.npz") == data.path_of("d.X.npz") == root / "d.X.npz"
+    other.write_bytes(b"yy")
     with pytest.raises(BadData):
         files.check()
-
-
-def test_the_other_file_of_a_pair_does_not_lead_out_of_the_root_either(root, data):
-    for part in "XY":
-        (root / f"d.{part}.npz").write_bytes(b"x")
-    assert data.path_of("d.X.npz") == root / "d.X.npz"
-    (root / "d.Y.npz").unlink()
-    (root / "d.Y.npz").symlink_to(root.parent / "secret.jsonl")
+    other.unlink()
+    other.symlink_to(root.parent / "secret.jsonl")
     with pytest.raises(BadRequest):
         data.path_of("d.X.npz")

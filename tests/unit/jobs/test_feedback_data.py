@@ -37,7 +37,7 @@ def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(pla
     lines = keep_rows(place, 201)
     job_id = place.submit("training", {**TRAINING, **LOOP, "promotion": rule("latest", ("P@1", 5.0))})
     keep_rows(place, 20, first=900)  # which come later than the job, and are not for it
-    directory = place.settings.store / "jobs" / job_id / "work" / "joined"
+    directory = place.store.root / "jobs" / job_id / "work" / "joined"
     joined = []
 
     def at(phase: str) -> None:

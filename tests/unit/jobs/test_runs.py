@@ -17,7 +17,7 @@ from model_store.store import Store
 from service.base.errors import BadData
 from service.datasets import read_dataset
 from service.jobs.context import JobContext
-from service.jobs.files import OFFSET, PART, RESULT, WORK, make_directory
+from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.job import Job, PromotionVerdict
 from service.jobs.kinds import METRICS, run_job
 from service.jobs.leases import ClaimLost
@@ -54,9 +54,8 @@ class Place:
     """A store with its jobs: runs them in this process, as their processes would."""
 
     def __init__(self, directory: Path) -> None:
-        self.settings = settings_for(directory)
-        self.desk = Desk(self.settings)
-        self.store = Store(self.settings.store)
+        self.desk = Desk(settings_for(directory))
+        self.store = Store(self.desk.settings.store)
         self.data = directory / "data"
         self.phases: list[str] = []
 
@@ -97,8 +96,6 @@ class Place:
     def claimed(self, job_id: str, at: At = None) -> JobContext:
         claim = self.desk.claim()
         assert claim.job.id == job_id
-        directory = make_directory(self.settings.store, job_id)
-        (directory / WORK).mkdir(exist_ok=True)
 
         def told(phase: str, done: int, total: int) -> None:
             if self.phases[-1:] != [phase]:
@@ -106,9 +103,7 @@ class Place:
                 if at is not None:
                     at(phase)
 
-        desk = self.desk
-        work = desk.database, desk.leases, desk.jobs.data
-        return JobContext(claim, self.settings, self.store, *work, directory, told)
+        return self.desk.context(claim, self.store, told)
 
 
 @pytest.fixture
@@ -219,7 +214,7 @@ def test_without_a_version_to_compare_with_the_first_is_promoted_and_says_so(pla
 
 
 def test_a_version_that_cannot_be_opened_is_not_replaced_by_a_rule(place):
-    array = next((place.settings.store / "models/m/versions/1/arrays").iterdir())
+    array = next((place.store.root / "models/m/versions/1/arrays").iterdir())
     array.chmod(0o644)
     array.write_bytes(array.read_bytes()[:-1] + b"?")
     verdict = place.train(promotion=ANYWAY).promotion
@@ -449,7 +444,7 @@ def test_a_batch_tells_what_labels_are_called(place):
 
 def test_a_batch_that_died_goes_on_where_it_was(place, monkeypatch):
     monkeypatch.setattr("service.jobs.batch.SYNC_SECONDS", 0.0)
-    place.settings = place.desk.limited(block_rows_max=64).settings
+    place.desk = place.desk.limited(block_rows_max=64)
     batch_data(place, 1000)
     whole = place.predictions(place.batch(data="batch.jsonl"))
     job_id = place.submit("batch", {"model": "m", "data": "batch.jsonl"})
@@ -500,7 +495,7 @@ def test_a_batch_of_a_file_that_changes_fails(place, monkeypatch):
     place.desk.end_lease(job_id)
     with pytest.raises(BadData, match="changed"):
         place.run(job_id)  # which would go on with another file
-    assert not (place.settings.store / "jobs" / job_id / RESULT).exists()
+    assert not (place.store.root / "jobs" / job_id / RESULT).exists()
 
 
 KEPT = {"model": "kept", "keep_rows": True, "valid": "valid.jsonl", "thresholds": {"method": "sto"}}

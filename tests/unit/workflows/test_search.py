@@ -137,10 +137,9 @@ def n_ended(study: Path) -> int:
         return 0
     with contextlib.closing(sqlite3.connect(study)) as database:
         try:
-            (n,) = database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()
+            return database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()[0]
         except sqlite3.OperationalError:  # its tables are being made, or it is being written to
             return 0
-    return int(n)
 
 
 def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of):

@@ -1,6 +1,5 @@
 """Training, evaluating and estimating on small files, what reports say, and the warm-up that runs all."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from service.workflows.estimate import estimate_size
 from service.workflows.request import from_json, parse
 from service.workflows.train import TrainRequest, train_and_publish, version_report
 from service.workflows.weights import WEIGHED
+from tests.conftest import answer
 from tests.contract.test_every_trainer import learnable, trained_on
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
@@ -128,20 +128,17 @@ def test_an_evaluation_in_parts_equals_one_in_whole(file, store, monkeypatch):
     assert (whole["threshold"], whole["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
 
 
-def test_an_estimate_takes_the_parameters_of_training(file):
-    flat = estimate_size(TrainRequest("label-tree", file))
+def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(file):
+    def estimated(*parameters: str, **options: Any) -> dict[str, Any]:
+        return estimate_size(TrainRequest("label-tree", file, parameters=parameters, **options))
+
+    flat = estimated()
     assert (flat["alpha_per_depth"], flat["ratio_to_ovr"]) == ([], 1.5)  # 12 bytes a weight, 8 when flat
-    deep = estimate_size(TrainRequest("label-tree", file, parameters=("leaf_size=2",)))
-    assert len(deep["alpha_per_depth"]) == 1
-
-
-def test_an_estimate_of_a_stream_says_what_its_blocks_and_steps_take(file):
-    parameters = ("features.kind=hashing", "features.n_features=1024", "leaf_size=2")
-    whole = estimate_size(TrainRequest("label-tree", file, parameters=parameters))
-    streamed = TrainRequest("label-tree", file, parameters=(*parameters, "memory_mib=2"), stream=True)
-    found = estimate_size(streamed)
-    needs = found.pop("blocks")
-    assert found == whole
+    deep = ("features.kind=hashing", "features.n_features=1024", "leaf_size=2")
+    whole, streamed = estimated(*deep), estimated(*deep, "memory_mib=2", stream=True)
+    assert len(whole["alpha_per_depth"]) == 1
+    needs = streamed.pop("blocks")  # and steps
+    assert streamed == whole
     assert needs["worker_bytes"] > 3 * (2 << 20) + 76 * 1024 and 0 < needs["held_bytes"] < 1 << 20
 
 
@@ -186,15 +183,12 @@ def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(trainer, no
     assert "note" not in evaluate(model, file, thresholds=thresholds)
 
 
-def test_the_command_says_why_there_are_no_f_measures(file, tmp_path, run_here):
+def test_the_command_says_why_there_are_no_f_measures(file, command):
     given = ("train", "pfastrexml", "--data", file, "--model", "m", "-p", "trees=2")
-    without = run_here(*given, "--json", store=tmp_path)
-    assert "note" not in json.loads(without.stdout.splitlines()[-1])
-    with_valid = run_here(*given, "--valid", file, "--json", store=tmp_path)
-    found = json.loads(with_valid.stdout.splitlines()[-1])
-    assert (found["note"], "macro_f" in found["metrics"]) == (measuring.RERANKED, False)
-    assert "re-ranked scores" in run_here(*given, "--valid", file, store=tmp_path).stdout
-    assert "re-ranked scores" in run_here("evaluate", "m", "--data", file, store=tmp_path).stdout
+    assert "note" not in answer(command(*given, "--json"))
+    assert answer(command(*given, "--valid", file, "--json"))["note"] == measuring.RERANKED
+    for line in ((*given, "--valid", file), ("evaluate", "m", "--data", file)):
+        assert "re-ranked scores" in command(*line)[1]
 
 
 def test_a_manifest_keeps_percentages_and_evaluate_adds_how_fast_it_is(file, store):
