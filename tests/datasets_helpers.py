@@ -35,9 +35,7 @@ def as_rows(rows: SparseRows, labels: LabelRows) -> list[Row]:
 
 def check_sparse(rows: SparseRows) -> None:
     """Everything that SparseRows promises."""
-    assert (
-        rows.indptr.dtype == np.int64 and rows.indices.dtype == np.int32 and rows.values.dtype == np.float32
-    )
+    assert [array.dtype for array in rows[:3]] == [np.int64, np.int32, np.float32]
     assert rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.indices) == len(rows.values)
     assert np.isfinite(rows.values).all()
     _check_ids(rows.indptr, rows.indices, rows.n_features)

@@ -22,7 +22,7 @@ from service.workflows.labelled import no_progress
 from tests.datasets_helpers import check_dataset, labels_of, read, refusal
 
 
-def test_texts(tmp_path):
+def test_texts_and_named_features(tmp_path):
     content = (
         '{"text": "one", "labels": ["b", "a", "b"], "id": 7}\n\n{"labels": [], "text": ""}\r\n'
         '{"text": "zwei\\n€", "labels": ["ä", "B"]}'
@@ -31,9 +31,6 @@ def test_texts(tmp_path):
     assert (dataset.texts, dataset.rows, dataset.named) == (["one", "", "zwei\n€"], None, None)
     assert dataset.label_names == ["B", "a", "b", "ä"]
     assert labels_of(dataset) == [[1, 2], [], [0, 3]]
-
-
-def test_named_features(tmp_path):
     content = '{"features": {"x": 1, "y": -0.5}, "labels": ["a"]}\n{"features": {}, "labels": []}\n'
     dataset = read(tmp_path / "a.jsonl", content)
     assert (dataset.texts, dataset.rows, dataset.named) == (None, None, [{"x": 1, "y": -0.5}, {}])
@@ -54,9 +51,8 @@ def test_labels_of_a_model(tmp_path):
     assert dataset.label_names is None and dataset.labels.n_labels == 3
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
+def test_bad_lines_after_a_text(tmp_path):
+    for line, fault in (
         ("[]", "expected a JSON object, found an array of 0"),
         ("null", "expected a JSON object, found null"),
         ('"text"', 'expected a JSON object, found "text"'),
@@ -84,18 +80,17 @@ def test_labels_of_a_model(tmp_path):
         ('{"text": "\ud800", "labels": []}', "expected a JSON object, found "),
         ('{"features": {"x": 1}, "labels": []}', "expected `text` as in the lines before, found `features`"),
         ("[" * 100_000, "expected a JSON object, found "),
-    ],
-)
-def test_bad_lines_after_a_text(tmp_path, line, fault):
-    for before in (1, 3000):
-        said = refusal(tmp_path / "a.jsonl", '{"text": "fine", "labels": ["b"]}\n' * before + line + "\n")
-        assert said.replace("label: ", "").startswith(f":{before + 1}: expected ")
-        assert fault in said and ", found " in said and len(said) < 300
+    ):
+        for before in (1, 3000):
+            content = '{"text": "fine", "labels": ["b"]}\n' * before + line + "\n"
+            said = refusal(tmp_path / "a.jsonl", content)
+            assert said.replace("label: ", "").startswith(f":{before + 1}: expected ")
+            assert fault in said and ", found " in said and len(said) < 300
 
 
-@pytest.mark.parametrize(
-    ("features", "fault"),
-    [
+def test_bad_features(tmp_path):
+    good = '{"features": {"x": 1}, "labels": ["b"]}\n'
+    for features, fault in (
         ("[]", "expected an object as `features`, found an array"),
         ("null", "expected an object as `features`, found null"),
         ('"x"', 'expected an object as `features`, found "x"'),
@@ -108,36 +103,29 @@ def test_bad_lines_after_a_text(tmp_path, line, fault):
         ('{"x": NaN}', "expected a JSON object, found "),
         ('{"x": 1e400}', "expected a JSON object, found "),
         ('{"x": Infinity}', "expected a JSON object, found "),
-    ],
-)
-def test_bad_features(tmp_path, features, fault):
-    good = '{"features": {"x": 1}, "labels": ["b"]}\n'
-    said = refusal(tmp_path / "a.jsonl", good + f'{{"labels": [], "features": {features}}}')
-    assert said.startswith(f":2: {fault}")
+    ):
+        said = refusal(tmp_path / "a.jsonl", good + f'{{"labels": [], "features": {features}}}')
+        assert said.startswith(f":2: {fault}")
 
 
 @pytest.mark.parametrize("block_bytes", [1, 4, 1 << 20])
-@pytest.mark.parametrize(
-    ("name", "content", "label"),
-    [
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
+    for name, content, label in (
         ("a.jsonl", '{"text": "\ufeffa", "labels": ["b"]}\n', 0),
         ("a.txt", "1 2 2\n1 1:3\n", 1),
         ("a.svm", "1 1:3", 1),
-    ],
-)
-def test_a_byte_order_mark_is_no_part_of_the_first_line(
-    tmp_path, monkeypatch, block_bytes, name, content, label
-):
-    monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
-    dataset = read(tmp_path / name, content.encode("utf-8-sig"))
-    assert labels_of(dataset) == [[label]]
-    assert dataset.texts is None or dataset.texts == ["\ufeffa"]
-    assert "found" in refusal(tmp_path / name, codecs.BOM_UTF8)
+    ):
+        dataset = read(tmp_path / name, content.encode("utf-8-sig"))
+        assert labels_of(dataset) == [[label]]
+        assert dataset.texts in (None, ["\ufeffa"])
+        assert "found" in refusal(tmp_path / name, codecs.BOM_UTF8)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n", b"\r\n"])
-def test_empty_files(tmp_path, data):
-    assert refusal(tmp_path / "a.jsonl", data).startswith(":1: expected at least one row, found none")
+def test_empty_files(tmp_path):
+    for content in ("", "\n\n", "\r\n"):
+        said = refusal(tmp_path / "a.jsonl", content)
+        assert said.startswith(":1: expected at least one row, found none")
 
 
 def test_lines_across_blocks(tmp_path, monkeypatch):
@@ -186,19 +174,16 @@ def test_a_label_in_the_middle_of_the_first_line_says_so_too(tmp_path):
     assert (found.texts, found.label_names) == (["some words"], ["x"])
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
+def test_what_is_wrong_with_fasttext_is_said(tmp_path):
+    for content, fault in (
         ("\ufeff", ":1: expected a header"),  # of numbers
         ("\ufeffnot__label__x", ":1: expected a header"),
         ("\ufeff1 2 3 4", ":1: expected a header"),
         ("\ufeff__label__x y\r\n__label__ a", ":2: expected the name of a label after __label__, found none"),
         ("\ufeff__label__x y\r\n__label__" + "x" * 70_000, ":2: label: "),
         (b"__label__x y\n\xff\n", ":2: expected UTF-8"),
-    ],
-)
-def test_what_is_wrong_with_fasttext_is_said(tmp_path, content, fault):
-    assert refusal(tmp_path / "a.txt", content).startswith(fault)
+    ):
+        assert refusal(tmp_path / "a.txt", content).startswith(fault)
 
 
 def test_a_job_divides_fasttext_by_lines(tmp_path):
@@ -317,25 +302,14 @@ def test_lines_of_text_and_uris(tmp_path):
             read(path, f"text\t<{A}>\n{line}\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "names"),
-    [
+def test_tables_and_parquet_with_subjects(tmp_path):
+    for name, content, names in (
         ("a.csv", f"text,subject_uris\na,{A} <{B}>\nb,\n", [[A, B], []]),
         ("a.csv", "text,subjects\na,cats; dogs\n", [["cats", "dogs"]]),
         ("a.csv", f"subjects,subject_uris,text\ncats;dogs,{A} {B},a\n", [[A, B]]),
         ("a.tsv", f"labels\ttext\tsubject_uris\nx\ta\t{A}\n", [["x"]]),
-    ],
-)
-def test_tables_with_subjects(tmp_path, name, content, names):
-    assert names_of(read(tmp_path / name, content)) == names
-
-
-def test_a_table_without_subjects(tmp_path):
-    said = refusal(tmp_path / "a.csv", "text,subject\na,b\n")
-    assert "expected one column 'labels', found columns 'text', 'subject'" in said
-
-
-def test_parquet_with_subjects(tmp_path):
+    ):
+        assert names_of(read(tmp_path / name, content)) == names
     pq.write_table(pa.table({"text": ["a", "b"], "subject_uris": [[A, B], []]}), tmp_path / "a.parquet")
     assert names_of(read_dataset(tmp_path / "a.parquet")) == [[A, B], []]
 

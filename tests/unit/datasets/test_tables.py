@@ -55,6 +55,7 @@ def test_columns_weights_and_separators(tmp_path):
         (b"\n\n", 1, "expected a header with the names of columns, found an empty file"),
         (b"text,labels\n", 1, "expected at least one row, found none"),
         (b"text,tags\nx,y\n", 1, "expected one column 'labels', found columns 'text', 'tags'"),
+        (b"text,subject\nx,y\n", 1, "expected one column 'labels', found columns 'text', 'subject'"),
         (b"\ntext;labels\nx;y\n", 2, "expected one column 'text', found columns 'text;labels'"),
         (b"text,text,labels\nx,y,z\n", 1, "expected one column 'text', found columns 'text', 'text'"),
         (b"a," * 100 + b"b\n", 1, "and 91 more"),
@@ -161,9 +162,8 @@ def test_lines_of_a_table(tmp_path):
         TableLines(tmp_path / "none.csv", TableColumns())
 
 
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
+def test_bad_columns():
+    for options, fault in (
         ((["a=0"], None, None), "text column 'a': expected a weight from 1 to 9, found 0"),
         ((["a=10"], None, None), "text column 'a': expected a weight from 1 to 9, found 10"),
         (([""], None, None), "text column: expected a name, found an empty one"),
@@ -172,12 +172,10 @@ def test_lines_of_a_table(tmp_path):
         ((None, "", None), "label column: expected a name, found an empty one"),
         ((None, None, ""), "label separator: expected 1 to 16 characters, found 0"),
         ((None, None, "x" * 17), "label separator: expected 1 to 16 characters, found 17"),
-    ],
-)
-def test_bad_columns(options, fault):
-    with pytest.raises(BadParameter) as caught:
-        columns_of(*options)
-    assert str(caught.value).startswith(fault)
+    ):
+        with pytest.raises(BadParameter) as caught:
+            columns_of(*options)
+        assert str(caught.value).startswith(fault)
 
 
 def test_columns_are_for_tables_only():
@@ -226,9 +224,9 @@ def test_numbers_of_parquet_are_labels_and_nothing_is_an_empty_text(tmp_path):
     assert labels_of(dataset) == [[0], [1], []]
 
 
-@pytest.mark.parametrize(
-    ("columns", "fault"),
-    [
+def test_bad_columns_of_parquet(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "LINE_BYTES_MAX", 100)
+    for columns, fault in (
         ({"text": ["a"], "tags": ["b"]}, "expected one column 'labels', found columns 'text', 'tags'"),
         ({"text": [{"a": 1}], "labels": ["b"]}, "column 'text': expected text, found struct"),
         ({"text": [1.5], "labels": ["b"]}, "column 'text': expected text, found double"),
@@ -237,14 +235,11 @@ def test_numbers_of_parquet_are_labels_and_nothing_is_an_empty_text(tmp_path):
         ({"text": ["a"], "labels": [["b", "x\ny"]]}, "label: expected no control characters"),
         ({"text": pa.array([], "string"), "labels": pa.array([], "string")}, "at least one row"),
         ({"text": ["a", "b" * 101], "labels": ["x", "y"]}, ":2: expected a row of at most 100 bytes"),
-    ],
-)
-def test_bad_columns_of_parquet(tmp_path, monkeypatch, columns, fault):
-    monkeypatch.setattr(tables, "LINE_BYTES_MAX", 100)
-    path = write_parquet(tmp_path / "a.parquet", **columns)
-    with pytest.raises(BadData) as caught:
-        read_dataset(path)
-    assert fault in str(caught.value) and str(caught.value).startswith(f"{path}:")
+    ):
+        path = write_parquet(tmp_path / "a.parquet", **columns)
+        with pytest.raises(BadData) as caught:
+            read_dataset(path)
+        assert fault in str(caught.value) and str(caught.value).startswith(f"{path}:")
 
 
 def test_damaged_parquet(tmp_path):

@@ -35,12 +35,16 @@ SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.paramete
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_results_come_in_the_order_of_the_items_though_later_ones_end_first(threads):
+def test_results_and_errors_come_in_the_order_of_the_items_though_later_ones_end_first(threads):
     items = [0.2, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert list(Crew(threads).mapped(Sleeping(), items)) == items
-    found = [one.number for one in Crew(threads).mapped(Scaled(MATRIX, 2.0), range(20))]
-    assert found == list(range(20))
     assert not list(Crew(threads).mapped(Sleeping(), []))
+    crew = Crew(threads)
+    results = crew.mapped(Scaled(MATRIX, 2.0, bad=7), range(20))
+    assert [next(results).number for _ in range(7)] == list(range(7))
+    with pytest.raises(BadData, match="row 7: expected another"):  # where its result would come
+        next(results)
+    assert [one.number for one in crew.mapped(Scaled(MATRIX, 2.0), range(20))] == list(range(20))
 
 
 @pytest.mark.parametrize(("threads", "ahead"), [(1, 1), (3, 6)])
@@ -56,16 +60,6 @@ def test_few_items_are_taken_before_the_first_result_is(threads, ahead):
     assert next(results).number == 0 and len(taken) == ahead
     results.close()  # what a consumer does that wants no more
     assert len(taken) == ahead
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_an_error_comes_where_its_result_would(threads):
-    crew = Crew(threads)
-    results = crew.mapped(Scaled(MATRIX, 2.0, bad=7), range(20))
-    assert [next(results).number for _ in range(7)] == list(range(7))
-    with pytest.raises(BadData, match="row 7: expected another"):
-        next(results)
-    assert len(list(crew.mapped(Scaled(MATRIX, 2.0), range(20)))) == 20
 
 
 def workers() -> list[threading.Thread]:
@@ -215,16 +209,13 @@ def test_what_a_killed_process_wrote_half_is_cut_off(tmp_path):
         assert packed(found[5]) == packed(run(Crew(1), step, range(5, 6))[5])
 
 
-def test_two_trainings_do_not_keep_steps_in_one_place(tmp_path):
-    refused = pytest.raises(Unavailable, match="expected no other training that keeps its steps there")
-    with kept_steps(Crew(1), tmp_path / "m", False), refused, kept_steps(Crew(1), tmp_path / "m", True):
-        pass
-
-
-def test_a_training_that_fails_before_its_first_step_leaves_no_directory(tmp_path):
+def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_before_its_first(tmp_path):
     with pytest.raises(BadData), kept_steps(Crew(1), tmp_path / "steps", False):
         raise BadData("row 1: expected another, found this one")
     assert not list(tmp_path.iterdir())
+    refused = pytest.raises(Unavailable, match="expected no other training that keeps its steps there")
+    with kept_steps(Crew(1), tmp_path / "m", False), refused, kept_steps(Crew(1), tmp_path / "m", True):
+        pass
 
 
 def test_values_come_back_from_bytes_as_they_were():

@@ -43,6 +43,19 @@ def others(desk: Desk) -> Iterator[list[Desk]]:
         other.database.close()
 
 
+def figures(desk: Desk) -> dict[tuple[str, str, str], float]:
+    """Each figure by its name, kind and state."""
+    registry = CollectorRegistry()
+    found = JobFigures(desk.database)
+    registry.register(found)
+    found.read()
+    return {
+        (sample.name, sample.labels["kind"], sample.labels["state"]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+    }
+
+
 def test_a_job_is_kept_as_it_was_submitted(desk, others):
     said = {"a": [1, "ü"], "b": {"c": None}}
     job = desk.jobs.add("batch", "m", said, "key-1")
@@ -73,13 +86,7 @@ def test_a_key_stands_for_one_request(desk):
             desk.jobs.add("training", "m", {}, key)
 
 
-def test_a_request_that_is_too_long_is_refused(desk, monkeypatch):
-    monkeypatch.setattr("service.jobs.jobs.REQUEST_BYTES_MAX", 50)
-    with pytest.raises(errors.LimitExceeded, match="at most 50 bytes"):
-        desk.jobs.submit("training", TRAINING)
-
-
-def test_no_more_jobs_wait_than_may(desk):
+def test_no_more_jobs_wait_than_may_nor_longer_ones(desk, monkeypatch):
     few = desk.limited(jobs_queued_max=3)
     ids = [few.add(n=n) for n in range(3)]
     with pytest.raises(errors.Overloaded, match="jobs_queued_max"):
@@ -90,6 +97,9 @@ def test_no_more_jobs_wait_than_may(desk):
     few.add()
     with pytest.raises(errors.Overloaded):
         few.jobs.retry(ids[1])
+    monkeypatch.setattr("service.jobs.jobs.REQUEST_BYTES_MAX", 50)
+    with pytest.raises(errors.LimitExceeded, match="at most 50 bytes"):
+        desk.jobs.submit("training", TRAINING)
 
 
 def test_jobs_are_listed_by_state_model_and_kind(desk):
@@ -168,7 +178,7 @@ def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk)
     desk.leases.succeed(second, None)
 
 
-def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk):
+def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_something_new(desk):
     job_id = desk.add(n=1)
     claim = desk.claim()
     progress = JobProgress("train", 1, 2)
@@ -179,17 +189,12 @@ def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk):
     assert desk.jobs.get(job_id).revision == revision
     desk.leases.renew(claim, progress._replace(done=2))
     assert desk.jobs.get(job_id).revision == revision + 1
-
-
-def test_a_lease_that_was_renewed_late_is_kept_while_nobody_took_the_job(desk):
-    job_id = desk.add()
-    claim = desk.claim()
-    desk.end_lease(job_id)  # the database was away
+    desk.end_lease(job_id)  # the database was away, and nobody took the job
     assert desk.leases.renew(claim, None) == "go on"
     assert desk.leases.claim("other") is None
 
 
-def test_a_job_that_workers_die_of_fails_with_the_reason(desk):
+def test_a_job_that_workers_die_of_fails_with_the_reason_or_is_cancelled_as_asked(desk):
     job_id = desk.add()
     for _ in range(desk.settings.limits.job_attempts_max):
         desk.leases.claim("a-worker")
@@ -198,6 +203,12 @@ def test_a_job_that_workers_die_of_fails_with_the_reason(desk):
     job = desk.jobs.get(job_id)
     assert (job.state, job.error_code) == ("failed", "worker-died")
     assert "a-worker" in job.error and job.ended is not None
+    asked = desk.add()
+    desk.claim()
+    desk.jobs.cancel(asked)
+    desk.end_lease(asked)
+    assert desk.leases.claim("b") is None
+    assert desk.jobs.get(asked).state == "cancelled"
 
 
 def test_a_stopping_worker_gives_its_job_back(desk):
@@ -224,15 +235,6 @@ def test_cancelling_at_once_while_running_twice_and_too_late(desk):
     desk.finish()
     with pytest.raises(errors.JobConflict, match="succeeded"):
         desk.jobs.cancel(done)
-
-
-def test_a_job_to_be_cancelled_whose_worker_died_is_cancelled(desk):
-    job_id = desk.add()
-    desk.claim()
-    desk.jobs.cancel(job_id)
-    desk.end_lease(job_id)
-    assert desk.leases.claim("other") is None
-    assert desk.jobs.get(job_id).state == "cancelled"
 
 
 def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk):
@@ -269,12 +271,13 @@ def test_what_a_database_cannot_hold_is_no_fault_of_the_database(desk):
     assert (job.state, job.error) == ("failed", "expected text, found   and ?")
 
 
-def test_the_history_is_finite(desk):
+def test_the_history_is_finite_and_totals_outlive_it(desk):
     few = desk.limited(jobs_kept_max=3)
     ids = []
     for number in range(6):
         ids.append(few.add(n=number))
         few.finish()
+    assert figures(few)["xylem_jobs_ended_total", "training", "succeeded"] == 6
     waiting = few.add(n=7)
     assert [job.id for job in few.jobs.list()] == [waiting, *ids[:2:-1]]
     few.jobs.cancel(waiting)
@@ -306,19 +309,6 @@ def test_who_follows_a_job_hears_of_every_state_and_of_its_end(desk, monkeypatch
     assert asyncio.run(follow(heard[-1].revision)) == []
     with pytest.raises(errors.JobNotFound):
         asyncio.run(anext(desk.jobs.follow("nope")))
-
-
-def figures(desk: Desk) -> dict[tuple[str, str, str], float]:
-    """Each figure by its name, kind and state."""
-    registry = CollectorRegistry()
-    found = JobFigures(desk.database)
-    registry.register(found)
-    found.read()
-    return {
-        (sample.name, sample.labels["kind"], sample.labels["state"]): sample.value
-        for family in registry.collect()
-        for sample in family.samples
-    }
 
 
 def test_what_waits_runs_and_has_ended_is_counted(desk):
@@ -353,15 +343,6 @@ def test_what_waits_runs_and_has_ended_is_counted(desk):
     found = figures(desk)
     assert found["xylem_jobs_ended_total", "training", "succeeded"] == 2
     assert found["xylem_jobs_ended_total", "training", "failed"] == 1
-
-
-def test_totals_outlive_the_jobs(desk):
-    few = desk.limited(jobs_kept_max=2)
-    for _ in range(5):
-        few.add()
-        few.finish()
-    assert len(few.jobs.list()) == 2
-    assert figures(few)["xylem_jobs_ended_total", "training", "succeeded"] == 5
 
 
 def ask(port: int, path: str = "/metrics", **headers: str) -> tuple[int, str]:

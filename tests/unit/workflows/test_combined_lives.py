@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_store.identifiers import parse_named
 from model_store.label_info import Subject
 from model_store.manifest import CALIBRATION
 from model_store.members import NO_LABEL
@@ -150,27 +151,20 @@ def test_circles_letters_and_thousands_of_names_are_taken(home):
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"),
+    ("members", "name", "fault"),
     [
-        ("z" * 5000, "at most 4096 bytes, found a longer name"),
-        ("x", "vocabulary: expected names with a word of two characters"),
+        (["words@1"], "z" * 5000, "at most 4096 bytes, found a longer name"),
+        (["words@1"], "x", "vocabulary: expected names with a word of two characters"),
+        (["fi@1"], NAMES[0], "expected words of en, found features.stem of fi"),
+        (["words@1", "words@latest"], NAMES[0], "expected each version once, found it twice"),
     ],
 )
-def test_a_vocabulary_that_cannot_be_used_publishes_nothing(home, name, fault):
+def test_names_and_members_that_cannot_be_used_publish_nothing(home, members, name, fault):
     store, names = Store(home / "store"), home / "bad.tsv"
-    names.write_text(f"<l0>\t{name}\n<l1>\ty\n")
-    with pytest.raises(BadData, match=fault):
-        combine_and_publish(store, "bad", CombineRequest([("words", 1)], home / "valid.jsonl", names, "en"))
-    assert store.versions("bad") == ()
-
-
-def test_members_of_another_language_and_members_twice_are_refused(home):
-    store, names = Store(home / "store"), home / "names.csv"
     finnish = TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
     train_and_publish(store, "fi", finnish)
-    for members, fault in (
-        ([("fi", 1)], "expected words of en, found features.stem of fi"),
-        ([("words", 1), ("words", "latest")], "expected each version once, found it twice"),
-    ):
-        with pytest.raises(BadParameter, match=fault):
-            combine_and_publish(store, "x", CombineRequest(members, home / "valid.jsonl", names, "en"))
+    names.write_text(f"<l0>\t{name}\n<l1>\ty\n")
+    request = CombineRequest([parse_named(member) for member in members], home / "valid.jsonl", names, "en")
+    with pytest.raises((BadData, BadParameter), match=fault):
+        combine_and_publish(store, "bad", request)
+    assert store.versions("bad") == ()

@@ -30,24 +30,42 @@ from tests.datasets_helpers import write_lines
 from tests.jobs_helpers import write_data
 from tests.measured import evaluate
 
-WORDS = ("red", "green", "blue")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A version that knows each word as the label of that name."""
-    folder = tmp_path_factory.mktemp("evaluated")
-    write(folder / "train.jsonl", [(f"{word} {n}x", [word]) for word in WORDS for n in range(9)])
-    train_and_publish(Store(folder / "store"), "m", TrainRequest("ovr", folder / "train.jsonl"))
-    return Store(folder / "store").open("m")
+COLOURS = ("red", "green", "blue", "white")
+WORDS = COLOURS[:3]
 
 
 def write(path: Path, rows: list[tuple[str, list[str]]]) -> Path:
     return write_lines(path, ({"text": text, "labels": labels} for text, labels in rows))
 
 
-def names_in(model: Model, ptr: np.ndarray, labels: np.ndarray) -> list[list[str]]:
-    """The names of the labels that were found for each row."""
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of three models: `some` knows three colours, `others` one and white, `noise` is wrong."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    every = [(colour, i) for colour in COLOURS for i in range(9)]
+    for name, rows in {
+        "some": [(f"{colour} {i}x", [colour]) for colour, i in every if colour in WORDS],
+        "others": [(f"{colour} {i}x", [colour]) for colour, i in every if colour in COLOURS[2:]],
+        "noise": [(f"{COLOURS[i % 3]} {i}x", [COLOURS[(i * 7 // 3) % 3]]) for i in range(27)],
+    }.items():
+        request = TrainRequest("ovr", write(folder / f"{name}.jsonl", rows))
+        train_and_publish(Store(folder / "store"), name, request)
+    also_green = [{colour, "green"} if i % 5 == 0 else {colour} for colour, i in every]
+    texts = [f"{colour} {i}x" for colour, i in every]
+    write(folder / "test.jsonl", list(zip(texts, map(sorted, also_green), strict=True)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(home: Path) -> Model:
+    """A version that knows each of three words as the label of that name."""
+    return Store(home / "store").open("some")
+
+
+def decisions(model: Model, data: Path, threshold: float) -> list[list[str]]:
+    """The names of the labels that reach the threshold, row by row."""
+    rows = read_labelled(model, data, no_progress).rows
+    ptr, labels = predict_all(make_predictor(model), rows, threshold, 1, lambda done: None)
     names = [name_of(model.labels, label) for label in labels.tolist()]
     return [names[first:last] for first, last in pairwise(ptr)]
 
@@ -81,10 +99,8 @@ def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_fi
     true = [["red"], ["red", "x"], ["green", "y", "x"], []]
     file = write(tmp_path / "rows.jsonl", [("red" if "red" in row else "", row) for row in true])
     report = evaluate(model, file, **({} if empty is None else {"empty": empty}))
-    rows = read_labelled(model, file, no_progress).rows
-    found = make_predictor(model).predict(rows, PredictOptions(top_r=3, threshold=0.5))
     binarizer = MultiLabelBinarizer(classes=[*all_names(model.labels), "x", "y"])
-    names = names_in(model, found.ptr, found.labels)
+    names = decisions(model, file, 0.5)
     of_truth, decided = binarizer.fit_transform(true), binarizer.fit_transform(names)
     # one where nothing is named: the usual convention is scikit-learn's, in which silence earns nothing
     value = 1.0 if empty == "one" else 0.0
@@ -107,7 +123,6 @@ def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(mode
     assert report["macro_f"] == pytest.approx(of_known["macro_f"] * 3 / 33)
 
 
-COLOURS = ("red", "green", "blue", "white")
 SUPPORTS = {"red": 20, "green": 20, "blue": 20, "white": 20, "rare": 2}
 
 
@@ -123,8 +138,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kept_of(store: Path, file: Path, **options: Any) -> dict[str, Any]:
     train_and_publish(Store(store), "m", TrainRequest("label-tree", file, valid=file, **options))
-    found: dict[str, Any] = read_report(Store(store).open("m").arrays)["validation"]
-    return found
+    return read_report(Store(store).open("m").arrays)["validation"]
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
@@ -162,34 +176,9 @@ def test_the_labels_that_are_true_most_often_are_kept(file, tmp_path, monkeypatc
 LEVEL = np.float32(0.4)
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of three models: `some` knows three colours, `others` one and white, `noise` is wrong."""
-    folder = tmp_path_factory.mktemp("compared")
-    every = [(colour, i) for colour in COLOURS for i in range(9)]
-    for name, rows in {
-        "some": [(f"{colour} {i}x", [colour]) for colour, i in every if colour in COLOURS[:3]],
-        "others": [(f"{colour} {i}x", [colour]) for colour, i in every if colour in COLOURS[2:]],
-        "noise": [(f"{COLOURS[i % 3]} {i}x", [COLOURS[(i * 7 // 3) % 3]]) for i in range(27)],
-    }.items():
-        request = TrainRequest("ovr", write(folder / f"{name}.jsonl", rows))
-        train_and_publish(Store(folder / "store"), name, request)
-    also_green = [{colour, "green"} if i % 5 == 0 else {colour} for colour, i in every]
-    texts = [f"{colour} {i}x" for colour, i in every]
-    write(folder / "test.jsonl", list(zip(texts, map(sorted, also_green), strict=True)))
-    return folder
-
-
 def contender(home: Path, name: str, *, tuned: bool = True) -> Contender:
     model = Store(home / "store").open(name)
     return Contender(model, np.full(model.labels.n_names, LEVEL) if tuned else None)
-
-
-def decisions(side: Contender, data: Path) -> list[set[str]]:
-    """The names of the labels that reach the threshold, row by row."""
-    rows = read_labelled(side.model, data, no_progress).rows
-    ptr, labels = predict_all(make_predictor(side.model), rows, float(LEVEL), 1, lambda done: None)
-    return [set(names) for names in names_in(side.model, ptr, labels)]
 
 
 def test_labels_are_matched_by_name(home):
@@ -200,7 +189,7 @@ def test_labels_are_matched_by_name(home):
     assert compare(*sides, CompareRequest(more, resamples=100))["labels"]["neither"] == 1
     true = [set(json.loads(line)["labels"]) for line in data.read_text().splitlines()]
     for key, side in zip("ab", sides, strict=True):
-        rows = list(zip(decisions(side, data), true, strict=True))
+        rows = list(zip(decisions(side.model, data, float(LEVEL)), true, strict=True))
         f = []
         for colour in COLOURS:
             hits = sum(colour in found and colour in known for found, known in rows)
@@ -220,12 +209,8 @@ def test_a_better_model_is_really_better_and_one_like_itself_is_not(home):
     assert best["difference"] > 0 and best["real"] and best["low"] > 0
     assert not any(each["real"] for each in compare(some, some, request)["metrics"].values())
     assert compare(noise, some, request) == report
-
-
-def test_without_thresholds_there_is_no_macro_f_and_the_note_says_why(home):
-    sides = contender(home, "some", tuned=False), contender(home, "others")
-    report = compare(*sides, CompareRequest(home / "test.jsonl", resamples=100))
-    assert list(report["metrics"]) == ["P@1", "P@3", "P@5", "nDCG@5"]
+    report = compare(contender(home, "some", tuned=False), noise, request)
+    assert list(report["metrics"]) == ["P@1", "P@3", "P@5", "nDCG@5"]  # no macro-F without thresholds
     assert "some@1 not tuned" in report["note"]
 
 
@@ -312,14 +297,6 @@ def test_scores_are_as_true_as_they_say(folder, facts):
     assert rankings[0] == rankings[1]
 
 
-def test_calibrated_again_it_is_fitted_anew(folder, facts, copied):
-    source = copied.open("m", 1).arrays
-    expected = {**facts, "version": 2, "parent": 1}
-    assert calibrate_and_publish(copied, "m", "1", folder / "valid.jsonl") == expected
-    again = copied.open("m", 2).arrays
-    assert all(np.array_equal(again[f"calibration/{k}"], source[f"calibration/{k}"]) for k in "xy")
-
-
 def test_what_cannot_be_fitted_to_is_refused(folder, tmp_path):
     store = Store(folder / "store")
     before = store.versions("m")
@@ -356,7 +333,7 @@ def test_calibrated_at_once_with_training(folder, run_here, facts, tmp_path):
         assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
 
 
-def test_the_command_calibrates(folder, facts, run_here, copied):
+def test_the_command_calibrates_a_calibrated_version_anew(folder, facts, run_here, copied):
     def calibrate(*options: object, data: str = "valid.jsonl") -> tuple[int, str, str]:
         done = run_here("calibrate", *options, "--data", folder / data, store=copied.root)
         return done.returncode, done.stdout, done.stderr
@@ -364,6 +341,8 @@ def test_the_command_calibrates(folder, facts, run_here, copied):
     status, out, err = calibrate("m", "--json")
     assert status == 0, err
     assert json.loads(out.splitlines()[-1]) == {**facts, "version": 2, "parent": 1}
+    source, again = (copied.open("m", version).arrays for version in (1, 2))
+    assert all(np.array_equal(again[f"calibration/{k}"], source[f"calibration/{k}"]) for k in "xy")
     status, out, err = calibrate("m@1")
     assert status == 0, err
     assert "Before: the first labels of each row" in out and "expected calibration error before" in out

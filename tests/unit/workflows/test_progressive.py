@@ -37,7 +37,6 @@ from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_rows, to_labels, to_rows
 
 SGD = ["solver=sgd", "tree=random", "arity=3", "prune=0"]
-Part = tuple[TreeEnsemble, TrainingSet]
 
 
 @pytest.fixture
@@ -55,9 +54,9 @@ def data_of(n_rows: int = 90) -> TrainingSet:
     return TrainingSet(to_rows(x), to_labels(y))
 
 
-def shown_by(data: TrainingSet, items: list[str], on_rows: Any = None) -> list[Part]:
+def shown_by(data: TrainingSet, items: list[str], on_rows: Any = None) -> list[Any]:
     """Return what a training shows; each part is told to `on_rows` too."""
-    parts: list[Part] = []
+    parts = []
 
     def show(ensemble: TreeEnsemble, rows: TrainingSet) -> None:
         parts.append((ensemble, rows))
@@ -142,14 +141,9 @@ def test_a_version_is_published_with_its_thresholds(tmp_path, database):
 def test_what_has_no_thresholds_is_refused(tmp_path, database):
     path, store = write_file(tmp_path / "train.txt", *learnable(30)), Store(tmp_path / "store")
     plt = TrainRequest("plt", path, parameters=SGD, stream=True)
-    requests = {
-        "--stream": replace(plt, stream=False),
-        "scores as they are trained": replace(plt, valid=path, calibrate=True),
-        "a trainer of plt, found huffman-tree": TrainRequest("huffman-tree", path, stream=True),
-    }
-    for message, request in requests.items():
-        with pytest.raises(BadParameter, match=f"thresholds: expected {message}"):
-            train_and_publish(store, "m", request, kept_in=database)
+    calibrated = replace(plt, valid=path, calibrate=True)
+    with pytest.raises(BadParameter, match="thresholds: expected scores as they are trained"):
+        train_and_publish(store, "m", calibrated, kept_in=database)
     one = write_file(tmp_path / "one.txt", *learnable(1))
     with pytest.raises(BadData, match="expected two rows at least to find them on, found one"):
         train_and_publish(store, "m", replace(plt, data=one), kept_in=database)
@@ -239,16 +233,13 @@ def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path):
     assert counters.marks[label] <= n_true + 200
 
 
-def test_a_model_of_one_label_a_row_and_one_that_nobody_counted_are_read_as_they_are():
+def test_scores_of_several_labels_a_row_are_read_as_shares_and_others_as_they_are():
     counts = {"labels/counts": np.array([4, 6])}
     assert start_for("softmax", counts, 10) == Start()
     assert start_for("softmax", counts, 20) == Start()
     assert start_for("softmax", counts, 5) == Start(scale=2.0)
     assert start_for("softmax", {}, 5) == Start()
     assert start_for("logistic", counts, 5) == Start()
-
-
-def test_scores_and_probabilities_are_each_others_image():
     read = Start(power=0.5, scale=3.0)
     scores = np.array([0.01, 0.2, 1 / 3], np.float32)
     np.testing.assert_allclose(read.score_of(read.probability_of(scores)), scores, rtol=1e-5)

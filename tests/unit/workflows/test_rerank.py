@@ -258,9 +258,10 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed):
         assert found == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "index", "value", "expected"),
-    [
+def test_damaged_arrays_and_a_missing_one_are_refused():
+    draft, near = near_draft(1)
+    arrays, manifest = draft.arrays(), manifest_of(draft)
+    for name, index, value, expected in (
         ("label_ptr", 0, 1, "ascending offsets"),
         ("label_ptr", 2, 10**12, "ascending offsets"),
         ("label_ptr", -1, 3, "ascending offsets"),
@@ -279,20 +280,11 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed):
         ("other_label", 0, N_LABELS, "ascending in its list"),
         ("other_share", 0, 1.5, "a share from 0 to 1"),
         ("scale", 2, np.nan, "a finite number"),
-    ],
-)
-def test_damaged_arrays_are_refused(name, index, value, expected):
-    draft, _ = near_draft(1)
-    arrays = draft.arrays()
-    changed = arrays[f"{NEAR}/{name}"].copy()
-    changed[index] = value
-    with pytest.raises(Corrupt, match=rf"near\.{name}.*{expected}"):
-        check_version(manifest_of(draft), {**arrays, f"{NEAR}/{name}": changed})
-
-
-def test_too_many_rows_of_a_label_and_a_missing_array_are_refused():
-    draft, near = near_draft(1)
-    arrays, manifest = draft.arrays(), manifest_of(draft)
+    ):
+        changed = arrays[f"{NEAR}/{name}"].copy()
+        changed[index] = value
+        with pytest.raises(Corrupt, match=rf"near\.{name}.*{expected}"):
+            check_version(manifest, {**arrays, f"{NEAR}/{name}": changed})
     n_rows = len(near.scale)
     ptr = np.array([0] + [n_rows] * N_LABELS)
     many = near._replace(label_ptr=ptr, label_row=np.arange(n_rows, dtype=np.int32))
@@ -318,7 +310,7 @@ def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
     return to_rows(values)
 
 
-def test_groups_are_of_rows_that_are_alike(seed):
+def test_groups_are_of_rows_that_are_alike_and_rows_that_all_are_or_are_empty_are_dealt_too(seed):
     rows = rows_with_alike(seed, 200)
     group = group_alike(rows)
     unit = dense(rows)
@@ -333,6 +325,10 @@ def test_groups_are_of_rows_that_are_alike(seed):
     for number, size in enumerate(np.bincount(group).tolist()):
         assert len(np.unique(few[group == number])) == -(-size // 4)
     assert np.bincount(few).max() == 4
+    same = SparseRows(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 3)
+    empty = SparseRows(np.zeros(101, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 3)
+    assert [len(part) for part in reranking.divide(same, 1)] == [20] * 5
+    assert sum(map(len, reranking.divide(empty, 1))) == 100 == len(np.unique(group_alike(empty)))
 
 
 @pytest.mark.parametrize("n_rows", [100, 2003])
@@ -343,13 +339,6 @@ def test_parts_hold_all_rows_once_and_rows_alike_together(seed, n_rows):
     part_of = {row: number for number, part in enumerate(parts) for row in part.tolist()}
     twins = [row for row in range(2, n_rows, 3) if row % 20 != 0 and (row - 1) % 20 != 0]
     assert np.mean([part_of[row] == part_of[row - 1] for row in twins]) > 0.9
-
-
-def test_rows_that_are_all_alike_are_dealt_too():
-    same = SparseRows(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 3)
-    empty = SparseRows(np.zeros(101, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 3)
-    assert [len(part) for part in reranking.divide(same, 1)] == [20] * 5
-    assert sum(map(len, reranking.divide(empty, 1))) == 100 and len(np.unique(group_alike(empty))) == 100
 
 
 def test_precisions_are_those_of_sorted_candidates():
@@ -421,31 +410,21 @@ def test_near_rows_of_a_combination_are_kept_where_they_gain(are_own, texts, tmp
         assert told in report["warnings"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_what_cannot_be_ranked_is_refused_before_training(texts, tmp_path, monkeypatch):
+    rows = [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
+    few = write_lines(tmp_path / "few.jsonl", rows)
+    request = TrainRequest("label-tree", texts, valid=texts, rerank=True)
+    for changes, words in (
         ({"stream": True, "trainer": "plt", "parameters": ("solver=sgd",)}, "rows in memory"),
         ({"calibrate": True}, "found --calibrate"),
         ({"trainer": "huffman-tree"}, "whose scores sum to 1"),
-    ],
-)
-def test_what_cannot_be_ranked_is_refused(changes, words, texts, tmp_path):
-    request = TrainRequest("label-tree", texts, valid=texts, rerank=True)
-    with pytest.raises(BadParameter, match=f"rerank: expected .*{words}"):
-        train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
-    assert not list(tmp_path.glob("models/refused/versions/*"))
-
-
-def test_without_scikit_learn_it_is_refused_before_training(texts, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before
-    with pytest.raises(BadParameter, match=r"xylem-serve\[sklearn\]"):
-        train_and_publish(Store(tmp_path), "m", TrainRequest("label-tree", texts, rerank=True))
-
-
-def test_few_rows_and_dense_rows_are_refused(tmp_path):
-    rows = [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
-    request = TrainRequest("label-tree", write_lines(tmp_path / "few.jsonl", rows), rerank=True)
-    with pytest.raises(BadParameter, match="rerank: expected at least 100 rows, found 99"):
-        train_and_publish(Store(tmp_path), "few", request)
+        ({"data": few}, "at least 100 rows, found 99"),
+    ):
+        with pytest.raises(BadParameter, match=f"rerank: expected .*{words}"):
+            train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
     with pytest.raises(BadParameter, match="whose scores sum to 1"):
         near_of(model_of(softmax_draft(1)), None, random_labels(1, 3), 0)
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before
+    with pytest.raises(BadParameter, match=r"xylem-serve\[sklearn\]"):
+        train_and_publish(Store(tmp_path), "refused", request)
+    assert not list(tmp_path.glob("models/refused/versions/*"))

@@ -49,20 +49,16 @@ def request_of(file: Path) -> SearchRequest:
     return SearchRequest(file, trainers=("ovr", "plt"), metric="P@1", minutes=10.0, trials=2)
 
 
-@pytest.mark.parametrize(
-    ("fixed", "kinds"),
-    [
-        ({}, ("tfidf", "words+chars")),
-        ({"features.min_df": 2}, ("tfidf", "words+chars")),
-        ({"features.char_max": 4}, ("words+chars",)),
+def test_characters_beside_the_words_are_tried():
+    for fixed, expected in (
+        ({}, Choice(("tfidf", "words+chars"))),
+        ({"features.min_df": 2}, Choice(("tfidf", "words+chars"))),
+        ({"features.char_max": 4}, Choice(("words+chars",))),
         ({"features.kind": "words+chars"}, None),
         ({"features.kind": "chars"}, None),
-    ],
-)
-def test_characters_beside_the_words_are_tried(fixed, kinds):
-    found = dimensions_of("ovr", fixed, are_texts=True).get("features.kind")
-    assert found == (None if kinds is None else Choice(kinds))
-    assert "features.kind" not in dimensions_of("ovr", fixed, are_texts=False)
+    ):
+        assert dimensions_of("ovr", fixed, are_texts=True).get("features.kind") == expected, fixed
+        assert "features.kind" not in dimensions_of("ovr", fixed, are_texts=False)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -158,9 +154,8 @@ def test_a_trial_that_takes_longer_than_the_search_is_given_up(request_of, tmp_p
     assert search(replace(asked, minutes=1e-9)) == kept
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_what_cannot_be_searched_is_refused(request_of):
+    for changes, words in (
         ({"trainers": ("ovr", "huffman-tree")}, r"--trainer: expected some of .*found 'huffman-tree'"),
         ({"trainers": ("ovr", "ovr")}, "expected each once"),
         ({"metric": "accuracy"}, "--metric: expected one of P@1"),
@@ -169,11 +164,11 @@ def test_a_trial_that_takes_longer_than_the_search_is_given_up(request_of, tmp_p
         ({"fixed": ("no_such=1",)}, "no_such: expected a parameter of"),
         ({"fixed": ("cost=-1",)}, "cost: expected"),
         ({"study": Path("none/study")}, "--study: expected a file in a directory"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(request_of, changes, words):
-    with pytest.raises(BadParameter, match=words):
-        search(replace(request_of, **changes))
+    ):
+        with pytest.raises(BadParameter, match=words):
+            search(replace(request_of, **changes))
+    with pytest.raises(BadData, match="rows: expected 5 rows or more, found 4"):
+        list(folds_of(dataset(4, texts=True), 1, 0))
 
 
 def test_without_optuna_the_error_says_what_to_install(file, hide_module):
@@ -239,8 +234,3 @@ def test_what_is_taken_is_what_the_rows_had(texts):
         assert some.texts == [str(row) for row in chosen.tolist()]
     else:
         np.testing.assert_array_equal(dense_rows(some.rows), dense_rows(whole.rows)[chosen])
-
-
-def test_fewer_rows_than_parts_are_refused():
-    with pytest.raises(BadData, match="rows: expected 5 rows or more, found 4"):
-        list(folds_of(dataset(4, texts=True), 1, 0))

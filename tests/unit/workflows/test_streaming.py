@@ -86,13 +86,7 @@ def test_a_stream_has_the_rows_of_the_file(suffix, tmp_path):
 HASHED = ["features.kind=hashing", "features.n_features=1024"]
 
 
-@pytest.mark.parametrize("tree", ["kmeans", "random", "huffman"])
-@pytest.mark.parametrize(("suffix", "features"), [(".svm", []), (".jsonl", HASHED)])
-def test_a_stream_trains_the_same_model_as_memory(suffix, features, tree, tmp_path):
-    parameters = [*SGD, f"tree={tree}", "trees=2", *features]
-    _same(tmp_path, "plt", _write(tmp_path, suffix), parameters)
-
-
+PLT = (*SGD, "trees=2")
 SOFTMAX = ("epochs=3", "dim=5", "arity=3")
 TREES = [
     *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
@@ -124,14 +118,17 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "suffix", "parameters"),
     [
-        *((name, ".svm", [tree]) for name, tree in TREES),
-        *((name, ".jsonl.gz", HASHED) for name in ("huffman-tree", "learned-tree")),
+        *(("plt", ".svm", [*PLT, f"tree={tree}"]) for tree in ("kmeans", "random", "huffman")),
+        *(("plt", ".jsonl", [*PLT, *HASHED, f"tree={tree}"]) for tree in ("kmeans", "random", "huffman")),
+        *((name, ".svm", [*SOFTMAX, tree]) for name, tree in TREES),
+        *((name, ".jsonl.gz", [*SOFTMAX, *HASHED]) for name in ("huffman-tree", "learned-tree")),
     ],
 )
-def test_softmax_trees_of_a_stream_are_those_of_memory(name, suffix, parameters, tmp_path):
+def test_a_stream_trains_the_same_model_as_memory(name, suffix, parameters, tmp_path):
+    path = _write(tmp_path, suffix)
     if suffix == ".svm":
-        assert _source(_write(tmp_path, suffix)).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
-    _same(tmp_path, name, _write(tmp_path, suffix), [*SOFTMAX, *parameters])
+        assert _source(path).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
+    _same(tmp_path, name, path, parameters)
 
 
 @pytest.mark.parametrize(
@@ -194,21 +191,18 @@ def test_texts_that_change_while_they_are_read_are_refused(tmp_path):
     assert store.models() == []
 
 
-def test_named_features_stream_hashed(tmp_path):
+def test_named_features_stream_hashed_and_a_names_file_names_labels(tmp_path):
     path = tmp_path / "named.jsonl"
     path.write_text(NAMED)
     source = _source(path, n_features=256, signed=False)
     assert source.census.n_nonzeros == 2
     (part,) = source.parts()
     np.testing.assert_allclose(np.sort(part.rows.values), [0.6, 0.8])
-
-
-def test_a_names_file_names_the_labels_of_a_stream(tmp_path):
-    path, names = _write(tmp_path, ".svm"), tmp_path / "names.txt"
+    names = tmp_path / "names.txt"
     names.write_text("".join(f"name {i}\n" for i in range(14)))
-    stream_of = DataStream(path, names)
-    assert len(FileSource(stream_of, {}, no_progress).census.label_rows) == 14
-    assert stream_of.label_names[13] == "name 13"
+    streamed = DataStream(_write(tmp_path, ".svm"), names)
+    assert len(FileSource(streamed, {}, no_progress).census.label_rows) == 14
+    assert streamed.label_names[13] == "name 13"
 
 
 def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt") -> str:
@@ -251,6 +245,7 @@ def test_a_temporary_directory_without_room_is_told(tmp_path):
 FAULTS = {
     "cut.txt": (_lines(".txt")[:4000].rpartition("\n")[0] + "\n", "rows as the header says"),
     "cut.jsonl": (_lines(".jsonl")[:4000], "cut.jsonl:"),
+    "cut.svm.gz": (gzip.compress(_lines(".svm").encode())[:-20], "expected whole gzip data"),
     "nan.svm": (_lines(".svm") + "1 0:nan\n", "nan.svm:151: expected a value that is finite"),
     "inf.svm": (_lines(".svm") + "1 0:1e39\n", "finite in 32 bits"),
     "word.svm": (_lines(".svm") + "1 0:one\n", "word.svm:151: expected a decimal number"),
@@ -262,15 +257,9 @@ FAULTS = {
 @pytest.mark.parametrize(("trainer", "parameters"), [("plt", SGD), ("ldsm", ("trees=1",))])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_bad_file_is_refused(name, trainer, parameters, tmp_path):
-    text, message = FAULTS[name]
-    (tmp_path / name).write_text(text)
+    content, message = FAULTS[name]
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert message in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
-
-
-def test_a_cut_gzip_file_is_refused(tmp_path):
-    path = _write(tmp_path, ".svm.gz")
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "expected whole gzip data" in _refused(tmp_path, path, *SGD)
 
 
 @pytest.mark.parametrize(

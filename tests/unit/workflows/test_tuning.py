@@ -47,19 +47,15 @@ def random_values(rng: np.random.Generator) -> np.ndarray:
     """Rows of twelve features, float64[n, D]."""
     x = np.zeros((N_ROWS, D))
     for row in x:
-        row[rng.choice(D, 12, replace=False)] = rng.standard_normal(12)
+        features = rng.choice(D, 12, replace=False)
+        row[features] = rng.standard_normal(12)
     return x
 
 
-@pytest.fixture(scope="module", params=["label-tree", "decision-tree"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def store(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Store:
+@pytest.fixture(scope="module", params=[("label-tree", "hinge2"), ("decision-tree", "argmax")])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Store:
     found = Store(tmp_path_factory.mktemp("store"))
-    link = "hinge2" if kind == "label-tree" else "argmax"
+    kind, link = request.param
     found.publish("small", small_draft(3, kind=kind, link=link, **SMALL))
     return found
 
@@ -170,7 +166,7 @@ def test_a_higher_kappa_leaves_no_lower_threshold(model, file):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, method):
+def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, method, tmp_path):
     chosen = tune(model, TuneRequest((method,), file, kappa=AUTO), no_progress)[0]
     assert chosen.kappa in [1 / c for c in C_GRID]
     given = tune(model, TuneRequest((method,), file, kappa=chosen.kappa), no_progress)[0]
@@ -178,13 +174,9 @@ def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, me
     assert (given.tuned.start, given.validation) == (chosen.tuned.start, chosen.validation)
     np.testing.assert_array_equal(given.tuned.thresholds, chosen.tuned.thresholds)
     np.testing.assert_array_equal(given.tuned.counters, chosen.tuned.counters)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_kappa_can_be_chosen_on_one_row(model, tmp_path, method):
-    one = tmp_path / "one.txt"
-    one.write_text(f"1 {D} {K}\n2 1:1\n")
-    assert tune(model, TuneRequest((method,), one, kappa=AUTO), no_progress)[0].kappa is not None
+    one_row = tmp_path / "one.txt"
+    one_row.write_text(f"1 {D} {K}\n2 1:1\n")
+    assert tune(model, TuneRequest((method,), one_row, kappa=AUTO), no_progress)[0].kappa is not None
 
 
 def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
@@ -195,9 +187,8 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
     assert len(tune(foreign, TuneRequest(METHODS, file), no_progress)) == len(METHODS)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_is_out_of_its_range_is_refused():
+    for change, message in (
         ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto or all, found 'best'"),
         ({"methods": ()}, "method: expected some of ofo, fta, fta-one, sto, found none"),
         ({"empty": "two"}, "expected zero or one, found 'two'"),
@@ -205,11 +196,9 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
         ({"kappa": KAPPA_MAX * 1.01}, "kappa: expected a number from"),
         ({"kappa": float("nan")}, "kappa: expected a number from .* found nan"),
         ({"start": Start(3, 4)}, "start values of OFO: expected 0 < a and 2 a <= b"),
-    ],
-)
-def test_what_is_out_of_its_range_is_refused(change, message):
-    with pytest.raises(BadParameter, match=message):
-        TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change})
+    ):
+        with pytest.raises(BadParameter, match=message):
+            TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change})
 
 
 def test_the_limits_of_kappa_are_allowed():
@@ -217,18 +206,15 @@ def test_the_limits_of_kappa_are_allowed():
         assert TuneRequest(("ofo",), Path("none.txt"), kappa=kappa).kappa == kappa
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "fault"),
-    [
+def test_files_without_rows_or_labels_are_refused(model, tmp_path):
+    for name, content, fault in (
         ("rows.txt", "", r"rows\.txt"),
         ("rows.txt", f"1 {D} {K}\n 1:1\n", r"rows\.txt: expected rows with labels of the model, found none"),
         ("a.jsonl", '{"text": "a", "labels": []}\n', r"a\.jsonl: expected ids and values, which this"),
-    ],
-)
-def test_files_without_rows_or_labels_are_refused(model, tmp_path, name, content, fault):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(BadData, match=fault):
-        tune(model, TuneRequest(("ofo",), tmp_path / name), no_progress)
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(BadData, match=fault):
+            tune(model, TuneRequest(("ofo",), tmp_path / name), no_progress)
 
 
 def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
@@ -321,17 +307,14 @@ def test_the_command_shows_all_methods_with_a_test_file(store, file, command):
     assert status == 0 and all(word in out for word in (*METHODS, "validation", "test"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_the_command_refuses_in_one_line(store, file, command):
+    for arguments, message in (
         (("--method", "best"), "method: expected ofo"),
         (("--kappa", "best"), "--kappa: expected a number or auto, found 'best'"),
         (("--method", "ofo", "--start", "1"), "--start: expected two numbers A,B, found '1'"),
-    ],
-)
-def test_the_command_refuses_in_one_line(store, file, arguments, message, command):
-    status, _, said = command("thresholds", "small", "--data", file, *arguments, "--json", store=store.root)
-    assert (status, len(said.splitlines()), message in said) == (2, 1, True), said
+    ):
+        status, _, said = command("thresholds", "small", "--data", file, *arguments, store=store.root)
+        assert (status, len(said.splitlines()), message in said) == (2, 1, True), said
 
 
 def test_predict_at_tuned_thresholds(tmp_path, file, command):

@@ -139,9 +139,8 @@ def test_the_rows_may_come_from_files(home, store, tmp_path):
     assert report.warnings == ["elsewhere.jsonl: not what tree@1 was trained on"]
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "rows", "message"),
-    [
+def test_what_cannot_be_extended_is_refused_in_a_sentence(home, store, command):
+    for model, data, rows, message in (
         ("tree@1", "new.jsonl", None, "expected --rows, those that tree@1 was trained on, or a version"),
         ("tree@1", "new.jsonl", "gone.jsonl", "gone.jsonl: expected a readable file"),
         ("kept@1", "old.jsonl", None, "labels that kept@1 does not have, found 12, which it has"),
@@ -152,20 +151,12 @@ def test_the_rows_may_come_from_files(home, store, tmp_path):
         ("leaf@1", "new.jsonl", "old.jsonl", "ovr, plt, huffman-tree, learned-tree, found one of fastxml"),
         ("pecos@1", "new.jsonl", "old.jsonl", "huffman-tree, learned-tree, found one of import-pecos"),
         ("both@1", "new.jsonl", "old.jsonl", "expected a version of trees, found both@1, a combined one"),
-    ],
-)
-def test_what_cannot_be_extended_is_refused_in_a_sentence(home, store, command, model, data, rows, message):
-    more = [] if rows is None else ["--rows", home / rows]
-    before = store.versions(model[:-2])
-    status, _, told = command("extend", model, "--data", home / data, *more, store=store.root)
-    assert status != 0 and message in told and told.count("\n") == 1
-    assert store.versions(model[:-2]) == before
-
-
-def test_rows_are_kept_of_what_is_in_memory_alone(home, store):
-    request = TrainRequest("lomtree", home / "old.jsonl", stream=True, keep_rows=True)
-    with pytest.raises(BadInput, match="keep_rows: expected rows in memory"):
-        train_and_publish(store, "no", request)
+    ):
+        more = [] if rows is None else ["--rows", home / rows]
+        before = store.versions(model[:-2])
+        status, _, told = command("extend", model, "--data", home / data, *more, store=store.root)
+        assert status != 0 and message in told and told.count("\n") == 1
+        assert store.versions(model[:-2]) == before
 
 
 def test_a_new_row_that_is_an_old_one_gives_it_its_labels():
@@ -220,9 +211,8 @@ def test_a_version_is_no_latest_before_it_has_its_thresholds(home, command, tmp_
         assert store.alias("m", "latest").version == store.versions("m")[-1]
 
 
-@pytest.mark.parametrize(
-    ("trainer", "options", "message"),
-    [
+def test_what_cannot_go_on_is_refused_in_a_sentence(home, store, command):
+    for trainer, options, message in (
         ("lomtree", ["--from", "lom@1"], "found lom@1 without: train it with --keep-state"),
         ("lomtree", ["--from", "plt@1"], "from: expected a version of lomtree, found plt@1, one of plt"),
         ("plt", ["--from", "plt@1", "-p", "rate=1"], "parameters and weights of plt@1 to stay, but"),
@@ -240,13 +230,12 @@ def test_a_version_is_no_latest_before_it_has_its_thresholds(home, command, tmp_
         ("huffman-tree", ["--keep-state"], "keep_state: expected --until below the 15 passes"),
         ("label-tree", ["--keep-state"], "or plt with solver=sgd, found label-tree"),
         ("plt", ["--from", "batch", "--stream"], "from: expected rows in memory"),
-    ],
-)
-def test_what_cannot_go_on_is_refused_in_a_sentence(home, store, command, trainer, options, message):
-    data = home / "others.jsonl" if "others" in options else home / "rows.jsonl"
-    given = [data if option == "others" else option for option in ("--data", data, *options)]
-    status, _, told = command("train", trainer, *given, "--model", "no", store=store.root)
-    assert status == 2 and message in told and told.count("\n") == 1
+        ("lomtree", ["--stream", "--keep-rows"], "keep_rows: expected rows in memory"),
+    ):
+        data = home / "others.jsonl" if "others" in options else home / "rows.jsonl"
+        given = [data if option == "others" else option for option in ("--data", data, *options)]
+        status, _, told = command("train", trainer, *given, "--model", "no", store=store.root)
+        assert status == 2 and message in told and told.count("\n") == 1
     assert store.versions("no") == ()
 
 
@@ -257,21 +246,17 @@ def publish_state(store: Store, base: str, name: str, **arrays: Any) -> None:
     store.publish(name, replace(draft, extra={**draft.extra, **changed}))
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
+def test_a_state_of_another_release_or_trainer_is_refused(home, store):
+    facts = read_json_array(store.open("plt", 1).arrays, f"{STATE}/json")
+    for field, value, message in (
         ("format", 2, "of another release"),
         ("trainer", "lomtree", "a state of plt"),
         ("passes", -1, "state.json.npy: expected passes"),
         ("facts", 7, "state.json.npy: expected passes"),
-    ],
-)
-def test_a_state_of_another_release_or_trainer_is_refused(home, store, field, value, message):
-    facts = read_json_array(store.open("plt", 1).arrays, f"{STATE}/json")
-    publish_state(store, "plt", f"other-{field}", json=json_array(f"{STATE}/json", {**facts, field: value}))
-    request = TrainRequest("plt", home / "rows.jsonl", base=(f"other-{field}", "latest"))
-    with pytest.raises((BadInput, Corrupt), match=message):
-        train_and_publish(store, "no", request)
+    ):
+        publish_state(store, "plt", "other", json=json_array(f"{STATE}/json", {**facts, field: value}))
+        with pytest.raises((BadInput, Corrupt), match=message):
+            train_and_publish(store, "no", TrainRequest("plt", home / "rows.jsonl", base=("other", "latest")))
 
 
 def hostile(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:

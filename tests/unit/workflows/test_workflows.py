@@ -69,63 +69,44 @@ def test_a_version_says_where_it_came_from(file, store):
     assert sorted(model.arrays["labels/counts"].tolist()) == [2, 20, 20, 20, 20]
     assert {"read", "features", "classifiers", "publish"} <= phases.keys()
     assert all(done == total for done, total in phases.values())
+    assert "validation" in read_report(model.arrays)
+    assert train_and_publish(store, "plain", TrainRequest("ovr", file)).metrics == {}
+    assert "validation" not in read_report(store.open("plain").arrays)
 
 
-def test_without_a_validation_file_there_are_no_metrics(file, store):
-    assert train_and_publish(store, "colours", TrainRequest("ovr", file)).metrics == {}
-    assert "validation" not in read_report(store.open("colours").arrays)
+def test_a_validation_file_that_cannot_be_used_is_refused_first(file, store, tmp_path):
+    phases = []
 
+    def tell(phase: str, *_: int) -> None:
+        phases.append(phase)
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
+    for name, content, words in (
         ("none.jsonl", None, "none.jsonl: expected a readable file"),
         ("valid.xls", "red", "expected a name that ends in"),
         ("valid.jsonl", '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n', "valid.jsonl:2: expected"),
         ("valid.txt", "1 2 9\n0 1:1\n", "at most 5 labels"),
         ("valid.svm", "0 1:1\n", "valid.svm: expected text"),
         ("valid.jsonl", '{"features": {"red": 1}, "labels": ["red"]}\n', "expected text"),
-    ],
-    ids=["none", "suffix", "line", "labels", "ids", "kind"],
-)
-def test_a_validation_file_that_cannot_be_used_is_refused_first(name, content, words, file, store, tmp_path):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    phases, request = [], TrainRequest("ovr", file, valid=tmp_path / name)
-    with pytest.raises(BadInput) as refused:
-        train_and_publish(store, "colours", request, lambda phase, *_: phases.append(phase))
-    assert words in str(refused.value)
-    assert "classifiers" not in phases
-    assert store.models() == []
-
-
-def test_a_validation_file_that_cannot_be_read_is_refused_before_a_stream(file, store, tmp_path):
-    phases, valid = [], tmp_path / "none.txt"
-    request = TrainRequest("plt", file, valid=valid, parameters=("solver=sgd",), stream=True)
+    ):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(BadInput) as refused:
+            train_and_publish(store, "m", TrainRequest("ovr", file, valid=tmp_path / name), tell)
+        assert words in str(refused.value)
+    assert phases and "classifiers" not in phases
+    stream = TrainRequest("plt", file, tmp_path / "none.txt", parameters=("solver=sgd",), stream=True)
+    phases.clear()
     with pytest.raises(BadData, match=r"none\.txt"):
-        train_and_publish(store, "colours", request, lambda phase, *_: phases.append(phase))
-    assert not phases
+        train_and_publish(store, "m", stream, tell)
+    assert not phases and store.models() == []
 
 
-@pytest.mark.parametrize(
-    "parameter", ["leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"]
-)
-def test_a_bad_parameter_is_refused_before_the_file_is_read(parameter, store, tmp_path):
-    with pytest.raises(BadParameter):
-        train_and_publish(
-            store, "m", TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
-        )
+def test_a_bad_parameter_is_refused_before_the_file_is_read(store, tmp_path):
+    for parameter in ("leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"):
+        request = TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
+        with pytest.raises(BadParameter):
+            train_and_publish(store, "m", request)
     assert not store.root.exists()
-
-
-def test_an_evaluation_in_parts_equals_one_in_whole(file, store, monkeypatch):
-    train_and_publish(store, "colours", TrainRequest("label-tree", file))
-    model = store.open("colours")
-    whole = evaluate(model, file)
-    monkeypatch.setattr(inference_parts, "PLACES_MAX", 3 * model.manifest.n_labels)
-    parts = evaluate(model, file, threads=2)
-    assert {**whole, "us_per_row": 0} == {**parts, "us_per_row": 0}
-    assert (whole["threshold"], whole["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
 
 
 def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(file):
@@ -191,13 +172,18 @@ def test_the_command_says_why_there_are_no_f_measures(file, command):
         assert "re-ranked scores" in command(*line)[1]
 
 
-def test_a_manifest_keeps_percentages_and_evaluate_adds_how_fast_it_is(file, store):
+def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(file, store, monkeypatch):
     metrics = train_and_publish(store, "m", TrainRequest("label-tree", file, valid=file)).metrics
-    report = evaluate(store.open("m"), file)
+    model = store.open("m")
+    report = evaluate(model, file)
     others = {"rows", "empty_label_convention", "us_per_row", "threshold", "bands", "calibration_error"}
     assert report.keys() - metrics.keys() == others | {"unknown_labels", "unknown_label_names"}
     assert all(report[name] == value and 0 <= value <= 100 for name, value in metrics.items())
+    assert (report["threshold"], report["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
     assert isinstance(report["us_per_row"], float) and report["us_per_row"] > 0
+    monkeypatch.setattr(inference_parts, "PLACES_MAX", 3 * model.manifest.n_labels)
+    parts = evaluate(model, file, threads=2)
+    assert {**report, "us_per_row": 0} == {**parts, "us_per_row": 0}
 
 
 def test_both_ways_give_the_same():
@@ -210,7 +196,7 @@ def test_both_ways_give_the_same():
     assert all(request.chosen() == chosen for request in requests)
 
 
-def test_the_faults_of_trainer_and_features_are_told_together():
+def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_first(monkeypatch):
     values = {"tree": 3, "leaf_size": 0, "features.ngram_max": 99, "cost": "2", "features.": 1}
     with pytest.raises(BadParameter) as caught:
         from_json("label-tree", values)
@@ -218,6 +204,9 @@ def test_the_faults_of_trainer_and_features_are_told_together():
     assert names == ["cost", "leaf_size", "tree", "features.ngram_max", "features."]
     assert all(f"{name}: {message}" in str(caught.value) for name, message in caught.value.faults)
     assert "did you mean trees?" in str(caught.value)
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
+        from_json("label-tree", {"features.stem": "fi"})
 
 
 def test_only_a_command_line_names_a_file(tmp_path):
@@ -229,12 +218,6 @@ def test_only_a_command_line_names_a_file(tmp_path):
         from_json("label-tree", {"features.stop_words": str(file)})
     with pytest.raises(BadData, match=r"none\.txt: expected a file of stop words, found: No such file"):
         parse("label-tree", ["features.stop_words=none.txt"])
-
-
-def test_a_library_that_is_missing_is_told_first(monkeypatch):
-    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-    with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
-        from_json("label-tree", {"features.stem": "fi"})
 
 
 def test_the_origin_says_what_a_version_was_trained_with(store, tmp_path):
@@ -266,7 +249,8 @@ def forest() -> Any:
 
 def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest):
     trees, model, rows, carried = forest
-    report = version_report(model, {"epochs": 3}, TrainingSet(rows, to_labels(carried)), None)
+    sample = TrainingSet(rows, to_labels(carried))
+    report = version_report(model, {"epochs": 3}, sample, None)
     assert report["training"] == {"epochs": 3}
     assert report["forest"]["rows"] == 60
     for tree, found in zip(trees, report["forest"]["trees"], strict=True):
@@ -289,6 +273,9 @@ def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest):
             "leaves": sum(chunk is None for chunk in tree.chunks),
         }
         assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-4)
+    assert "test_error" not in report["forest"]["splits"][0]
+    for line in version_report(model, {}, sample, sample)["forest"]["splits"]:
+        assert line["test_error"] == pytest.approx(line["error"], abs=1e-4), "on the training rows they agree"
 
 
 @pytest.mark.parametrize("name", ["fastxml", "ldsm", "lomtree"])
@@ -306,14 +293,6 @@ def test_splits_make_leaves_purer_and_answers_better(name):
         assert line["error"] <= line["shannon"] * np.log2(np.e) + 1e-4
     for line in report["depths"]:
         assert 0 <= line["objective"] <= 1 and 0 <= line["smaller_side"] <= 0.5 and 0 <= line["purity"] <= 1
-
-
-def test_a_report_says_the_test_error_only_of_test_rows(forest):
-    _, model, rows, carried = forest
-    sample = TrainingSet(rows, to_labels(carried))
-    assert "test_error" not in version_report(model, {}, sample, None)["forest"]["splits"][0]
-    for line in version_report(model, {}, sample, sample)["forest"]["splits"]:
-        assert line["test_error"] == pytest.approx(line["error"], abs=1e-4), "on the training rows they agree"
 
 
 def test_the_size_of_a_label_tree_is_that_of_its_arrays():
