@@ -169,12 +169,7 @@ def test_lines_of_fasttext_are_read_as_lines_of_json(tmp_path, name, first):
     assert streamed.sha256 == found.sha256
 
 
-def test_a_label_in_the_middle_of_the_first_line_says_so_too(tmp_path):
-    found = read(tmp_path / "a.txt", "some __label__x words")
-    assert (found.texts, found.label_names) == (["some words"], ["x"])
-
-
-def test_what_is_wrong_with_fasttext_is_said(tmp_path):
+def test_what_is_wrong_with_fasttext_is_said_and_a_label_in_the_middle_says_what_it_is(tmp_path):
     for content, fault in (
         ("\ufeff", ":1: expected a header"),  # of numbers
         ("\ufeffnot__label__x", ":1: expected a header"),
@@ -184,6 +179,8 @@ def test_what_is_wrong_with_fasttext_is_said(tmp_path):
         (b"__label__x y\n\xff\n", ":2: expected UTF-8"),
     ):
         assert refusal(tmp_path / "a.txt", content).startswith(fault)
+    found = read(tmp_path / "a.txt", "some __label__x words")
+    assert (found.texts, found.label_names) == (["some words"], ["x"])
 
 
 def test_a_job_divides_fasttext_by_lines(tmp_path):

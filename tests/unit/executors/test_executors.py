@@ -157,11 +157,12 @@ BLOCKS = "label-tree, on blocks"
 @pytest.mark.parametrize("name", [*SPREADING, BLOCKS])
 def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(name, tmp_path):
     x, y = learnable()
-    data = TrainingSet(to_rows(x), to_labels(y))
-    trainer, rows, items = name, MemorySource(data), items_of(name.split(",")[0], leaf_size=2, arity=2)
+    data, place = TrainingSet(to_rows(x), to_labels(y)), tmp_path / "steps"
     if name == BLOCKS:
         trainer, rows, items = "label-tree", Parts(data, 6), ["leaf_size=2", "memory_mib=2"]
-    parameters, place = parse_parameters(trainer, items), tmp_path / "steps"
+    else:
+        trainer, rows, items = name, MemorySource(data), items_of(name, leaf_size=2, arity=2)
+    parameters = parse_parameters(trainer, items)
     whole, first, second = Counting(), Counting(), Counting()
     expected = fit(trainer, parameters, rows, Tools(1, whole))
     first.most = whole.n_run - 1 if name == BLOCKS else whole.n_run // 2

@@ -246,10 +246,10 @@ def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root, below, name):
     assert (root.parent / "secret.jsonl").read_text() == "secret"
 
 
-@pytest.mark.parametrize("name", [None, 3, ["a.jsonl"], {"a": 1}, True])
-def test_a_name_is_a_string(below, name):
-    with pytest.raises(BadRequest):
-        below.path_of(name)
+def test_a_name_is_a_string(below):
+    for name in (None, 3, ["a.jsonl"], {"a": 1}, True):
+        with pytest.raises(BadRequest):
+            below.path_of(name)
 
 
 def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(root, below):

@@ -27,7 +27,7 @@ from tests.contract.test_every_trainer import write_file
 from tests.datasets_helpers import write_lines
 from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.oracles.problems import dense_labels
-from tests.small_models import random_rerank, small_draft
+from tests.small_models import small_draft
 
 N_ROWS, K, D = 120, 11, 70
 RAW = {"kind": "raw", "norm": "none"}
@@ -41,15 +41,6 @@ def scores_of(model: Model, labelled: Labelled) -> np.ndarray:
     scores = np.zeros((labelled.rows.n_rows, K), np.float32)
     scores[np.repeat(np.arange(len(scores)), np.diff(found.ptr)), found.labels] = found.scores
     return scores
-
-
-def random_values(rng: np.random.Generator) -> np.ndarray:
-    """Rows of twelve features, float64[n, D]."""
-    x = np.zeros((N_ROWS, D))
-    for row in x:
-        features = rng.choice(D, 12, replace=False)
-        row[features] = rng.standard_normal(12)
-    return x
 
 
 @pytest.fixture(scope="module", params=[("label-tree", "hinge2"), ("decision-tree", "argmax")])
@@ -69,7 +60,10 @@ def model(store: Store) -> Model:
 def file(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose labels are drawn with the probabilities that the model gives them."""
     rng = np.random.default_rng(0)
-    x = random_values(rng)
+    x = np.zeros((N_ROWS, D))
+    for row in x:
+        features = rng.choice(D, 12, replace=False)
+        row[features] = rng.standard_normal(12)
     path = write_file(tmp_path_factory.mktemp("rows") / "valid.txt", x, np.zeros((N_ROWS, K)))
     scores = scores_of(model, read_labelled(model, path, no_progress))
     drawn = rng.random(scores.shape) < scores
@@ -102,22 +96,6 @@ def test_every_method_reports_the_f_measures_of_its_decisions(model, file, label
     by_method = {outcome.tuned.method: outcome.validation.macro_f for outcome in outcomes}
     assert by_method["sto"] >= max(by_method.values()) > 0
     assert len(set(outcomes[1].tuned.thresholds.tolist())) > 1
-
-
-def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
-    """Each label is true where its score is among its best: there is a threshold that says so."""
-    store = Store(tmp_path / "store")
-    extra = {"labels/counts": np.ones(K, np.int64), **random_rerank(1, K, D, gamma=60.0)}
-    draft = small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra)
-    store.publish("small", draft)
-    model = store.open("small", "latest")
-    x = random_values(np.random.default_rng(0))
-    file = write_file(tmp_path / "valid.txt", x, np.zeros((N_ROWS, K)))
-    scores = scores_of(model, read_labelled(model, file, no_progress))
-    assert 0 < scores.max() < 0.01
-    write_file(file, x, scores > np.quantile(scores, 0.9, axis=0))
-    [sto] = tune(model, TuneRequest(("sto",), file), no_progress)
-    assert sto.validation.macro_f > 99
 
 
 def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
