@@ -23,14 +23,16 @@ class LeapingClock:
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in an event loop that goes by this clock."""
-        with asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
+        with asyncio.Runner(loop_factory=self._loop) as runner:
             return runner.run(main())
 
-    def _leap(self, seconds: float) -> None:
-        self._now += seconds
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.SelectorEventLoop(_Selector(self))
+        loop.time = self.monotonic
+        return loop
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Selector(selectors.DefaultSelector):
     """Lets the clock leap by what it should have waited."""
 
     def __init__(self, clock: LeapingClock) -> None:
@@ -40,13 +42,5 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
     def select(self, timeout: float | None = None) -> Any:
         found = super().select(None if timeout is None else 0)
         if not found and timeout:
-            self._clock._leap(timeout)
+            self._clock._now += timeout
         return found
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """Takes its time from the clock."""
-
-    def __init__(self, clock: LeapingClock) -> None:
-        self.time = clock.monotonic  # type: ignore[method-assign]
-        super().__init__(_Selector(clock))

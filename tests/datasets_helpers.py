@@ -1,5 +1,6 @@
 """What the tests of data sets share."""
 
+import gzip
 import itertools
 import json
 from collections.abc import Iterable
@@ -7,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
+from service.base.errors import BadData
 from service.base.rows import Dataset, LabelRows, SparseRows
+from service.datasets import read_dataset
 from tests.oracles.data_files import Row
 
 
@@ -31,9 +35,7 @@ def as_rows(rows: SparseRows, labels: LabelRows) -> list[Row]:
 
 def check_sparse(rows: SparseRows) -> None:
     """Everything that SparseRows promises."""
-    assert (
-        rows.indptr.dtype == np.int64 and rows.indices.dtype == np.int32 and rows.values.dtype == np.float32
-    )
+    assert [array.dtype for array in rows[:3]] == [np.int64, np.int32, np.float32]
     assert rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.indices) == len(rows.values)
     assert np.isfinite(rows.values).all()
     _check_ids(rows.indptr, rows.indices, rows.n_features)
@@ -87,3 +89,27 @@ def _check_ids(indptr: np.ndarray, indices: np.ndarray, n: int) -> None:
         row = indices[start:end]
         assert (np.diff(row) > 0).all()
         assert not len(row) or (row[0] >= 0 and row[-1] < n)
+
+
+def read(path: Path, content: bytes | str, **options: Any) -> Dataset:
+    """What a file of this content is read as; it is packed if its name ends in .gz."""
+    data = content if isinstance(content, bytes) else content.encode(errors="surrogatepass")
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    dataset = read_dataset(path, **options)
+    check_dataset(dataset)
+    return dataset
+
+
+def refusal(path: Path, content: bytes | str, **options: Any) -> str:
+    """What is said when a file of this content is refused, after the name of the file."""
+    with pytest.raises(BadData) as refused:
+        read(path, content, **options)
+    said = str(refused.value)
+    assert said.startswith(str(path)) and "\n" not in said and len(said) < 700 + len(str(path)), said
+    return said.removeprefix(str(path))
+
+
+def labels_of(dataset: Dataset) -> list[list[int]]:
+    """The ids of the labels of each row."""
+    ptr, ids = dataset.labels.indptr.tolist(), dataset.labels.indices.tolist()
+    return [ids[first:last] for first, last in itertools.pairwise(ptr)]

@@ -64,13 +64,11 @@ def map_a_file() -> None:
 
 
 def spin() -> None:
-    """Compute for ever."""
     while True:
         pass
 
 
 def sleep() -> None:
-    """Do nothing for ever."""
     time.sleep(3600)
 
 
@@ -80,12 +78,10 @@ def crash() -> None:
 
 
 def fail() -> None:
-    """End without a word."""
     sys.exit(3)
 
 
 def fill_a_disk() -> None:
-    """Write a file until nobody lets us."""
     with (Path(os.environ["TMPDIR"]) / "large").open("wb") as file:
         while True:
             file.write(b"x" * PIECE)
@@ -110,14 +106,12 @@ def wait_for_a_word() -> None:
 
 
 def open_files() -> None:
-    """Open files until nobody lets us."""
     kept = []
     while True:
         kept.append(os.open(os.devnull, os.O_RDONLY))
 
 
 def write_a_long_log() -> None:
-    """Write more than a log may have."""
     for number in range(4_000):
         print(f"line {number} " + 50 * "x")
 
@@ -131,18 +125,15 @@ def leave_a_child() -> None:
 def tell_number_and_sleep() -> None:
     """Say which process one is, and go on for ever."""
     print(f"left {os.getpid()}", flush=True)
-    time.sleep(3600)
+    sleep()
 
 
 def look_around() -> None:
     """Say what one was started with."""
     ours = {name: value for name, value in os.environ.items() if name.startswith("XYLEM_")}
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    print(
-        json.dumps(
-            {"environment": ours, "group": int(stat[2]), "session": int(stat[3]), "nice": int(stat[16])}
-        )
-    )
+    group, session, nice = (int(stat[place]) for place in (2, 3, 16))
+    print(json.dumps({"environment": ours, "group": group, "session": session, "nice": nice}))
 
 
 def main() -> None:

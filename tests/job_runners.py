@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from model_store.store import Store
-from service.jobs.context import JobContext
-from service.jobs.files import WORK, make_directory
 from service.jobs.kinds import run_job
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.publishers import ToldFileSystem
@@ -31,24 +29,14 @@ ATTEMPTS = 4
 """A job's first runs are killed; the last one is left alone."""
 
 
-def run_once(directory: Path, calls: int | None) -> bool:
-    """Run the next job as a worker would; tell of each call through `calls`. Return whether there was one."""
+def run_once(directory: Path, calls: int) -> None:
+    """Run the job that waits as a worker would; tell of each call through `calls`."""
     desk = Desk(settings_for(directory, job_attempts_max=100))
-    claim = desk.leases.claim(f"pid {os.getpid()}")
-    if claim is None:
-        return False
-    store = Store(desk.settings.store, fs=None if calls is None else ToldFileSystem(calls))
-    home = make_directory(desk.settings.store, claim.job.id)
-    (home / WORK).mkdir(exist_ok=True)
-
-    def told(phase: str, done: int, total: int) -> None:
-        if calls is not None:
-            os.write(calls, b"!")
-
-    context = JobContext(claim, desk.settings, store, desk.database, desk.leases, desk.jobs.data, home, told)
+    claim = desk.claim()
+    store = Store(desk.settings.store, fs=ToldFileSystem(calls))
+    context = desk.context(claim, store, lambda *_: os.write(calls, b"!"))
     desk.leases.succeed(claim, run_job(context))
     desk.database.close()
-    return True
 
 
 def calls_of(directory: Path) -> int:
@@ -67,9 +55,10 @@ def main(directory: Path, n_jobs: int, seed: int) -> dict[str, Any]:
     desk = Desk(settings_for(directory, job_attempts_max=100))
     desk.jobs.submit("training", REQUEST)
     calls_max = calls_of(directory)
-    kills, finished_early, origins = 0, 0, []
+    kills, ids = 0, []
     for number in range(n_jobs):
         job_id = desk.jobs.submit("training", {**REQUEST, "seed": number}).id
+        ids.append(job_id)
         for attempt in range(ATTEMPTS):
             read_end, write_end = os.pipe()
             desk.database.close()
@@ -86,37 +75,34 @@ def main(directory: Path, n_jobs: int, seed: int) -> dict[str, Any]:
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             os.close(read_end)
-            state = desk.jobs.get(job_id).state
-            if state == "succeeded":
-                finished_early += attempt < ATTEMPTS - 1
+            if desk.jobs.get(job_id).state == "succeeded":
                 break
             kills += 1
             desk.end_lease(job_id)
-        origins.append(job_id)
     store = Store(desk.settings.store)
     versions = store.versions("m")
     for version in versions:
         store.verify("m", version)
-    jobs = [desk.jobs.get(job_id) for job_id in origins]
     store.collect()
+    jobs = [desk.jobs.get(job_id) for job_id in ids]
+    published = [store.published("m", job.id) for job in jobs]
     with desk.database.read() as connection:
         epochs = list(connection.exec_driver_sql("SELECT epoch FROM threshold_versions").scalars())
-    found = {
+    desk.database.close()
+    return {
         "kills": kills,
         "succeeded": sum(job.state == "succeeded" for job in jobs),
         "versions": len(versions),
         "distinct": len({job.version for job in jobs}),
         "of_their_jobs": sum(
-            (manifest := store.published("m", job.id)) is not None and manifest.version == job.version
-            for job in jobs
+            made is not None and made.version == job.version
+            for job, made in zip(jobs, published, strict=True)
         ),
-        "tuned_once": sum(epoch == 1 for epoch in epochs),
+        "tuned_once": epochs.count(1),
         "stable": store.resolve("m", "stable"),
         "latest": store.resolve("m"),
         "left": len(list((desk.settings.store / "staging").iterdir())),
     }
-    desk.database.close()
-    return found
 
 
 if __name__ == "__main__":

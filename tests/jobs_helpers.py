@@ -6,15 +6,18 @@ import contextlib
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import update
 
+from model_store.store import Store
 from service.base.settings import Settings
 from service.db.engine import Database, default_url
 from service.db.tables import JOBS
+from service.jobs.context import JobContext
+from service.jobs.files import WORK, make_directory
 from service.jobs.jobs import Jobs
 from service.jobs.leases import Claim, Leases
 from service.jobs.worker import Worker
@@ -59,16 +62,16 @@ def settings_for(directory: Path, **changes: Any) -> Settings:
 class Desk:
     """The jobs of a store and all that works with them."""
 
-    def __init__(self, settings: Settings, url: str | None = None) -> None:
+    def __init__(self, settings: Settings, url: str | None = None, database: Database | None = None) -> None:
         self.settings = settings if url is None else settings.model_copy(update={"database_url": url})
-        self.database = Database(url or default_url(settings.store))
+        self.database = database or Database(url or default_url(settings.store))
         self.jobs = Jobs(self.database, self.settings)
         self.leases = Leases(self.database, self.settings.limits)
 
     def limited(self, **limits: Any) -> Desk:
-        """The same with other limits."""
+        """The same with other limits, over the same connections."""
         changed = self.settings.limits.model_copy(update=limits)
-        return Desk(self.settings.model_copy(update={"limits": changed}), self.settings.database_url)
+        return Desk(self.settings.model_copy(update={"limits": changed}), database=self.database)
 
     def add(self, model: str = "m", **request: Any) -> str:
         """Add a job to the queue, its request not checked; return its id."""
@@ -79,6 +82,17 @@ class Desk:
         claim = self.leases.claim("w")
         assert claim is not None
         return claim
+
+    def finish(self, result: dict[str, Any] | None = None) -> None:
+        """Let the oldest job that waits have succeeded."""
+        self.leases.succeed(self.claim(), result)
+
+    def context(self, claim: Claim, store: Store, told: Callable[[str, int, int], None]) -> JobContext:
+        """What a process of the job that was claimed works with: its directory is made."""
+        home = make_directory(self.settings.store, claim.job.id)
+        (home / WORK).mkdir(exist_ok=True)
+        mine = self.database, self.leases, self.jobs.data
+        return JobContext(claim, self.settings, store, *mine, home, told)
 
     def end_lease(self, job_id: str) -> None:
         """Let the lease of a job have run out, as when its worker has died."""

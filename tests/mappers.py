@@ -31,10 +31,8 @@ OPENED_FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 
 
 def digest(model: Model) -> str:
-    found = hashlib.sha256()
-    for name in sorted(model.arrays):
-        found.update(model.arrays[name].tobytes())
-    return found.hexdigest()
+    content = b"".join(array.tobytes() for _, array in sorted(model.arrays.items()))
+    return hashlib.sha256(content).hexdigest()
 
 
 def change_one_thing(store: Store, rng: random.Random) -> None:

@@ -1,18 +1,19 @@
 """What becomes of a combined version: calibrated, with other concepts, copied, beside another; bad ones."""
 
-import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from model_store.identifiers import parse_named
 from model_store.label_info import Subject
 from model_store.manifest import CALIBRATION
 from model_store.members import NO_LABEL
 from model_store.names import all_names, name_of
 from model_store.origin import read_origin
 from model_store.store import Store
-from model_store.version import model_of
+from model_store.version import Model, model_of
 from service.base.errors import BadData, BadParameter
 from service.inference.options import PredictOptions
 from service.inference.predictors import make_predictor
@@ -46,15 +47,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def predict(model: Model, texts: list[str], top_r: int) -> Any:
+    return make_predictor(model).predict(featurizer_of(model).transform_texts(texts), PredictOptions(top_r))
+
+
 def scores_of(store: Store, version: int) -> dict[tuple[int, str], float]:
     model = store.open("both", version)
-    found = make_predictor(model).predict(featurizer_of(model).transform_texts(TEXTS), PredictOptions(8))
+    found = predict(model, TEXTS, 8)
     row = np.repeat(np.arange(len(TEXTS)), np.diff(found.ptr)).tolist()
     labels = [name_of(model.labels, i) for i in found.labels.tolist()]
     return dict(zip(zip(row, labels, strict=True), found.scores.tolist(), strict=True))
 
 
-def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: Path) -> None:
+def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home):
     store = Store(home / "store")
     before, after, later = (scores_of(store, version) for version in (1, 2, 3))
     assert before.keys() == after.keys() and before != after
@@ -73,14 +78,14 @@ def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: P
     assert len({path.stat().st_ino for path in arrays}) == 1
 
 
-def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home: Path) -> None:
+def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home):
     store = Store(home / "store")
     for name in ("train.jsonl", "valid.jsonl"):
         with pytest.raises(BadData, match="rows that the model was not trained on"):
             calibrate_and_publish(store, "both", "1", home / name)
 
 
-def test_deprecated_concepts_are_never_suggested(home: Path) -> None:
+def test_deprecated_concepts_are_never_suggested(home):
     """Though a member knows them: when it is combined, and with another vocabulary."""
     member = Store(home / "store").open("words", 1)
     subjects = [Subject(f"l{i}", None, {"en": name}, deprecated=i == 2) for i, name in enumerate(NAMES)]
@@ -91,11 +96,10 @@ def test_deprecated_concepts_are_never_suggested(home: Path) -> None:
     assert parts.maps[0].tolist().count(NO_LABEL) == 1
     assert any(warning.startswith("1 of the members' labels are deprecated") for warning in parts.warnings)
     model = model_of(parts.draft(no_ranker(parts), 0, {}))
-    rows = featurizer_of(model).transform_texts([NAMES[2]])
-    assert make_predictor(model).predict(rows, PredictOptions(10)).labels.max() < 6
+    assert predict(model, [NAMES[2]], 10).labels.max() < 6
 
 
-def test_an_object_store_has_it_whole(home: Path, tmp_path: Path) -> None:
+def test_an_object_store_has_it_whole(home, tmp_path):
     store, there = Store(home / "store"), Store(tmp_path / "there")
     there.prepare()
     remote = RemoteStore(f"file://{tmp_path}/remote")
@@ -104,24 +108,16 @@ def test_an_object_store_has_it_whole(home: Path, tmp_path: Path) -> None:
     assert scores_of(there, pulled.version) == scores_of(store, 3)
 
 
-def test_one_answers_beside_another(home: Path) -> None:
-    store = Store(home / "store")
+async def test_one_answers_beside_another(home):
+    store, found = Store(home / "store"), []
     split(store, "both", canary=(1, 5000))
-
-    async def answers() -> list[tuple[int, list[str]]]:
-        found = []
-        async with serving(settings_of(store.root)) as (_, client):
-            for i in range(40):
-                body = {"instances": [{"text": "an apple tree and a lime kiln"}], "top_r": 8}
-                asked = await client.post(
-                    "/v1/models/both/predict", json=body, headers={"xylem-canary-key": f"key {i}"}
-                )
-                answer = asked.json()
-                labels = answer["predictions"][0]["labels"]
-                found.append((answer["version"], [label["label"] for label in labels]))
-        return found
-
-    found = asyncio.run(answers())
+    body = {"instances": [{"text": "an apple tree and a lime kiln"}], "top_r": 8}
+    async with serving(settings_of(store.root)) as (_, client):
+        for i in range(40):
+            key = {"xylem-canary-key": f"key {i}"}
+            answer = (await client.post("/v1/models/both/predict", json=body, headers=key)).json()
+            labels = [label["label"] for label in answer["predictions"][0]["labels"]]
+            found.append((answer["version"], labels))
     assert {version for version, _ in found} == {1, 3}
     for version, labels in found:
         assert ("l7" in labels, "l0" in labels) == (version == 3, version == 1)
@@ -137,11 +133,11 @@ ODD = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 """
 
 
-def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
+def test_circles_letters_and_thousands_of_names_are_taken(home):
     labels = ", ".join(f'"other name {i}"@en' for i in range(3000))
     (home / "odd.ttl").write_text(ODD.replace("LABELS", labels))
     rows = [
-        {**row, "labels": [f"http://ex.org/{label}" for label in [*row["labels"], "gone"]]}  # type: ignore[misc]
+        {**row, "labels": [f"http://ex.org/{label}" for label in [*row["labels"], "gone"]]}
         for row in documents(60, 3)
     ]
     store = Store(home / "odd")
@@ -150,39 +146,25 @@ def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
     told = combine_and_publish(store, "odd", CombineRequest([("tree", 1)], data, home / "odd.ttl", "en"))
     assert told["warnings"][0] == "the vocabulary lacks 4 of the members' labels: they are kept"
     store.verify("odd", 1)
-    model = store.open("odd")
-    found = make_predictor(model).predict(
-        featurizer_of(model).transform_texts(["x", "other name 2999", "boat apple river tree"]),
-        PredictOptions(9),
-    )
+    found = predict(store.open("odd"), ["x", "other name 2999", "boat apple river tree"], 9)
     assert np.diff(found.ptr)[1] > 0
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"),
+    ("members", "name", "fault"),
     [
-        ("z" * 5000, "at most 4096 bytes, found a longer name"),
-        ("x", "vocabulary: expected names with a word of two characters"),
+        (["words@1"], "z" * 5000, "at most 4096 bytes, found a longer name"),
+        (["words@1"], "x", "vocabulary: expected names with a word of two characters"),
+        (["fi@1"], NAMES[0], "expected words of en, found features.stem of fi"),
+        (["words@1", "words@latest"], NAMES[0], "expected each version once, found it twice"),
     ],
 )
-def test_a_vocabulary_that_cannot_be_used_publishes_nothing(home: Path, name: str, fault: str) -> None:
-    (home / "bad.tsv").write_text(f"<l0>\t{name}\n<l1>\ty\n")
-    store = Store(home / "store")
-    with pytest.raises(BadData, match=fault):
-        combine_and_publish(
-            store, "bad", CombineRequest([("words", 1)], home / "valid.jsonl", home / "bad.tsv", "en")
-        )
-    assert "bad" not in [model.name for model in store.models()]
-
-
-def test_members_of_another_language_and_members_twice_are_refused(home: Path) -> None:
-    store, names = Store(home / "store"), home / "names.csv"
-    train_and_publish(
-        store, "fi", TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
-    )
-    for members, fault in (
-        ([("fi", 1)], "expected words of en, found features.stem of fi"),
-        ([("words", 1), ("words", "latest")], "expected each version once, found it twice"),
-    ):
-        with pytest.raises(BadParameter, match=fault):
-            combine_and_publish(store, "x", CombineRequest(members, home / "valid.jsonl", names, "en"))
+def test_names_and_members_that_cannot_be_used_publish_nothing(home, members, name, fault):
+    store, names = Store(home / "store"), home / "bad.tsv"
+    finnish = TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
+    train_and_publish(store, "fi", finnish)
+    names.write_text(f"<l0>\t{name}\n<l1>\ty\n")
+    request = CombineRequest([parse_named(member) for member in members], home / "valid.jsonl", names, "en")
+    with pytest.raises((BadData, BadParameter), match=fault):
+        combine_and_publish(store, "bad", request)
+    assert store.versions("bad") == ()

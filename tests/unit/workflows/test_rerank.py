@@ -1,10 +1,11 @@
 """Candidates ranked anew by near training rows: arrays, kernel, `train --rerank`, what is refused."""
 
 import itertools
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,6 @@ from model_store.store import Store
 from model_store.version import Draft, manifest_of, model_of
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.search.near_rows import LISTED_ROWS
@@ -37,7 +37,7 @@ from service.workflows.combine import CombineRequest, combine_and_publish, combi
 from service.workflows.near_rows import ALIKE, FEATURES_MAX, draw_near_rows, group_alike, near_of, place_near
 from service.workflows.ranker import Candidates, precisions
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import Command, answer
+from tests.conftest import answer
 from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
 from tests.small_models import small_draft, softmax_draft
@@ -46,14 +46,12 @@ N_LABELS, N_FEATURES = 8, 90
 RAW = {"kind": "raw", "norm": "none"}
 
 
-def random_rows(seed: int, n_rows: int, sizes: tuple[int, int] = (0, 40)) -> SparseRows:
+def random_rows(seed: int, n_rows: int) -> SparseRows:
     rng = np.random.default_rng(seed)
-    parts = [
-        np.sort(rng.choice(N_FEATURES, size, replace=False)) for size in rng.integers(*sizes, size=n_rows)
-    ]
-    indices = np.concatenate(parts).astype(np.int32)
-    values = rng.normal(0, 2, len(indices)).astype(np.float32)
-    return SparseRows(offsets(list(map(len, parts))), indices, values, N_FEATURES)
+    sizes = rng.integers(0, 40, size=n_rows)
+    indices = [np.sort(rng.choice(N_FEATURES, size, replace=False)) for size in sizes]
+    values = rng.normal(0, 2, sizes.sum()).astype(np.float32)
+    return SparseRows(offsets(sizes), np.concatenate(indices).astype(np.int32), values, N_FEATURES)
 
 
 def random_labels(seed: int, n_rows: int, n_labels: int = N_LABELS) -> LabelRows:
@@ -80,29 +78,31 @@ def dense_near(near: NearRows) -> np.ndarray:
     return found
 
 
-def row_of(rows: SparseRows, row: int) -> SparseRows:
-    return rows.cut(row, row + 1)
-
-
 def rows_of(near: NearRows, label: int) -> np.ndarray:
     return near.label_row[near.label_ptr[label] : near.label_ptr[label + 1]]
 
 
 def voted_by(near: NearRows, row: int) -> list[int]:
-    found: list[int] = near.row_label[near.row_label_ptr[row] : near.row_label_ptr[row + 1]].tolist()
-    return found
+    return near.row_label[near.row_label_ptr[row] : near.row_label_ptr[row + 1]].tolist()
+
+
+def others_of(near: NearRows, label: int) -> dict[int, float]:
+    """The labels that are true where this one is, and in which share of its rows."""
+    at = slice(near.other_ptr[label], near.other_ptr[label + 1])
+    return dict(zip(near.other_label[at].tolist(), near.other_share[at].tolist(), strict=True))
+
+
+def best_of(member: Any, row: SparseRows) -> tuple[list[int], list[float]]:
+    """The labels that a member finds for a row, the best first, and their scores."""
+    best = member.predict(row, PredictOptions(top_r=N_LABELS, beam_width=10))
+    return best.labels.tolist(), best.scores.tolist()
 
 
 def expected_by_best(near: NearRows, member: Any, row: SparseRows, label: int) -> float:
     """Return how often a label was true where the member's ten best labels were, by their scores."""
-    best = member.predict(row, PredictOptions(top_r=N_LABELS, beam_width=10))
-    total = found = 0.0
-    for other, score in list(zip(best.labels.tolist(), best.scores.tolist(), strict=True))[:10]:
-        total += score
-        at = slice(near.other_ptr[other], near.other_ptr[other + 1])
-        shares = dict(zip(near.other_label[at].tolist(), near.other_share[at].tolist(), strict=True))
-        found += score * shares.get(label, 0.0)
-    return found / total if total else 0.0
+    best = list(zip(*best_of(member, row), strict=True))[:10]
+    found = sum(score * others_of(near, other).get(label, 0.0) for other, score in best)
+    return found / sum(score for _, score in best) if best else 0.0
 
 
 def context_of(member: Any, row: SparseRows, labels: np.ndarray, votes: np.ndarray) -> np.ndarray:
@@ -110,44 +110,38 @@ def context_of(member: Any, row: SparseRows, labels: np.ndarray, votes: np.ndarr
 
     votes  [n, 2]  the labels' votes, and the greatest cosine of each one's
     """
-    best = member.predict(row, PredictOptions(top_r=N_LABELS, beam_width=10))
-    scores = [*best.scores.tolist(), 0.0]
-    beside = np.log([(score + 1e-6) / (after + 1e-6) for score, after in itertools.pairwise(scores)])
-    of_label = dict(zip(best.labels.tolist(), beside.tolist(), strict=True))
+    best, scores = best_of(member, row)
+    scores.append(0.0)
+    pairs = itertools.pairwise(scores)
+    beside = [np.log((score + 1e-6) / (after + 1e-6)) for score, after in pairs]
+    of_label = dict(zip(best, beside, strict=True))
     shared = [sum(scores), scores[0], votes[:, 0].sum(), votes[:, 1].max()]
     return np.array([[of_label.get(label, 0.0), *shared] for label in labels.tolist()])
 
 
-def test_labels_that_are_true_together_are_counted(seed: int) -> None:
+def test_labels_that_are_true_together_are_counted(seed):
     labels = random_labels(seed, 200, 60)
     near = draw_near_rows(random_rows(seed, 200), labels, seed)
     is_true = dense_labels(labels).astype(np.float64)
     counts, together = is_true.sum(0), is_true.T @ is_true
     np.fill_diagonal(together, 0)
     for label in range(60):
-        at = slice(near.other_ptr[label], near.other_ptr[label + 1])
         most = sorted(np.flatnonzero(together[label]), key=lambda other: (-together[label, other], other))
-        assert near.other_label[at].tolist() == sorted(most[:OTHERS_MAX])
-        np.testing.assert_allclose(
-            near.other_share[at], together[label, near.other_label[at]] / (counts[label] + 2), rtol=1e-6
-        )
+        expected = {other: together[label, other] / (counts[label] + 2) for other in most[:OTHERS_MAX]}
+        assert others_of(near, label) == pytest.approx(expected, rel=1e-6)
+        assert [*others_of(near, label)] == sorted(expected)
     assert np.diff(near.other_ptr).max() == OTHERS_MAX
 
 
-def test_near_rows_move_with_their_labels(seed: int) -> None:
+def test_near_rows_move_with_their_labels(seed):
     near = draw_near_rows(random_rows(seed, 200), random_labels(seed, 200), seed)
-    old = np.array([-1, 5, 1, 7, -1, 0, 3], np.int32)  # 2, 4 and 6 are gone
-    placed = place_near(near, old)
+    old = [-1, 5, 1, 7, -1, 0, 3]  # 2, 4 and 6 are gone
+    placed = place_near(near, np.array(old, np.int32))
     check_near(placed, N_FEATURES)
-
-    def others_of(rows: NearRows, label: int) -> dict[int, float]:
-        at = slice(rows.other_ptr[label], rows.other_ptr[label + 1])
-        return dict(zip(rows.other_label[at].tolist(), rows.other_share[at].tolist(), strict=True))
-
-    for label, before in enumerate(old.tolist()):
+    for label, before in enumerate(old):
         assert rows_of(placed, label).tolist() == (rows_of(near, before).tolist() if before >= 0 else [])
         expected = others_of(near, before) if before >= 0 else {}
-        named = {new: expected[was] for new, was in enumerate(old.tolist()) if was in expected}
+        named = {new: expected[was] for new, was in enumerate(old) if was in expected}
         assert others_of(placed, label) == named
     assert len(placed.other_label)
     for row in range(len(near.scale)):
@@ -162,7 +156,7 @@ def near_draft(seed: int) -> tuple[Draft, NearRows]:
     return parts.draft(no_ranker(parts), 0, {}), near
 
 
-def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int) -> None:
+def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed):
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     near = draw_near_rows(rows, labels, seed)
     again = draw_near_rows(rows, labels, seed)
@@ -182,7 +176,7 @@ def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int
         assert left_out <= np.abs(source[is_kept]).min() + 0.51 * step  # what rounds to 0 is left out too
 
 
-def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
+def test_rows_of_a_feature_are_those_where_it_weighs_most(seed):
     rows = random_rows(seed, 1500)
     near = draw_near_rows(rows, random_labels(seed, 1500), seed)
     whole, kept = np.abs(dense(rows)), dense_near(near) != 0
@@ -194,7 +188,7 @@ def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
             assert left_out.max() <= whole[kept[:, feature], feature].min() + 1e-6
 
 
-def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_few_rows_are_kept_beside_those_of_labels(monkeypatch, seed):
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     monkeypatch.setattr("service.workflows.near_rows.KEPT_ROWS", 0)
     near = draw_near_rows(rows, labels, seed)
@@ -209,22 +203,18 @@ def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("listed_rows", [0, LISTED_ROWS])
-def test_features_of_candidates_are_those_of_a_slow_oracle(
-    monkeypatch: pytest.MonkeyPatch, seed: int, listed_rows: int
-) -> None:
+def test_features_of_candidates_are_those_of_a_slow_oracle(monkeypatch, seed, listed_rows):
     monkeypatch.setattr("service.inference.combined_predictor.LISTED_ROWS", listed_rows)
     draft, near = near_draft(seed)
     predictor = make_predictor(model_of(draft))
-    assert isinstance(predictor, CombinedPredictor)
     rows, kept = random_rows(seed + 1, 40), dense_near(near)
     asked = dense(rows)
-    single = make_predictor(
-        model_of(small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW))
-    )
+    member = small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW)
+    single = make_predictor(model_of(member))
     n_votes = 0
     for row in [*range(rows.n_rows), 0, 1]:  # a row leaves nothing behind for the next
         labels, features = predictor.candidates(rows, row)
-        expected = []
+        this, expected = rows.cut(row, row + 1), []
         cosine_of = kept @ asked[row]
         order = np.lexsort((np.arange(len(kept)), -cosine_of))
         nearest = [int(one) for one in order if cosine_of[one] > 1e-6][:NEAREST]
@@ -239,44 +229,39 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(
             found += [votes, votes / total if total else 0]
             found.append(max((cosine_of[one] for one in voters), default=0))
             n_votes += bool(len(voters) > 3)
-            expected.append([*found, expected_by_best(near, single, row_of(rows, row), int(label))])
-        compared = np.array(expected)[:, [0, 2, -1]]
+            expected.append([*found, expected_by_best(near, single, this, int(label))])
+        expected = np.array(expected)
+        compared = expected[:, [0, 2, -1]]
         best = np.maximum(compared.max(0), 0)
         shares = np.divide(compared, best, out=np.zeros(compared.shape), where=best > 0)
-        context = context_of(single, row_of(rows, row), labels, np.array(expected)[:, [4, 6]])
-        np.testing.assert_allclose(
-            features[:, -len(NEAR_FEATURES) :],
-            np.hstack([np.array(expected), shares, context]),
-            rtol=1e-4,
-            atol=1e-5,
-        )
+        context = context_of(single, this, labels, expected[:, [4, 6]])
+        found = features[:, -len(NEAR_FEATURES) :]
+        np.testing.assert_allclose(found, np.hstack([expected, shares, context]), rtol=1e-4, atol=1e-5)
     assert n_votes > 40 and len(near.scale) > NEAREST
 
 
-def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
+def test_answers_are_those_of_the_ranker_whatever_the_threads(seed):
     draft, _ = near_draft(seed)
     linear = np.zeros_like(draft.extra["ranker/linear"])
     linear[-1 - len(NEAR_FEATURES)] = 3.0  # the greatest cosine alone
-    model = model_of(replace(draft, extra={**draft.extra, "ranker/linear": linear}))
-    predictor = make_predictor(model)
-    assert isinstance(predictor, CombinedPredictor)
+    predictor = make_predictor(model_of(replace(draft, extra={**draft.extra, "ranker/linear": linear})))
     rows = random_rows(seed + 2, 30)
     one = predictor.predict(rows, PredictOptions(top_r=N_LABELS))
     two = predictor.predict(rows, PredictOptions(top_r=N_LABELS), 3)
     assert all(np.array_equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
     for row in range(rows.n_rows):
         labels, features = predictor.candidates(rows, row)
-        expected = dict(
-            zip(labels.tolist(), 1 / (1 + np.exp(-3 * features[:, -len(NEAR_FEATURES)])), strict=True)
-        )
+        probabilities = 1 / (1 + np.exp(-3 * features[:, -len(NEAR_FEATURES)]))
+        expected = dict(zip(labels.tolist(), probabilities, strict=True))
         at = slice(one.ptr[row], one.ptr[row + 1])
         found = dict(zip(one.labels[at].tolist(), one.scores[at].tolist(), strict=True))
         assert found == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "index", "value", "expected"),
-    [
+def test_damaged_arrays_and_a_missing_one_are_refused():
+    draft, near = near_draft(1)
+    arrays, manifest = draft.arrays(), manifest_of(draft)
+    for name, index, value, expected in (
         ("label_ptr", 0, 1, "ascending offsets"),
         ("label_ptr", 2, 10**12, "ascending offsets"),
         ("label_ptr", -1, 3, "ascending offsets"),
@@ -295,23 +280,13 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
         ("other_label", 0, N_LABELS, "ascending in its list"),
         ("other_share", 0, 1.5, "a share from 0 to 1"),
         ("scale", 2, np.nan, "a finite number"),
-    ],
-)
-def test_damaged_arrays_are_refused(name: str, index: int, value: Any, expected: str) -> None:
-    draft, _ = near_draft(1)
-    arrays = draft.arrays()
-    changed = arrays[f"{NEAR}/{name}"].copy()
-    changed[index] = value
-    with pytest.raises(Corrupt, match=rf"near\.{name}.*{expected}"):
-        check_version(manifest_of(draft), {**arrays, f"{NEAR}/{name}": changed})
-
-
-def test_too_many_rows_of_a_label_and_a_missing_array_are_refused() -> None:
-    draft, near = near_draft(1)
-    arrays, manifest = draft.arrays(), manifest_of(draft)
+    ):
+        changed = arrays[f"{NEAR}/{name}"].copy()
+        changed[index] = value
+        with pytest.raises(Corrupt, match=rf"near\.{name}.*{expected}"):
+            check_version(manifest, {**arrays, f"{NEAR}/{name}": changed})
     n_rows = len(near.scale)
-    ptr = np.full(N_LABELS + 1, n_rows, np.int64)
-    ptr[0] = 0
+    ptr = np.array([0] + [n_rows] * N_LABELS)
     many = near._replace(label_ptr=ptr, label_row=np.arange(n_rows, dtype=np.int32))
     assert n_rows > ROWS_MAX
     with pytest.raises(Corrupt, match=f"at most {ROWS_MAX} in a list, found {n_rows}"):
@@ -335,7 +310,7 @@ def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
     return to_rows(values)
 
 
-def test_groups_are_of_rows_that_are_alike(seed: int) -> None:
+def test_groups_are_of_rows_that_are_alike_and_rows_that_all_are_or_are_empty_are_dealt_too(seed):
     rows = rows_with_alike(seed, 200)
     group = group_alike(rows)
     unit = dense(rows)
@@ -350,36 +325,25 @@ def test_groups_are_of_rows_that_are_alike(seed: int) -> None:
     for number, size in enumerate(np.bincount(group).tolist()):
         assert len(np.unique(few[group == number])) == -(-size // 4)
     assert np.bincount(few).max() == 4
-
-
-def test_parts_hold_all_rows_once_and_rows_alike_together(seed: int) -> None:
-    for n_rows in (100, 2003):
-        rows = rows_with_alike(seed, n_rows)
-        parts = reranking.divide(rows, seed)
-        assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n_rows))
-        assert min(map(len, parts)) > n_rows / 10
-        part_of = np.empty(n_rows, np.int64)
-        for number, part in enumerate(parts):
-            part_of[part] = number
-        twins = np.arange(2, n_rows, 3)
-        twins = twins[(twins % 20 != 0) & ((twins - 1) % 20 != 0)]
-        assert (part_of[twins] == part_of[twins - 1]).mean() > 0.9
-
-
-def test_rows_that_are_all_alike_are_dealt_too() -> None:
     same = SparseRows(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 3)
     empty = SparseRows(np.zeros(101, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 3)
     assert [len(part) for part in reranking.divide(same, 1)] == [20] * 5
-    assert sum(map(len, reranking.divide(empty, 1))) == 100 and len(np.unique(group_alike(empty))) == 100
+    assert sum(map(len, reranking.divide(empty, 1))) == 100 == len(np.unique(group_alike(empty)))
 
 
-def test_precisions_are_those_of_sorted_candidates() -> None:
-    found = Candidates(
-        np.array([0, 3, 4]),
-        np.array([5, 1, 2, 7], np.int32),
-        np.zeros((4, 2), np.float32),
-        np.array([False, True, True, True]),
-    )
+@pytest.mark.parametrize("n_rows", [100, 2003])
+def test_parts_hold_all_rows_once_and_rows_alike_together(seed, n_rows):
+    parts = reranking.divide(rows_with_alike(seed, n_rows), seed)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n_rows))
+    assert min(map(len, parts)) > n_rows / 10
+    part_of = {row: number for number, part in enumerate(parts) for row in part.tolist()}
+    twins = [row for row in range(2, n_rows, 3) if row % 20 != 0 and (row - 1) % 20 != 0]
+    assert np.mean([part_of[row] == part_of[row - 1] for row in twins]) > 0.9
+
+
+def test_precisions_are_those_of_sorted_candidates():
+    labels, features = np.array([5, 1, 2, 7], np.int32), np.zeros((4, 2), np.float32)
+    found = Candidates(np.array([0, 3, 4]), labels, features, np.array([False, True, True, True]))
     margins = np.array([0.5, 0.5, 0.1, 9.0])
     assert precisions(found, margins) == {"P@1": 50.0, "P@3": 50.0, "P@5": 30.0}
 
@@ -396,11 +360,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_lines(tmp_path_factory.mktemp("near") / "rows.jsonl", lines)
 
 
-def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) -> None:
+def test_a_ranker_is_kept_where_held_out_rows_gain(texts, tmp_path):
     store = Store(tmp_path)
     request = TrainRequest("label-tree", texts, valid=texts, rerank=True, origin={"job": "j"})
     report = train_and_publish(store, "near", request)
-    assert report.rerank is not None and report.rerank["kept"] and report.rerank["rows"] == 600
+    assert report.rerank["kept"] and report.rerank["rows"] == 600
     assert report.rerank["ranked"]["P@1"] >= report.rerank["alone"]["P@1"] + 5
     model = store.open("near")
     assert model.manifest.kind == "combined"
@@ -414,7 +378,7 @@ def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) 
     assert all(np.array_equal(array, same[name]) for name, array in model.arrays.items() if "/" in name)
 
 
-def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Command) -> None:
+def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path, command):
     lines = [{"text": f"word{i % 4} other{i % 3}", "labels": [f"l{i % 4}"]} for i in range(200)]
     path = write_lines(tmp_path / "easy.jsonl", lines)
     done = command("train", "label-tree", "--data", path, "--model", "easy", "--rerank", "--json")
@@ -423,61 +387,44 @@ def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Comman
     assert (report["kept"], report["rows"], report["alone"]["P@1"]) == (False, 200, 100)
 
 
-@pytest.mark.parametrize("shift", [0, 1])
-def test_near_rows_of_a_combination_are_kept_where_they_gain(shift: int, texts: Path, tmp_path: Path) -> None:
-    lines = texts.read_text().splitlines(keepends=True)
-    train, valid, other = (tmp_path / f"{name}.jsonl" for name in ("train", "valid", "other"))
-    train.write_text("".join(lines[:400]))
-    valid.write_text("".join(lines[400:]))
-    other.write_text('{"text": "nothing", "labels": ["l0"]}\n{"text": "n1", "labels": ["gone"]}\n')
+@pytest.mark.parametrize("are_own", [True, False])
+def test_near_rows_of_a_combination_are_kept_where_they_gain(are_own, texts, tmp_path):
+    lines = [json.loads(line) for line in texts.read_text().splitlines()]
+    train = write_lines(tmp_path / "train.jsonl", lines[:400])
+    valid = write_lines(tmp_path / "valid.jsonl", lines[400:])
+    strange = [{"text": "nothing", "labels": ["l0"]}, {"text": "n1", "labels": ["gone"]}]
+    other = write_lines(tmp_path / "other.jsonl", strange)
     store = Store(tmp_path)
     train_and_publish(store, "tree", TrainRequest("label-tree", train))
-    rows = [train, other][shift]
-    request = CombineRequest(members=[("tree", "latest")], data=valid, rerank=rows)
+    request = CombineRequest([("tree", "latest")], valid, rerank=train if are_own else other)
     report = combine_and_publish(store, "both", request)
     measured, arrays = report["rerank"], store.open("both").arrays
     assert measured["rows"] == 200
-    if shift == 0:
+    if are_own:
         assert measured["kept"] and measured["ranked"]["P@1"] > measured["alone"]["P@1"] + 5
         assert report["combined"]["P@1"] == pytest.approx(measured["ranked"]["P@1"], abs=0.01)
         assert len(arrays["near/scale"]) and not report["warnings"]
     else:
         assert not measured["kept"] and not has_near(arrays)
-        assert (
-            "other.jsonl, whose rows rank candidates, is not what tree@1 was trained on" in report["warnings"]
-        )
+        told = "other.jsonl, whose rows rank candidates, is not what tree@1 was trained on"
+        assert told in report["warnings"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_what_cannot_be_ranked_is_refused_before_training(texts, tmp_path, monkeypatch):
+    rows = [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
+    few = write_lines(tmp_path / "few.jsonl", rows)
+    request = TrainRequest("label-tree", texts, valid=texts, rerank=True)
+    for changes, words in (
         ({"stream": True, "trainer": "plt", "parameters": ("solver=sgd",)}, "rows in memory"),
         ({"calibrate": True}, "found --calibrate"),
         ({"trainer": "huffman-tree"}, "whose scores sum to 1"),
-    ],
-)
-def test_what_cannot_be_ranked_is_refused(
-    changes: dict[str, Any], words: str, texts: Path, tmp_path: Path
-) -> None:
-    request = TrainRequest("label-tree", texts, valid=texts, rerank=True)
-    with pytest.raises(BadParameter, match=f"rerank: expected .*{words}"):
-        train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
-    assert not list(tmp_path.glob("models/refused/versions/*"))
-
-
-def test_without_scikit_learn_it_is_refused_before_training(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        ({"data": few}, "at least 100 rows, found 99"),
+    ):
+        with pytest.raises(BadParameter, match=f"rerank: expected .*{words}"):
+            train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
+    with pytest.raises(BadParameter, match="whose scores sum to 1"):
+        near_of(model_of(softmax_draft(1)), None, random_labels(1, 3), 0)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before
     with pytest.raises(BadParameter, match=r"xylem-serve\[sklearn\]"):
-        train_and_publish(Store(tmp_path), "m", TrainRequest("label-tree", texts, rerank=True))
-
-
-def test_few_rows_and_dense_rows_are_refused(tmp_path: Path) -> None:
-    path = write_lines(
-        tmp_path / "few.jsonl", [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
-    )
-    with pytest.raises(BadParameter, match="rerank: expected at least 100 rows, found 99"):
-        train_and_publish(Store(tmp_path), "few", TrainRequest("label-tree", path, rerank=True))
-    with pytest.raises(BadParameter, match="whose scores sum to 1"):
-        near_of(model_of(softmax_draft(1)), cast(Any, None), random_labels(1, 3), 0)
+        train_and_publish(Store(tmp_path), "refused", request)
+    assert not list(tmp_path.glob("models/refused/versions/*"))

@@ -6,10 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from service.workflows.request import from_json
 from service.workflows.search import SearchRequest, folds_of, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset
-from tests.conftest import Run
 from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_labels, dense_rows, flat
 
@@ -51,26 +49,20 @@ def request_of(file: Path) -> SearchRequest:
     return SearchRequest(file, trainers=("ovr", "plt"), metric="P@1", minutes=10.0, trials=2)
 
 
-@pytest.mark.parametrize(
-    ("fixed", "kinds"),
-    [
-        ({}, ("tfidf", "words+chars")),
-        ({"features.min_df": 2}, ("tfidf", "words+chars")),
-        ({"features.char_max": 4}, ("words+chars",)),
+def test_characters_beside_the_words_are_tried():
+    for fixed, expected in (
+        ({}, Choice(("tfidf", "words+chars"))),
+        ({"features.min_df": 2}, Choice(("tfidf", "words+chars"))),
+        ({"features.char_max": 4}, Choice(("words+chars",))),
         ({"features.kind": "words+chars"}, None),
         ({"features.kind": "chars"}, None),
-    ],
-)
-def test_characters_beside_the_words_are_tried(
-    fixed: dict[str, str | int], kinds: tuple[str, ...] | None
-) -> None:
-    found = dimensions_of("ovr", fixed, are_texts=True).get("features.kind")
-    assert found == (None if kinds is None else Choice(kinds))
-    assert "features.kind" not in dimensions_of("ovr", fixed, are_texts=False)
+    ):
+        assert dimensions_of("ovr", fixed, are_texts=True).get("features.kind") == expected, fixed
+        assert "features.kind" not in dimensions_of("ovr", fixed, are_texts=False)
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_everything_that_is_tried_is_a_parameter_in_its_range(name: str) -> None:
+def test_everything_that_is_tried_is_a_parameter_in_its_range(name):
     dimensions = dimensions_of(name, {}, are_texts=True)
     assert any(key.startswith("features.") for key in dimensions)
     for key, dimension in dimensions.items():
@@ -85,21 +77,19 @@ def test_everything_that_is_tried_is_a_parameter_in_its_range(name: str) -> None
     assert not any(key.startswith("features.") for key in hashed)
 
 
-def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchRequest) -> None:
+def test_a_value_is_that_of_a_training_on_the_other_rows(request_of):
     found = search(request_of)
     assert {each.trainer for each in found} == {"ovr", "plt"}
     assert found[0].value >= found[1].value
     best = found[0]
     (fold,) = folds_of(read_dataset(request_of.data), 1, 0)
-    draft = train_dataset(fold.train, TrainRequest(best.trainer, Path(), parameters=best.parameters))
-    model = model_of(draft)
+    request = TrainRequest(best.trainer, Path(), parameters=best.parameters)
+    model = model_of(train_dataset(fold.train, request))
     report = evaluate_rows(model, labelled_dataset(fold.held_out, featurizer_of(model))).report
     assert best.value == pytest.approx(report["P@1"])
 
 
-def test_a_study_is_gone_on_with_and_no_other_is(
-    request_of: SearchRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_is_gone_on_with_and_no_other_is(request_of, tmp_path, monkeypatch):
     study = tmp_path / "a study"
     short = replace(request_of, trainers=("ovr",), study=study, trials=3)
     first = search(short)
@@ -107,25 +97,26 @@ def test_a_study_is_gone_on_with_and_no_other_is(
     assert (len(first), len(more)) == (3, 5)
     assert all(each in more for each in first)
     assert search(replace(short, trials=4)) == more  # there are as many already
-    with pytest.raises(BadParameter, match=r"--study: expected one of the same .*found"):
-        search(replace(short, metric="P@3"))
     other = tmp_path / "other.jsonl"
     other.write_text(request_of.data.read_text() + '{"text": "red", "labels": ["red"]}\n')
-    with pytest.raises(BadParameter, match=r"--study: expected one of the same"):
-        search(replace(short, data=other))
-    with pytest.raises(BadParameter, match=r"--study: expected a file that xylem tune wrote"):
-        search(replace(short, study=request_of.data))
+    for changes, message in (
+        ({"metric": "P@3"}, r"--study: expected one of the same .*found"),
+        ({"data": other}, "--study: expected one of the same"),
+        ({"study": request_of.data}, "--study: expected a file that xylem tune wrote"),
+    ):
+        with pytest.raises(BadParameter, match=message):
+            search(replace(short, **changes))
     assert request_of.data.read_text().startswith("{"), "what is no study stays as it is"
     monkeypatch.setitem(SPACES["ovr"], "cost", Range(0.1, 9.0, 0.5))  # as another release may have it
     with pytest.raises(BadParameter, match=r"--study: expected one of the same .* spaces of this release"):
         search(replace(short, trials=6))
 
 
-def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_path: Path) -> None:
+def test_a_search_that_is_killed_is_gone_on_with(request_of, tmp_path):
     study = tmp_path / "study"
-    asked = ("tune", "--data", request_of.data, "--model", "m", "--store", tmp_path / "store")
-    options = ("--trainer", "ovr", "--metric", "P@1", "--study", study, "--threads", 1)
-    command = [sys.executable, "-m", "service.cli.entry", *map(str, (*asked, *options))]
+    asked = f"tune --data {request_of.data} --model m --store {tmp_path / 'store'} --study {study}"
+    options = "--trainer ovr --metric P@1 --threads 1"
+    command = [sys.executable, "-m", "service.cli.entry", *asked.split(), *options.split()]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and n_ended(study) < 2:
             time.sleep(0.05)
@@ -142,13 +133,12 @@ def n_ended(study: Path) -> int:
         return 0
     with contextlib.closing(sqlite3.connect(study)) as database:
         try:
-            (n,) = database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()
+            return database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()[0]
         except sqlite3.OperationalError:  # its tables are being made, or it is being written to
             return 0
-    return int(n)
 
 
-def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: SearchRequest) -> None:
+def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of):
     asked = replace(request_of, trainers=("ovr",), trials=3, folds=2, seed=7)
     one, two = search(asked), search(asked)
     assert [(each.parameters, each.value) for each in one] == [(each.parameters, each.value) for each in two]
@@ -156,20 +146,16 @@ def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: Searc
     assert by_file.value == 100.0  # on its own training rows
 
 
-def test_a_trial_that_takes_longer_than_the_search_is_given_up(
-    request_of: SearchRequest, tmp_path: Path
-) -> None:
-    study = tmp_path / "study"
-    asked = replace(request_of, trainers=("ovr",), study=study)
+def test_a_trial_that_takes_longer_than_the_search_is_given_up(request_of, tmp_path):
+    asked = replace(request_of, trainers=("ovr",), study=tmp_path / "study")
     with pytest.raises(BadParameter, match="--minutes: expected time for one trial, found 1e-09"):
         search(replace(asked, minutes=1e-9))
     kept = search(replace(asked, trials=1))
     assert search(replace(asked, minutes=1e-9)) == kept
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_what_cannot_be_searched_is_refused(request_of):
+    for changes, words in (
         ({"trainers": ("ovr", "huffman-tree")}, r"--trainer: expected some of .*found 'huffman-tree'"),
         ({"trainers": ("ovr", "ovr")}, "expected each once"),
         ({"metric": "accuracy"}, "--metric: expected one of P@1"),
@@ -178,33 +164,27 @@ def test_a_trial_that_takes_longer_than_the_search_is_given_up(
         ({"fixed": ("no_such=1",)}, "no_such: expected a parameter of"),
         ({"fixed": ("cost=-1",)}, "cost: expected"),
         ({"study": Path("none/study")}, "--study: expected a file in a directory"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(
-    request_of: SearchRequest, changes: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(BadParameter, match=words):
-        search(replace(request_of, **changes))
+    ):
+        with pytest.raises(BadParameter, match=words):
+            search(replace(request_of, **changes))
+    with pytest.raises(BadData, match="rows: expected 5 rows or more, found 4"):
+        list(folds_of(dataset(4, texts=True), 1, 0))
 
 
-def test_without_optuna_the_error_says_what_to_install(
-    file: Path, hide_module: Callable[[str], None]
-) -> None:
+def test_without_optuna_the_error_says_what_to_install(file, hide_module):
     hide_module("optuna")
     with pytest.raises(BadInput, match=r"expected optuna.*xylem-serve\[tune\]"):
         search(SearchRequest(file))
 
 
-def test_the_command_publishes_the_best_trained_on_all_rows(
-    run_here: Run, file: Path, tmp_path: Path
-) -> None:
+def test_the_command_publishes_the_best_trained_on_all_rows(run_here, file, tmp_path):
     pytest.importorskip("optuna")
     home = tmp_path / "store"
-    asked = ("tune", "--data", file, "--model", "best", "--trainer", "ovr", "--trials", 2)
-    done = run_here(*asked, "--metric", "nDCG@5", "-p", "link=hinge2", "-p", "arity=8", "--json", store=home)
+    tune = partial(run_here, "tune", "--data", file, "--model", "best", "--trainer", "ovr", "--trials", 2)
+    options = ("--metric", "nDCG@5", "-p", "link=hinge2", "--json")
+    done = tune(*options, "-p", "arity=8", store=home)
     assert (done.returncode, "arity" in done.stderr) == (2, True)
-    done = run_here(*asked, "--metric", "nDCG@5", "-p", "link=hinge2", "--json", store=home)
-    report = json.loads(done.stdout)
+    report = json.loads(tune(*options, store=home).stdout)
     assert (report["model"], report["version"], report["metric"]) == ("best", 1, "nDCG@5")
     assert len(report["trials"]) == 2 and report["best"] == report["trials"][0]
     manifest = Store(home).manifest("best", 1)
@@ -213,7 +193,7 @@ def test_the_command_publishes_the_best_trained_on_all_rows(
         kept = manifest.features if key.startswith("features.") else manifest.trainer.parameters
         assert kept[key.removeprefix("features.")] == value
     assert all(each["parameters"]["link"] == "hinge2" for each in report["trials"])
-    table = run_here(*asked, store=home).stdout
+    table = tune(store=home).stdout
     assert "The best of 2 trials on held-out rows" in table and "Published best@2" in table
 
 
@@ -221,47 +201,36 @@ def dataset(n_rows: int, *, texts: bool) -> Dataset:
     """Row i has i % 3 labels and i % 4 features, and its number as text."""
     labels = LabelRows(*flat([list(range(i % 3)) for i in range(n_rows)]), 3)
     ptr, features = flat([list(range(i % 4)) for i in range(n_rows)])
-    return Dataset(
-        "rows",
-        "0" * 64,
-        n_rows,
-        labels,
-        np.arange(n_rows, dtype=np.int32),
-        None if texts else SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4),
-        [str(i) for i in range(n_rows)] if texts else None,
-    )
+    made = Dataset("rows", "0" * 64, n_rows, labels, np.arange(n_rows, dtype=np.int32))
+    if texts:
+        return replace(made, texts=[str(i) for i in range(n_rows)])
+    return replace(made, rows=SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4))
 
 
 @pytest.mark.parametrize(("folds", "parts"), [(1, 5), (2, 2), (3, 3), (7, 7)])
-def test_each_row_is_held_out_once_and_else_trained_on(folds: int, parts: int) -> None:
+def test_each_row_is_held_out_once_and_else_trained_on(folds, parts):
     n_rows = 31
     found = list(folds_of(dataset(n_rows, texts=True), folds, 3))
     assert len(found) == folds
-    held = [text for fold in found for text in fold.held_out.texts or []]
+    held_out = [fold.held_out.texts for fold in found]
+    held = [text for some in held_out for text in some]
     assert len(set(held)) == len(held)
     assert len(held) == n_rows if folds > 1 else n_rows // parts <= len(held) <= n_rows // parts + 1
     for fold in found:
-        both = [*(fold.train.texts or []), *(fold.held_out.texts or [])]
+        both = [*fold.train.texts, *fold.held_out.texts]
         assert sorted(both, key=int) == [str(i) for i in range(n_rows)]
-    assert [fold.held_out.texts for fold in found] == [
-        fold.held_out.texts for fold in folds_of(dataset(n_rows, texts=True), folds, 3)
-    ]
+    again = folds_of(dataset(n_rows, texts=True), folds, 3)
+    assert held_out == [fold.held_out.texts for fold in again]
 
 
 @pytest.mark.parametrize("texts", [True, False])
-def test_what_is_taken_is_what_the_rows_had(texts: bool) -> None:
+def test_what_is_taken_is_what_the_rows_had(texts):
     whole, chosen = dataset(23, texts=texts), np.array([0, 3, 4, 11, 22])
     some = whole.take(chosen)
     assert (some.n_rows, some.labels.n_labels) == (5, 3)
     assert some.unknown_labels.tolist() == chosen.tolist()
     np.testing.assert_array_equal(dense_labels(some.labels), dense_labels(whole.labels)[chosen])
-    if whole.rows is None:
+    if texts:
         assert some.texts == [str(row) for row in chosen.tolist()]
     else:
-        assert some.rows is not None
         np.testing.assert_array_equal(dense_rows(some.rows), dense_rows(whole.rows)[chosen])
-
-
-def test_fewer_rows_than_parts_are_refused() -> None:
-    with pytest.raises(BadData, match="rows: expected 5 rows or more, found 4"):
-        list(folds_of(dataset(4, texts=True), 1, 0))

@@ -19,10 +19,12 @@ from service.executors.local import Crew
 from service.trainers import TrainingSet, windows
 from service.trainers.source import count
 from service.workflows.file_source import FileSource
+from service.workflows.labelled import no_progress
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
 SGD = ("solver=sgd", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
+NAMED = '{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n'
 
 
 @pytest.fixture(autouse=True)
@@ -32,77 +34,59 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 400)
 
 
-def _lines(suffix: str, n_rows: int = 150) -> str:
-    """Rows of any format, some without labels or features; label 3 is on none."""
+def _lines(suffix: str) -> str:
+    """150 rows of any format, some without labels or features; label 3 is on none."""
     rng = np.random.default_rng(4)
-    x = dense_rows(random_rows(rng, n_rows, 20, 0.2)).astype(np.float32)
-    y = dense_labels(random_labels(rng, n_rows, 12, 0.3))
+    x = dense_rows(random_rows(rng, 150, 20, 0.2)).astype(np.float32)
+    y = dense_labels(random_labels(rng, 150, 12, 0.3))
     y[:, 3] = False
     y[7], x[9] = False, 0
-    if suffix == ".jsonl":
-        # first seen in another order than sorted
-        return "".join(
-            json.dumps(
-                {
-                    "text": " ".join(f"word{f}" for f in np.flatnonzero(features)),
-                    "labels": [f"label {97 - label}" for label in np.flatnonzero(carried)],
-                }
-            )
-            + "\n"
-            for features, carried in zip(x, y, strict=True)
-        )
-    head = f"{n_rows} 20 12\n" if suffix == ".txt" else ""
-    return head + "".join(
-        ",".join(map(str, np.flatnonzero(carried)))
-        + " "
-        + " ".join(f"{f}:{features[f]}" for f in np.flatnonzero(features))
-        + "\n"
-        for features, carried in zip(x, y, strict=True)
-    )
+    lines = ["150 20 12"] if suffix == ".txt" else []
+    for values, carried in zip(x, y, strict=True):
+        features, labels = np.flatnonzero(values), np.flatnonzero(carried)
+        if suffix == ".jsonl":  # labels are first seen in another order than sorted
+            names = [f"label {97 - label}" for label in labels]
+            row = {"text": " ".join(f"word{feature}" for feature in features), "labels": names}
+            lines.append(json.dumps(row))
+        else:
+            pairs = " ".join(f"{feature}:{values[feature]}" for feature in features)
+            lines.append(f"{','.join(map(str, labels))} {pairs}")
+    return "\n".join(lines) + "\n"
 
 
 def _write(directory: Path, suffix: str) -> Path:
     path = directory / f"rows{suffix}"
-    if suffix.endswith(".gz"):
-        path.write_bytes(gzip.compress(_lines(suffix.removesuffix(".gz")).encode()))
-    else:
-        path.write_text(_lines(suffix))
+    content = _lines(suffix.removesuffix(".gz")).encode()
+    path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
     return path
 
 
 def _source(path: Path, **features: Any) -> FileSource:
-    return FileSource(DataStream(path), features, lambda phase, done, total: None, crew=Crew(3))
+    return FileSource(DataStream(path), features, no_progress, crew=Crew(3))
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".svm.gz", ".jsonl", ".jsonl.gz"])
-def test_a_stream_has_the_rows_of_the_file(suffix: str, tmp_path: Path) -> None:
+def test_a_stream_has_the_rows_of_the_file(suffix, tmp_path):
     path = _write(tmp_path, suffix)
     whole = read_dataset(path)
-    hashed: dict[str, Any] = {"n_features": 1024} if ".jsonl" in suffix else {}
-    source = _source(path, norm="none", **hashed)
+    source = _source(path, norm="none", **({"n_features": 1024} if ".jsonl" in suffix else {}))
     census = source.census
     parts = list(source.parts())
     assert len(parts) > 3
-    rows = whole.rows if whole.rows is not None else source.featurizer.transform_texts(whole.texts or [])
+    rows = whole.rows if whole.rows is not None else source.featurizer.transform_texts(whole.texts)
     found = np.vstack([dense_rows(part.rows)[:, : rows.n_features] for part in parts])
     np.testing.assert_array_equal(found, dense_rows(rows))
-    np.testing.assert_array_equal(
-        np.vstack([dense_labels(part.labels) for part in parts]), dense_labels(whole.labels)
-    )
+    labels = np.vstack([dense_labels(part.labels) for part in parts])
+    np.testing.assert_array_equal(labels, dense_labels(whole.labels))
     assert (source.stream.sha256, source.stream.label_names) == (whole.sha256, whole.label_names)
     for a, b in zip(census, count(TrainingSet(rows, whole.labels)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("tree", ["kmeans", "random", "huffman"])
-@pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
-def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_path: Path) -> None:
-    parameters = [*SGD, f"tree={tree}", "trees=2"]
-    if suffix == ".jsonl":
-        parameters += ["features.kind=hashing", "features.n_features=1024"]
-    _same(tmp_path, "plt", _write(tmp_path, suffix), parameters)
+HASHED = ["features.kind=hashing", "features.n_features=1024"]
 
 
+PLT = (*SGD, "trees=2")
 SOFTMAX = ("epochs=3", "dim=5", "arity=3")
 TREES = [
     *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
@@ -122,32 +106,29 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
     for version in (2, 3):
         streamed = store.open("m", version)
         assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
-        for array in memory.arrays:
-            if array == REPORT:  # where rows in memory go in a forest is of no stream
-                told, expected = ({**read_report(m.arrays), "forest": 0} for m in (streamed, memory))
-                assert told == expected
-                continue
+        for array in memory.arrays.keys() - {REPORT}:
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
+        # where rows in memory go in a forest is of no stream
+        told, expected = ({**read_report(model.arrays), "forest": 0} for model in (streamed, memory))
+        assert told == expected
         assert memory.manifest.data == streamed.manifest.data
         assert memory.manifest.features == streamed.manifest.features
-
-
-HASHED = ["features.kind=hashing", "features.n_features=1024"]
 
 
 @pytest.mark.parametrize(
     ("name", "suffix", "parameters"),
     [
-        *((name, ".svm", [tree]) for name, tree in TREES),
-        *((name, ".jsonl.gz", HASHED) for name in ("huffman-tree", "learned-tree")),
+        *(("plt", ".svm", [*PLT, f"tree={tree}"]) for tree in ("kmeans", "random", "huffman")),
+        *(("plt", ".jsonl", [*PLT, *HASHED, f"tree={tree}"]) for tree in ("kmeans", "random", "huffman")),
+        *((name, ".svm", [*SOFTMAX, tree]) for name, tree in TREES),
+        *((name, ".jsonl.gz", [*SOFTMAX, *HASHED]) for name in ("huffman-tree", "learned-tree")),
     ],
 )
-def test_softmax_trees_of_a_stream_are_those_of_memory(
-    name: str, suffix: str, parameters: list[str], tmp_path: Path
-) -> None:
+def test_a_stream_trains_the_same_model_as_memory(name, suffix, parameters, tmp_path):
+    path = _write(tmp_path, suffix)
     if suffix == ".svm":
-        assert _source(_write(tmp_path, suffix)).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
-    _same(tmp_path, name, _write(tmp_path, suffix), [*SOFTMAX, *parameters])
+        assert _source(path).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
+    _same(tmp_path, name, path, parameters)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +139,8 @@ def test_softmax_trees_of_a_stream_are_those_of_memory(
         (".jsonl", [*HASHED, "features.norm=none"]),
     ],
 )
-def test_decision_trees_of_a_stream_are_those_of_memory(
-    suffix: str, parameters: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-    real = windows.mapped
+def test_decision_trees_of_a_stream_are_those_of_memory(suffix, parameters, tmp_path, monkeypatch):
+    made, real = [], windows.mapped
 
     def mapped(dtype: Any, n: int, census: Any) -> Any:
         made.append(n)
@@ -177,14 +155,13 @@ def test_decision_trees_of_a_stream_are_those_of_memory(
 @pytest.mark.parametrize(
     ("name", "tree"), [*TREES[:4], ("learned-tree", "start=random"), ("learned-tree", "transition=full")]
 )
-def test_next_words_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
+def test_next_words_of_a_stream_are_those_of_memory(name, tree, tmp_path):
     rng = np.random.default_rng(8)
     path = tmp_path / "texts.jsonl"
     texts = [" ".join(f"w{word}" for word in rng.geometric(0.1, rng.integers(0, 12))) for _ in range(60)]
     late = [*texts, "only at the end", "only at the end"]
     path.write_text("\n".join(json.dumps({"text": text}) for text in late) + "\n\n")
-    parameters = ["task=text", *SOFTMAX, tree]
-    _same(tmp_path, name, path, parameters)
+    _same(tmp_path, name, path, ["task=text", *SOFTMAX, tree])
 
 
 def _appending(path: Path, more: str) -> Callable[[str, int, int], None]:
@@ -198,38 +175,34 @@ def _appending(path: Path, more: str) -> Callable[[str, int, int], None]:
     return append
 
 
-def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
+def test_texts_that_change_while_they_are_read_are_refused(tmp_path):
     path, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
     path.write_text('{"text": "one two one two"}\n' * 50)
     request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
     with pytest.raises(BadData, match="expected the bytes that were read at first, found others"):
         train_and_publish(store, "m", request, _appending(path, '{"text": "three"}\n'))
-    path.write_text("\n")
-    with pytest.raises(BadData, match="expected at least one row, found none"):
-        train_and_publish(store, "m", request)
-    path.write_text('{"text": ""}\n')
-    with pytest.raises(BadData, match="expected texts with words, found none"):
-        train_and_publish(store, "m", request)
+    for content, fault in (
+        ("\n", "expected at least one row, found none"),
+        ('{"text": ""}\n', "expected texts with words, found none"),
+    ):
+        path.write_text(content)
+        with pytest.raises(BadData, match=fault):
+            train_and_publish(store, "m", request)
     assert store.models() == []
 
 
-def test_named_features_stream_hashed(tmp_path: Path) -> None:
+def test_named_features_stream_hashed_and_a_names_file_names_labels(tmp_path):
     path = tmp_path / "named.jsonl"
-    path.write_text('{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n')
+    path.write_text(NAMED)
     source = _source(path, n_features=256, signed=False)
     assert source.census.n_nonzeros == 2
     (part,) = source.parts()
     np.testing.assert_allclose(np.sort(part.rows.values), [0.6, 0.8])
-
-
-def test_a_names_file_names_the_labels_of_a_stream(tmp_path: Path) -> None:
-    path, names = _write(tmp_path, ".svm"), tmp_path / "names.txt"
+    names = tmp_path / "names.txt"
     names.write_text("".join(f"name {i}\n" for i in range(14)))
-    stream_of = DataStream(path, names)
-    source = FileSource(stream_of, {}, lambda phase, done, total: None)
-    assert len(source.census.label_rows) == 14
-    assert stream_of.label_names is not None
-    assert stream_of.label_names[13] == "name 13"
+    streamed = DataStream(_write(tmp_path, ".svm"), names)
+    assert len(FileSource(streamed, {}, no_progress).census.label_rows) == 14
+    assert streamed.label_names[13] == "name 13"
 
 
 def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt") -> str:
@@ -242,17 +215,23 @@ def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt"
     return str(refused.value)
 
 
-def test_not_every_trainer_streams(tmp_path: Path) -> None:
-    missing = tmp_path / "none.svm"  # said before the file is read
-    assert "solver: expected sgd" in _refused(tmp_path, missing, "solver=batch")
-    assert "plt" in _refused(tmp_path, missing, trainer="fastxml")
-    rows = _write(tmp_path, ".svm")
-    assert "rerank: expected no to train on a stream" in _refused(
-        tmp_path, rows, "rerank=yes", trainer="ldsm"
-    )
+@pytest.mark.parametrize(
+    ("name", "content", "trainer", "parameters", "fault"),
+    [
+        ("none.svm", None, "plt", ["solver=batch"], "solver: expected sgd"),  # said before the file is read
+        ("rows.svm", _lines(".svm"), "ldsm", ["rerank=yes"], "rerank: expected no to train on a stream"),
+        ("rows.jsonl", _lines(".jsonl"), "plt", [*SGD, "features.kind=tfidf"], "expected hashing"),
+        ("named.jsonl", NAMED, "plt", [*SGD, "features.kind=named"], "expected hashing"),
+        ("rows.X.npz", None, "plt", SGD, ".npz"),
+    ],
+)
+def test_what_does_not_stream_is_refused(name, content, trainer, parameters, fault, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert fault in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
 
 
-def test_a_temporary_directory_without_room_is_told(tmp_path: Path) -> None:
+def test_a_temporary_directory_without_room_is_told(tmp_path):
     path = _write(tmp_path, ".svm")
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
@@ -263,46 +242,30 @@ def test_a_temporary_directory_without_room_is_told(tmp_path: Path) -> None:
     assert "TMPDIR: expected room for" in found and "File too large" in found
 
 
-def test_features_that_are_fitted_do_not_stream(tmp_path: Path) -> None:
-    texts = _write(tmp_path, ".jsonl")
-    assert "expected hashing" in _refused(tmp_path, texts, *SGD, "features.kind=tfidf")
-    named = tmp_path / "named.jsonl"
-    named.write_text('{"features": {"a": 1}, "labels": ["x"]}\n')
-    assert "expected hashing" in _refused(tmp_path, named, *SGD, "features.kind=named")
-    assert ".npz" in _refused(tmp_path, tmp_path / "rows.X.npz", *SGD)
-
-
 FAULTS = {
-    "cut.txt": (lambda: _lines(".txt")[:4000].rpartition("\n")[0] + "\n", "rows as the header says"),
-    "cut.jsonl": (lambda: _lines(".jsonl")[:4000], "cut.jsonl:"),
-    "nan.svm": (lambda: _lines(".svm") + "1 0:nan\n", "nan.svm:151: expected a value that is finite"),
-    "inf.svm": (lambda: _lines(".svm") + "1 0:1e39\n", "finite in 32 bits"),
-    "word.svm": (lambda: _lines(".svm") + "1 0:one\n", "word.svm:151: expected a decimal number"),
-    "empty.svm": (lambda: "", "expected at least one row, found none"),
-    "empty.jsonl": (lambda: "\n", "expected at least one row, found none"),
-    "empty.txt": (lambda: "", "found an empty file"),
-    "none.svm": (lambda: " 0:1\n 1:1\n", "expected rows with labels, found none in 2 rows"),
+    "cut.txt": (_lines(".txt")[:4000].rpartition("\n")[0] + "\n", "rows as the header says"),
+    "cut.jsonl": (_lines(".jsonl")[:4000], "cut.jsonl:"),
+    "cut.svm.gz": (gzip.compress(_lines(".svm").encode())[:-20], "expected whole gzip data"),
+    "nan.svm": (_lines(".svm") + "1 0:nan\n", "nan.svm:151: expected a value that is finite"),
+    "inf.svm": (_lines(".svm") + "1 0:1e39\n", "finite in 32 bits"),
+    "word.svm": (_lines(".svm") + "1 0:one\n", "word.svm:151: expected a decimal number"),
+    "empty.jsonl": ("\n", "expected at least one row, found none"),
+    "empty.txt": ("", "found an empty file"),
 }
 
 
 @pytest.mark.parametrize(("trainer", "parameters"), [("plt", SGD), ("ldsm", ("trees=1",))])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_file_is_refused(name: str, trainer: str, parameters: tuple[str, ...], tmp_path: Path) -> None:
-    text, message = FAULTS[name]
-    (tmp_path / name).write_text(text())
+def test_a_bad_file_is_refused(name, trainer, parameters, tmp_path):
+    content, message = FAULTS[name]
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert message in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
-
-
-def test_a_cut_gzip_file_is_refused(tmp_path: Path) -> None:
-    path = _write(tmp_path, ".svm.gz")
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "expected whole gzip data" in _refused(tmp_path, path, *SGD)
 
 
 @pytest.mark.parametrize(
     ("suffix", "more"), [(".svm", "1 0:1\n"), (".jsonl", '{"text": "word1", "labels": ["new"]}\n')]
 )
-def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(suffix, more, tmp_path):
     path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
     for trainer, parameters in (("plt", SGD), ("ldsm", ("trees=1",))):
         request = TrainRequest(trainer, path, parameters=parameters, stream=True)

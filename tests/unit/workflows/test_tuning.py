@@ -1,8 +1,10 @@
 """Tuning a version on a labelled file: each method, what it reports, what it refuses; and the command."""
 
-import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,25 +12,26 @@ import pytest
 from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadData, BadParameter
-from service.db.engine import Database, default_url
+from service.db.of_store import ready_database
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.thresholds.live.served import ServedThresholds
-from service.thresholds.live.threshold_counters import instances_of
-from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.methods.ofo import Start, lower_bounds
 from service.thresholds.methods.starts import C_GRID
-from service.thresholds.store.codec import METHODS, Tuned
-from service.thresholds.store.state import Head, ThresholdDatabase
+from service.thresholds.store.codec import METHODS
+from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.labelled import Labelled, no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
+from tests.conftest import Command, answer
+from tests.contract.test_every_trainer import write_file
 from tests.datasets_helpers import write_lines
 from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.oracles.problems import dense_labels
-from tests.small_models import random_rerank, small_draft
+from tests.small_models import small_draft
 
 N_ROWS, K, D = 120, 11, 70
 RAW = {"kind": "raw", "norm": "none"}
+SMALL = {"n_trees": 2, "features": RAW}
 
 
 def scores_of(model: Model, labelled: Labelled) -> np.ndarray:
@@ -40,31 +43,11 @@ def scores_of(model: Model, labelled: Labelled) -> np.ndarray:
     return scores
 
 
-def random_values(rng: np.random.Generator) -> list[dict[int, float]]:
-    """The features of some rows."""
-    pairs = ((rng.choice(D, 12, replace=False), rng.standard_normal(12)) for _ in range(N_ROWS))
-    return [dict(zip(ids.tolist(), values.tolist(), strict=True)) for ids, values in pairs]
-
-
-def write(path: Path, rows: list[tuple[dict[int, float], list[int]]], n_labels: int = K) -> Path:
-    lines = [f"{len(rows)} {D} {n_labels}"]
-    for values, labels in rows:
-        pairs = " ".join(f"{feature}:{value:.6g}" for feature, value in sorted(values.items()))
-        lines.append(f"{','.join(map(str, labels))} {pairs}")
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-@pytest.fixture(scope="module", params=["label-tree", "decision-tree"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def store(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Store:
+@pytest.fixture(scope="module", params=[("label-tree", "hinge2"), ("decision-tree", "argmax")])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Store:
     found = Store(tmp_path_factory.mktemp("store"))
-    link = "hinge2" if kind == "label-tree" else "argmax"
-    found.publish("small", small_draft(3, kind=kind, link=link, n_trees=2, features=RAW))
+    kind, link = request.param
+    found.publish("small", small_draft(3, kind=kind, link=link, **SMALL))
     return found
 
 
@@ -77,13 +60,15 @@ def model(store: Store) -> Model:
 def file(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose labels are drawn with the probabilities that the model gives them."""
     rng = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("rows") / "valid.txt"
-    features = random_values(rng)
-    write(path, [(values, []) for values in features])
+    x = np.zeros((N_ROWS, D))
+    for row in x:
+        features = rng.choice(D, 12, replace=False)
+        row[features] = rng.standard_normal(12)
+    path = write_file(tmp_path_factory.mktemp("rows") / "valid.txt", x, np.zeros((N_ROWS, K)))
     scores = scores_of(model, read_labelled(model, path, no_progress))
     drawn = rng.random(scores.shape) < scores
     drawn[:, 5] = False
-    return write(path, [(v, np.flatnonzero(d).tolist()) for v, d in zip(features, drawn, strict=True)])
+    return write_file(path, x, drawn)
 
 
 @pytest.fixture(scope="module")
@@ -102,46 +87,24 @@ def test_every_method_reports_the_f_measures_of_its_decisions(model, file, label
         assert thresholds.shape == (K,)
         assert np.all((thresholds > 0) & (thresholds <= 1))
         predicted = [np.flatnonzero(row >= thresholds).tolist() for row in scores]
-        value = 1.0 if empty == "one" else 0.0
-        expected = f_measures(predicted, true, [0] * len(true), K, value)
+        expected = f_measures(predicted, true, [0] * len(true), K, 1.0 if empty == "one" else 0.0)
         np.testing.assert_allclose(outcome.validation[:3], expected)
         assert outcome.validation == outcome.test
         assert outcome.validation.empty_label_convention == outcome.tuned.convention == empty
         hits = (scores >= thresholds) & truth
-        if outcome.tuned.method != "ofo":
-            assert outcome.tuned.counters.hits.tolist() == hits.sum(axis=0).tolist()
+        assert outcome.tuned.method == "ofo" or outcome.tuned.counters.hits.tolist() == hits.sum(0).tolist()
     by_method = {outcome.tuned.method: outcome.validation.macro_f for outcome in outcomes}
     assert by_method["sto"] >= max(by_method.values()) > 0
     assert len(set(outcomes[1].tuned.thresholds.tolist())) > 1
 
 
-def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
-    """Each label is true where its score is among its best: there is a threshold that says so."""
-    store = Store(tmp_path / "store")
-    extra = {"labels/counts": np.ones(K, np.int64), **random_rerank(1, K, D, gamma=60.0)}
-    store.publish(
-        "small", small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra)
-    )
-    model = store.open("small", "latest")
-    rows = random_values(np.random.default_rng(0))
-    file = write(tmp_path / "valid.txt", [(row, []) for row in rows])
-    scores = scores_of(model, read_labelled(model, file, no_progress))
-    assert 0 < scores.max() < 0.01
-    true = scores > np.quantile(scores, 0.9, axis=0)
-    write(file, [(row, np.flatnonzero(some).tolist()) for row, some in zip(rows, true, strict=True)])
-    [sto] = tune(model, TuneRequest(("sto",), file), no_progress)
-    assert sto.validation.macro_f > 99
-
-
 def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
     label_counts, start = model.arrays["labels/counts"], Start(1.0, 3.0, 0.7)
     bounds = lower_bounds(label_counts, 100, K)
-    counters, thresholds = learn(
-        make_predictor(model), labelled.rows, labelled.labels, start, label_counts, 100, no_progress
-    )
-    expected, hits, marks = ofo_thresholds(
-        scores_of(model, labelled), dense_labels(labelled.labels), *start, bounds
-    )
+    predictor, rows, labels = make_predictor(model), labelled.rows, labelled.labels
+    counters, thresholds = learn(predictor, rows, labels, start, label_counts, 100, no_progress)
+    scores = scores_of(model, labelled)
+    expected, hits, marks = ofo_thresholds(scores, dense_labels(labels), *start, bounds)
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
     assert (counters.hits.tolist(), counters.marks.tolist()) == (hits.tolist(), marks.tolist())
 
@@ -158,25 +121,9 @@ def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
     assert thresholds.tobytes() == whole[1].tobytes()
 
 
-def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, labelled):
-    (outcome,) = tune(model, TuneRequest(("ofo",), file), no_progress)
-    start, counts, n_rows = outcome.tuned.start, model.arrays["labels/counts"], model.manifest.data.rows
-    live = ServedThresholds("small", 1, K, make_predictor(model), counts, n_rows)
-    begun = thresholds_of(no_counts(K), start, lower_bounds(counts, n_rows, K))
-    live.replace(Tuned("ofo", "one", start, begun, no_counts(K)), Head(1, "small", 1, 1, 1, 0))
-    events = instances_of(labelled.rows, labelled.labels)
-    for chosen in np.array_split(np.arange(N_ROWS), 7):
-        live.served.count(events, chosen)
-    after = live.snapshot()
-    assert after.thresholds.tobytes() == outcome.tuned.thresholds.tobytes()
-    assert after.counters.marks.tolist() == outcome.tuned.counters.marks.tolist()
-    assert after.counters.hits.tolist() == outcome.tuned.counters.hits.tolist()
-
-
 def test_threads_and_start_values_that_are_given(model, file):
-    one, two = (
-        tune(model, TuneRequest(METHODS, file, start=Start(2, 9), threads=n), no_progress) for n in (1, 3)
-    )
+    requests = (TuneRequest(METHODS, file, start=Start(2, 9), threads=threads) for threads in (1, 3))
+    one, two = (tune(model, request, no_progress) for request in requests)
     for a, b in zip(one, two, strict=True):
         assert a.tuned.thresholds.tobytes() == b.tuned.thresholds.tobytes()
     assert one[0].tuned.start[:2] == (2, 9)
@@ -184,9 +131,8 @@ def test_threads_and_start_values_that_are_given(model, file):
 
 
 def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model, file):
-    roomy, tight = (
-        tune(model, TuneRequest(("fta", "sto"), file, estimates_max=n), no_progress) for n in (1 << 20, 200)
-    )
+    requests = (TuneRequest(("fta", "sto"), file, estimates_max=most) for most in (1 << 20, 200))
+    roomy, tight = (tune(model, request, no_progress) for request in requests)
     for some, few in zip(roomy, tight, strict=True):
         assert few.tuned.thresholds.min() > some.tuned.thresholds.min()
         assert few.tuned.counters.marks.sum() < some.tuned.counters.marks.sum()
@@ -198,7 +144,7 @@ def test_a_higher_kappa_leaves_no_lower_threshold(model, file):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, method):
+def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, method, tmp_path):
     chosen = tune(model, TuneRequest((method,), file, kappa=AUTO), no_progress)[0]
     assert chosen.kappa in [1 / c for c in C_GRID]
     given = tune(model, TuneRequest((method,), file, kappa=chosen.kappa), no_progress)[0]
@@ -206,26 +152,21 @@ def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, me
     assert (given.tuned.start, given.validation) == (chosen.tuned.start, chosen.validation)
     np.testing.assert_array_equal(given.tuned.thresholds, chosen.tuned.thresholds)
     np.testing.assert_array_equal(given.tuned.counters, chosen.tuned.counters)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_kappa_can_be_chosen_on_one_row(model, tmp_path, method):
-    one = write(tmp_path / "one.txt", [({1: 1.0}, [2])])
-    assert tune(model, TuneRequest((method,), one, kappa=AUTO), no_progress)[0].kappa is not None
+    one_row = tmp_path / "one.txt"
+    one_row.write_text(f"1 {D} {K}\n2 1:1\n")
+    assert tune(model, TuneRequest((method,), one_row, kappa=AUTO), no_progress)[0].kappa is not None
 
 
 def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
     like = store.manifest("small", 1)
-    draft = small_draft(3, kind=like.kind, link=like.link, n_trees=2, features=RAW, extra={})
-    store.publish("foreign", draft)
+    store.publish("foreign", small_draft(3, kind=like.kind, link=like.link, extra={}, **SMALL))
     foreign = store.open("foreign", "latest")
     assert "labels/counts" not in foreign.arrays
     assert len(tune(foreign, TuneRequest(METHODS, file), no_progress)) == len(METHODS)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_is_out_of_its_range_is_refused():
+    for change, message in (
         ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto or all, found 'best'"),
         ({"methods": ()}, "method: expected some of ofo, fta, fta-one, sto, found none"),
         ({"empty": "two"}, "expected zero or one, found 'two'"),
@@ -233,90 +174,81 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
         ({"kappa": KAPPA_MAX * 1.01}, "kappa: expected a number from"),
         ({"kappa": float("nan")}, "kappa: expected a number from .* found nan"),
         ({"start": Start(3, 4)}, "start values of OFO: expected 0 < a and 2 a <= b"),
-    ],
-)
-def test_what_is_out_of_its_range_is_refused(change, message):
-    with pytest.raises(BadParameter, match=message):
-        TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change})
+    ):
+        with pytest.raises(BadParameter, match=message):
+            TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change})
 
 
-@pytest.mark.parametrize("kappa", [KAPPA_MIN, KAPPA, KAPPA_MAX])
-def test_the_limits_of_kappa_are_allowed(kappa):
-    assert TuneRequest(("ofo",), Path("none.txt"), kappa=kappa).kappa == kappa
+def test_the_limits_of_kappa_are_allowed():
+    for kappa in (KAPPA_MIN, KAPPA, KAPPA_MAX):
+        assert TuneRequest(("ofo",), Path("none.txt"), kappa=kappa).kappa == kappa
 
 
 def test_files_without_rows_or_labels_are_refused(model, tmp_path):
-    empty = tmp_path / "empty.txt"
-    empty.write_text("")
-    with pytest.raises(BadData, match=r"empty\.txt"):
-        tune(model, TuneRequest(("ofo",), empty), no_progress)
-    unlabelled = write(tmp_path / "unlabelled.txt", [({1: 1.0}, [])])
-    with pytest.raises(BadData, match=r"unlabelled\.txt: expected rows with labels of the model, found none"):
-        tune(model, TuneRequest(("ofo",), unlabelled), no_progress)
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"text": "a", "labels": []}\n')
-    with pytest.raises(BadData, match=r"texts\.jsonl: expected ids and values, which this"):
-        tune(model, TuneRequest(("ofo",), texts), no_progress)
+    for name, content, fault in (
+        ("rows.txt", "", r"rows\.txt"),
+        ("rows.txt", f"1 {D} {K}\n 1:1\n", r"rows\.txt: expected rows with labels of the model, found none"),
+        ("a.jsonl", '{"text": "a", "labels": []}\n', r"a\.jsonl: expected ids and values, which this"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(BadData, match=fault):
+            tune(model, TuneRequest(("ofo",), tmp_path / name), no_progress)
 
 
 def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
     colours = ("red", "green", "blue", "white")
     rows = [{"text": f"{colours[i % 4]} thing{i % 7}", "labels": [colours[i % 4]]} for i in range(80)]
+    known_file = write_lines(tmp_path / "known.jsonl", rows)
+    more = [{**row, "labels": [*row["labels"], "unheard-of"]} for row in rows]
+    unknown_file = write_lines(tmp_path / "unknown.jsonl", more)
     store = Store(tmp_path)
-    found = []
-    for name, more in (("known", []), ("unknown", ["unheard-of"])):
-        named = ({**row, "labels": [*row["labels"], *more]} for row in rows)
-        file = write_lines(tmp_path / f"{name}.jsonl", named)
-        if not more:
-            train_and_publish(store, "colours", TrainRequest("label-tree", file))
-        found += tune(store.open("colours", "latest"), TuneRequest(("ofo",), file), no_progress)
-    known, unknown = (outcome.validation for outcome in found)
-    assert unknown.macro_f == pytest.approx(known.macro_f * 4 / 5)
-    assert unknown.micro_f < known.micro_f
-    assert unknown.instance_f < known.instance_f
-    assert found[0].tuned.thresholds.tobytes() == found[1].tuned.thresholds.tobytes()
+    train_and_publish(store, "colours", TrainRequest("label-tree", known_file))
+    model = store.open("colours")
+    ((known,), (unknown,)) = (
+        tune(model, TuneRequest(("ofo",), file), no_progress) for file in (known_file, unknown_file)
+    )
+    assert unknown.validation.macro_f == pytest.approx(known.validation.macro_f * 4 / 5)
+    assert unknown.validation.micro_f < known.validation.micro_f
+    assert unknown.validation.instance_f < known.validation.instance_f
+    assert known.tuned.thresholds.tobytes() == unknown.tuned.thresholds.tobytes()
 
 
-def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, command):
-    root = ("--store", store.root, "--json")
-    before = command("evaluate", "small", "--data", file, *root)
-    assert json.loads(before[1])["threshold"] == 0.5
-    methods = ("--method", "fta", "--method", "ofo")
-    status, out, _ = command("thresholds", "small@1", "--data", file, *methods, *root)
-    kept = json.loads(out)
-    assert status == 0
+@pytest.fixture
+def tuned_by(store: Store, file: Path, command: Command) -> Callable[..., Any]:
+    """What the command `thresholds` tells that tunes `small` on the file."""
+    return lambda *options: answer(
+        command("thresholds", "small", "--data", file, *options, "--json", store=store.root)
+    )
+
+
+def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, command, tuned_by):
+    def evaluated(*options: str) -> Any:
+        return answer(command("evaluate", "small", "--data", file, *options, "--json", store=store.root))
+
+    assert evaluated()["threshold"] == 0.5
+    kept = tuned_by("--method", "fta", "--method", "ofo")
     assert (kept["method"], kept["labels"], kept["epoch"] > 0) == ("fta", K, True)
     assert [method["method"] for method in kept["methods"]] == ["fta", "ofo"]
     assert {"validation_macro_f", "validation_micro_f", "validation_instance_f"} <= kept.keys()
     assert "test_macro_f" not in kept
-    _, out, _ = command("evaluate", "small", "--data", file, *root)
-    after = json.loads(out)
-    assert after["threshold"] == "tuned"
-    assert after["macro_f"] == kept["validation_macro_f"]
-    one = ("--empty-labels", "one")
-    _, out, _ = command("evaluate", "small", "--data", file, *one, *root)
-    assert (after["empty_label_convention"], json.loads(out)["empty_label_convention"]) == ("zero", "one")
+    after = evaluated()
+    assert (after["threshold"], after["macro_f"]) == ("tuned", kept["validation_macro_f"])
+    assert after["empty_label_convention"] == "zero"
+    assert evaluated("--empty-labels", "one")["empty_label_convention"] == "one"
 
 
-def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, command):
+def test_the_command_keeps_a_candidate_and_switches_it_on(file, tmp_path, command):
     store = Store(tmp_path / "store")
-    store.publish("small", small_draft(3, n_trees=2, features=RAW))
-    root = ("--store", store.root)
-
-    def thresholds(*arguments: object) -> tuple[int, str, str]:
-        return command("thresholds", "small", *arguments, *root)
-
+    store.publish("small", small_draft(3, **SMALL))
+    thresholds = partial(command, "thresholds", "small", store=store.root)
     tune_by = ("--data", file, "--method")
     assert thresholds(*tune_by, "fta", "--shadow")[0] == 2
     assert thresholds(*tune_by, "ofo", "--json")[0] == 0
-    status, out, _ = thresholds(*tune_by, "fta", "--shadow", "--json")
-    found = json.loads(out)
-    assert (status, found["epoch"], found["shadow"], found["method"]) == (0, 2, True, "fta")
-    status, out, _ = thresholds("--switch", "--json")
-    assert (status, json.loads(out)) == (0, {"model": "small", "version": 1, "epoch": 3})
-    database = Database(default_url(store.root))
-    assert ThresholdDatabase(database).load("small", 1).method == "fta"
-    database.close()
+    found = answer(thresholds(*tune_by, "fta", "--shadow", "--json"))
+    assert (found["epoch"], found["shadow"], found["method"]) == (2, True, "fta")
+    assert answer(thresholds("--switch", "--json")) == {"model": "small", "version": 1, "epoch": 3}
+    with ready_database(store.root) as database:
+        assert ThresholdDatabase(database).load("small", 1).method == "fta"
     assert thresholds("--switch")[0] == 2
     status, out, _ = thresholds(*tune_by, "sto", "--shadow")
     assert (status, "candidate" in out) == (0, True)
@@ -332,70 +264,52 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, 
         assert (status, "expected --data FILE to tune on" in said) == (2, True)
 
 
-def test_the_command_tunes_by_ofo_where_no_method_is_named(store, file, command):
-    given = ("small", "--data", file, "--store", store.root, "--json")
-    status, out, _ = command("thresholds", *given)
-    found = json.loads(out)
-    assert (status, found["method"], [one["method"] for one in found["methods"]]) == (0, "ofo", ["ofo"])
-    named = command("thresholds", *given, "--method", "ofo")[1]
-    assert json.loads(named) == {**found, "epoch": found["epoch"] + 1}
+def test_the_command_tunes_by_ofo_where_no_method_is_named(tuned_by):
+    found = tuned_by()
+    assert (found["method"], [one["method"] for one in found["methods"]]) == ("ofo", ["ofo"])
+    assert tuned_by("--method", "ofo") == {**found, "epoch": found["epoch"] + 1}
 
 
-def test_the_command_says_the_kappa_that_it_chose(store, file, command):
-    given = ("small", "--data", file, "--store", store.root, "--method", "fta", "--kappa")
-    found = json.loads(command("thresholds", *given, "auto", "--json")[1])
-    status, out, _ = command("thresholds", *given, "auto")
+def test_the_command_says_the_kappa_that_it_chose(store, file, command, tuned_by):
+    chosen = tuned_by("--method", "fta", "--kappa", "auto")
+    given = ("--data", file, "--method", "fta", "--kappa", "auto")
+    status, out, _ = command("thresholds", "small", *given, store=store.root)
     assert (status, "kappa" in out) == (0, True)
-    fixed = json.loads(command("thresholds", *given, str(found["kappa"]), "--json")[1])
-    assert "kappa" not in fixed and fixed["validation_macro_f"] == found["validation_macro_f"]
+    fixed = tuned_by("--method", "fta", "--kappa", chosen["kappa"])
+    assert "kappa" not in fixed and fixed["validation_macro_f"] == chosen["validation_macro_f"]
 
 
 def test_the_command_shows_all_methods_with_a_test_file(store, file, command):
-    arguments = ("small", "--data", file, "--test", file, "--method", "all", "--store", store.root)
-    status, out, _ = command("thresholds", *arguments)
+    given = ("--data", file, "--test", file, "--method", "all")
+    status, out, _ = command("thresholds", "small", *given, store=store.root)
     assert status == 0 and all(word in out for word in (*METHODS, "validation", "test"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_the_command_refuses_in_one_line(store, file, command):
+    for arguments, message in (
         (("--method", "best"), "method: expected ofo"),
-        (("--method", "ofo", "--kappa", "0.6"), "kappa: expected a number"),
         (("--kappa", "best"), "--kappa: expected a number or auto, found 'best'"),
         (("--method", "ofo", "--start", "1"), "--start: expected two numbers A,B, found '1'"),
-        (("--method", "ofo", "--start", "2,3"), "expected 0 < a and 2 a <= b"),
-        (("--method", "ofo", "--empty-labels", "half"), "expected zero or one, found 'half'"),
-    ],
-)
-def test_the_command_refuses_in_one_line(store, file, arguments, message, command):
-    root = ("--store", store.root, "--json")
-    found = command("thresholds", "small", "--data", file, *arguments, *root)
-    assert (found[0], len(found[2].splitlines())) == (2, 1)
-    assert message in found[2]
+    ):
+        status, _, said = command("thresholds", "small", "--data", file, *arguments, store=store.root)
+        assert (status, len(said.splitlines()), message in said) == (2, 1, True), said
 
 
 def test_predict_at_tuned_thresholds(tmp_path, file, command):
-    store = Store(tmp_path / "store")
-    store.publish("small", small_draft(3, n_trees=2, features=RAW))
-    lines = tmp_path / "rows.jsonl"
-    lines.write_text('{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}\n')
-    arguments = ("predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
-    root = ("--store", store.root)
-    status, _, err = command(*arguments, *root)
+    Store(tmp_path / "store").publish("small", small_draft(3, **SMALL))
+    lines = write_lines(tmp_path / "rows.jsonl", [{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}])
+    predict = partial(command, "predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
+    status, _, err = predict()
     assert (status, "expected tuned thresholds, found none" in err) == (2, True)
-    tuned = command("thresholds", "small", "--data", file, "--method", "fta", *root, "--json")
-    assert tuned[0] == 0
-    assert command(*arguments, *root)[0] == 0
+    assert command("thresholds", "small", "--data", file, "--method", "fta", "--json")[0] == 0
+    assert predict()[0] == 0
 
 
 def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path, command):
     """Its score is far below the least threshold that a probability could have."""
-    rows = "".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120))
-    (tmp_path / "rows.svm").write_text(rows)
-    given = ("--data", tmp_path / "rows.svm", "--store", tmp_path / "store", "--json")
-    trained = command("train", "pfastrexml", "--model", "m", "-p", "trees=3", *given)
-    assert trained[0] == 0
-    status, out, _ = command("thresholds", "m", "--method", "all", *given)
-    assert status == 0
-    for found in json.loads(out)["methods"]:
+    rows = tmp_path / "rows.svm"
+    rows.write_text("".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120)))
+    answer(command("train", "pfastrexml", "--model", "m", "-p", "trees=3", "--data", rows, "--json"))
+    tuned = answer(command("thresholds", "m", "--method", "all", "--data", rows, "--json"))
+    for found in tuned["methods"]:
         assert found["validation_macro_f"] > 95, found

@@ -1,6 +1,7 @@
 """Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows without any."""
 
 import gzip
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ TURTLE = (
 <http://x/scheme> a skos:ConceptScheme ; skos:prefLabel "a scheme"@en .
 """
 )
+ANOTHER_NAME = TURTLE + "<http://x/dog> skos:prefLabel "
 SKOS = [
     Subject("http://x/dog", "12", {"fi": "koira", "en": "dog"}, ["http://x/animal"]),
     Subject("http://x/animal", None, {"fi": "eläin", "en": "animal"}),
@@ -60,18 +62,19 @@ def read(directory: Path, name: str, content: str | bytes, **options: str) -> La
     return read_label_info(path, **options)
 
 
-def test_skos_is_read_from_every_format(tmp_path: Path) -> None:
-    rdflib = pytest.importorskip("rdflib")
-    graph = rdflib.Graph().parse(data=TURTLE, format="turtle")
+def test_skos_is_read_from_every_format(tmp_path):
+    graph = pytest.importorskip("rdflib").Graph().parse(data=TURTLE, format="turtle")
     wanted = sorted(subject._replace(broader=list(subject.broader)) for subject in SKOS)
-    assert subjects_of(read(tmp_path, "v.ttl", TURTLE)) == wanted
-    assert subjects_of(read(tmp_path, "v.ttl.gz", gzip.compress(TURTLE.encode()))) == wanted
-    for suffix, kind in ((".rdf", "xml"), (".nt", "nt")):
-        text = graph.serialize(format=kind, encoding="utf-8")
-        assert subjects_of(read(tmp_path, f"v{suffix}", text)) == wanted
+    for name, content in {
+        "v.ttl": TURTLE,
+        "v.ttl.gz": gzip.compress(TURTLE.encode()),
+        "v.rdf": graph.serialize(format="xml", encoding="utf-8"),
+        "v.nt": graph.serialize(format="nt", encoding="utf-8"),
+    }.items():
+        assert subjects_of(read(tmp_path, name, content)) == wanted, name
 
 
-def test_labels_that_are_resources_are_read(tmp_path: Path) -> None:
+def test_labels_that_are_resources_are_read(tmp_path):
     pytest.importorskip("rdflib")
     labels = """@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
 <http://x/cat> xl:prefLabel <http://x/l1>, [ xl:literalForm "katt"@sv ] ; xl:altLabel <http://x/l2> .
@@ -84,7 +87,7 @@ def test_labels_that_are_resources_are_read(tmp_path: Path) -> None:
         read(tmp_path, "v.ttl", TURTLE + labels.replace('"koira"', '"hauva"'))
 
 
-def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
+def test_tables_are_read_as_annif_reads_them(tmp_path):
     tsv = "\ufeff<http://x/a>\tfirst\t1.2\n\nhttp://x/b\tsecond \n<http://x/c>\n"
     found = read(tmp_path, "v.tsv", tsv, language="en")
     assert subjects_of(found) == [
@@ -101,17 +104,13 @@ def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
         Subject("http://x/b", None, {"en": 'two "2"'}, []),
     ]
     assert read(tmp_path, "v.csv", csv, language="en").head.language == "en"
-
-
-def test_a_table_is_the_same_wherever_it_came_from(tmp_path: Path) -> None:
     csv = "uri,notation,label_fi,label_en\nhttp://x/dog,12,koira,dog\nhttp://x/animal,,eläin,animal\n"
-    found = read(tmp_path, "v.csv", csv)
-    assert found.head == build_label_info([subject._replace(broader=()) for subject in SKOS[:2]]).head
+    same = build_label_info([subject._replace(broader=()) for subject in SKOS[:2]])
+    assert read(tmp_path, "v.csv", csv).head == same.head
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "options", "fault"),
-    [
+def test_tables_that_cannot_be_used(tmp_path):
+    for name, content, options, fault in (
         ("v.tsv", "<a>\tx\n<b>\ty\n<a>\tz\n", {}, ":3: expected each URI once, found 'a' of line 1"),
         ("v.tsv", "\tx\n", {}, ":1: expected <URI>"),
         ("v.tsv", "<>\tx\n", {}, ":1: expected <URI>"),
@@ -133,79 +132,60 @@ def test_a_table_is_the_same_wherever_it_came_from(tmp_path: Path) -> None:
         ("v.csv", "uri,label_fi\na,b\n", {"language": "sv"}, "expected one of the languages fi, found 'sv'"),
         ("v.doc", "", {}, "expected a file named"),
         ("v.csv.gz", "uri,label_fi\na,b\n", {}, "expected gzip data"),
-    ],
-)
-def test_tables_that_cannot_be_used(
-    tmp_path: Path, name: str, content: str | bytes, options: dict[str, str], fault: str
-) -> None:
-    with pytest.raises(BadData) as refusal:
-        read(tmp_path, name, content, **options)
-    assert str(refusal.value).startswith(str(tmp_path / name))
-    assert fault in str(refusal.value)
+    ):
+        with pytest.raises(BadData) as refusal:
+            read(tmp_path, name, content, **options)
+        assert str(refusal.value).startswith(str(tmp_path / name)) and fault in str(refusal.value)
 
 
-BAD_RDF = [
-    (".ttl", TURTLE + "<http://x/dog> skos:prefLabel", "found what does not parse"),
-    (".ttl", "no Turtle at all", "found what does not parse"),
-    (".ttl", "", "expected resources of type skos:Concept, found none"),
-    (".ttl", TURTLE + '<http://x/dog> skos:prefLabel "hauva"@fi.', "prefLabel in 'fi', found 'koira'"),
-    (".ttl", TURTLE + '<http://x/dog> skos:prefLabel " "@sv.', "expected a name in a language, found ' '"),
-    (".ttl", TURTLE + "<http://x/dog> skos:prefLabel <http://x/l>.", "expected a name in a language"),
-    (".ttl", PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.', "absolute URIs, found 'dog'"),
-    (".ttl", PREFIXES + '<http://x> a skos:Concept; skos:prefLabel "d\\u0007"@en.', "no control characters"),
-    (".nt", "<http://a> <http://b> .", "found what does not parse"),
-    (".rdf", "<a>", "found what does not parse"),
-    (".rdf", "<html/>", "expected resources of type skos:Concept, found none"),
-    (".rdf", TURTLE, "found what does not parse"),
-]
-
-
-@pytest.mark.parametrize(("suffix", "content", "fault"), BAD_RDF)
-def test_rdf_that_cannot_be_used(tmp_path: Path, suffix: str, content: str, fault: str) -> None:
+def test_rdf_that_cannot_be_used(tmp_path):
     pytest.importorskip("rdflib")
-    with pytest.raises(BadData) as refusal:
-        read(tmp_path, f"v{suffix}", content)
-    assert str(refusal.value).startswith(f"{tmp_path / 'v'}{suffix}: ")
-    assert fault in str(refusal.value)
+    for suffix, content, fault in (
+        (".ttl", ANOTHER_NAME, "found what does not parse"),
+        (".ttl", "no Turtle at all", "found what does not parse"),
+        (".ttl", "", "expected resources of type skos:Concept, found none"),
+        (".ttl", ANOTHER_NAME + '"hauva"@fi.', "prefLabel in 'fi', found 'koira'"),
+        (".ttl", ANOTHER_NAME + '" "@sv.', "expected a name in a language, found ' '"),
+        (".ttl", ANOTHER_NAME + "<http://x/l>.", "expected a name in a language"),
+        (".ttl", PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.', "absolute URIs, found 'dog'"),
+        (".ttl", PREFIXES + '<x:y> a skos:Concept; skos:prefLabel "d\\u0007"@en.', "no control characters"),
+        (".nt", "<http://a> <http://b> .", "found what does not parse"),
+        (".rdf", "<a>", "found what does not parse"),
+        (".rdf", "<html/>", "expected resources of type skos:Concept, found none"),
+        (".rdf", TURTLE, "found what does not parse"),
+    ):
+        with pytest.raises(BadData) as refusal:
+            read(tmp_path, f"v{suffix}", content)
+        said = str(refusal.value)
+        assert said.startswith(f"{tmp_path / 'v'}{suffix}: ") and fault in said
 
 
 def doctype(*entities: str) -> str:
     return f"<!DOCTYPE rdf:RDF [{''.join(f'<!ENTITY {entity}>' for entity in entities)}]>"
 
 
-@pytest.mark.parametrize(
-    "entities",
-    [
-        ['a "xxxxxxxxxx"', 'b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;"', 'c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;"'],
+def test_entities_that_grow_or_leak_are_refused(tmp_path):
+    pytest.importorskip("rdflib")
+    for entities in (
+        ['a "xxxxxxxxxx"', f'b "{"&a;" * 10}"', f'c "{"&b;" * 10}"'],
         [f'a "{"x" * (ENTITY_LENGTH_MAX + 1)}"'],
         ['a SYSTEM "file:///etc/hostname"'],
         ['% a SYSTEM "http://127.0.0.1/x.dtd"'],
-    ],
-    ids=["nested", "long", "file", "parameter"],
-)
-def test_entities_that_grow_or_leak_are_refused(tmp_path: Path, entities: list[str]) -> None:
-    pytest.importorskip("rdflib")
-    content = doctype(*entities) + RDF.format(CONCEPT.format("http://a/", "&a;"))
-    with pytest.raises(BadData, match="expected entities of"):
-        read(tmp_path, "v.rdf", content)
+    ):
+        content = doctype(*entities) + RDF.format(CONCEPT.format("http://a/", "&a;"))
+        with pytest.raises(BadData, match="expected entities of"):
+            read(tmp_path, "v.rdf", content)
 
 
-def test_entities_that_shorten_uris_are_taken(tmp_path: Path) -> None:
+def test_entities_that_shorten_uris_are_taken(tmp_path):
     pytest.importorskip("rdflib")
     content = doctype('a "http://a/"') + RDF.format(CONCEPT.format("&a;", ""))
     assert subjects_of(read(tmp_path, "v.rdf", content)) == [Subject("http://a/x", None, {"en": "n"}, [])]
 
 
-def test_a_language_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_language_that_is_none_and_rdflib_that_is_missing_are_told(tmp_path, monkeypatch):
     with pytest.raises(BadParameter, match="expected a language"):
         read(tmp_path, "v.tsv", "<a>\tx\n", language="Finnish!")
-
-
-def test_without_rdflib_the_message_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "rdflib", None)
     with pytest.raises(BadInput, match=r"pip install 'xylem-serve\[rdf\]'"):
         read(tmp_path, "v.ttl", TURTLE)
@@ -226,19 +206,15 @@ def inflected(n_rows: int) -> list[dict[str, Any]]:
     return rows
 
 
-def train(
-    directory: Path, rows: list[dict[str, Any]], *parameters: str, seed: int = 0, trainer: str = "label-tree"
-) -> TrainReport:
-    """Train on rows: plt on a stream."""
+def train(directory: Path, rows: list[dict[str, Any]], *parameters: str, **options: Any) -> TrainReport:
+    """Train on rows: a label tree, if nothing else is said."""
     data = write_lines(directory / "train.jsonl", rows)
-    request = TrainRequest(trainer, data, parameters=parameters, seed=seed, stream=trainer == "plt")
+    request = TrainRequest(**{"trainer": "label-tree", "data": data, "parameters": parameters, **options})
     return train_and_publish(Store(directory / "store"), "model", request)
 
 
-def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
-    report = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200")
-    found = report.features
-    assert found is not None
+def test_auto_takes_characters_where_they_tell_more(tmp_path):
+    found = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200").features
     assert (found["chosen"], found["rows"], found["held_out"]) == ("words+chars", 200, 40)
     assert [tried["features"] for tried in found["tried"]] == list(CANDIDATES)
     best = max(tried["precision"] for tried in found["tried"])
@@ -250,7 +226,7 @@ def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
 
 
 @given(n_rows=st.integers(ROWS_MIN, 3000), rows_max=st.integers(ROWS_MIN, 4000), seed=st.integers(0, 1 << 40))
-def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int) -> None:
+def test_blocks_of_neighbours_are_held_out(n_rows, rows_max, seed):
     held, rest = divide(n_rows, rows_max, seed)
     drawn = min(n_rows, rows_max)
     assert (len(held), len(rest)) == (drawn // 5, drawn - drawn // 5)
@@ -264,7 +240,7 @@ def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int
     assert all(np.array_equal(one, other) for one, other in zip((held, rest), again, strict=True))
 
 
-def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> None:
+def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path):
     """Four rows in a row share their label and a word that no others have: it tells nothing of new rows."""
     by_root = sorted(inflected(3000), key=lambda row: row["labels"])
     groups = [by_root[first : first + 4] for first in range(0, 3000, 4)]
@@ -273,47 +249,42 @@ def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> Non
         for number, place in enumerate(np.random.default_rng(2).permutation(len(groups)))
         for row in groups[place]
     ]
-    found = train(tmp_path, rows, "features.kind=auto").features
-    assert found is not None and found["chosen"] == "words+chars"
+    assert train(tmp_path, rows, "features.kind=auto").features["chosen"] == "words+chars"
 
 
-def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path: Path) -> None:
+def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path):
     rows = [{"text": f"kind{i % 5} of{i % 3} thing", "labels": [str(i % 5)]} for i in range(100)]
-    runs = [train(tmp_path, rows, "features.kind=auto", "features.lowercase=false", seed=3) for _ in range(2)]
-    tried = [
-        [(one["features"], one["precision"]) for one in report.features["tried"]]  # type: ignore[index]
-        for report in runs
-    ]
+    parameters = ("features.kind=auto", "features.lowercase=false")
+    runs = [train(tmp_path, rows, *parameters, seed=3).features for _ in range(2)]
+    tried = [[(one["features"], one["precision"]) for one in run["tried"]] for run in runs]
     assert tried[0] == tried[1]
-    assert runs[0].features is not None and runs[0].features["chosen"] == "words"
+    assert runs[0]["chosen"] == "words"
     features = Store(tmp_path / "store").manifest("model", 2).features
     assert (features["kind"], features["lowercase"], features["ngram_max"]) == ("tfidf", False, 1)
 
 
-def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
-    with pytest.raises(BadParameter, match="expected 50 rows or more with auto, found 49"):
-        train(tmp_path, inflected(49), "features.kind=auto")
-    with pytest.raises(BadParameter, match="expected auto for texts, found instances of another kind"):
-        train(tmp_path, [{"features": {"a": 1}, "labels": ["x"]}] * 60, "features.kind=auto")
-    with pytest.raises(BadParameter, match=r"features\.rows: expected an integer from 50"):
-        train(tmp_path, inflected(60), "features.kind=auto", "features.rows=49")
+def test_auto_is_refused_where_it_cannot_choose(tmp_path):
+    named = [{"features": {"a": 1}, "labels": ["x"]}] * 60
+    for rows, more, fault in (
+        (inflected(49), (), "expected 50 rows or more with auto, found 49"),
+        (named, (), "expected auto for texts, found instances of another kind"),
+        (inflected(60), ("features.rows=49",), r"features\.rows: expected an integer from 50"),
+    ):
+        with pytest.raises(BadParameter, match=fault):
+            train(tmp_path, rows, "features.kind=auto", *more)
 
 
-@pytest.mark.parametrize(("n_empty", "warned"), [(2, False), (3, True)])
-def test_more_than_a_tenth_of_rows_without_features_is_warned_of(
-    tmp_path: Path, n_empty: int, warned: bool
-) -> None:
-    rows = [{"text": f"word{i % 4}", "labels": [str(i % 4)]} for i in range(20 - n_empty)]
-    rows += [{"text": "! ?", "labels": ["0"]} for _ in range(n_empty)]
-    report = train(tmp_path, rows)
-    message = "3 of 20 training rows have no feature (kind tfidf): nothing is learnt from them"
-    assert report.warnings == ([message] if warned else None)
-
-
-def test_streams_warn_too(tmp_path: Path) -> None:
+def test_rows_without_features_are_warned_of_if_they_are_more_than_a_tenth(tmp_path):
+    for n_empty, warnings in (
+        (2, None),
+        (3, ["3 of 20 training rows have no feature (kind tfidf): nothing is learnt from them"]),
+    ):
+        rows = [{"text": f"word{i % 4}", "labels": [str(i % 4)]} for i in range(20 - n_empty)]
+        rows += [{"text": "! ?", "labels": ["0"]} for _ in range(n_empty)]
+        assert train(tmp_path, rows).warnings == warnings
     rows = [{"text": "" if i % 2 else "a word", "labels": [str(i % 4)]} for i in range(20)]
-    report = train(tmp_path, rows, "solver=sgd", "features.kind=hashing", trainer="plt")
-    assert report.warnings == [
+    parameters = ("solver=sgd", "features.kind=hashing")
+    assert train(tmp_path, rows, *parameters, trainer="plt", stream=True).warnings == [
         "10 of 20 training rows have no feature (kind hashing): nothing is learnt from them"
     ]
 
@@ -328,7 +299,7 @@ TOPICS = {
 
 @pytest.mark.parametrize("language", TOPICS)
 @pytest.mark.parametrize("kind", ["tfidf", "chars", "words+chars", "hashing"])
-def test_scripts_without_blanks_are_learnt(language: str, kind: str) -> None:
+def test_scripts_without_blanks_are_learnt(language, kind):
     sentences = TOPICS[language]
     # the runs of training and of the question differ, so that no run as a whole is known
     texts = [sentence[cut:] for cut in range(4) for sentence in sentences]

@@ -1,28 +1,38 @@
-"""train_and_publish, evaluate and estimate_size on small files, and the warm-up that runs them all."""
+"""Training, evaluating and estimating on small files, what reports say, and the warm-up that runs all."""
 
-import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from model_store.ensemble import Weights
+from model_store.build import store_weights
 from model_store.manifest import WEIGHTS
 from model_store.origin import read_origin, read_report
 from model_store.store import Store
+from model_store.version import model_of
 from service.base.errors import BadData, BadInput, BadParameter
+from service.base.rows import SparseRows
+from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.inference import predictor as inference_parts
-from service.trainers import TRAINERS, parse_parameters
+from service.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
+from service.trainers.source import Tools
 from service.warm import kernels as warm
 from service.workflows import evaluate as measuring
+from service.workflows.charts import _points_of, draw_report
+from service.workflows.choose_features import trial_model
 from service.workflows.estimate import estimate_size
 from service.workflows.request import from_json, parse
-from service.workflows.train import TrainRequest, train_and_publish
+from service.workflows.train import TrainRequest, train_and_publish, version_report
 from service.workflows.weights import WEIGHED
-from tests.conftest import Run
+from tests.conftest import answer
+from tests.contract.test_every_trainer import learnable, trained_on
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
+from tests.oracles.problems import to_labels, to_rows
+from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
+from tests.small_models import small_draft
 
 COLOURS = ("red", "green", "blue", "white")
 
@@ -30,120 +40,90 @@ COLOURS = ("red", "green", "blue", "white")
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose first word is their label; a fifth label is on two rows beside another."""
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     rows = [
         {"text": f"{COLOURS[i % 4]} thing{i % 7}", "labels": [COLOURS[i % 4], *(["rare"] if i < 2 else [])]}
         for i in range(80)
     ]
-    return write_lines(path, rows)
+    return write_lines(tmp_path_factory.mktemp("rows") / "rows.jsonl", rows)
 
 
-def test_a_version_says_where_it_came_from(file: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    phases: dict[str, tuple[int, int]] = {}
-    request = TrainRequest(
-        trainer="label-tree", data=file, valid=file, parameters=("leaf_size=2", "features.norm=l1"), seed=3
-    )
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_a_version_says_where_it_came_from(file, store):
+    phases = {}
+    parameters = ("leaf_size=2", "features.norm=l1")
+    request = TrainRequest("label-tree", file, valid=file, parameters=parameters, seed=3)
     report = train_and_publish(
         store, "colours", request, lambda phase, done, total: phases.update({phase: (done, total)})
     )
-    manifest = store.manifest("colours", report.version)
+    manifest, model = store.manifest("colours", report.version), store.open("colours")
     assert manifest.metrics == report.metrics
     assert report.metrics["P@1"] == 100
     assert "us_per_row" not in report.metrics
     assert (manifest.trainer.parameters["leaf_size"], manifest.features["norm"]) == (2, "l1")
     assert (manifest.seed, manifest.data.rows, manifest.data.source) == (3, 80, "rows.jsonl")
     assert report.model_bytes == manifest.model_bytes
-    model = store.open("colours")
-    counts = dict(zip(("blue", "green", "rare", "red", "white"), [20, 20, 2, 20, 20], strict=True))
-    assert sorted(model.arrays["labels/counts"].tolist()) == sorted(counts.values())
+    assert sorted(model.arrays["labels/counts"].tolist()) == [2, 20, 20, 20, 20]
     assert {"read", "features", "classifiers", "publish"} <= phases.keys()
     assert all(done == total for done, total in phases.values())
+    assert "validation" in read_report(model.arrays)
+    assert train_and_publish(store, "plain", TrainRequest("ovr", file)).metrics == {}
+    assert "validation" not in read_report(store.open("plain").arrays)
 
 
-def test_without_a_validation_file_there_are_no_metrics(file: Path, tmp_path: Path) -> None:
-    report = train_and_publish(Store(tmp_path), "colours", TrainRequest("ovr", file))
-    assert report.metrics == {}
-    assert "validation" not in read_report(Store(tmp_path).open("colours").arrays)
+def test_a_validation_file_that_cannot_be_used_is_refused_first(file, store, tmp_path):
+    phases = []
 
+    def tell(phase: str, *_: int) -> None:
+        phases.append(phase)
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
+    for name, content, words in (
         ("none.jsonl", None, "none.jsonl: expected a readable file"),
         ("valid.xls", "red", "expected a name that ends in"),
         ("valid.jsonl", '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n', "valid.jsonl:2: expected"),
         ("valid.txt", "1 2 9\n0 1:1\n", "at most 5 labels"),
         ("valid.svm", "0 1:1\n", "valid.svm: expected text"),
         ("valid.jsonl", '{"features": {"red": 1}, "labels": ["red"]}\n', "expected text"),
-    ],
-    ids=["none", "suffix", "line", "labels", "ids", "kind"],
-)
-def test_a_validation_file_that_cannot_be_used_is_refused_before_the_training(
-    name: str, content: str | None, words: str, file: Path, tmp_path: Path
-) -> None:
-    valid = tmp_path / name
-    if content is not None:
-        valid.write_text(content)
-    phases: list[str] = []
-    store, request = Store(tmp_path / "store"), TrainRequest("ovr", file, valid=valid)
-    with pytest.raises(BadInput) as refused:
-        train_and_publish(store, "colours", request, lambda phase, *_: phases.append(phase))
-    assert words in str(refused.value)
-    assert "classifiers" not in phases
-    assert store.models() == []
-
-
-def test_a_validation_file_that_cannot_be_read_is_refused_before_a_stream(file: Path, tmp_path: Path) -> None:
-    seen: list[str] = []
-    request = TrainRequest("plt", file, valid=tmp_path / "none.txt", parameters=("solver=sgd",), stream=True)
+    ):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(BadInput) as refused:
+            train_and_publish(store, "m", TrainRequest("ovr", file, valid=tmp_path / name), tell)
+        assert words in str(refused.value)
+    assert phases and "classifiers" not in phases
+    stream = TrainRequest("plt", file, tmp_path / "none.txt", parameters=("solver=sgd",), stream=True)
+    phases.clear()
     with pytest.raises(BadData, match=r"none\.txt"):
-        train_and_publish(Store(tmp_path / "store"), "colours", request, lambda phase, *_: seen.append(phase))
-    assert not seen
+        train_and_publish(store, "m", stream, tell)
+    assert not phases and store.models() == []
 
 
-@pytest.mark.parametrize(
-    "parameter", ["leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"]
-)
-def test_a_bad_parameter_is_refused_before_the_file_is_read(parameter: str, tmp_path: Path) -> None:
-    request = TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
-    with pytest.raises(BadParameter):
-        train_and_publish(Store(tmp_path / "store"), "colours", request)
-    assert not (tmp_path / "store").exists()
+def test_a_bad_parameter_is_refused_before_the_file_is_read(store, tmp_path):
+    for parameter in ("leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"):
+        request = TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
+        with pytest.raises(BadParameter):
+            train_and_publish(store, "m", request)
+    assert not store.root.exists()
 
 
-def test_an_evaluation_in_parts_equals_one_in_whole(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path)
-    train_and_publish(store, "colours", TrainRequest("label-tree", file))
-    model = store.open("colours")
-    whole = evaluate(model, file)
-    monkeypatch.setattr(inference_parts, "PLACES_MAX", 3 * model.manifest.n_labels)
-    parts = evaluate(model, file, threads=2)
-    del whole["us_per_row"], parts["us_per_row"]
-    assert whole == parts
-    assert (whole["threshold"], whole["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
+def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(file):
+    def estimated(*parameters: str, **options: Any) -> dict[str, Any]:
+        return estimate_size(TrainRequest("label-tree", file, parameters=parameters, **options))
 
-
-def test_an_estimate_takes_the_parameters_of_training(file: Path) -> None:
-    flat, deep = (
-        estimate_size(TrainRequest("label-tree", file, parameters=p)) for p in ((), ("leaf_size=2",))
-    )
-    assert (len(flat["alpha_per_depth"]), flat["ratio_to_ovr"]) == (0, 1.5)  # 12 bytes a weight, 8 when flat
-    assert len(deep["alpha_per_depth"]) == 1
-
-
-def test_an_estimate_of_a_stream_says_what_its_blocks_and_steps_take(file: Path) -> None:
-    hashed, p = ("features.kind=hashing", "features.n_features=1024"), ("leaf_size=2", "memory_mib=2")
-    whole = estimate_size(TrainRequest("label-tree", file, parameters=(*hashed, "leaf_size=2")))
-    found = estimate_size(TrainRequest("label-tree", file, parameters=(*hashed, *p), stream=True))
-    needs = found.pop("blocks")
-    assert found == whole
+    flat = estimated()
+    assert (flat["alpha_per_depth"], flat["ratio_to_ovr"]) == ([], 1.5)  # 12 bytes a weight, 8 when flat
+    deep = ("features.kind=hashing", "features.n_features=1024", "leaf_size=2")
+    whole, streamed = estimated(*deep), estimated(*deep, "memory_mib=2", stream=True)
+    assert len(whole["alpha_per_depth"]) == 1
+    needs = streamed.pop("blocks")  # and steps
+    assert streamed == whole
     assert needs["worker_bytes"] > 3 * (2 << 20) + 76 * 1024 and 0 < needs["held_bytes"] < 1 << 20
 
 
-def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> None:
+def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path):
     jobs = warm.jobs(tmp_path)
     assert {job.trainer for job in jobs} == TRAINERS.keys()
     assert {job.weights for job in jobs} == set(WEIGHTS)
@@ -157,10 +137,7 @@ def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @pytest.mark.parametrize("has_valid", [False, True])
-def test_what_fewer_bits_cost_is_written_down(
-    weights: Weights, has_valid: bool, file: Path, tmp_path: Path
-) -> None:
-    store = Store(tmp_path)
+def test_what_fewer_bits_cost_is_written_down(weights, has_valid, file, store):
     request = TrainRequest("label-tree", file, valid=file if has_valid else None, weights=weights)
     train_and_publish(store, "colours", request)
     train_and_publish(store, "colours", TrainRequest("label-tree", file, valid=file))
@@ -174,44 +151,42 @@ def test_what_fewer_bits_cost_is_written_down(
     assert len(stored.metrics) == (len(exact.metrics) if has_valid else 4) + 4
 
 
-def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(file: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    expected = {"fastxml": None, "pfastrexml": measuring.RERANKED}
-    for trainer, note in expected.items():
-        request = TrainRequest(trainer=trainer, data=file, valid=file, parameters=("trees=2",))
-        report = train_and_publish(store, trainer, request)
-        kept = store.manifest(trainer, 1).metrics.keys()
-        assert report.note == note
-        assert set(measuring.F_MEASURES) & kept == (set() if note else set(measuring.F_MEASURES))
-        assert {"P@1", "R@5"} <= kept
-        model = store.open(trainer)
-        assert evaluate(model, file).get("note") == note
-        thresholds = np.full(model.manifest.n_labels, 0.01, np.float32)
-        assert "note" not in evaluate(model, file, thresholds=thresholds)
+@pytest.mark.parametrize(("trainer", "note"), [("fastxml", None), ("pfastrexml", measuring.RERANKED)])
+def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(trainer, note, file, store):
+    request = TrainRequest(trainer, file, valid=file, parameters=("trees=2",))
+    assert train_and_publish(store, trainer, request).note == note
+    model = store.open(trainer)
+    kept = model.manifest.metrics.keys()
+    assert {*measuring.F_MEASURES} & kept == (set() if note else {*measuring.F_MEASURES})
+    assert {"P@1", "R@5"} <= kept
+    assert evaluate(model, file).get("note") == note
+    thresholds = np.full(model.manifest.n_labels, 0.01, np.float32)
+    assert "note" not in evaluate(model, file, thresholds=thresholds)
 
 
-def test_the_command_says_why_there_are_no_f_measures(file: Path, tmp_path: Path, run_here: Run) -> None:
+def test_the_command_says_why_there_are_no_f_measures(file, command):
     given = ("train", "pfastrexml", "--data", file, "--model", "m", "-p", "trees=2")
-    without = run_here(*given, "--json", store=tmp_path)
-    assert "note" not in json.loads(without.stdout.splitlines()[-1])
-    with_valid = run_here(*given, "--valid", file, "--json", store=tmp_path)
-    found = json.loads(with_valid.stdout.splitlines()[-1])
-    assert (found["note"], "macro_f" in found["metrics"]) == (measuring.RERANKED, False)
-    assert "re-ranked scores" in run_here(*given, "--valid", file, store=tmp_path).stdout
-    assert "re-ranked scores" in run_here("evaluate", "m", "--data", file, store=tmp_path).stdout
+    assert "note" not in answer(command(*given, "--json"))
+    assert answer(command(*given, "--valid", file, "--json"))["note"] == measuring.RERANKED
+    for line in ((*given, "--valid", file), ("evaluate", "m", "--data", file)):
+        assert "re-ranked scores" in command(*line)[1]
 
 
-def test_a_manifest_keeps_percentages_and_evaluate_adds_how_fast_it_is(file: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(file, store, monkeypatch):
     metrics = train_and_publish(store, "m", TrainRequest("label-tree", file, valid=file)).metrics
-    report = evaluate(store.open("m"), file)
+    model = store.open("m")
+    report = evaluate(model, file)
     others = {"rows", "empty_label_convention", "us_per_row", "threshold", "bands", "calibration_error"}
     assert report.keys() - metrics.keys() == others | {"unknown_labels", "unknown_label_names"}
     assert all(report[name] == value and 0 <= value <= 100 for name, value in metrics.items())
+    assert (report["threshold"], report["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
     assert isinstance(report["us_per_row"], float) and report["us_per_row"] > 0
+    monkeypatch.setattr(inference_parts, "PLACES_MAX", 3 * model.manifest.n_labels)
+    parts = evaluate(model, file, threads=2)
+    assert {**report, "us_per_row": 0} == {**parts, "us_per_row": 0}
 
 
-def test_both_ways_give_the_same() -> None:
+def test_both_ways_give_the_same():
     items = ["trees=3", "features.ngram_max=2", "cost=2", "features.use_idf=false"]
     values = {"trees": 3, "features.ngram_max": 2, "cost": 2, "features.use_idf": False}
     chosen = parse("label-tree", items)
@@ -221,7 +196,7 @@ def test_both_ways_give_the_same() -> None:
     assert all(request.chosen() == chosen for request in requests)
 
 
-def test_the_faults_of_trainer_and_features_are_told_together() -> None:
+def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_first(monkeypatch):
     values = {"tree": 3, "leaf_size": 0, "features.ngram_max": 99, "cost": "2", "features.": 1}
     with pytest.raises(BadParameter) as caught:
         from_json("label-tree", values)
@@ -229,9 +204,12 @@ def test_the_faults_of_trainer_and_features_are_told_together() -> None:
     assert names == ["cost", "leaf_size", "tree", "features.ngram_max", "features."]
     assert all(f"{name}: {message}" in str(caught.value) for name, message in caught.value.faults)
     assert "did you mean trees?" in str(caught.value)
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
+        from_json("label-tree", {"features.stem": "fi"})
 
 
-def test_only_a_command_line_names_a_file(tmp_path: Path) -> None:
+def test_only_a_command_line_names_a_file(tmp_path):
     file = tmp_path / "stops.txt"
     file.write_text("the\n")
     assert parse("label-tree", [f"features.stop_words={file}"]).features == {"stop_words": str(file)}
@@ -242,19 +220,12 @@ def test_only_a_command_line_names_a_file(tmp_path: Path) -> None:
         parse("label-tree", ["features.stop_words=none.txt"])
 
 
-def test_a_library_that_is_missing_is_told_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-    with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
-        from_json("label-tree", {"features.stem": "fi"})
-
-
-def test_the_origin_says_what_a_version_was_trained_with(tmp_path: Path) -> None:
+def test_the_origin_says_what_a_version_was_trained_with(store, tmp_path):
     pytest.importorskip("snowballstemmer")
-    data, stops = tmp_path / "rows.jsonl", tmp_path / "stops.txt"
-    words = [word for word in ("reading", "writing") for _ in range(9)]
-    write_lines(data, ({"text": f"the {word} {i % 9}", "labels": [word]} for i, word in enumerate(words)))
+    words = ["reading"] * 9 + ["writing"] * 9
+    rows = [{"text": f"the {word} {i % 9}", "labels": [word]} for i, word in enumerate(words)]
+    data, stops = write_lines(tmp_path / "rows.jsonl", rows), tmp_path / "stops.txt"
     stops.write_text("the\n")
-    store = Store(tmp_path / "store")
     parameters = ("features.stem=en", f"features.stop_words={stops}")
     train_and_publish(store, "m", TrainRequest("ovr", data, parameters=parameters))
     model = store.open("m")
@@ -262,3 +233,123 @@ def test_the_origin_says_what_a_version_was_trained_with(tmp_path: Path) -> None
     assert model.manifest.features["stop_words"] == "stops.txt"
     assert list(read_origin(model.arrays)["libraries"]) == ["snowballstemmer"]
     assert model.labels.n_names == 2 and model.manifest.n_features == 2
+
+
+N_LABELS = 5
+
+
+@pytest.fixture(scope="module")
+def forest() -> Any:
+    """Trees, their model, rows, and labels, some rows without."""
+    trees, ensemble = random_decision_forest(8, n_trees=3, n_labels=N_LABELS, n_features=20, arity=4)
+    draft = small_draft(kind="decision-tree", n_labels=N_LABELS, n_features=20, ensemble=ensemble)
+    carried = np.random.default_rng(2).random((60, N_LABELS)) < 0.3
+    return trees, model_of(draft), SparseRows(*whole_rows(5, 60, 20), 20), carried
+
+
+def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest):
+    trees, model, rows, carried = forest
+    sample = TrainingSet(rows, to_labels(carried))
+    report = version_report(model, {"epochs": 3}, sample, None)
+    assert report["training"] == {"epochs": 3}
+    assert report["forest"]["rows"] == 60
+    for tree, found in zip(trees, report["forest"]["trees"], strict=True):
+        counts = np.zeros((len(tree.chunks), N_LABELS))
+        for row in range(60):
+            own = slice(*rows.indptr[row : row + 2])
+            values = dict(zip(rows.indices[own].tolist(), rows.values[own].tolist(), strict=True))
+            for leaf in leaves_reached(tree, "multiway", values):
+                if len(tree.histograms[leaf][0]):
+                    counts[leaf] += carried[row]
+        weight = counts.sum(axis=1)
+        share = counts[weight > 0] / weight[weight > 0, None]
+        weight = weight[weight > 0] / weight.sum()
+        logs = np.log(share, where=share > 0, out=np.zeros_like(share))
+        expected = {
+            "shannon": weight @ -(share * logs).sum(axis=1),
+            "gini": weight @ (share * (1 - share)).sum(axis=1),
+            "error": weight @ (1 - share.max(axis=1)),
+            "nodes": len(tree.chunks),
+            "leaves": sum(chunk is None for chunk in tree.chunks),
+        }
+        assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-4)
+    assert "test_error" not in report["forest"]["splits"][0]
+    for line in version_report(model, {}, sample, sample)["forest"]["splits"]:
+        assert line["test_error"] == pytest.approx(line["error"], abs=1e-4), "on the training rows they agree"
+
+
+@pytest.mark.parametrize("name", ["fastxml", "ldsm", "lomtree"])
+def test_splits_make_leaves_purer_and_answers_better(name):
+    x, y = learnable(200)
+    model = trial_model(trained_on(name, x, y), y.shape[1], x.shape[1])
+    rows, test = (TrainingSet(to_rows(x), to_labels(y)) for x, y in ((x, y), learnable(80, seed=9)))
+    report = version_report(model, {}, rows, test)["forest"]
+    first, last = report["splits"][0], report["splits"][-1]
+    assert first["splits"] == 0
+    assert first["error"] == pytest.approx(1 - y.mean(axis=0).max(), abs=1e-4)
+    for name_of in ("shannon", "gini", "modified_gini", "error", "test_error"):
+        assert last[name_of] < first[name_of]
+    for line in report["splits"]:
+        assert line["error"] <= line["shannon"] * np.log2(np.e) + 1e-4
+    for line in report["depths"]:
+        assert 0 <= line["objective"] <= 1 and 0 <= line["smaller_side"] <= 0.5 and 0 <= line["purity"] <= 1
+
+
+def test_the_size_of_a_label_tree_is_that_of_its_arrays():
+    x, y = learnable(150)
+    parameters = parse_parameters("label-tree", ["leaf_size=2", "arity=2", "prune=0"])
+    rows, labels = to_rows(x), to_labels(y)
+    trained = train("label-tree", parameters, rows, labels)
+    report = size_report(trained.ensemble)
+    assert report["weights"] == trained.n_nonzeros
+    assert report["bytes"] == sum(array.nbytes for array in trained.ensemble)
+    assert report["ovr_bytes"] == 8 * np.count_nonzero(x.any(axis=0)) * y.shape[1]
+    n_inner = np.count_nonzero(trained.ensemble.node_chunk >= 0)
+    assert sum(line["nodes"] for line in report["depths"]) == n_inner
+    alpha = [line["alpha"] for line in report["depths"][1:]]
+    bound = estimate("label-tree", parameters, TrainingSet(rows, labels), Tools())
+    assert alpha == pytest.approx(bound["alpha_per_depth"], abs=0.05)
+    assert report["weights"] <= bound["nonzeros_bound"]
+    flat = bound["bytes_bound"] / bound["ratio_to_ovr"]
+    assert flat == pytest.approx(report["ovr_bytes"])
+    assert report["ratio_to_ovr"] == pytest.approx(12 * report["weights"] / flat, abs=1e-5)
+    assert report["ratio_to_ovr"] <= bound["ratio_to_ovr"], "the same quotient as the bound's"
+    assert report["stored_to_ovr"] == pytest.approx(report["bytes"] / flat, abs=1e-5)
+    narrow = size_report(store_weights(trained.ensemble, "bfloat16"))
+    assert narrow["ratio_to_ovr"] == report["ratio_to_ovr"], "weights are counted, not their bytes"
+    assert narrow["stored_to_ovr"] < report["stored_to_ovr"]
+    model = trial_model(trained, y.shape[1], x.shape[1])
+    assert version_report(model, {}, None, None) == {"size": report}
+    assert (WEIGHT_BYTES, FLAT_WEIGHT_BYTES) == (size.WEIGHT_BYTES, size.FLAT_WEIGHT_BYTES)
+
+
+def test_pictures_are_drawn_of_what_there_is(forest, tmp_path):
+    _, model, rows, carried = forest
+    sample = TrainingSet(rows, to_labels(carried))
+    drawn = draw_report(version_report(model, {}, sample, sample), "m@1", tmp_path / "forest")
+    assert [file.name for file in drawn] == ["criteria.png", "error.png", "objective.png"]
+    depths = [
+        {"depth": 0, "nodes": 1, "children": 2, "features_mean": 9.0},
+        {"depth": 1, "nodes": 2, "children": 4, "features_mean": 5.0, "alpha": 0.5},
+    ]
+    drawn += draw_report({"size": {"depths": depths}}, "m@1", tmp_path / "size")
+    assert [file.name for file in drawn[3:]] == ["features.png", "alpha.png"]
+    updates = [
+        {"rows": 10, "labels_moved": 3, "share_moved": 0.3, "levels": [{"level": 0, "share": 0.1}]},
+        {"rows": 20, "labels_moved": 1, "share_moved": 0.1, "levels": [{"share": 0.4}, {"share": 0.2}]},
+    ]
+    curve = draw_report({"training": {"updates": updates}}, "m@1", tmp_path / "learned")
+    assert [file.name for file in curve] == ["updates.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in [*drawn, *curve])
+    points, names = _points_of(updates)
+    assert names == ["J, level 0", "J, level 1", "labels moved"]
+    assert [point["J, level 0"] for point in points] == [0.1, 0.4]
+    assert np.isnan(points[0]["J, level 1"])
+    assert [point["labels moved"] for point in points] == [0.3, 0.1]
+    assert draw_report({}, "m@1", tmp_path / "none") == []
+
+
+def test_without_matplotlib_the_error_says_what_to_install(hide_module, tmp_path):
+    hide_module("matplotlib")
+    with pytest.raises(BadInput, match=r"expected matplotlib.*xylem-serve\[report\]"):
+        draw_report({"size": {"depths": [{"depth": 0, "features_mean": 9.0}]}}, "m@1", tmp_path)
