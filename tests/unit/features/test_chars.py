@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.compiled.decorators import kernel
-from model_store.errors import Corrupt
-from model_store.names import build_names, name_of
+from model_store.names import all_names, build_names, name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
-from service.features import feature_names, load_featurizer
+from service.features import feature_names
 from service.features.char_ngrams import (
     SHORT_BYTES,
     first_slot,
@@ -28,14 +26,13 @@ from service.features.char_ngrams import (
     long_slot,
     short_names,
 )
-from service.features.characters import BLOCK_TEXTS
 from service.features.chars import CharsFeaturizer, fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
 from tests.datasets_helpers import assert_same_rows, check_sparse
 from tests.oracles.text_tokens import char_ngrams
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
-from tests.unit.features.test_tfidf import NASTY
+from tests.unit.features.test_tfidf import NASTY, vectorizer_of
 
 RAW: dict[str, Any] = {"sublinear_tf": False, "use_idf": False, "norm": "none", "char_min_df": 1}
 
@@ -47,13 +44,9 @@ def fitted(
     return featurizer, featurizer.transform_texts(texts)
 
 
-def names_of(featurizer: CharsFeaturizer) -> list[str]:
-    return [name_of(featurizer.chars.names, i) for i in range(featurizer.chars.names.n_names)]
-
-
 def counted(featurizer: CharsFeaturizer, text: str) -> dict[str, float]:
     """The n-grams of a text that the featurizer knows, and their values."""
-    rows, names = featurizer.transform_texts([text]), names_of(featurizer)
+    rows, names = featurizer.transform_texts([text]), all_names(featurizer.chars.names)
     check_sparse(rows)
     return {names[i]: v for i, v in zip(rows.indices.tolist(), rows.values.tolist(), strict=True)}
 
@@ -70,19 +63,12 @@ def counted(featurizer: CharsFeaturizer, text: str) -> dict[str, float]:
 )
 def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
     p = CharsParameters(unicode=False, clean=False, **chosen)
-    vectorizer = TfidfVectorizer(
-        analyzer="char_wb",
-        lowercase=p.lowercase,
-        ngram_range=(p.char_min, p.char_max),
-        min_df=p.char_min_df,
-        sublinear_tf=p.sublinear_tf,
-        use_idf=p.use_idf,
-        smooth_idf=p.smooth_idf,
-        norm=None if p.norm == "none" else p.norm,
+    vectorizer = vectorizer_of(
+        p, analyzer="char_wb", ngram_range=(p.char_min, p.char_max), min_df=p.char_min_df
     )
     expected = vectorizer.fit_transform(TEXTS)
     featurizer, rows = fitted(TEXTS, p)
-    assert names_of(featurizer) == vectorizer.get_feature_names_out().tolist()
+    assert all_names(featurizer.chars.names) == vectorizer.get_feature_names_out().tolist()
     assert_same_rows(rows, expected)
     assert_same_rows(featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN))
 
@@ -97,11 +83,10 @@ def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
     st.booleans(),
 )
 def test_any_text_as_the_oracle(text: str, lengths: tuple[int, int], unicode: bool) -> None:
-    parameters = CharsParameters(
-        char_min=lengths[0], char_max=lengths[1], unicode=unicode, clean=False, **RAW
-    )
+    least, most = lengths
+    parameters = CharsParameters(char_min=least, char_max=most, unicode=unicode, clean=False, **RAW)
     featurizer, rows = fitted([text, "zzz"], parameters)
-    expected = Counter(char_ngrams(text, True, unicode, *lengths))
+    expected = Counter(char_ngrams(text, True, unicode, least, most))
     assert counted(featurizer, text) == dict(expected)
     assert rows.values[: rows.indptr[1]].sum() == expected.total()
 
@@ -127,12 +112,11 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
     check_sparse(rows)
     assert rows.n_features == word_rows.n_features + char_rows.n_features
     for i in range(len(TEXTS)):
-        parts = [_row(word_rows, i), _row(char_rows, i)]
-        indices = np.concatenate([parts[0][0], parts[1][0] + words.n_features])
-        values = np.concatenate([0.5 * parts[0][1], np.sqrt(0.75) * parts[1][1]])
-        found = _row(rows, i)
-        assert np.array_equal(found[0], indices)
-        np.testing.assert_allclose(found[1], values / max(np.linalg.norm(values), 1e-9), rtol=1e-6)
+        of_words, of_chars, found = (some.cut(i, i + 1) for some in (word_rows, char_rows, rows))
+        indices = np.concatenate([of_words.indices, of_chars.indices + words.n_features])
+        values = np.concatenate([0.5 * of_words.values, np.sqrt(0.75) * of_chars.values])
+        assert np.array_equal(found.indices, indices)
+        np.testing.assert_allclose(found.values, values / max(np.linalg.norm(values), 1e-9), rtol=1e-6)
     names = feature_names(featurizer.config(), featurizer.arrays())
     assert names is not None and not names.is_chars(words.n_features - 1) and names.is_chars(words.n_features)
     assert names.name(0) == name_of(words.names, 0)
@@ -150,7 +134,7 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
 )
 def test_the_share_of_characters(norm: Any, share: float, sums: list[float]) -> None:
     featurizer, rows = fitted(TEXTS, WordsCharsParameters(norm=norm, char_share=share))
-    indices, values = _row(rows, 3)
+    _, indices, values, _ = rows.cut(3, 4)
     weights = values**2 if norm == "l2" else values
     is_chars = indices >= featurizer.words.names.n_names
     found = [weights[~is_chars].sum(), weights[is_chars].sum()]
@@ -159,33 +143,16 @@ def test_the_share_of_characters(norm: Any, share: float, sums: list[float]) -> 
     assert np.array_equal(rows.values, np.round(rows.values)) and rows.values.min() == 1
 
 
-def _row(rows: SparseRows, i: int) -> tuple[Any, Any]:
-    at = slice(rows.indptr[i], rows.indptr[i + 1])
-    return rows.indices[at], rows.values[at]
-
-
-@pytest.mark.parametrize("parameters", [CharsParameters(), WordsCharsParameters()])
-def test_a_block_of_texts_is_its_texts(parameters: Any) -> None:
-    featurizer, _ = fitted(TEXTS, parameters)
-    texts = [TEXTS[i % len(TEXTS)] for i in range(BLOCK_TEXTS + 7)]
-    together = featurizer.transform_texts(texts)
-    for i in (0, 5, BLOCK_TEXTS, BLOCK_TEXTS + 6):
-        alone = featurizer.transform_texts([texts[i]])
-        assert all(np.array_equal(a, b) for a, b in zip(_row(together, i), _row(alone, 0), strict=True))
-    assert featurizer.transform_texts([]).indptr.tolist() == [0]
-    assert featurizer.transform_texts(["", " \n"]).indptr.tolist() == [0, 0, 0]
-
-
 def test_the_most_frequent_ngrams_stay() -> None:
     parameters = CharsParameters(char_min=1, char_max=1, char_max_features=2, char_min_df=1)
     featurizer, _ = fitted(["bb bb b a", "cc a"], parameters)
-    assert names_of(featurizer) == [" ", "b"]
+    assert all_names(featurizer.chars.names) == [" ", "b"]
 
 
-@pytest.mark.parametrize(("texts", "kind"), [(["", " \x00\n"], CharsParameters), ([], CharsParameters)])
-def test_texts_of_nothing_are_refused(texts: list[str], kind: Any) -> None:
+@pytest.mark.parametrize("texts", [["", " \x00\n"], []])
+def test_texts_of_nothing_are_refused(texts: list[str]) -> None:
     with pytest.raises(BadData, match="expected texts with a character that is no blank, found none"):
-        fit_chars(texts, kind())
+        fit_chars(texts, CharsParameters())
 
 
 def test_a_bound_that_leaves_nothing_is_refused() -> None:
@@ -193,15 +160,6 @@ def test_a_bound_that_leaves_nothing_is_refused() -> None:
         fit_chars(["abc", "xyz"], CharsParameters(char_min=3, char_max=3))
     with pytest.raises(BadParameter, match="char_max: expected at least char_min, 4, found 3"):
         CharsParameters(char_min=4, char_max=3)
-
-
-def test_missing_parameters_are_refused() -> None:
-    featurizer, _ = fitted(["aa bb", "aa"], WordsCharsParameters())
-    config, arrays = featurizer.config(), featurizer.arrays()
-    for missing in ("unicode", "char_max"):
-        less = {key: value for key, value in config.items() if key != missing}
-        with pytest.raises(Corrupt, match=f"expected features.{missing}, found none"):
-            load_featurizer(less, arrays, featurizer.n_features)
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
