@@ -19,9 +19,7 @@ from service.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
 
 NAMES = ["a", 'say "b" \\ c', "émigré::日本", "x" * 4096, "\U0001f600/</script>"]
 TABLE = build_names(NAMES)
-_INFINITY = 0x7F800000
-
-
+INFINITY = 0x7F800000
 TOKENS = Tokens([b"key"], 1000)
 MODEL = model_hash("m")
 NO_THRESHOLDS = np.empty(0, np.float32)
@@ -54,14 +52,6 @@ def expected(labels: list[int], scores: NDArray[np.float32]) -> bytes:
         for label, score in zip(labels, scores, strict=True)
     ]
     return orjson.dumps(items, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def assert_scores_as_orjson_writes_them(bits: NDArray[np.uint32]) -> None:
-    scores = bits.view(np.float32)
-    (found,) = written([0, len(bits)], [0] * len(bits), scores)
-    assert len(token_in(found).labels) == 1
-    numbers = [part.split(b"}")[0] for part in found.split(b'"score":')[1:]]
-    assert numbers == orjson.dumps(scores, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
 
 
 @given(
@@ -103,17 +93,12 @@ def test_tokens_of_many_labels(n_labels: int) -> None:
     assert token_in(found).labels.tolist() == list(range(min(5, n_labels)))
 
 
-def id_that_ends_with(letter: str) -> str:
-    while True:
-        (found,) = written([0, 2], [3, 1], np.full(2, 0.5, np.float32))
-        text: str = orjson.loads(found)["prediction_id"]
-        if text.endswith(letter):
-            return text
-
-
 @pytest.mark.parametrize("last", ["A", "Q"])  # where the bits of its last letter that say nothing are 0
 def test_an_id_that_was_changed_anywhere_is_forged(last: str) -> None:
-    text = id_that_ends_with(last)
+    text = ""
+    while not text.endswith(last):
+        (found,) = written([0, 2], [3, 1], np.full(2, 0.5, np.float32))
+        text = orjson.loads(found)["prediction_id"]
     for i, letter in enumerate(text):
         changed = text[:i] + ("A" if letter != "A" else "B") + text[i + 1 :]
         with pytest.raises(TokenFault, match="found another text"):
@@ -122,20 +107,23 @@ def test_an_id_that_was_changed_anywhere_is_forged(last: str) -> None:
         Tokens([b"other"], 1000).read(text, MODEL)
 
 
-def test_scores_of_every_size() -> None:
-    assert_scores_as_orjson_writes_them(np.arange(0, _INFINITY, 20_011, dtype=np.uint32))
+TWOS = np.arange(1, 255, dtype=np.uint32) << np.uint32(23)
+TENS = np.array([float(f"1e{k}") for k in range(-45, 39)], np.float32).view(np.uint32)
+POWERS = np.concatenate([TWOS, TENS])
+BITS = {
+    "of every size": np.arange(0, INFINITY, 20_011, dtype=np.uint32),
+    "probabilities": np.random.default_rng(0).random(100_000, np.float32).view(np.uint32),
+    "powers and their neighbours": np.concatenate([POWERS - np.uint32(1), POWERS, POWERS + np.uint32(1)]),
+}
 
 
-def test_probabilities() -> None:
-    chooser = np.random.default_rng(0)
-    assert_scores_as_orjson_writes_them(chooser.random(100_000, np.float32).view(np.uint32))
-
-
-def test_powers_and_their_neighbours() -> None:
-    twos = np.arange(1, 255, dtype=np.uint32) << np.uint32(23)
-    tens = np.array([float(f"1e{k}") for k in range(-45, 39)], np.float32).view(np.uint32)
-    bits = np.concatenate([twos, tens])
-    assert_scores_as_orjson_writes_them(np.concatenate([bits - np.uint32(1), bits, bits + np.uint32(1)]))
+@pytest.mark.parametrize("bits", BITS.values(), ids=BITS)
+def test_scores_are_written_as_orjson_writes_them(bits: NDArray[np.uint32]) -> None:
+    scores = bits.view(np.float32)
+    (found,) = written([0, len(bits)], [0] * len(bits), scores)
+    assert len(token_in(found).labels) == 1
+    numbers = [part.split(b"}")[0] for part in found.split(b'"score":')[1:]]
+    assert numbers == orjson.dumps(scores, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
 
 
 TENSOR_NAMES = build_names(
@@ -156,29 +144,25 @@ def expected_of(
         found = spans.labels[start:end].tolist()
         labels += [name_of(names, label) for label in found] + [""] * (places - len(found))
         ids[row, : len(found)], scores[row, : len(found)] = found, spans.scores[start:end]
-    lengths = (spans.ends - spans.starts).astype(np.int32)
     arrays: dict[str, Any] = {
         "labels": labels,
         "label_ids": ids.reshape(-1),
         "scores": scores.reshape(-1),
-        "lengths": lengths,
+        "lengths": (spans.ends - spans.starts).astype(np.int32),
         "exact": spans.exact.astype(np.bool_),
     }
+    texts = [text.encode() for text in labels]
+    as_bytes = {name: data.tobytes() for name, data in arrays.items() if name != "labels"}
+    as_bytes["labels"] = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
     told, binary = [], b""
     for name, is_binary in outputs.items():
         shape = [n_rows] if name in ("lengths", "exact") else [n_rows, places]
         output = {"name": name, "shape": shape, "datatype": OUTPUTS[name]}
-        data = arrays[name]
         if is_binary:
-            if name == "labels":
-                texts = [text.encode() for text in data]
-                part = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-            else:
-                part = data.tobytes()
-            binary += part
-            output["parameters"] = {"binary_data_size": len(part)}
+            binary += as_bytes[name]
+            output["parameters"] = {"binary_data_size": len(as_bytes[name])}
         else:
-            output["data"] = data
+            output["data"] = arrays[name]
         told.append(orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY))
     return b",".join(told), binary
 
