@@ -1,4 +1,4 @@
-"""What kernels read of bodies of predict and of tensors, against what the models of requests make of them."""
+"""What kernels read of bodies and lines, against what the models of requests make of them."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from service.inference.prediction_json import form_of
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N_OUTPUTS, PLACES
 from service.serving.oip import parse_infer
-from service.serving.parse import parse_body
+from service.serving.parse import parse_body, parse_line
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options, PredictRequest
 from tests.datasets_helpers import assert_same_bits, texts_alone
@@ -146,6 +146,16 @@ def both_ways(request: dict[str, Any], kind: str, **style: Any) -> tuple[bool, b
         is_the_same_tensors(*as_body(request, binary, **style), kind) for binary in (False, True)
     )
     return in_json, in_binary
+
+
+def parsed_line(line: bytes, *fields: str) -> Any:
+    """What the general way makes of a line, which must have these fields and no others."""
+    try:
+        found = parse_line(line, LIMITS)
+    except BadInput as error:
+        raise AssertionError(f"{line!r} was taken") from error
+    assert found.model_fields_set == set(fields), line
+    return found
 
 
 numbers = st.one_of(

@@ -1,4 +1,4 @@
-"""Sparse rows that the kernels take of bodies are what the general way makes of them, to the bit."""
+"""Sparse rows that the kernels take of bodies and lines are those of the general way, to the bit."""
 
 import json
 from typing import Any
@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.features.request_bodies import RequestBodies
+from service.features.text_lines import read_sparse_lines
 from tests.oip_requests import changed, csr
 from tests.unit.features.bodies import (
+    LIMITS,
     NORMS,
     ROWS,
     SPARSE_FORMS,
@@ -20,12 +22,13 @@ from tests.unit.features.bodies import (
     instances,
     is_the_same,
     is_the_same_tensors,
+    numbers,
+    parsed_line,
 )
 
 PLAIN = b'{"instances":[{"indices":[3,17],"values":[0.5,1]}],"top_r":3,"beam_width":7}'
 PLAIN_TUNED = b'{"threshold":"tuned","instances":[{"indices":[3],"values":[0.5]}],"top_r":3}'
 PLAIN_NUMBER = b'{"threshold":0.25,"instances":[{"indices":[3],"values":[0.5]}],"exact":true}'
-LETTERS = b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif'
 options = {
     "top_r": st.integers(0, 12),
     "beam_width": st.integers(0, 1200),
@@ -46,12 +49,6 @@ def test_bodies_become_the_rows_of_the_general_way(
 ) -> None:
     separators = (",", ":") if tight else None
     is_the_same(json.dumps(request, separators=separators, sort_keys=is_sorted).encode(), norm)
-
-
-@given(st.data())
-def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
-    body = data.draw(st.sampled_from([PLAIN, PLAIN_TUNED, PLAIN_NUMBER]))
-    is_the_same(changed(data, body, None, LETTERS)[0], "none")
 
 
 @pytest.mark.parametrize(
@@ -162,13 +159,6 @@ def test_tensors_become_what_the_models_make_of_them(
         is_the_same_tensors(*as_body(request, style == "binary", **STYLES.get(style, {})), norm)
 
 
-@given(st.data(), st.booleans())
-def test_changed_tensors_are_never_taken_for_others(data: st.DataObject, binary: bool) -> None:
-    request = {"id": "a", "inputs": csr(ROWS), "outputs": [{"name": "scores"}], "parameters": {"top_r": 3}}
-    body, n_json = as_body(request, binary, separators=(",", ":"))
-    is_the_same_tensors(*changed(data, body, n_json, LETTERS), "none")
-
-
 ALL_OPTIONS = {"top_r": 3, "beam_width": 4, "threshold": 0.25, "exact": True, "binary_data_output": True}
 
 
@@ -222,3 +212,98 @@ def test_rows_beyond_the_buffers_and_odd_ones_are_left_to_others(
 ) -> None:
     assert is_the_same(json.dumps({"instances": rows}).encode(), "none") == is_taken
     assert both_ways({"inputs": csr(rows)}, "none") == (is_taken, is_taken)
+
+
+def are_the_same(lines: list[bytes], features_max: int = LIMITS.features_max) -> bool:
+    """Compare lines of sparse rows; return whether the kernel took them."""
+    found = read_sparse_lines(lines, features_max)
+    if found is None:
+        return False
+    indptr, indices, values = found
+    for row, line in enumerate(lines):
+        instance = parsed_line(line, "indices", "values")
+        cut = slice(*indptr[row : row + 2])
+        assert indices[cut].tolist() == instance.indices
+        with np.errstate(over="ignore"):
+            expected = np.array(instance.values, np.float64).astype(np.float32)
+        assert values[cut].tobytes() == expected.tobytes()
+    return True
+
+
+pairs = st.lists(st.tuples(st.integers(0, 2**31 - 1), numbers | st.integers(-(2**70), 2**70)), max_size=8)
+PLAIN_LINE = b'{"indices":[3,17],"values":[0.5,1]}'
+
+
+def written(pairs: list[tuple[int, float]], **style: Any) -> bytes:
+    return json.dumps(row([i for i, _ in pairs], [v for _, v in pairs]), **style).encode()
+
+
+@given(st.lists(pairs, min_size=1, max_size=4), st.booleans())
+def test_lines_are_read_as_the_parser_reads_them(rows: list[list[tuple[int, float]]], tight: bool) -> None:
+    are_the_same([written(row, separators=(",", ":") if tight else None) for row in rows])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        PLAIN_LINE,
+        b' { "indices" : [ 3 , 17 ] , "values" : [ 0.5 , 1 ] } \r',
+        b'{"indices":[],"values":[]}',
+        b'{"indices":[2147483647],"values":[-1.5e-3]}',
+        b'{"indices":[0],"values":[0]}',
+        b'{"indices":[0],"values":[3.4028235e38]}',
+    ],
+)
+def test_lines_that_are_plain(line: bytes) -> None:
+    assert are_the_same([line, line])
+
+
+ODD_IDS = b"true", b"01", b"-1", b"1.0", b"2147483648", b"1,", b",1"
+ODD_VALUES = b"NaN", b"1e400", b"1e39", b"-0", b"+1", b"01", b"1.", b".5", b"1.e5", b"1e", b'"1"'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}",
+        PLAIN_LINE[:-1],
+        PLAIN_LINE + b"}",
+        PLAIN_LINE + b"," + PLAIN_LINE,
+        b'{"values":[1],"indices":[1]}',
+        b'{"indices":[1],"values":[1],"id":3}',
+        b'{"indices":[1,2],"values":[1]}',
+        *(b'{"indices":[%b],"values":[1]}' % odd for odd in ODD_IDS),
+        *(b'{"indices":[1],"values":[%b]}' % odd for odd in ODD_VALUES),
+        b'{"indices":[1],"values":[1]',
+        b'{"indices":[1],"values":[1}',
+        b'{"indices":[1]"values":[1]}',
+        b'{"Indices":[1],"values":[1]}',
+    ],
+)
+def test_lines_that_are_not(line: bytes) -> None:
+    for lines in ([line], [PLAIN_LINE, line], [line, PLAIN_LINE]):
+        assert read_sparse_lines(lines, LIMITS.features_max) is None
+
+
+def test_features_of_a_line_at_the_limit_and_one_more_and_no_lines() -> None:
+    assert are_the_same([PLAIN_LINE], 2)
+    assert read_sparse_lines([PLAIN_LINE], 1) is None
+    assert [array.tolist() for array in read_sparse_lines([], 1)] == [[0], [], []]
+
+
+LETTERS = b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif'
+
+
+@given(st.data(), st.sampled_from([PLAIN, PLAIN_TUNED, PLAIN_NUMBER]), pairs)
+def test_what_was_changed_is_never_taken_for_others(data: st.DataObject, body: bytes, some: Any) -> None:
+    is_the_same(changed(data, body, None, LETTERS)[0], "none")
+    line, _ = changed(data, written(some), None, LETTERS)
+    are_the_same([PLAIN_LINE, line, PLAIN_LINE])
+
+
+@given(st.data(), st.booleans())
+def test_tensors_that_were_changed_are_never_taken_for_others(data: st.DataObject, binary: bool) -> None:
+    request = {"id": "a", "inputs": csr(ROWS), "outputs": [{"name": "scores"}], "parameters": {"top_r": 3}}
+    body, n_json = as_body(request, binary, separators=(",", ":"))
+    is_the_same_tensors(*changed(data, body, n_json, LETTERS), "none")

@@ -1,4 +1,4 @@
-"""Texts that the kernels take of bodies have the rows that the general way makes of them, to the bit."""
+"""Texts that the kernels take of bodies and lines have the rows of the general way, to the bit."""
 
 import json
 from typing import Any
@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from service.features.request_bodies import RequestBodies
 from service.features.tensor_request import TensorBodies
+from service.features.text_lines import text_rows_of_lines
+from tests.datasets_helpers import assert_same_bits
 from tests.oip_requests import changed, csr, tensor
 from tests.unit.features.bodies import (
     BYTES_MAX,
@@ -23,11 +25,22 @@ from tests.unit.features.bodies import (
     fitted,
     is_the_same,
     is_the_same_tensors,
+    parsed_line,
     texts,
 )
 
 PLAIN = '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\\tit"}],"top_r":3}'.encode()
-LETTERS = b'01248dD\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
+PLAIN_LINE = '{"text":"Caf\\u00e9 \\"editor\\" é😀"}'.encode()
+
+
+def are_the_same(lines: list[bytes], kind: str = "words") -> bool:
+    """Compare lines of texts; return whether the kernel took them."""
+    found = text_rows_of_lines(lines, featurizer_of(kind), BYTES_MAX)
+    if found is None:
+        return False
+    read = [parsed_line(line, "text").text for line in lines]
+    assert_same_bits(found, featurizer_of(kind).transform_texts(read))
+    return True
 
 
 @settings(max_examples=400)
@@ -43,24 +56,11 @@ def test_texts_become_the_rows_of_the_general_way(
     found: list[str], options: dict[str, Any], kind: str, is_ascii: bool, tight: bool, is_wide: bool
 ) -> None:
     style = {"ensure_ascii": is_ascii, "separators": (",", ":") if tight else None}
-    body = json.dumps({"instances": [{"text": text} for text in found], **options}, **style)
-    is_the_same(body.encode(errors="surrogatepass"), kind)
+    instances = [{"text": text} for text in found]
+    is_the_same(json.dumps({"instances": instances, **options}, **style).encode(), kind)
+    are_the_same([json.dumps(instance, **style).encode() for instance in instances], kind)
     shape = [len(found), 1] if is_wide else [len(found)]
     both_ways({"inputs": [tensor("text", found, shape=shape)], "parameters": options}, kind, **style)
-
-
-@settings(max_examples=400)
-@given(st.data(), st.sampled_from(["words", "chars"]))
-def test_changed_bodies_are_never_taken_for_others(data: st.DataObject, kind: str) -> None:
-    is_the_same(changed(data, PLAIN, None, LETTERS)[0], kind)
-
-
-@settings(max_examples=400)
-@given(st.data(), st.booleans())
-def test_changed_tensors_are_never_taken_for_others(data: st.DataObject, binary: bool) -> None:
-    request = {"inputs": [tensor("text", ['Café "editor"\x01', "debug\tit 😀"])]}
-    body, n_json = as_body(request, binary, ensure_ascii=False)
-    is_the_same_tensors(*changed(data, body, n_json, LETTERS), "words")
 
 
 def body_of(text: bytes, more: bytes = b"") -> bytes:
@@ -151,7 +151,9 @@ def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None
 
 @pytest.mark.parametrize("config", NO_TEXTS, ids=str)
 def test_models_whose_texts_are_not_for_kernels_leave_them_unread(config: dict[str, Any]) -> None:
-    bodies = TensorBodies(FORMS, fitted(config))
+    featurizer = fitted(config)
+    assert text_rows_of_lines([PLAIN_LINE], featurizer, BYTES_MAX) is None
+    bodies = TensorBodies(FORMS, featurizer)
     assert bodies.read(body_of(b""), 0).n_rows == 0
     for binary in (False, True):
         body, n_json = as_body({"inputs": [tensor("text", ["debug"])]}, binary)
@@ -192,3 +194,54 @@ def test_elements_that_are_cut_too_long_or_no_utf8() -> None:
         del inputs[0]["data"]
         head = json.dumps({"inputs": inputs}).encode()
         assert not is_the_same_tensors(head + data, len(head), "words"), data
+
+
+def test_lines_that_are_taken() -> None:
+    assert are_the_same([PLAIN_LINE, b' { "text" : "" } \r', b'{"text":"' + b"x" * BYTES_MAX + b'"}'])
+    many = [json.dumps({"text": f"editor {i} Größe"}).encode() for i in range(3000)]
+    assert are_the_same(many)
+    assert np.diff(text_rows_of_lines(many, featurizer_of("words"), BYTES_MAX).indptr).min() > 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"{}", b'{"text":"a"', b'{"text":"a"}}', b'{"text":"a"},', b'"a"', b'{"text":1}'),
+        *(b'{"text":"a","id":1}', b'{"text":"a","labels":[]}', b'{"indices":[1],"values":[1]}'),
+        b'{"text":"' + b"x" * (BYTES_MAX + 1) + b'"}',
+        '{"text":"e\u0301"}'.encode(),
+    ],
+)
+def test_lines_that_are_not_taken(line: bytes) -> None:
+    for lines in ([line], [PLAIN_LINE, line], [line, PLAIN_LINE]):
+        assert not are_the_same(lines)
+
+
+def test_two_lines_that_are_one_text_together_are_none() -> None:
+    assert not are_the_same([b'{"text":"a', b'b"}'])
+    assert not are_the_same([b'{"text":"a"},{"text":"b"}', PLAIN_LINE])
+
+
+def test_lines_of_more_bytes_than_there_is_room_for_are_left() -> None:
+    line = b'{"text":"' + b"x" * (1 << 23) + b'"}'
+    assert text_rows_of_lines([line], featurizer_of("words"), 1 << 24) is not None
+    assert text_rows_of_lines([line] * 2, featurizer_of("words"), 1 << 24) is None
+
+
+LETTERS = b'01248dD\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
+
+
+@settings(max_examples=400)
+@given(st.data(), st.sampled_from(["words", "chars"]))
+def test_what_was_changed_is_never_taken_for_others(data: st.DataObject, kind: str) -> None:
+    is_the_same(changed(data, PLAIN, None, LETTERS)[0], kind)
+    line, _ = changed(data, PLAIN_LINE, None, LETTERS)
+    are_the_same([PLAIN_LINE, line, PLAIN_LINE], kind)
+
+
+@settings(max_examples=400)
+@given(st.data(), st.booleans())
+def test_tensors_that_were_changed_are_never_taken_for_others(data: st.DataObject, binary: bool) -> None:
+    request = {"inputs": [tensor("text", ['Café "editor"\x01', "debug\tit 😀"])]}
+    body, n_json = as_body(request, binary, ensure_ascii=False)
+    is_the_same_tensors(*changed(data, body, n_json, LETTERS), "words")
