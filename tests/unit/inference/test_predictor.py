@@ -48,9 +48,10 @@ def forest_of(link: str, **changes: Any) -> tuple[list[Any], Model]:
 
 @pytest.fixture(scope="module", params=LABEL_TREES + FORESTS)
 def model(request: pytest.FixtureRequest) -> Model:
+    if request.param == "re-ranked":
+        return forest_of("multiway", extra=random_rerank(3, N_LABELS, N_FEATURES, 1.0))[1]
     if request.param in FORESTS:
-        extra = random_rerank(3, N_LABELS, N_FEATURES, 1.0) if request.param == "re-ranked" else {}
-        return forest_of("multiway" if extra else request.param, extra=extra)[1]
+        return forest_of(request.param)[1]
     n_trees = {"one-tree": 1, "three-trees": 3}[request.param]
     shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "n_trees": n_trees, "arity": 4, "share": 0.2}
     return model_of(small_draft(3, **shape))
@@ -58,7 +59,9 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 @pytest.fixture(scope="module")
 def predictor(model: Model) -> Predictor | ForestPredictor:
-    return make_predictor(model)
+    made = make_predictor(model)
+    assert type(made) is {"label-tree": Predictor, "decision-tree": ForestPredictor}[model.manifest.kind]
+    return made
 
 
 of_label_trees = pytest.mark.parametrize("model", LABEL_TREES, indirect=True)
@@ -187,11 +190,6 @@ def test_after_the_warm_up_nothing_is_compiled(model):
     for label in range(N_LABELS):
         predictor.explain(some_rows(3), 1, label)
     assert [len(kernel.signatures) for kernel in kernels] == before
-
-
-@pytest.mark.parametrize(("kind", "made"), [("label-tree", Predictor), ("decision-tree", ForestPredictor)])
-def test_each_kind_of_model_has_its_predictor(kind, made):
-    assert isinstance(make_predictor(model_of(small_draft(kind=kind))), made)
 
 
 @of_label_trees

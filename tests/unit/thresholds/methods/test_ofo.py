@@ -26,8 +26,8 @@ from service.thresholds.methods.ofo import (
     thresholds_of,
 )
 from service.thresholds.methods.starts import C_GRID, choose_kappa
-from tests.oracles.metrics import f_score, ofo_thresholds
-from tests.oracles.problems import to_labels
+from tests.oracles.metrics import label_f, ofo_thresholds
+from tests.oracles.problems import dense_labels, to_labels
 from tests.small_models import random_calibration, random_rerank
 
 K, ROWS = 7, 40
@@ -167,12 +167,10 @@ def slow_choice(scores: np.ndarray, truth: np.ndarray, empty: float, seed: int) 
         total = 0.0
         for half in (dealt, ~dealt):
             bounds = np.maximum(FLOOR, np.float32(1 / c))
-            thresholds = mean_score(scores[half], truth[half], bounds)
-            of_labels = []
-            for j in range(N_LABELS):
-                says = scores[~half, j] >= thresholds[j]
-                true = truth[~half, j]
-                of_labels.append(f_score(int((says & true).sum()), int(says.sum() + true.sum()), empty))
+            thresholds, others = mean_score(scores[half], truth[half], bounds), ~half
+            of_labels = [
+                label_f(scores[others, j], truth[others, j], thresholds[j], empty) for j in range(N_LABELS)
+            ]
             total += sum(of_labels) / N_LABELS
         found[1 / c] = round(total, 9)
     return max(sorted(found), key=found.__getitem__)
@@ -184,9 +182,7 @@ def test_the_best_kappa_is_the_slow_ones(n_rows: int, seed: int) -> None:
     scores, truth = drawn(seed, n_rows)
 
     def find(estimates: Estimates, labels: LabelRows, bounds: np.ndarray) -> np.ndarray:
-        carried = np.zeros((labels.n_rows, N_LABELS), bool)
-        carried[np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices] = True
-        return mean_score(dense_of(estimates), carried, bounds)
+        return mean_score(dense_of(estimates), dense_labels(labels), bounds)
 
     for empty, value in (("one", 1.0), ("zero", 0.0)):
         found = choose_kappa(estimates_of(scores), to_labels(truth), FLOOR, find, empty, seed)
