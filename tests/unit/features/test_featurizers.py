@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from model_store.errors import Corrupt
 from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.parameters import scalar_of
-from service.base.rows import Dataset, SparseRows
+from service.base.rows import SparseRows
 from service.datasets import read_dataset
 from service.features import (
     Featurizer,
@@ -36,41 +36,34 @@ from service.features.parameters import (
 )
 from tests.datasets_helpers import assert_same_bits, check_sparse, texts_alone
 from tests.oracles.text_tokens import slow_hash
+from tests.oracles.trees import row_dicts
 from tests.real_texts import TEXTS
 
-WORDS = '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'
-NAMES = '{"features": {"x": 3, "y": 4.0}, "labels": ["a"]}\n{"features": {"b": 1}, "labels": []}\n'
-FILES = {
-    **dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), ("a.jsonl", WORDS)),
-    "named": ("a.jsonl", NAMES),
-    "raw": ("a.svm", "0 0:3 1:4\n1 2:5\n"),
+WORDS = texts_alone(["one two", "two three"])
+RAW = SparseRows(np.array([0, 2, 3]), np.arange(3, dtype=np.int32), np.float32([3, 4, 5]), 3)
+DATA = {
+    **dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), WORDS),
+    "named": replace(WORDS, texts=None, named=[{"x": 3, "y": 4.0}, {"b": 1}]),
+    "raw": replace(WORDS, texts=None, rows=RAW),
 }
+"""What each kind of features is made of."""
 
 
-def dataset_for(kind: str, folder: Path) -> Dataset:
-    name, content = FILES[kind]
-    path = folder / name
-    path.write_text(content)
-    return read_dataset(path)
-
-
-def fitted(kind: str, folder: Path, **given: Any) -> tuple[Featurizer, SparseRows]:
-    return fit_featurizer(dataset_for(kind, folder), parameters_of({"kind": kind, **given}))
+def fitted(kind: str, **given: Any) -> tuple[Featurizer, SparseRows]:
+    return fit_featurizer(DATA[kind], parameters_of({"kind": kind, **given}))
 
 
 def as_dicts(rows: SparseRows) -> list[dict[int, float]]:
     check_sparse(rows)
-    pairs = list(zip(rows.indices.tolist(), rows.values.tolist(), strict=True))
-    return [dict(pairs[a:b]) for a, b in itertools.pairwise(rows.indptr.tolist())]
+    return row_dicts(rows[:3])
 
 
 WITHOUT_IDF = [(kind, {"use_idf": False}) for kind in ("tfidf", "chars", "words+chars")]
 
 
-@pytest.mark.parametrize(("kind", "given"), [*((kind, {}) for kind in FILES), *WITHOUT_IDF])
-def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any], tmp_path: Path) -> None:
-    dataset = dataset_for(kind, tmp_path)
-    featurizer, rows = fit_featurizer(dataset, parameters_of({"kind": kind, **given}))
+@pytest.mark.parametrize(("kind", "given"), [*((kind, {}) for kind in DATA), *WITHOUT_IDF])
+def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any]) -> None:
+    featurizer, rows = fitted(kind, **given)
     assert (featurizer.kind, featurizer.n_features) == (kind, rows.n_features)
     arrays = {name: array.copy() for name, array in featurizer.arrays().items()}
     config = featurizer.config()
@@ -79,10 +72,10 @@ def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any], tmp_p
         array.flags.writeable = False
     loaded = load_featurizer(config, arrays, featurizer.n_features)
     assert loaded.parameters == featurizer.parameters
-    assert as_dicts(loaded.transform_dataset(dataset)) == as_dicts(rows)
+    assert as_dicts(loaded.transform_dataset(DATA[kind])) == as_dicts(rows)
     names = feature_names(config, arrays)
     assert (names is not None) == (kind not in ("hashing", "raw"))
-    assert default_kind(dataset) == (kind if kind in ("named", "raw") else "tfidf")
+    assert default_kind(DATA[kind]) == (kind if kind in ("named", "raw") else "tfidf")
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
@@ -110,8 +103,8 @@ DAMAGES: list[tuple[str, Any, str]] = [
         *(("words+chars", *damage) for damage in DAMAGES),
     ],
 )
-def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted(kind, tmp_path, **({"char_min_df": 1} if kind == "words+chars" else {}))
+def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str) -> None:
+    featurizer, _ = fitted(kind, **({"char_min_df": 1} if kind == "words+chars" else {}))
     arrays = dict(featurizer.arrays())
     array = arrays.pop(name)
     if change is not None:
@@ -123,15 +116,15 @@ def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str,
 @pytest.mark.parametrize(
     ("kind", "group"), [("tfidf", "names"), ("named", "names"), ("words+chars", "chars")]
 )
-def test_another_number_of_features_is_refused(kind: str, group: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted(kind, tmp_path)
+def test_another_number_of_features_is_refused(kind: str, group: str) -> None:
+    featurizer, _ = fitted(kind)
     with pytest.raises(Corrupt, match=f"features/{group}: expected 99 names"):
         load_featurizer(featurizer.config(), featurizer.arrays(), 99)
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_every_kind_takes_ids_and_values(kind: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted(kind, tmp_path, norm="none")
+@pytest.mark.parametrize("kind", DATA)
+def test_every_kind_takes_ids_and_values(kind: str) -> None:
+    featurizer, _ = fitted(kind, norm="none")
     rows = featurizer.transform_csr(np.array([0, 3, 3, 4]), np.array([2, 0, 2, 1]), np.array([1, 0.5, 2, 7]))
     assert as_dicts(rows) == [{0: 0.5, 2: 3.0}, {}, {1: 7.0}]
     assert rows.n_features == featurizer.n_features
@@ -141,9 +134,9 @@ def test_every_kind_takes_ids_and_values(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("norm", "values"), [("l2", [0.6, 0.8]), ("l1", [3 / 7, 4 / 7]), ("none", [3.0, 4.0])]
 )
-@pytest.mark.parametrize("kind", FILES)
-def test_rows_are_normalised(kind: str, norm: str, values: list[float], tmp_path: Path) -> None:
-    featurizer, rows = fitted(kind, tmp_path, norm=norm)
+@pytest.mark.parametrize("kind", DATA)
+def test_rows_are_normalised(kind: str, norm: str, values: list[float]) -> None:
+    featurizer, rows = fitted(kind, norm=norm)
     found = featurizer.transform_csr(np.array([0, 2, 2, 3]), np.array([0, 1, 1]), np.array([3, 4, 0]))
     np.testing.assert_allclose(found.values, [*values, 0.0], rtol=1e-7)
     if kind in ("named", "raw"):
@@ -154,8 +147,8 @@ def test_rows_are_normalised(kind: str, norm: str, values: list[float], tmp_path
     ("kind", "texts", "named"),
     [("tfidf", True, False), ("hashing", True, True), ("named", False, True), ("raw", False, False)],
 )
-def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bool, tmp_path: Path) -> None:
-    featurizer, _ = fitted(kind, tmp_path)
+def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bool) -> None:
+    featurizer, _ = fitted(kind)
     for taken, transform, found in (
         (texts, lambda: featurizer.transform_texts(["one"]), "text"),
         (named, lambda: featurizer.transform_named([{"x": 1.0}]), "named features"),
@@ -191,14 +184,14 @@ def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bo
         ([[0, 1]], [0], [1.0], "in one dimension"),
     ],
 )
-def test_bad_compressed_rows(indptr: Any, indices: Any, values: Any, fault: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted("raw", tmp_path)
+def test_bad_compressed_rows(indptr: Any, indices: Any, values: Any, fault: str) -> None:
+    featurizer, _ = fitted("raw")
     with pytest.raises(BadInstance, match=fault):
         featurizer.transform_csr(np.array(indptr), np.array(indices), np.array(values))
 
 
-def test_given_arrays_are_left_alone(tmp_path: Path) -> None:
-    featurizer, _ = fitted("raw", tmp_path)
+def test_given_arrays_are_left_alone() -> None:
+    featurizer, _ = fitted("raw")
     arrays = np.array([0, 3]), np.array([2, 1, 2], np.int32), np.array([1, 2, 3], np.float32)
     copies = [array.copy() for array in arrays]
     for array in arrays:
@@ -233,8 +226,8 @@ def test_texts_of_a_block_have_the_rows_that_each_has_alone(kind: str) -> None:
     assert featurizer.transform_texts(["", " \n"]).indptr.tolist() == [0, 0, 0]
 
 
-def test_named_features(tmp_path: Path) -> None:
-    featurizer, rows = fitted("named", tmp_path, norm="none")
+def test_named_features() -> None:
+    featurizer, rows = fitted("named", norm="none")
     names = feature_names(featurizer.config(), featurizer.arrays())
     assert names is not None and [names.name(i) for i in range(3)] == ["b", "x", "y"]
     assert as_dicts(rows) == [{1: 3.0, 2: 4.0}, {0: 1.0}]
@@ -257,8 +250,8 @@ def test_named_features(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["x", "unknown"])
-def test_bad_named_values(value: Any, fault: str, name: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted("named", tmp_path)
+def test_bad_named_values(value: Any, fault: str, name: str) -> None:
+    featurizer, _ = fitted("named")
     with pytest.raises(BadInstance, match=re.escape(fault)) as caught:
         featurizer.transform_named([{"x": 1.0}, {"y": 2, name: value}])
     assert (caught.value.path or "").startswith("instances[1]")
@@ -273,9 +266,8 @@ def test_bad_named_values(value: Any, fault: str, name: str, tmp_path: Path) -> 
     ],
 )
 def test_named_features_that_cannot_be_fitted(features: dict[str, float], fault: str) -> None:
-    dataset = replace(texts_alone(["one text"]), texts=None, named=[features])
     with pytest.raises(BadData, match=fault):
-        fit_featurizer(dataset, parameters_of({"kind": "named"}))
+        fit_featurizer(replace(DATA["named"], named=[features]), parameters_of({"kind": "named"}))
 
 
 def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
@@ -287,9 +279,9 @@ def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("raw", "hashing"), ("raw", "named")]
 )
-def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: Path) -> None:
+def test_parameters_for_other_data_are_refused(data: str, kind: str) -> None:
     with pytest.raises(BadParameter, match=f"expected one for such data, as {data}, found {kind}"):
-        fit_featurizer(dataset_for(data, tmp_path), parameters_of({"kind": kind}))
+        fit_featurizer(DATA[data], parameters_of({"kind": kind}))
 
 
 def without(key: str, config: dict[str, Any]) -> dict[str, Any]:

@@ -18,18 +18,8 @@ from model_store.errors import Corrupt
 from model_store.names import all_names
 from service.base.errors import BadData
 from service.datasets.reader import read_texts
-from service.features import load_featurizer
-from service.features.characters import (
-    MARK,
-    SPACE,
-    UNSPACED,
-    WORD,
-    TextReading,
-    classes,
-    cleaned,
-    encoded,
-    ready_codes,
-)
+from service.features import characters, load_featurizer
+from service.features.characters import TextReading, classes, cleaned, encoded, ready_codes
 from service.features.context import ContextFeaturizer, context_of, tokens_of
 from service.features.parameters import ContextParameters
 from service.features.words import NgramSpans, ngram_spans, split_words
@@ -122,16 +112,16 @@ def test_every_code_point_is_what_python_says(unicode: bool) -> None:
     is_word, is_blank = re.compile(r"\w").match, re.compile(r"\s").match
     for code, kind in enumerate(found):
         category = unicodedata.category(chr(code))
-        assert bool(kind & WORD) == bool(is_word(chr(code))), hex(code)
-        assert bool(kind & SPACE) == (bool(is_blank(chr(code))) or category == "Cc"), hex(code)
-        assert bool(kind & MARK) == (unicode and category[0] == "M"), hex(code)
-        if kind & UNSPACED:
-            assert unicode and kind & WORD, hex(code)
+        assert bool(kind & characters.WORD) == bool(is_word(chr(code))), hex(code)
+        assert bool(kind & characters.SPACE) == (bool(is_blank(chr(code))) or category == "Cc"), hex(code)
+        assert bool(kind & characters.MARK) == (unicode and category[0] == "M"), hex(code)
+        if kind & characters.UNSPACED:
+            assert unicode and kind & characters.WORD, hex(code)
 
 
 def test_scripts_without_blanks_are_known() -> None:
     for character in "語ภあアㄅ가":
-        assert bool(classes(True)[ord(character)] & UNSPACED) == (character != "가")
+        assert bool(classes(True)[ord(character)] & characters.UNSPACED) == (character != "가")
 
 
 ALL = TextReading(True, True, True)

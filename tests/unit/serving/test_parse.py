@@ -39,18 +39,9 @@ def fault(data: bytes) -> BadInput:
 
 
 def test_a_request_with_everything() -> None:
-    options: dict[str, Any] = {
-        "top_r": 7,
-        "threshold": "tuned",
-        "beam_width": 3,
-        "exact": True,
-        "allow_labels": ["a"],
-        "deny_labels": [],
-        "explain": True,
-        "deadline_ms": 20,
-        "label_weights": {"a": 2, "b": 0.5},
-        "statistics": True,
-    }
+    options: dict[str, Any] = {"top_r": 7, "threshold": "tuned", "beam_width": 3, "deadline_ms": 20}
+    options |= {"allow_labels": ["a"], "deny_labels": [], "label_weights": {"a": 2, "b": 0.5}}
+    options |= {"exact": True, "explain": True, "statistics": True}
     data = body(instances=[{"text": "é"}, RAW, {"features": {"w": 0.5, "v": 2}}], **options)
     instances = [
         TextInstance(text="é"),

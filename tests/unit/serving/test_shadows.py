@@ -24,7 +24,7 @@ from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
 from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
 from service.serving.split import Chooser, LiveSplit
-from tests.oip_requests import HEADER, binary_body, csr
+from tests.oip_requests import HEADER, binary_body, csr, tensor
 from tests.served_models import publish_model, reply_of
 from tests.servers import wait_for
 
@@ -84,23 +84,18 @@ def heard() -> Iterator[Heard]:
     heard.shadows.close()
 
 
-def test_a_version_agrees_with_itself(heard: Heard, versions: Versions) -> None:
-    heard.offer(Versions(versions.answered, versions.answered))
-    assert heard.results(1) == {"answered": 1}
-    assert heard.outcomes[0].compared == heard.outcomes[0].agreed == (2, 10)
-
-
 def test_versions_are_compared_by_their_first_labels(heard: Heard, versions: Versions) -> None:
     one, two = (top_labels(reply_of(BODY, served)) for served in versions)
     agreed = tuple(
         sum(len(set(a[:top]) & set(b[:top])) for a, b in zip(one, two, strict=True)) for top in (1, 5)
     )
     heard.offer(versions)
-    heard.results(1)
-    outcome = heard.outcomes[0]
+    heard.offer(Versions(versions.answered, versions.answered))
+    assert heard.results(2) == {"answered": 2}
+    outcome, of_itself = heard.outcomes
     assert (outcome.model, outcome.version, outcome.answered) == ("m", 2, 1)
     assert (outcome.compared, outcome.agreed) == ((2, 10), agreed)
-    assert agreed < (2, 10)
+    assert agreed < of_itself.agreed == of_itself.compared == (2, 10)
 
 
 def tensors_copy(versions: Versions, names: list[str], binary: bool, **parameters: Any) -> ShadowCopy:
@@ -141,17 +136,14 @@ def test_places_without_a_label_are_not_compared(versions: Versions, name: str, 
         assert found == expected
 
 
-def test_tensors_that_name_no_label_are_answered_and_not_compared(heard: Heard, versions: Versions) -> None:
-    heard.offer_copies(tensors_copy(versions, ["scores"], False))
+def test_tensors_without_labels_and_those_that_are_not_taken(heard: Heard, versions: Versions) -> None:
+    right = tensors_copy(versions, ["scores"], False)
+    heard.offer_copies(right)
     assert heard.results(1) == {"answered": 1}
     assert heard.outcomes[0].compared == (0, 0)
-
-
-def test_tensors_that_a_shadow_does_not_take_are_counted(heard: Heard, versions: Versions) -> None:
-    right = tensors_copy(versions, [], False)
-    text = b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a text editor"]}]}'
+    text = orjson.dumps({"inputs": [tensor("text", ["a text editor"])]})
     heard.offer_copies(*(right._replace(body=Body(body)) for body in (text, right.body.message[:-1])))
-    assert heard.results(2) == {"failed": 2}
+    assert heard.results(3) == {"answered": 1, "failed": 2}
 
 
 def test_lists_of_other_lengths() -> None:

@@ -16,28 +16,19 @@ import service.serving.scores  # noqa: F401
 from service.base.errors import BadInput
 from service.base.settings import Limits
 from service.serving.parse import validated
+from service.serving.schemas import instances
 from service.serving.schemas.annif import SuggestBatchRequest
 from service.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
-from service.serving.schemas.instances import (
-    FIELDS_MAX,
-    KINDS,
-    TAGS,
-    Instance,
-    NamedInstance,
-    RequestModel,
-    SparseInstance,
-    TextInstance,
-    kind_of,
-)
+from service.serving.schemas.instances import FIELDS_MAX, KINDS, TAGS, Instance, RequestModel, kind_of
 from service.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
 from service.serving.schemas.oip import InferRequest
 from service.serving.schemas.predict import PredictRequest, ScoreRequest
 
 VALUES: dict[str, Any] = {"text": "a", "indices": [3, 1], "values": [0.5, 1], "features": {"a": 1}}
 COMPLETE: dict[tuple[str, ...], type] = {
-    ("text",): TextInstance,
-    ("indices", "values"): SparseInstance,
-    ("features",): NamedInstance,
+    ("text",): instances.TextInstance,
+    ("indices", "values"): instances.SparseInstance,
+    ("features",): instances.NamedInstance,
 }
 INSTANCE: TypeAdapter[Any] = TypeAdapter(Instance)
 COMBINATIONS = list(chain.from_iterable(combinations(KINDS, n) for n in range(len(KINDS) + 1)))

@@ -23,15 +23,8 @@ from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.live.threshold_counters import ThresholdCounters, event_keys, join
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.store.codec import (
-    DELTA_MAX,
-    Deltas,
-    Tuned,
-    decode_deltas,
-    decode_state,
-    encode_deltas,
-    encode_state,
-)
+from service.thresholds.store import codec
+from service.thresholds.store.codec import Deltas, Tuned
 from service.thresholds.store.state import Head
 from tests.conftest import together
 from tests.feedback_helpers import (
@@ -108,7 +101,7 @@ def test_a_block_that_adds_more_to_a_label_than_an_entry_of_the_log_has_room_for
 ) -> None:
     url = f"sqlite:///{tmp_path}/long.db"
     one, other = Replica(url, halve_events), Replica(url)
-    n = DELTA_MAX // 2 + 100
+    n = codec.DELTA_MAX // 2 + 100
     [key] = event_keys("m", ["a"])
     events = as_columns([Event(key, labels_of(1), None, labels_of(1), 0)], N_FEATURES, N_LABELS)
     keys = [i.to_bytes(EVENT_KEY_BYTES, "little") for i in range(n)]
@@ -310,9 +303,9 @@ def test_states_and_deltas_come_back_as_they_were() -> None:
     counters = Counters(marks // 3, marks)
     thresholds = thresholds_of(counters, Start(2.0, 9.0), lower_bounds(None, 0, 50))
     tuned = Tuned("fta", "zero", Start(2.0, 9.0), thresholds, counters)
-    found = decode_state(encode_state(tuned))
+    found = codec.decode_state(codec.encode_state(tuned))
     assert found[:3] == tuned[:3]
-    again = decode_deltas(encode_deltas(DELTAS), 8)
+    again = codec.decode_deltas(codec.encode_deltas(DELTAS), 8)
     for arrays, expected in (
         ((found.thresholds, *found.counters), (thresholds, *counters)),
         (again, DELTAS),
@@ -321,13 +314,13 @@ def test_states_and_deltas_come_back_as_they_were() -> None:
 
 
 def test_damaged_bytes_are_refused() -> None:
-    data, deltas = encode_state(untouched(4)), encode_deltas(DELTAS)
+    data, deltas = codec.encode_state(untouched(4)), codec.encode_deltas(DELTAS)
     for damaged in (b"", data[:-1], data.replace(b'"n_labels": 4', b'"n_labels": 5'), data[1:]):
         with pytest.raises(DatabaseUnavailable):
-            decode_state(damaged)
+            codec.decode_state(damaged)
     for damaged, n_labels in ((deltas, 7), (deltas[:-1], 8), (deltas[::-1], 8)):
         with pytest.raises(DatabaseUnavailable):
-            decode_deltas(damaged, n_labels)
+            codec.decode_deltas(damaged, n_labels)
 
 
 @pytest.mark.parametrize("kind", ["label-tree", "decision-tree"])
