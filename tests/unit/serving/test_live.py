@@ -30,25 +30,15 @@ def name_of(model: Model) -> str:
 
 
 class Opened(list[str]):
-    """Prepares versions, and keeps their names."""
+    """Prepares versions, and keeps their names: none of version 3 as long as it has an error to raise."""
+
+    error: Exception | None = None
 
     def __call__(self, model: Model) -> str:
         self.append(name_of(model))
-        return self[-1]
-
-
-class Broken:
-    """Prepares no version 3 as long as it has an error to raise."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error: Exception | None = error
-        self.n_tries = 0
-
-    def __call__(self, model: Model) -> str:
-        self.n_tries += model.manifest.version == 3
         if self.error is not None and model.manifest.version == 3:
             raise self.error
-        return name_of(model)
+        return self[-1]
 
 
 def live_over(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:
@@ -260,12 +250,13 @@ def test_not_ready_when_nothing_at_all_can_be_served(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = Broken(OSError("too many open files"))
+    prepare = Opened()
+    prepare.error = OSError("too many open files")
     live = looked(own_store, prepare)
     publish(own_store)
     for _ in range(3):
         live.look()
-    assert prepare.n_tries == 1
+    assert prepare.count("raw@3") == 1
     prepare.error = None
     clock = SimpleNamespace(monotonic=lambda: float("inf"), perf_counter=time.perf_counter)
     monkeypatch.setattr(live_module, "time", clock)  # of this module only: others schedule by theirs
@@ -276,7 +267,8 @@ def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: p
 async def test_a_version_that_cannot_be_prepared_keeps_the_old_one_and_waking_tries_it_again(
     own_store: Store,
 ) -> None:
-    prepare = Broken(KeyError("surprise"))
+    prepare = Opened()
+    prepare.error = KeyError("surprise")
     live = live_over(own_store, prepare)
     async with following(live, 3600):
         publish(own_store)
