@@ -1,7 +1,6 @@
 """N-grams of words and of characters against scikit-learn's TfidfVectorizer, and a slow oracle."""
 
 import random
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -140,7 +139,7 @@ def test_more_texts_than_a_block() -> None:
     check(TfidfParameters(ngram_max=2), texts, texts[: BLOCK_TEXTS + 1])
 
 
-def test_the_most_frequent_words_stay() -> None:
+def test_the_most_frequent_ngrams_stay() -> None:
     texts = ["aa aa aa bb bb cc", "bb cc dd", "ee dd aa"]
     featurizer = check(TfidfParameters(max_features=2), texts, texts)
     assert all_names(featurizer.names) == ["aa", "bb"]
@@ -148,6 +147,8 @@ def test_the_most_frequent_words_stay() -> None:
     featurizer, _ = fit_tfidf(texts, TfidfParameters(max_features=3))
     assert all_names(featurizer.names) == ["aa", "bb", "cc"]
     assert check(TfidfParameters(max_features=99), texts, texts).n_features == 5
+    of_chars = CharsParameters(char_min=1, char_max=1, char_max_features=2, char_min_df=1)
+    assert all_names(fit_chars(["bb bb b a", "cc a"], of_chars).chars.names) == [" ", "b"]
 
 
 word = st.text(st.characters(codec=None), max_size=8)
@@ -175,12 +176,6 @@ def test_words_of_any_text(
         assert "empty vocabulary" in str(error)
         with pytest.raises(BadData, match="expected texts with a word of two characters, found none"):
             fit_tfidf(texts, parameters)
-
-
-def test_bounds_that_leave_no_words() -> None:
-    fault = "expected bounds with an n-gram in 3 to 2 of the 2 texts, found none"
-    with pytest.raises(BadParameter, match=fault):
-        fit_tfidf(["aa", "aa"], TfidfParameters(min_df=3))
 
 
 def test_words_too_long_for_a_name_are_no_features() -> None:
@@ -262,23 +257,22 @@ def test_the_share_of_characters(norm: Any, share: float) -> None:
     assert np.array_equal(rows.values, np.round(rows.values)) and rows.values.min() == 1
 
 
-def test_the_most_frequent_ngrams_stay() -> None:
-    parameters = CharsParameters(char_min=1, char_max=1, char_max_features=2, char_min_df=1)
-    featurizer, _ = fitted_chars(["bb bb b a", "cc a"], parameters)
-    assert all_names(featurizer.chars.names) == [" ", "b"]
-
-
-@pytest.mark.parametrize("texts", [["", " \x00\n"], []])
-def test_texts_of_nothing_are_refused(texts: list[str]) -> None:
-    with pytest.raises(BadData, match="expected texts with a character that is no blank, found none"):
-        fit_chars(texts, CharsParameters())
-
-
-def test_a_bound_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(BadParameter, match=re.escape("features.char_min_df: expected a bound")):
-        fit_chars(["abc", "xyz"], CharsParameters(char_min=3, char_max=3))
-    with pytest.raises(BadParameter, match="char_max: expected at least char_min, 4, found 3"):
-        CharsParameters(char_min=4, char_max=3)
+@pytest.mark.parametrize(
+    ("texts", "parameters", "fault"),
+    [
+        (["aa", "aa"], {"min_df": 3}, "expected bounds with an n-gram in 3 to 2 of the 2 texts, found none"),
+        (["", " \x00\n"], {}, "expected texts with a character that is no blank, found none"),
+        ([], {}, "expected texts with a character that is no blank, found none"),
+        (["abc", "xyz"], {"char_min": 3, "char_max": 3}, r"features\.char_min_df: expected a bound"),
+        (["abc"], {"char_min": 4, "char_max": 3}, "char_max: expected at least char_min, 4, found 3"),
+    ],
+)
+def test_what_leaves_nothing_is_refused(texts: list[str], parameters: dict[str, Any], fault: str) -> None:
+    with pytest.raises((BadData, BadParameter), match=fault):
+        if "min_df" in parameters:
+            fit_tfidf(texts, TfidfParameters(**parameters))
+        else:
+            fit_chars(texts, CharsParameters(**parameters))
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)

@@ -217,12 +217,9 @@ def test_lines_that_are_not_taken(line: bytes) -> None:
         assert not are_the_same(lines)
 
 
-def test_two_lines_that_are_one_text_together_are_none() -> None:
+def test_lines_that_are_one_text_and_more_bytes_than_there_is_room_for_are_left() -> None:
     assert not are_the_same([b'{"text":"a', b'b"}'])
     assert not are_the_same([b'{"text":"a"},{"text":"b"}', PLAIN_LINE])
-
-
-def test_lines_of_more_bytes_than_there_is_room_for_are_left() -> None:
     line = b'{"text":"' + b"x" * (1 << 23) + b'"}'
     assert text_rows_of_lines([line], featurizer_of("words"), 1 << 24) is not None
     assert text_rows_of_lines([line] * 2, featurizer_of("words"), 1 << 24) is None

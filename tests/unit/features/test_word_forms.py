@@ -79,15 +79,12 @@ def test_texts_keep_their_own_words() -> None:
     assert (none.word_ptr.tolist(), len(none.utf8)) == ([0], 0)
 
 
-def test_a_word_beyond_all_measure_is_its_own_form_and_is_not_remembered() -> None:
+def test_a_word_beyond_all_measure_and_one_whose_form_is_nothing_are_their_own_forms() -> None:
     asked: list[str] = []
     forms = forms_with(lambda word: asked.append(word) or "short")
     longest = "x" * WORD_BYTES_MAX
     assert words_of(forms, f"{longest} {longest}y") == [("short", False), (f"{longest}y", False)]
     assert asked == [longest]
-
-
-def test_a_form_of_nothing_is_the_word() -> None:
     assert words_of(forms_with(lambda word: ""), "some word") == [("some", False), ("word", False)]
 
 

@@ -97,7 +97,12 @@ def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
             assert_same(answer, expected)
 
 
-def test_no_rows_and_empty_rows_have_answers(predictor):
+def test_no_rows_empty_rows_and_read_only_rows_have_answers(predictor):
+    rows = some_rows(5)
+    expected = predictor.predict(rows, PredictOptions())
+    for array in rows[:3]:
+        array.setflags(write=False)
+    assert_same(predictor.predict(rows, PredictOptions()), expected)
     for options in OPTIONS:
         assert predictor.predict(empty_rows(0, N_FEATURES), options).ptr.tolist() == [0]
         assert len(predictor.predict(empty_rows(3, N_FEATURES), options).ptr) == 4
@@ -159,14 +164,6 @@ def test_a_stop_ends_its_own_call_only(model, options, n_rows):
     assert len(stopped.labels) == 0
     assert stopped.exact.tolist() == [0] * n_rows
     assert_same(predictor.predict(rows, options), expected)
-
-
-def test_read_only_rows_are_answered_too(predictor):
-    rows = some_rows(5)
-    expected = predictor.predict(rows, PredictOptions())
-    for array in rows[:3]:
-        array.setflags(write=False)
-    assert_same(predictor.predict(rows, PredictOptions()), expected)
 
 
 def test_after_the_warm_up_nothing_is_compiled(model):

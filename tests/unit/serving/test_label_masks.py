@@ -142,15 +142,13 @@ def use_and_release(store: Store, name: str) -> bool:
     return [each() for each in there] == [None, None]
 
 
-@pytest.mark.parametrize("features", ["tfidf", "raw", "named"])
-def test_a_label_tree_is_released(tmp_path: Path, uncollected: None, features: str) -> None:
-    store = Store(tmp_path)
-    publish_model(store, "m", features)
-    assert use_and_release(store, "m")
-
-
-def test_decision_trees_are_released(tmp_path: Path, uncollected: None) -> None:
-    rows = ({"text": f"word{i % 4} w{i}", "labels": [f"l{i % 4}"]} for i in range(30))
-    data, store = write_lines(tmp_path / "rows.jsonl", rows), Store(tmp_path / "store")
-    train_and_publish(store, "m", TrainRequest("fastxml", data, parameters=("trees=2",)))
+@pytest.mark.parametrize("kind", ["tfidf", "raw", "named", "decision trees"])
+def test_a_version_is_released(tmp_path: Path, uncollected: None, kind: str) -> None:
+    store = Store(tmp_path / "store")
+    if kind == "decision trees":
+        rows = ({"text": f"word{i % 4} w{i}", "labels": [f"l{i % 4}"]} for i in range(30))
+        data = write_lines(tmp_path / "rows.jsonl", rows)
+        train_and_publish(store, "m", TrainRequest("fastxml", data, parameters=("trees=2",)))
+    else:
+        publish_model(store, "m", kind)
     assert use_and_release(store, "m")

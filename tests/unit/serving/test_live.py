@@ -140,13 +140,6 @@ def test_aliases_and_versions(own_store: Store) -> None:
     assert live.status().failures == []
 
 
-def test_an_empty_store_is_ready(tmp_path: Path) -> None:
-    live = looked(Store(tmp_path))
-    assert (live.ready, live.status().store_error) == (True, None)
-    with pytest.raises(ModelNotFound):
-        find(live)
-
-
 def missing(root: Path) -> Store:
     return Store(root / "none")
 
@@ -176,9 +169,12 @@ def test_a_store_that_is_not_there_is_not_ready_and_says_why_without_its_path(
         find(live)
 
 
-def test_a_store_that_is_made_later_becomes_ready(tmp_path: Path) -> None:
+def test_a_store_that_is_made_later_becomes_ready_and_an_empty_one_is(tmp_path: Path) -> None:
     store = missing(tmp_path)
-    live = looked(store)
+    live, of_empty = looked(store), looked(Store(tmp_path))
+    assert (of_empty.ready, of_empty.status().store_error) == (True, None)
+    with pytest.raises(ModelNotFound):
+        find(of_empty)
     publish(store)
     live.look()
     assert (live.ready, live.status().store_error, find(live)) == (True, None, "raw@1")
@@ -234,19 +230,19 @@ def test_a_damaged_new_version_keeps_the_old_one(own_store: Store) -> None:
     assert find(live) == "raw@4"
 
 
-def test_a_model_damaged_from_the_start_is_unavailable_and_others_serve(own_store: Store) -> None:
+def test_a_model_damaged_from_the_start_is_unavailable_and_others_serve(
+    own_store: Store, tmp_path: Path
+) -> None:
+    """Where there are none, nothing is ready."""
     damage(own_store, "text", 1)
     live = looked(own_store)
     assert live.ready
     with pytest.raises(ModelUnavailable):
         find(live, model="text")
     assert find(live) == "raw@2"
-
-
-def test_not_ready_when_nothing_at_all_can_be_served(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    damage(store, "raw", publish(store))
-    assert not looked(store).ready
+    only = Store(tmp_path / "only")
+    damage(only, "raw", publish(only))
+    assert not looked(only).ready
 
 
 def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,14 +84,22 @@ def heard() -> Iterator[Heard]:
     heard.shadows.close()
 
 
-def test_versions_are_compared_by_their_first_labels(heard: Heard, versions: Versions) -> None:
+def thresholds_of(versions: Versions) -> list[Any]:
+    return [(one.thresholds.epoch, one.thresholds.thresholds.tolist()) for one in versions]
+
+
+def test_versions_are_compared_by_labels_and_their_thresholds_left_alone(
+    heard: Heard, versions: Versions
+) -> None:
     one, two = (top_labels(reply_of(BODY, served)) for served in versions)
     agreed = tuple(
         sum(len(set(a[:top]) & set(b[:top])) for a, b in zip(one, two, strict=True)) for top in (1, 5)
     )
+    before = thresholds_of(versions)
     heard.offer(versions)
     heard.offer(Versions(versions.answered, versions.answered))
     assert heard.results(2) == {"answered": 2}
+    assert thresholds_of(versions) == before
     outcome, of_itself = heard.outcomes
     assert (outcome.model, outcome.version, outcome.answered) == ("m", 2, 1)
     assert (outcome.compared, outcome.agreed) == ((2, 10), agreed)
@@ -212,29 +220,17 @@ def test_a_search_without_end_is_ended_by_the_next_request(
     heard.shadows.close()
 
 
-def test_too_many_bytes_are_dropped(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_bytes_and_what_comes_once_it_is_closed_are_dropped(
+    versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     n_bytes = len(BODY) + sum(map(len, reply_of(BODY, versions.answered).parts))
     monkeypatch.setattr(module, "BYTES_MAX", n_bytes - 1)
     heard = Heard()
     heard.offer(versions)
     assert heard.results(1) == {"dropped": 1}
-
-
-def test_nothing_is_answered_once_it_is_closed(versions: Versions) -> None:
-    heard = Heard()
     heard.shadows.close()
     heard.offer(versions)
-    assert heard.outcomes == []
-
-
-def test_a_shadow_leaves_thresholds_alone(heard: Heard, versions: Versions) -> None:
-    def thresholds() -> list[Any]:
-        return [(one.thresholds.epoch, one.thresholds.thresholds.tolist()) for one in versions]
-
-    before = thresholds()
-    heard.offer(versions, n=5)
-    heard.results(5)
-    assert thresholds() == before
+    assert len(heard.outcomes) == 1
 
 
 N_KEYS = 20_000

@@ -225,14 +225,11 @@ def test_what_is_short_or_no_text_is_not_divided(store: Store) -> None:
     assert refused.value.path == "instances[1]"
 
 
-def test_a_text_of_which_nothing_is_known_says_so(served: ServedVersion) -> None:
+def test_texts_to_divide_are_for_a_thread_and_say_of_what_nothing_is_known(served: ServedVersion) -> None:
+    assert at_once(body(TEXTS[0], chunk_characters=MOST), served) is None
     asked = body("qwx " * 400, LONG + " qwx" * 400, chunk_characters=MOST)
     found = predictions_of(in_thread(asked, served))
     assert [(one.get("no_known_features"), one["exact"]) for one in found] == [(True, False), (None, False)]
-
-
-def test_texts_to_divide_are_for_a_thread(served: ServedVersion) -> None:
-    assert at_once(body(TEXTS[0], chunk_characters=MOST), served) is None
 
 
 @pytest.mark.parametrize(

@@ -290,11 +290,6 @@ def untouched(n_labels: int) -> Tuned:
     return Tuned("ofo", "one", Start(), np.full(n_labels, 0.25, np.float32), no_counts(n_labels))
 
 
-def test_a_state_of_another_model_is_refused(replica: Replica) -> None:
-    with pytest.raises(DatabaseUnavailable, match="another store's"):
-        replica.live.replace(untouched(N_LABELS + 1), Head(1, "m", 1, 1, 1, 0))
-
-
 DELTAS = Deltas(labels_of(3, 7), labels_of(0, 9), labels_of(1, 20), np.float32([0.5, 0.25]))
 
 
@@ -313,7 +308,9 @@ def test_states_and_deltas_come_back_as_they_were() -> None:
         assert [array.tolist() for array in arrays] == [array.tolist() for array in expected]
 
 
-def test_damaged_bytes_are_refused() -> None:
+def test_damaged_bytes_and_the_state_of_another_model_are_refused(replica: Replica) -> None:
+    with pytest.raises(DatabaseUnavailable, match="another store's"):
+        replica.live.replace(untouched(N_LABELS + 1), Head(1, "m", 1, 1, 1, 0))
     data, deltas = codec.encode_state(untouched(4)), codec.encode_deltas(DELTAS)
     for damaged in (b"", data[:-1], data.replace(b'"n_labels": 4', b'"n_labels": 5'), data[1:]):
         with pytest.raises(DatabaseUnavailable):

@@ -73,12 +73,16 @@ def test_events_add_up_the_same_in_any_order():
     assert sum(ends[0][0]) > 0
 
 
-def test_a_bound_is_the_priors_and_never_below_the_least():
+def test_a_bound_is_the_priors_and_never_below_the_least_where_scores_are_probabilities():
     bounds = ofo.lower_bounds(np.array([0, 5, 50, 100]), 100, 4)
     assert bounds.dtype == np.float32
     np.testing.assert_allclose(bounds, [ofo.LEAST, 5 / 105, 1 / 3, 0.5], rtol=1e-6)
     assert ofo.lower_bounds(None, 100, 3).tolist() == ofo.lower_bounds(np.array([5, 5, 5]), 0, 3).tolist()
     assert ofo.lower_bounds(None, 100, 3).tolist() == [np.float32(ofo.LEAST)] * 3
+    counted = {LABEL_COUNTS: np.arange(6)}
+    assert ofo.counts_that_bound(counted) is counted[LABEL_COUNTS]
+    assert ofo.counts_that_bound({}) is None
+    assert ofo.counts_that_bound(counted | random_rerank(1, 6, 40)) is None
 
 
 SHAPES = r"expected 0 < a and 2 a <= b, finite, found a = .*, b = "
@@ -109,13 +113,6 @@ def test_every_link_has_a_power_to_start_with():
     assert (powers({}), powers(reranked), powers(calibrated)) == ({0.55, 1.0}, {ofo.RERANKED_POWER}, {1.0})
     assert ofo.check_start(ofo.Start(2, 4, 0.1)) == ofo.Start(2, 4, 0.1)
     assert ofo.counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
-
-
-def test_counts_bound_thresholds_where_scores_are_probabilities():
-    counted = {LABEL_COUNTS: np.arange(6)}
-    assert ofo.counts_that_bound(counted) is counted[LABEL_COUNTS]
-    assert ofo.counts_that_bound({}) is None
-    assert ofo.counts_that_bound(counted | random_rerank(1, 6, 40)) is None
 
 
 N_LABELS = 6
