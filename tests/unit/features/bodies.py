@@ -58,14 +58,12 @@ def fitted(config: dict[str, Any]) -> Featurizer:
     return fit_featurizer(texts_alone([*TEXTS[:200], *odd]), parameters_of(config))[0]
 
 
-def compared(
-    bodies: RequestBodies, asked: BodyQuery, generally: Callable[[], tuple[Any, SparseRows]]
-) -> bool:
+def compared(bodies: RequestBodies, asked: BodyQuery, general: Callable[[], tuple[Any, SparseRows]]) -> bool:
     """Compare what a kernel read with (options, rows) of the general way; return whether it took the body."""
     if asked.n_rows == 0:
         return False
     try:
-        options, expected = generally()
+        options, expected = general()
     except BadInput as error:
         raise AssertionError("what the general way refuses was taken") from error
     found = bodies.rows_read(asked)

@@ -379,6 +379,11 @@ def test_a_manifest_keeps_every_parameter(kind: str) -> None:
         ({"kind": "hashing", "n_features": "128"}, "features.n_features: expected a power of two from 256"),
         ({"kind": "hashing", "n_features": "33554432"}, "n_features: expected a power of two from 256"),
         ({"kind": "hashing", "signed": "0"}, "features.signed: expected true or false, found 0"),
+        ({"stem": "finnish"}, "stem: expected the code of a language, found finnish; did you mean fi?"),
+        ({"stem": "3"}, "features.stem: expected null or the code of a language, as fi, found 3"),
+        ({"lemmas": "fii"}, "found another language; did you mean fi?"),
+        ({"stop_words": "klingon"}, "found another language"),
+        ({"stem": "en", "lemmas": "en"}, "features.lemmas: expected one of stem and lemmas, found both"),
     ],
 )
 def test_bad_parameters(items: dict[str, str], message: str) -> None:

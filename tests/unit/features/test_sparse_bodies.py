@@ -44,9 +44,7 @@ norms = st.sampled_from(NORMS)
     st.booleans(),
     st.booleans(),
 )
-def test_bodies_become_the_rows_of_the_general_way(
-    request: dict[str, object], norm: str, tight: bool, is_sorted: bool
-) -> None:
+def test_bodies_make_the_same_rows(request: dict[str, Any], norm: str, tight: bool, is_sorted: bool) -> None:
     separators = (",", ":") if tight else None
     is_the_same(json.dumps(request, separators=separators, sort_keys=is_sorted).encode(), norm)
 
@@ -207,9 +205,7 @@ def row(indices: list[int], values: list[float]) -> dict[str, Any]:
         *(([row([1], [odd])], False) for odd in (np.nan, np.inf, -np.inf)),
     ],
 )
-def test_rows_beyond_the_buffers_and_odd_ones_are_left_to_others(
-    rows: list[dict[str, Any]], is_taken: bool
-) -> None:
+def test_rows_beyond_the_buffers_and_odd_ones_are_left(rows: list[dict[str, Any]], is_taken: bool) -> None:
     assert is_the_same(json.dumps({"instances": rows}).encode(), "none") == is_taken
     assert both_ways({"inputs": csr(rows)}, "none") == (is_taken, is_taken)
 

@@ -65,7 +65,6 @@ def predictor(model: Model) -> Predictor | ForestPredictor:
 
 
 of_label_trees = pytest.mark.parametrize("model", LABEL_TREES, indirect=True)
-of_forests = pytest.mark.parametrize("model", FORESTS, indirect=True)
 
 
 def some_rows(n_rows: int, seed: int = 1) -> SparseRows:
@@ -264,14 +263,6 @@ def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
     np.testing.assert_array_equal(cut.labels, predictor.predict(rows, options).labels)
 
 
-@of_label_trees
-def test_the_children_scored_are_bounded_by_trees_beam_and_width(model, predictor):
-    n_trees = int(model.ensemble.child_ptr[0])
-    assert predictor.children_scored(1) == 4 * n_trees
-    assert predictor.children_scored(3) == 12 * n_trees
-    assert predictor.children_scored(10**6) == 4 * n_trees * len(model.ensemble.directory)
-
-
 @pytest.mark.parametrize("link", ["multiway", "argmax"])
 def test_explanations_add_up_to_the_score(link):
     trees, model = forest_of(link)
@@ -296,10 +287,15 @@ def test_explanations_add_up_to_the_score(link):
     assert predictor.explain(empty_rows(1, N_FEATURES), 0, absent).leaves == []
 
 
-@of_forests
-def test_the_children_scored_are_bounded_by_trees_levels_and_width(model, predictor):
+def test_the_children_scored_are_bounded_by_trees_and_width_and_by_the_beam_or_levels(model, predictor):
     ensemble = model.ensemble
-    inner = np.flatnonzero(ensemble.node_chunk >= 0)
-    n_levels = 1 + max(depth_of(ensemble.parent, int(node)) for node in inner)
-    widest = int(np.diff(ensemble.child_ptr).max())
-    assert predictor.children_scored(10) == 3 * n_levels * widest
+    if model.manifest.kind == "label-tree":
+        n_trees = int(ensemble.child_ptr[0])
+        assert predictor.children_scored(1) == 4 * n_trees
+        assert predictor.children_scored(3) == 12 * n_trees
+        assert predictor.children_scored(10**6) == 4 * n_trees * len(ensemble.directory)
+    else:
+        inner = np.flatnonzero(ensemble.node_chunk >= 0)
+        n_levels = 1 + max(depth_of(ensemble.parent, int(node)) for node in inner)
+        widest = int(np.diff(ensemble.child_ptr).max())
+        assert predictor.children_scored(10) == 3 * n_levels * widest

@@ -103,11 +103,9 @@ def test_its_answers_are_those_of_requests_that_deny(served: ServedVersion, opti
         assert without_ids(in_thread(body, served)) != expected
 
 
-def test_the_kernel_answers_for_an_alias_that_denies(tmp_path: Path) -> None:
+def test_the_kernel_answers_for_an_alias_that_denies(shared_store: Path) -> None:
     """As it does for others: no slower way is taken."""
-    store = Store(tmp_path / "store")
-    publish_model(store, "m", "raw")
-    served = serve_model(store.open("m"))
+    served = serve_model(Store(shared_store).open("raw"))
     for view in (served, with_denied(served, DENIED)):
         body = asked(ROWS, {"top_r": 3})
         assert view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2)).n_rows == 2

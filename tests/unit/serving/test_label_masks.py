@@ -57,19 +57,14 @@ def test_lists_that_are_asked_for_again_have_the_mask_that_was_made(served: Serv
         assert masks.keeps(allow, deny)
         assert made.tolist() == served.predictor.label_mask(allow, deny).tolist()
         assert masks.mask_of(allow, deny) is made
-
-
-def test_an_unknown_label_is_refused_each_time(served: ServedVersion) -> None:
-    masks, denied = LabelMasks(served.predictor), [NAMES[0], "nobody", "no other"]
-    for _ in range(2):
+    denied = [NAMES[0], "nobody", "no other"]
+    for _ in range(2):  # it is refused each time
         with pytest.raises(UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"):
             masks.mask_of(None, denied)
         assert not masks.keeps(None, denied)
 
 
-def test_what_was_asked_for_longest_ago_is_let_go(
-    served: ServedVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_asked_longest_ago_is_let_go(served: ServedVersion, monkeypatch: pytest.MonkeyPatch) -> None:
     masks = LabelMasks(served.predictor)
     one = masks.mask_of(NAMES[:1], None)
     room = one.nbytes + 64 + len(NAMES[0])
@@ -103,9 +98,7 @@ def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: 
     together(*(partial(ask, seed) for seed in range(4)))
 
 
-def test_a_list_that_is_kept_is_searched_at_once_however_many_labels_there_are(
-    served: ServedVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_list_is_searched_at_once(served: ServedVersion, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
     monkeypatch.setattr(answer, "SHORT_ITEMS", N_LABELS)
     body = b'{"instances":[{"indices":[1],"values":[1.0]}],"deny_labels":["label::3","label::5"]}'

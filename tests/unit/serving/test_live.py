@@ -157,7 +157,7 @@ def unreadable(root: Path) -> Store:
     ("make", "found"),
     [(missing, "found none"), (a_file, "found a file"), (unreadable, "found Permission denied")],
 )
-def test_a_store_that_is_not_there_is_not_ready_and_says_why_without_its_path(
+def test_a_store_that_is_not_there_says_why(
     tmp_path: Path, make: Callable[[Path], Store], found: str
 ) -> None:
     live = looked(make(tmp_path))
@@ -230,9 +230,7 @@ def test_a_damaged_new_version_keeps_the_old_one(own_store: Store) -> None:
     assert find(live) == "raw@4"
 
 
-def test_a_model_damaged_from_the_start_is_unavailable_and_others_serve(
-    own_store: Store, tmp_path: Path
-) -> None:
+def test_a_model_damaged_from_the_start_is_not_served_others_are(own_store: Store, tmp_path: Path) -> None:
     """Where there are none, nothing is ready."""
     damage(own_store, "text", 1)
     live = looked(own_store)
@@ -260,7 +258,7 @@ def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: p
     assert (find(live), live.status().failures) == ("raw@3", [])
 
 
-async def test_a_version_that_cannot_be_prepared_keeps_the_old_one_and_waking_tries_it_again(
+async def test_waking_tries_a_version_again_that_could_not_be_prepared(
     own_store: Store,
 ) -> None:
     prepare = Opened()
@@ -312,9 +310,7 @@ async def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(three
 
 
 @pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
-def test_models_beyond_the_limit_are_opened_when_asked_for(
-    own_store: Store, limit: int, resident: int
-) -> None:
+def test_models_beyond_the_limit_open_when_asked_for(own_store: Store, limit: int, resident: int) -> None:
     opened = Opened()
     live = looked(own_store, opened, models_max=limit)
     assert len(opened) == resident

@@ -88,9 +88,7 @@ def thresholds_of(versions: Versions) -> list[Any]:
     return [(one.thresholds.epoch, one.thresholds.thresholds.tolist()) for one in versions]
 
 
-def test_versions_are_compared_by_labels_and_their_thresholds_left_alone(
-    heard: Heard, versions: Versions
-) -> None:
+def test_versions_are_compared_by_labels_and_thresholds_stay(heard: Heard, versions: Versions) -> None:
     one, two = (top_labels(reply_of(BODY, served)) for served in versions)
     agreed = tuple(
         sum(len(set(a[:top]) & set(b[:top])) for a, b in zip(one, two, strict=True)) for top in (1, 5)
@@ -119,9 +117,7 @@ def tensors_copy(versions: Versions, names: list[str], binary: bool, **parameter
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("names", [[], ["label_ids"], ["scores", "labels"], ["exact", "label_ids", "scores"]])
-def test_tensors_are_compared_as_predictions_are(
-    heard: Heard, versions: Versions, names: list[str], binary: bool
-) -> None:
+def test_tensors_are_compared_too(heard: Heard, versions: Versions, names: list[str], binary: bool) -> None:
     heard.offer(versions)
     heard.results(1)
     copy = tensors_copy(versions, names, binary)
@@ -162,9 +158,7 @@ def test_lists_of_other_lengths() -> None:
     assert compare([["a"], ["b"]], [["a"]]) == ((2, 2), (1, 1))
 
 
-def test_a_broken_shadow_is_counted(
-    heard: Heard, versions: Versions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_shadows_count(heard: Heard, versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
     heard.offer(versions, body=TEXT)  # which it does not take
     heard.offer(versions, body=b'{"instances": []')
     assert heard.results(2) == {"failed": 2}
@@ -199,9 +193,7 @@ def test_a_slow_shadow_drops_what_finds_no_place(versions: Versions, monkeypatch
     heard.shadows.close()
 
 
-def test_a_search_without_end_is_ended_by_the_next_request(
-    versions: Versions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_search_is_ended_by_the_next(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
 
     def endless(copy: ShadowCopy, _: Limits, stop: Any) -> Reply:
@@ -220,9 +212,7 @@ def test_a_search_without_end_is_ended_by_the_next_request(
     heard.shadows.close()
 
 
-def test_too_many_bytes_and_what_comes_once_it_is_closed_are_dropped(
-    versions: Versions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_and_late_copies_are_dropped(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
     n_bytes = len(BODY) + sum(map(len, reply_of(BODY, versions.answered).parts))
     monkeypatch.setattr(module, "BYTES_MAX", n_bytes - 1)
     heard = Heard()

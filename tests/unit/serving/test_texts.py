@@ -127,9 +127,7 @@ def is_answered_at_once(served: ServedVersion, text: str, way: str) -> bool:
 
 @pytest.mark.parametrize("way", ["predict", "infer"])
 @pytest.mark.parametrize(("features", "items"), CASES)
-def test_a_loop_never_asks_for_the_forms_of_more_words_than_these(
-    tmp_path: Path, features: dict[str, Any], items: int, way: str
-) -> None:
+def test_a_loop_asks_for_few_forms(tmp_path: Path, features: dict[str, Any], items: int, way: str) -> None:
     served = served_with(tmp_path, features)
     most = SHORT_ITEMS // items
     assert len(NEW_WORDS) > most

@@ -106,9 +106,7 @@ TABLE = "uri,label_fi,label_sv\nhttp://x/a,yksi,ett\n"
         ("uri,label_fi\nhttp://x/a,\n", {"language": "fi"}, "v.csv: expected names in fi, found none"),
     ],
 )
-def test_what_is_no_vocabulary_is_refused(
-    tmp_path: Path, content: str, options: dict[str, str], message: str
-) -> None:
+def test_bad_files_are_refused(tmp_path: Path, content: str, options: dict[str, str], message: str) -> None:
     with pytest.raises((BadData, BadParameter), match=message):
         read(tmp_path, content, "v.csv", **options)
 
@@ -295,14 +293,11 @@ def test_so_much_is_looked_at_for_a_word_and_no_more() -> None:
         assert sorted(row) == ([0, 1] if found else [0])
 
 
-def test_the_longest_name_is_found_and_so_is_one_of_the_words_that_it_repeats() -> None:
+def test_the_longest_name_is_found_and_one_of_as_many_concepts_as_may_be() -> None:
     longest = " ".join(f"w{i}" for i in range(NAME_WORDS_MAX))
     (row,) = rows_of(matcher_of([longest], ["w1 w1"]), [f"zz {longest} zz"])
     assert row[0]["words"] == NAME_WORDS_MAX
-    assert (row[1]["words"], row[1]["adjacent"], row[1]["closeness"]) == (1, 0, 1)
-
-
-def test_a_name_of_as_many_concepts_as_may_be_is_found_and_one_of_more_is_not() -> None:
+    assert (row[1]["words"], row[1]["adjacent"], row[1]["closeness"]) == (1, 0, 1)  # it repeats a word
     for n, found in ((CONCEPTS_A_NAME_MAX, True), (CONCEPTS_A_NAME_MAX + 1, False)):
         (row,) = rows_of(matcher_of(*[["shared name"]] * n, ["other"]), ["a shared name and an other"])
         assert row.keys() == ({*range(n + 1)} if found else {n})

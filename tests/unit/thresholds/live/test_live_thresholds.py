@@ -96,7 +96,7 @@ def test_a_writer_that_is_closed_takes_nothing(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("halve_events", [None, 10_000])
-def test_a_block_that_adds_more_to_a_label_than_an_entry_of_the_log_has_room_for(
+def test_a_label_may_get_more_than_an_entry_of_the_log_holds(
     tmp_path: Path, halve_events: int | None
 ) -> None:
     url = f"sqlite:///{tmp_path}/long.db"
@@ -115,9 +115,7 @@ def test_a_block_that_adds_more_to_a_label_than_an_entry_of_the_log_has_room_for
     other.close()
 
 
-def test_the_writer_goes_on_when_its_house_cannot_be_kept(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_goes_on_that_cannot_keep_house(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise BadParameter("expected an epoch that is kept")
 
@@ -127,9 +125,7 @@ def test_the_writer_goes_on_when_its_house_cannot_be_kept(
         assert replica.send(token_event(f"e{i}", [1], [2])) == ["applied"]
 
 
-def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thresholds_are_stale_if_a_database_hangs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     clock = SimpleNamespace(monotonic=lambda: now)
     for module in (follower_module, live_module):
@@ -146,9 +142,7 @@ def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
     assert replica.live.is_stale is False
 
 
-def test_a_database_that_fails_is_said_once_whoever_finds_it(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_fails_is_said_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own thread, and one that opens a version, may both ask at once."""
     both, said = threading.Barrier(2), []
 
@@ -168,9 +162,7 @@ def test_a_database_that_fails_is_said_once_whoever_finds_it(
     assert follower.fault == "gone"
 
 
-def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_waits_for_a_database_that_hangs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_module, "HANG_SECONDS", 0.1)
     gate = threading.Event()
     follower = Follower(replica.database, 0.01, gate.wait)
@@ -182,9 +174,7 @@ def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
     gate.set()
 
 
-def test_a_writer_is_closed_while_the_database_hangs(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_closes_while_the_database_hangs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feedback, "CLOSE_SECONDS", 0.1)
     with replica.live.lock:  # the writer does not get on
         waiting = replica.writer.submit(replica.live, columns(A), may_wait=True)
