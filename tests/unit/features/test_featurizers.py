@@ -1,6 +1,8 @@
-"""Hashing, named and raw features, and what all kinds have in common."""
+"""Hashing, named and raw features, what all kinds have in common, and their parameters."""
 
+import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 
 from model_store.errors import Corrupt
 from service.base.errors import BadData, BadInstance, BadParameter
-from service.base.rows import Dataset, SparseRows
+from service.base.parameters import scalar_of
+from service.base.rows import SparseRows
 from service.datasets import read_dataset
 from service.features import (
     Featurizer,
@@ -22,46 +25,46 @@ from service.features import (
     parameters_of,
 )
 from service.features.characters import BLOCK_TEXTS
-from tests.datasets_helpers import check_sparse
+from service.features.parameters import (
+    PARAMETERS,
+    FeatureParameters,
+    HashingParameters,
+    RawParameters,
+    TfidfParameters,
+    as_config,
+    check_features,
+)
+from tests.datasets_helpers import assert_same_bits, check_sparse, texts_alone
 from tests.oracles.text_tokens import slow_hash
+from tests.oracles.trees import row_dicts
 from tests.real_texts import TEXTS
 
-WORDS = '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'
-NAMES = '{"features": {"x": 3, "y": 4.0}, "labels": ["a"]}\n{"features": {"b": 1}, "labels": []}\n'
-FILES = {
-    **dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), ("a.jsonl", WORDS)),
-    "named": ("a.jsonl", NAMES),
-    "raw": ("a.svm", "0 0:3 1:4\n1 2:5\n"),
+WORDS = texts_alone(["one two", "two three"])
+RAW = SparseRows(np.array([0, 2, 3]), np.arange(3, dtype=np.int32), np.float32([3, 4, 5]), 3)
+DATA = {
+    **dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), WORDS),
+    "named": replace(WORDS, texts=None, named=[{"x": 3, "y": 4.0}, {"b": 1}]),
+    "raw": replace(WORDS, texts=None, rows=RAW),
 }
+"""What each kind of features is made of."""
 
 
-def dataset_for(kind: str, folder: Path) -> Dataset:
-    name, content = FILES[kind]
-    path = folder / name
-    path.write_text(content)
-    return read_dataset(path)
-
-
-def fitted(kind: str, folder: Path, **given: Any) -> tuple[Featurizer, SparseRows]:
-    return fit_featurizer(dataset_for(kind, folder), parameters_of({"kind": kind, **given}))
+def fitted(kind: str, **given: Any) -> tuple[Featurizer, SparseRows]:
+    return fit_featurizer(DATA[kind], parameters_of({"kind": kind, **given}))
 
 
 def as_dicts(rows: SparseRows) -> list[dict[int, float]]:
     check_sparse(rows)
-    ptr = rows.indptr.tolist()
-    pairs = list(zip(rows.indices.tolist(), rows.values.tolist(), strict=True))
-    return [dict(pairs[a:b]) for a, b in zip(ptr, ptr[1:])]  # noqa: B905, RUF007
+    return row_dicts(rows[:3])
 
 
 WITHOUT_IDF = [(kind, {"use_idf": False}) for kind in ("tfidf", "chars", "words+chars")]
 
 
-@pytest.mark.parametrize(("kind", "given"), [*((kind, {}) for kind in FILES), *WITHOUT_IDF])
-def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any], tmp_path: Path) -> None:
-    dataset = dataset_for(kind, tmp_path)
-    featurizer, rows = fit_featurizer(dataset, parameters_of({"kind": kind, **given}))
-    check_sparse(rows)
-    assert featurizer.kind == kind and rows.n_features == featurizer.n_features
+@pytest.mark.parametrize(("kind", "given"), [*((kind, {}) for kind in DATA), *WITHOUT_IDF])
+def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any]) -> None:
+    featurizer, rows = fitted(kind, **given)
+    assert (featurizer.kind, featurizer.n_features) == (kind, rows.n_features)
     arrays = {name: array.copy() for name, array in featurizer.arrays().items()}
     config = featurizer.config()
     assert all(name.startswith("features/") for name in arrays)
@@ -69,10 +72,10 @@ def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any], tmp_p
         array.flags.writeable = False
     loaded = load_featurizer(config, arrays, featurizer.n_features)
     assert loaded.parameters == featurizer.parameters
-    assert as_dicts(loaded.transform_dataset(dataset)) == as_dicts(rows)
+    assert as_dicts(loaded.transform_dataset(DATA[kind])) == as_dicts(rows)
     names = feature_names(config, arrays)
     assert (names is not None) == (kind not in ("hashing", "raw"))
-    assert default_kind(dataset) == (kind if kind in ("named", "raw") else "tfidf")
+    assert default_kind(DATA[kind]) == (kind if kind in ("named", "raw") else "tfidf")
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
@@ -83,11 +86,7 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("features/idf", lambda a: -a, "features/idf: expected finite weights above 0"),
     ("features/names/slots", None, "expected an array features/names/slots, found none"),
     ("features/names/slots", lambda a: a[::-1].copy(), "features.names.utf8.npy: expected a table of names"),
-    (
-        "features/names/utf8",
-        lambda a: a + np.uint8(200),
-        "features.names.utf8.npy: expected a table of names",
-    ),
+    ("features/names/utf8", lambda a: a + np.uint8(200), "names.utf8.npy: expected a table of names"),
     ("features/names/offsets", lambda a: a[:-1].copy(), "features.names.utf8.npy: expected a table of names"),
     ("features/char_idf", None, "expected an array features/char_idf, found none"),
     ("features/char_idf", lambda a: a[1:], "features.char_idf.npy: expected float32"),
@@ -104,15 +103,12 @@ DAMAGES: list[tuple[str, Any, str]] = [
         *(("words+chars", *damage) for damage in DAMAGES),
     ],
 )
-def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str, tmp_path: Path) -> None:
-    dataset = dataset_for("tfidf", tmp_path)
-    given = {"char_min_df": 1} if kind == "words+chars" else {}
-    featurizer, _ = fit_featurizer(dataset, parameters_of({"kind": kind, **given}))
+def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str) -> None:
+    featurizer, _ = fitted(kind, **({"char_min_df": 1} if kind == "words+chars" else {}))
     arrays = dict(featurizer.arrays())
-    if change is None:
-        del arrays[name]
-    else:
-        arrays[name] = change(arrays[name])
+    array = arrays.pop(name)
+    if change is not None:
+        arrays[name] = change(array)
     with pytest.raises(Corrupt, match=re.escape(fault)):
         load_featurizer(featurizer.config(), arrays, featurizer.n_features)
 
@@ -120,15 +116,15 @@ def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str,
 @pytest.mark.parametrize(
     ("kind", "group"), [("tfidf", "names"), ("named", "names"), ("words+chars", "chars")]
 )
-def test_another_number_of_features_is_refused(kind: str, group: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted(kind, tmp_path)
+def test_another_number_of_features_is_refused(kind: str, group: str) -> None:
+    featurizer, _ = fitted(kind)
     with pytest.raises(Corrupt, match=f"features/{group}: expected 99 names"):
         load_featurizer(featurizer.config(), featurizer.arrays(), 99)
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_every_kind_takes_ids_and_values(kind: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted(kind, tmp_path, norm="none")
+@pytest.mark.parametrize("kind", DATA)
+def test_every_kind_takes_ids_and_values(kind: str) -> None:
+    featurizer, _ = fitted(kind, norm="none")
     rows = featurizer.transform_csr(np.array([0, 3, 3, 4]), np.array([2, 0, 2, 1]), np.array([1, 0.5, 2, 7]))
     assert as_dicts(rows) == [{0: 0.5, 2: 3.0}, {}, {1: 7.0}]
     assert rows.n_features == featurizer.n_features
@@ -138,9 +134,9 @@ def test_every_kind_takes_ids_and_values(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("norm", "values"), [("l2", [0.6, 0.8]), ("l1", [3 / 7, 4 / 7]), ("none", [3.0, 4.0])]
 )
-@pytest.mark.parametrize("kind", FILES)
-def test_rows_are_normalised(kind: str, norm: str, values: list[float], tmp_path: Path) -> None:
-    featurizer, rows = fitted(kind, tmp_path, norm=norm)
+@pytest.mark.parametrize("kind", DATA)
+def test_rows_are_normalised(kind: str, norm: str, values: list[float]) -> None:
+    featurizer, rows = fitted(kind, norm=norm)
     found = featurizer.transform_csr(np.array([0, 2, 2, 3]), np.array([0, 1, 1]), np.array([3, 4, 0]))
     np.testing.assert_allclose(found.values, [*values, 0.0], rtol=1e-7)
     if kind in ("named", "raw"):
@@ -151,8 +147,8 @@ def test_rows_are_normalised(kind: str, norm: str, values: list[float], tmp_path
     ("kind", "texts", "named"),
     [("tfidf", True, False), ("hashing", True, True), ("named", False, True), ("raw", False, False)],
 )
-def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bool, tmp_path: Path) -> None:
-    featurizer, _ = fitted(kind, tmp_path)
+def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bool) -> None:
+    featurizer, _ = fitted(kind)
     for taken, transform, found in (
         (texts, lambda: featurizer.transform_texts(["one"]), "text"),
         (named, lambda: featurizer.transform_named([{"x": 1.0}]), "named features"),
@@ -160,8 +156,7 @@ def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bo
         if taken:
             assert transform().n_rows == 1
         else:
-            message = f"ids and values, which this model takes, found {found}"
-            with pytest.raises(BadInstance, match=message):
+            with pytest.raises(BadInstance, match=f"ids and values, which this model takes, found {found}"):
                 transform()
 
 
@@ -189,14 +184,14 @@ def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bo
         ([[0, 1]], [0], [1.0], "in one dimension"),
     ],
 )
-def test_bad_compressed_rows(indptr: Any, indices: Any, values: Any, fault: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted("raw", tmp_path)
+def test_bad_compressed_rows(indptr: Any, indices: Any, values: Any, fault: str) -> None:
+    featurizer, _ = fitted("raw")
     with pytest.raises(BadInstance, match=fault):
         featurizer.transform_csr(np.array(indptr), np.array(indices), np.array(values))
 
 
-def test_given_arrays_are_left_alone(tmp_path: Path) -> None:
-    featurizer, _ = fitted("raw", tmp_path)
+def test_given_arrays_are_left_alone() -> None:
+    featurizer, _ = fitted("raw")
     arrays = np.array([0, 3]), np.array([2, 1, 2], np.int32), np.array([1, 2, 3], np.float32)
     copies = [array.copy() for array in arrays]
     for array in arrays:
@@ -205,43 +200,34 @@ def test_given_arrays_are_left_alone(tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(arrays, copies, strict=True))
 
 
-def slow_hashed(words: list[str], n_features: int, signed: bool) -> dict[int, float]:
-    row: dict[int, float] = {}
-    for word in words:
-        h = slow_hash(word.encode())
-        sign = -1.0 if signed and h >> 63 else 1.0
-        row[h % n_features] = row.get(h % n_features, 0.0) + sign
-    return dict(sorted(row.items()))
+def vars_of(kind: str, **given: Any) -> dict[str, Any]:
+    return {"kind": kind, **vars(parameters_of({"kind": kind, **given}))}
 
 
 @given(st.lists(st.text("abcä_1", min_size=2, max_size=4), max_size=12), st.booleans())
 def test_hashing_is_its_definition(words: list[str], signed: bool) -> None:
-    given = {"n_features": 256, "signed": signed, "norm": "none", "ngram_max": 2}
-    featurizer = load_featurizer(vars_of("hashing", given), {}, 256)
-    bigrams = [f"{a} {b}" for a, b in zip(words, words[1:])]  # noqa: B905, RUF007
-    rows = featurizer.transform_texts([" ".join(words)])
-    assert as_dicts(rows) == [slow_hashed(words + bigrams, 256, signed)]
+    config = vars_of("hashing", n_features=256, signed=signed, norm="none", ngram_max=2)
+    row: dict[int, float] = {}
+    for ngram in [*words, *map(" ".join, itertools.pairwise(words))]:
+        h = slow_hash(ngram.encode())
+        row[h % 256] = row.get(h % 256, 0.0) + (-1.0 if signed and h >> 63 else 1.0)
+    assert as_dicts(load_featurizer(config, {}, 256).transform_texts([" ".join(words)])) == [row]
 
 
-def vars_of(kind: str, given: dict[str, Any]) -> dict[str, Any]:
-    parameters = parameters_of({"kind": kind, **given})
-    return {"kind": kind, **vars(parameters)}
-
-
-def test_hashing_of_blocks_is_hashing_of_texts() -> None:
-    featurizer = load_featurizer(vars_of("hashing", {}), {}, 1 << 20)
+@pytest.mark.parametrize("kind", ["tfidf", "chars", "words+chars", "hashing"])
+def test_texts_of_a_block_have_the_rows_that_each_has_alone(kind: str) -> None:
+    featurizer, _ = fit_featurizer(texts_alone(TEXTS), parameters_of({"kind": kind}))
     texts = (TEXTS * 3)[: BLOCK_TEXTS + 100]
     together = featurizer.transform_texts(texts)
     check_sparse(together)
     for i in (0, 5, BLOCK_TEXTS - 1, BLOCK_TEXTS, BLOCK_TEXTS + 99):
-        alone = featurizer.transform_texts([texts[i]])
-        row = slice(together.indptr[i], together.indptr[i + 1])
-        assert np.array_equal(together.indices[row], alone.indices)
-        assert np.array_equal(together.values[row], alone.values)
+        assert_same_bits(together.cut(i, i + 1), featurizer.transform_texts([texts[i]]))
+    assert featurizer.transform_texts([]).indptr.tolist() == [0]
+    assert featurizer.transform_texts(["", " \n"]).indptr.tolist() == [0, 0, 0]
 
 
-def test_named_features(tmp_path: Path) -> None:
-    featurizer, rows = fitted("named", tmp_path, norm="none")
+def test_named_features() -> None:
+    featurizer, rows = fitted("named", norm="none")
     names = feature_names(featurizer.config(), featurizer.arrays())
     assert names is not None and [names.name(i) for i in range(3)] == ["b", "x", "y"]
     assert as_dicts(rows) == [{1: 3.0, 2: 4.0}, {0: 1.0}]
@@ -264,8 +250,8 @@ def test_named_features(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["x", "unknown"])
-def test_bad_named_values(value: Any, fault: str, name: str, tmp_path: Path) -> None:
-    featurizer, _ = fitted("named", tmp_path)
+def test_bad_named_values(value: Any, fault: str, name: str) -> None:
+    featurizer, _ = fitted("named")
     with pytest.raises(BadInstance, match=re.escape(fault)) as caught:
         featurizer.transform_named([{"x": 1.0}, {"y": 2, name: value}])
     assert (caught.value.path or "").startswith("instances[1]")
@@ -279,25 +265,27 @@ def test_bad_named_values(value: Any, fault: str, name: str, tmp_path: Path) -> 
         ({"a\nb": 1}, "control"),
     ],
 )
-def test_named_features_that_cannot_be_fitted(features: dict[str, float], fault: str, tmp_path: Path) -> None:
-    dataset = dataset_for("named", tmp_path)
+def test_named_features_that_cannot_be_fitted(features: dict[str, float], fault: str) -> None:
     with pytest.raises(BadData, match=fault):
-        fit_featurizer(Dataset(**(vars(dataset) | {"named": [features]})), parameters_of({"kind": "named"}))
+        fit_featurizer(replace(DATA["named"], named=[features]), parameters_of({"kind": "named"}))
 
 
 def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
-    file = tmp_path / "none.svm"
-    file.write_text("0\n1\n")
+    (tmp_path / "none.svm").write_text("0\n1\n")
     with pytest.raises(BadData, match="expected instances with a feature, found none"):
-        fit_featurizer(read_dataset(file), parameters_of({"kind": "raw"}))
+        fit_featurizer(read_dataset(tmp_path / "none.svm"), parameters_of({"kind": "raw"}))
 
 
 @pytest.mark.parametrize(
     ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("raw", "hashing"), ("raw", "named")]
 )
-def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: Path) -> None:
+def test_parameters_for_other_data_are_refused(data: str, kind: str) -> None:
     with pytest.raises(BadParameter, match=f"expected one for such data, as {data}, found {kind}"):
-        fit_featurizer(dataset_for(data, tmp_path), parameters_of({"kind": kind}))
+        fit_featurizer(DATA[data], parameters_of({"kind": kind}))
+
+
+def without(key: str, config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != key}
 
 
 @pytest.mark.parametrize(
@@ -309,11 +297,95 @@ def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: P
         ({"kind": "raw", "norm": "l2", "more": 1}, 3, "features.more: expected only norm, found another"),
         ({"kind": ["raw"], "norm": "l2"}, 3, "features.kind: expected one of"),
         ({"kind": "named", "norm": "l2"}, 3, "expected an array features/names/offsets"),
-        (vars_of("hashing", {}), 3, "features.n_features to be 3, found 1048576"),
-        (vars_of("hashing", {}) | {"signed": 1}, 1 << 20, "features.signed: expected true or false, found 1"),
-        (vars_of("tfidf", {}) | {"ngram_max": "1"}, 3, "features.ngram_max: expected an integer"),
+        (without("unicode", vars_of("words+chars")), 3, "expected features.unicode, found none"),
+        (without("char_max", vars_of("words+chars")), 3, "expected features.char_max, found none"),
+        (vars_of("hashing"), 3, "features.n_features to be 3, found 1048576"),
+        (vars_of("hashing") | {"signed": 1}, 1 << 20, "features.signed: expected true or false, found 1"),
+        (vars_of("tfidf") | {"ngram_max": "1"}, 3, "features.ngram_max: expected an integer"),
     ],
 )
 def test_configurations_that_are_not_sound(config: dict[str, Any], n_features: int, fault: str) -> None:
     with pytest.raises(Corrupt, match=re.escape(fault)):
         load_featurizer(config, {}, n_features)
+
+
+def of_words(kind: str, items: dict[str, str]) -> FeatureParameters:
+    """The parameters that words of a command line say."""
+    return parameters_of({"kind": kind, **{key: scalar_of(text) for key, text in items.items()}})
+
+
+def test_words_of_a_command_line_become_values() -> None:
+    items = {"ngram_max": "2", "min_df": "3", "max_df": "0.5", "use_idf": "false", "norm": "l1"}
+    found = of_words("tfidf", {**items, "max_features": "null"})
+    assert found == TfidfParameters(ngram_max=2, min_df=3, max_df=0.5, use_idf=False, norm="l1")
+    for n_features in (1 << 8, 512, 1 << 24):
+        hashing = of_words("tfidf", {"kind": "hashing", "n_features": str(n_features)})
+        assert hashing == HashingParameters(n_features=n_features)
+    assert of_words("raw", {}) == RawParameters()
+    kept = [of_words("tfidf", {"min_df": share}).min_df for share in ("1", "7", "1.0", "0.0", "0.5")]
+    assert list(map(repr, kept)) == ["1", "7", "1.0", "0.0", "0.5"]  # integers count rows, floats are shares
+
+
+@pytest.mark.parametrize("given", [{}, {"norm": "l1"}, {"min_df": 2}, {"n_features": 512}, {"kind": "raw"}])
+def test_what_is_right_for_some_data_waits_for_it(given: dict[str, Any]) -> None:
+    check_features(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"norm": "l3"}, ["features.norm"]),
+        ({"kind": "raw", "min_df": 2, "norm": 1}, ["features.norm", "features.min_df"]),
+        ({"min_df": 0, "ngram_max": 99}, ["features.ngram_max", "features.min_df"]),
+        ({"n_features": 512, "use_idf": True}, ["features.n_features"]),
+        ({"kind": None}, ["features.kind"]),
+    ],
+)
+def test_what_is_right_for_no_data_is_refused(given: dict[str, Any], names: list[str]) -> None:
+    with pytest.raises(BadParameter) as caught:
+        check_features(given)
+    assert [fault.name for fault in caught.value.faults] == names
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_a_manifest_keeps_every_parameter(kind: str) -> None:
+    parameters = parameters_of({"kind": kind})
+    assert parameters_of(as_config(parameters)) == parameters
+    assert as_config(parameters)["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ({"kind": "okapi"}, f'kind: expected one of {", ".join(PARAMETERS)}, found "okapi"'),
+        ({"kind": "1"}, f"features.kind: expected one of {', '.join(PARAMETERS)}, found 1"),
+        ({"stopwords": "x"}, "features.stopwords: expected only lowercase, unicode, clean, stem"),
+        ({"kind": "raw", "min_df": "2"}, "features.min_df: expected only norm, found another parameter"),
+        ({"lowercase": "yes"}, 'features.lowercase: expected true or false, found "yes"'),
+        ({"lowercase": "1"}, "features.lowercase: expected true or false, found 1"),
+        ({"ngram_min": "0"}, "features.ngram_min: expected an integer from 1 to 8, found 0"),
+        ({"ngram_max": "9"}, "features.ngram_max: expected an integer from 1 to 8, found 9"),
+        ({"ngram_max": "true"}, "features.ngram_max: expected an integer from 1 to 8, found true"),
+        ({"ngram_max": "2.0"}, "features.ngram_max: expected an integer from 1 to 8, found 2.0"),
+        ({"ngram_min": "3", "ngram_max": "2"}, "features.ngram_max: expected at least ngram_min, 3, found 2"),
+        ({"min_df": "0"}, "features.min_df: expected a number of rows from 1, or a share"),
+        ({"min_df": "1.5"}, "features.min_df: expected a number of rows from 1, or a share"),
+        ({"max_df": "nan"}, "features.max_df: expected a number of rows from 1, or a share"),
+        ({"max_df": "true"}, "features.max_df: expected a number of rows from 1, or a share"),
+        ({"max_features": "0"}, "features.max_features: expected null or an integer from 1 to 268435456"),
+        ({"norm": "max"}, 'features.norm: expected one of l2, l1, none, found "max"'),
+        ({"norm": "null"}, "features.norm: expected one of l2, l1, none, found null"),
+        ({"kind": "hashing", "n_features": "1000"}, "features.n_features: expected a power of two from 256"),
+        ({"kind": "hashing", "n_features": "128"}, "features.n_features: expected a power of two from 256"),
+        ({"kind": "hashing", "n_features": "33554432"}, "n_features: expected a power of two from 256"),
+        ({"kind": "hashing", "signed": "0"}, "features.signed: expected true or false, found 0"),
+        ({"stem": "finnish"}, "stem: expected the code of a language, found finnish; did you mean fi?"),
+        ({"stem": "3"}, "features.stem: expected null or the code of a language, as fi, found 3"),
+        ({"lemmas": "fii"}, "found another language; did you mean fi?"),
+        ({"stop_words": "klingon"}, "found another language"),
+        ({"stem": "en", "lemmas": "en"}, "features.lemmas: expected one of stem and lemmas, found both"),
+    ],
+)
+def test_bad_parameters(items: dict[str, str], message: str) -> None:
+    with pytest.raises(BadParameter, match=re.escape(message)):
+        of_words("tfidf", items)

@@ -1,7 +1,6 @@
-"""Whatever the kernel takes for a body of texts is what the general way makes of it, to the bit."""
+"""Texts that the kernels take of bodies and lines have the rows of the general way, to the bit."""
 
 import json
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,83 +8,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.base.errors import BadInput
-from service.base.settings import Limits
-from service.features import Featurizer, fit_featurizer, load_featurizer, parameters_of
-from service.features.request_bodies import BodyForms, RequestBodies
-from service.kernels.text.texts import TEXTS
-from service.serving.parse import parse_body
-from service.serving.rows import to_rows
-from service.serving.schemas.predict import Options, PredictRequest
-from tests.datasets_helpers import assert_same_bits, texts_alone
-from tests.oip_requests import changed
-from tests.real_texts import TEXTS as REAL_TEXTS
-
-BYTES_MAX, CHARACTERS_MAX = 60, 90
-FORMS = BodyForms(4, 4000, CHARACTERS_MAX, BYTES_MAX, Options().top_r, Options().beam_width)
-LIMITS = Limits(text_bytes_max=BYTES_MAX)
-KINDS: dict[str, dict[str, Any]] = {
-    "words": {"kind": "tfidf"},
-    "words as they are": {"kind": "tfidf", "lowercase": False, "unicode": False, "ngram_max": 2},
-    "words set in lines": {"kind": "tfidf", "clean": False},
-    "chars": {"kind": "chars", "char_min_df": 1},
-    "words+chars": {"kind": "words+chars", "char_min_df": 1, "norm": "l1"},
-    "hashing": {"kind": "hashing", "n_features": 1 << 12, "ngram_max": 3},
-}
-NO_TEXTS: list[dict[str, Any]] = [{"kind": "raw", "norm": "l2"}, {"kind": "tfidf", "stop_words": "en"}]
-
-
-@cache
-def featurizer_of(kind: str) -> Featurizer:
-    return fitted(KINDS[kind])
-
-
-def fitted(config: dict[str, Any]) -> Featurizer:
-    if config["kind"] == "raw":
-        return load_featurizer(config, {}, 40)
-    texts = [
-        *REAL_TEXTS[:200],
-        "Äpfel Straße ΌΣΟΣ 北京大学 naïve café éléphant déjà vu 😀 emoji",
-        "İstanbul e\u0301t debug",
-    ]
-    return fit_featurizer(texts_alone(texts), parameters_of(config))[0]
-
-
-def is_the_same(body: bytes, kind: str, before: bytes = b"before") -> bool:
-    """Compare the two; return whether the kernel took the body."""
-    featurizer = featurizer_of(kind)
-    bodies = RequestBodies(FORMS, featurizer)
-    bodies.rows_read(bodies.read(b'{"instances":[{"text":"leaves nothing behind"}],"top_r":9}', 0))
-    asked = bodies.read(before + body, len(before))
-    if asked.n_rows == 0:
-        return False
-    try:
-        query = parse_body(body, PredictRequest, LIMITS)
-    except BadInput as error:
-        raise AssertionError(f"{body!r} was taken") from error
-    options = query.top_r, query.beam_width, query.exact
-    assert (asked.top_r, asked.beam_width, bool(asked.is_exact)) == options
-    if asked.n_values != TEXTS:
-        return True
-    expected = to_rows(query.instances, featurizer)
-    found = bodies.rows_read(asked)
-    if found is None:
-        assert np.diff(expected.indptr).min() == 0
-        return False
-    rows, finally_asked, _ = found
-    assert finally_asked.n_values == len(expected.indices)
-    assert_same_bits(rows, expected)
-    return True
-
-
-words = st.sampled_from([word for text in REAL_TEXTS[:60] for word in text.split()])
-odd = st.sampled_from(
-    [
-        *("Äpfel", "STRASSE", "straße", "ΌΣΟΣ", "北京大学", "éléphant", "😀", "İstanbul", "e\u0301t"),
-        *("soft\u00adly", "ﬁne", "exam-\nple", "exam- \r\n ple", "-", "\n", "\t", '"', "\\"),
-    ]
+from service.features.request_bodies import RequestBodies
+from service.features.tensor_request import TensorBodies
+from service.features.text_lines import text_rows_of_lines
+from tests.datasets_helpers import assert_same_bits
+from tests.oip_requests import changed, csr, tensor
+from tests.unit.features.bodies import (
+    BYTES_MAX,
+    FORMS,
+    KINDS,
+    NO_TEXTS,
+    ROWS,
+    as_body,
+    both_ways,
+    featurizer_of,
+    fitted,
+    is_the_same,
+    is_the_same_tensors,
+    parsed_line,
+    texts,
 )
-texts = st.lists(words | odd | st.text(max_size=4), max_size=8).map(" ".join)
+
+PLAIN = '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\\tit"}],"top_r":3}'.encode()
+PLAIN_LINE = '{"text":"Caf\\u00e9 \\"editor\\" é😀"}'.encode()
+
+
+def are_the_same(lines: list[bytes], kind: str = "words") -> bool:
+    """Compare lines of texts; return whether the kernel took them."""
+    found = text_rows_of_lines(lines, featurizer_of(kind), BYTES_MAX)
+    if found is None:
+        return False
+    read = [parsed_line(line, "text").text for line in lines]
+    assert_same_bits(found, featurizer_of(kind).transform_texts(read))
+    return True
 
 
 @settings(max_examples=400)
@@ -95,43 +50,36 @@ texts = st.lists(words | odd | st.text(max_size=4), max_size=8).map(" ".join)
     st.sampled_from(sorted(KINDS)),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 def test_texts_become_the_rows_of_the_general_way(
-    found: list[str], options: dict[str, Any], kind: str, is_ascii: bool, tight: bool
+    found: list[str], options: dict[str, Any], kind: str, is_ascii: bool, tight: bool, is_wide: bool
 ) -> None:
-    request = {"instances": [{"text": text} for text in found], **options}
-    body = json.dumps(request, ensure_ascii=is_ascii, separators=(",", ":") if tight else None)
-    is_the_same(body.encode(errors="surrogatepass"), kind)
-
-
-PLAIN = '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\\tit"}],"top_r":3}'.encode()
-
-
-@settings(max_examples=400)
-@given(st.data())
-def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
-    letters = b'0d8D\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
-    body, _ = changed(data, PLAIN, None, letters)
-    is_the_same(body, data.draw(st.sampled_from(["words", "chars"])))
+    style = {"ensure_ascii": is_ascii, "separators": (",", ":") if tight else None}
+    instances = [{"text": text} for text in found]
+    is_the_same(json.dumps({"instances": instances, **options}, **style).encode(), kind)
+    are_the_same([json.dumps(instance, **style).encode() for instance in instances], kind)
+    shape = [len(found), 1] if is_wide else [len(found)]
+    both_ways({"inputs": [tensor("text", found, shape=shape)], "parameters": options}, kind, **style)
 
 
 def body_of(text: bytes, more: bytes = b"") -> bytes:
     return b'{"instances":[{"text":"debug ' + text + b'"}' + more + b"]}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_taken(kind: str) -> None:
+    for text in (
         b"",
         b"caf\xc3\xa9 \xe2\x80\x99 \xe8\xaa\x9e \xf0\x9f\x98\x80",
         rb"\u00E9\u00e9 \ud83d\ude00 \"\\\/\b\f\n\r\t",
         b"\x7f",
         rb"\u0000",
-    ],
-)
-def test_what_is_taken(text: bytes) -> None:
-    for kind in KINDS:
-        assert is_the_same(body_of(text), kind)
+    ):
+        assert is_the_same(body_of(text), kind), text
+    for shape in ([2], [2, 1]):
+        request = {"inputs": [tensor("text", ["debug é😀", 'debug \\" \x7f'], shape=shape)], "id": "a"}
+        assert both_ways(request, kind) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -143,27 +91,21 @@ def test_what_is_taken(text: bytes) -> None:
         *(b"\x80", b"\xc3", b"\xc3x", b"\xe2\x80", b"\xf0\x9f\x98", b"\xff"),  # cut UTF-8
         *(b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\x80", b"\xf0\x80\x80\x80"),  # longer than need be
         *(b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80"),  # no characters
-        "e\u0301".encode(),
-        "İ".encode(),
-        "Σ".encode(),
-        "so\u00adft".encode(),
-        "ﬁ".encode(),
-        rb"exam-\nple",
-        rb"exam- \r\nple",
-        "\U0002f800".encode(),
+        *(odd.encode() for odd in ("e\u0301", "İ", "Σ", "so\u00adft", "ﬁ", "\U0002f800")),  # for Python
+        *(rb"exam-\nple", rb"exam- \r\nple"),
     ],
 )
 def test_what_is_not(text: bytes) -> None:
     assert not is_the_same(body_of(text), "words")
 
 
-OTHERS = [
-    *(b'{"indices":[1],"values":[1]}', b'{"features":{}}', b'{"text":1}', b'{"text":"a","id":1}'),
-    *(b"{}", b"", b'{"text":"a"'),
-]
-
-
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(b'{"indices":[1],"values":[1]}', b'{"features":{}}', b'{"text":1}', b'{"text":"a","id":1}'),
+        *(b"{}", b"", b'{"text":"a"'),
+    ],
+)
 def test_instances_beside_a_text_that_are_none(other: bytes) -> None:
     assert not is_the_same(body_of(b"", b"," + other), "words")
     assert not is_the_same(body_of(b"")[:-1] + b"," + other, "words")
@@ -190,6 +132,7 @@ def test_a_text_without_features_is_told_by_the_general_way() -> None:
 def test_limits_and_one_more(found: list[str], is_taken: bool) -> None:
     body = json.dumps({"instances": [{"text": text} for text in found]}, ensure_ascii=False).encode()
     assert is_the_same(body, "words") == is_taken
+    assert both_ways({"inputs": [tensor("text", found)]}, "words") == (is_taken, is_taken)
 
 
 def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None:
@@ -199,8 +142,7 @@ def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None
         bodies = RequestBodies(forms, featurizer_of(kind))
         for word in ("a b c d ", "北京大学", "editor "):
             for n in range(1, 200):
-                body = json.dumps({"instances": [{"text": word * n}]}).encode()
-                asked = bodies.read(body, 0)
+                asked = bodies.read(json.dumps({"instances": [{"text": word * n}]}).encode(), 0)
                 if asked.n_rows:
                     rows = featurizer_of(kind).transform_texts([word * n])
                     assert len(rows.indices) <= 400
@@ -209,7 +151,13 @@ def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None
 
 @pytest.mark.parametrize("config", NO_TEXTS, ids=str)
 def test_models_whose_texts_are_not_for_kernels_leave_them_unread(config: dict[str, Any]) -> None:
-    assert RequestBodies(FORMS, fitted(config)).read(body_of(b""), 0).n_rows == 0
+    featurizer = fitted(config)
+    assert text_rows_of_lines([PLAIN_LINE], featurizer, BYTES_MAX) is None
+    bodies = TensorBodies(FORMS, featurizer)
+    assert bodies.read(body_of(b""), 0).n_rows == 0
+    for binary in (False, True):
+        body, n_json = as_body({"inputs": [tensor("text", ["debug"])]}, binary)
+        assert bodies.read_infer(body, (0, n_json or len(body))).n_rows == 0
 
 
 def test_the_work_on_a_text_ends_at_the_first_character_that_is_for_python() -> None:
@@ -217,3 +165,80 @@ def test_the_work_on_a_text_ends_at_the_first_character_that_is_for_python() -> 
     bodies.texts.utf8[:] = 255
     assert bodies.read(body_of("e\u0301".encode() + b"x" * 40), 0).n_rows == 0
     assert np.count_nonzero(bodies.texts.utf8 != 255) == len("debug e")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [],
+        [tensor("text", [])],
+        *([tensor("text", ["debug"], shape=shape)] for shape in ([2], [1, 2], [1, 1, 1], [])),
+        [tensor("text", ["debug"], datatype="INT64")],
+        [tensor("text", ["debug e\u0301"])],
+        [tensor("text", ["debug"]), tensor("text", ["debug"])],
+        [tensor("text", ["debug"]), *csr(ROWS[:1])],
+        [*csr(ROWS[:1])[:2], tensor("text", ["debug"])],
+    ],
+    ids=str,
+)
+def test_tensors_that_are_not_taken(inputs: list[dict[str, Any]]) -> None:
+    assert not is_the_same_tensors(*as_body({"inputs": inputs}, binary=False), "words")
+    if all(given["datatype"] == {"text": "BYTES"}.get(given["name"], given["datatype"]) for given in inputs):
+        assert not is_the_same_tensors(*as_body({"inputs": inputs}, binary=True), "words")
+
+
+def test_elements_that_are_cut_too_long_or_no_utf8() -> None:
+    right = b"\x05\x00\x00\x00debug"
+    for data in (right[:-1], right + b"x", right[:3], b"\xff\xff\xff\xff", right[:-1] + b"\xff", b""):
+        inputs = [{**tensor("text", [""]), "parameters": {"binary_data_size": len(data)}}]
+        del inputs[0]["data"]
+        head = json.dumps({"inputs": inputs}).encode()
+        assert not is_the_same_tensors(head + data, len(head), "words"), data
+
+
+def test_lines_that_are_taken() -> None:
+    assert are_the_same([PLAIN_LINE, b' { "text" : "" } \r', b'{"text":"' + b"x" * BYTES_MAX + b'"}'])
+    many = [json.dumps({"text": f"editor {i} Größe"}).encode() for i in range(3000)]
+    assert are_the_same(many)
+    assert np.diff(text_rows_of_lines(many, featurizer_of("words"), BYTES_MAX).indptr).min() > 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"{}", b'{"text":"a"', b'{"text":"a"}}', b'{"text":"a"},', b'"a"', b'{"text":1}'),
+        *(b'{"text":"a","id":1}', b'{"text":"a","labels":[]}', b'{"indices":[1],"values":[1]}'),
+        b'{"text":"' + b"x" * (BYTES_MAX + 1) + b'"}',
+        '{"text":"e\u0301"}'.encode(),
+    ],
+)
+def test_lines_that_are_not_taken(line: bytes) -> None:
+    for lines in ([line], [PLAIN_LINE, line], [line, PLAIN_LINE]):
+        assert not are_the_same(lines)
+
+
+def test_lines_that_are_one_text_and_more_bytes_than_there_is_room_for_are_left() -> None:
+    assert not are_the_same([b'{"text":"a', b'b"}'])
+    assert not are_the_same([b'{"text":"a"},{"text":"b"}', PLAIN_LINE])
+    line = b'{"text":"' + b"x" * (1 << 23) + b'"}'
+    assert text_rows_of_lines([line], featurizer_of("words"), 1 << 24) is not None
+    assert text_rows_of_lines([line] * 2, featurizer_of("words"), 1 << 24) is None
+
+
+LETTERS = b'01248dD\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
+
+
+@settings(max_examples=400)
+@given(st.data(), st.sampled_from(["words", "chars"]))
+def test_what_was_changed_is_never_taken_for_others(data: st.DataObject, kind: str) -> None:
+    is_the_same(changed(data, PLAIN, None, LETTERS)[0], kind)
+    line, _ = changed(data, PLAIN_LINE, None, LETTERS)
+    are_the_same([PLAIN_LINE, line, PLAIN_LINE], kind)
+
+
+@settings(max_examples=400)
+@given(st.data(), st.booleans())
+def test_tensors_that_were_changed_are_never_taken_for_others(data: st.DataObject, binary: bool) -> None:
+    request = {"inputs": [tensor("text", ['Café "editor"\x01', "debug\tit 😀"])]}
+    body, n_json = as_body(request, binary, ensure_ascii=False)
+    is_the_same_tensors(*changed(data, body, n_json, LETTERS), "words")

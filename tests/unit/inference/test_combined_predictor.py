@@ -21,6 +21,8 @@ from service.kernels.search.combined import LOG_FLOOR
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.ranker import margins_of
 from tests.combined_models import documents, publish_combined
+from tests.oracles.trees import row_dicts
+from tests.unit.inference.answers import dense_scores, each_row
 
 
 @pytest.fixture(scope="module")
@@ -44,22 +46,17 @@ def rows(model: Model) -> SparseRows:
     return featurizer_of(model).transform_texts(texts)
 
 
-def slow_scores(model: Model, predictor: CombinedPredictor, rows: SparseRows, row: int) -> dict[int, float]:
-    """Return the probability of each candidate of a row, from the specification in FORMAT.md."""
+def slow_scores(model: Model, predictor: CombinedPredictor, alone: SparseRows) -> dict[int, float]:
+    """Return the probability of each candidate of one row, from the specification in FORMAT.md."""
     proposing, arrays = proposing_of(model.arrays), model.arrays
-    alone = rows.cut(row, row + 1)
-    columns = dict(zip(alone.indices.tolist(), alone.values.tolist(), strict=True))
-    n_columns = rows.n_features - proposing.name_features * proposing.concepts
+    (columns,) = row_dicts(alone[:3])
+    n_columns = alone.n_features - proposing.name_features * proposing.concepts
     ranks: list[dict[int, tuple[int, float]]] = []
     first = 0
     for number, member in enumerate(predictor.members):
         inside = (alone.indices >= first) & (alone.indices < first + member.n_features)
-        own = SparseRows(
-            np.array([0, inside.sum()]),
-            alone.indices[inside] - first,
-            alone.values[inside],
-            member.n_features,
-        )
+        indices = alone.indices[inside] - first
+        own = SparseRows(np.array([0, len(indices)]), indices, alone.values[inside], member.n_features)
         found = member.predict(own, PredictOptions(proposing.candidates, proposing.beam_width))
         to_label = arrays[map_name(number)]
         pairs = zip(to_label[found.labels].tolist(), found.scores.tolist(), strict=True)
@@ -84,21 +81,17 @@ def slow_scores(model: Model, predictor: CombinedPredictor, rows: SparseRows, ro
     return dict(zip(candidates, (1 / (1 + np.exp(-margins))).tolist(), strict=True))
 
 
-def test_answers_are_those_of_the_specification(
-    model: Model, predictor: CombinedPredictor, rows: SparseRows
-) -> None:
+def test_answers_are_those_of_the_specification(model, predictor, rows):
     found = predictor.predict(rows, PredictOptions(top_r=7))
-    for row in range(rows.n_rows):
-        expected = slow_scores(model, predictor, rows, row)
-        at = slice(found.ptr[row], found.ptr[row + 1])
-        labels, scores = found.labels[at].tolist(), found.scores[at].tolist()
+    for row, (labels, scores) in enumerate(each_row(found)):
+        expected = slow_scores(model, predictor, rows.cut(row, row + 1))
         assert sorted(labels) == sorted(expected)
-        assert scores == sorted(scores, reverse=True)
+        assert scores.tolist() == sorted(scores.tolist(), reverse=True)
         assert scores == pytest.approx([expected[label] for label in labels], rel=1e-4, abs=1e-6)
     assert found.exact.all()
 
 
-def test_a_name_alone_proposes_a_label_that_no_member_has(model: Model, predictor: CombinedPredictor) -> None:
+def test_a_name_alone_proposes_a_label_that_no_member_has(model, predictor):
     rows = featurizer_of(model).transform_texts(["an old salt mine"])
     labels = predictor.predict(rows, PredictOptions(top_r=7)).labels
     assert "l6" in [name_of(model.labels, int(label)) for label in labels]
@@ -106,51 +99,33 @@ def test_a_name_alone_proposes_a_label_that_no_member_has(model: Model, predicto
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_batches_are_the_same_bits_on_any_number_of_threads(
-    predictor: CombinedPredictor, rows: SparseRows, threads: int
-) -> None:
+def test_batches_are_the_same_bits_on_any_number_of_threads(predictor, rows, threads):
     together = predictor.predict(rows, PredictOptions(top_r=4), threads)
-    for row in range(rows.n_rows):
+    for row, (labels, scores) in enumerate(each_row(together)):
         alone = predictor.predict(rows.cut(row, row + 1), PredictOptions(top_r=4))
-        at = slice(together.ptr[row], together.ptr[row + 1])
-        assert alone.labels.tolist() == together.labels[at].tolist()
-        assert alone.scores.tobytes() == together.scores[at].tobytes()
+        assert (alone.labels.tolist(), alone.scores.tobytes()) == (labels, scores.tobytes())
 
 
-def test_thresholds_masks_and_weights_hold(
-    model: Model, predictor: CombinedPredictor, rows: SparseRows
-) -> None:
+def test_thresholds_masks_and_weights_hold(predictor, rows):
     every = predictor.predict(rows, PredictOptions(top_r=7))
     above = predictor.predict(rows, PredictOptions(top_r=7, threshold=0.3))
     assert above.labels.tolist() == every.labels[every.scores >= 0.3].tolist()
-    thresholds = np.linspace(0.1, 0.6, model.labels.n_names, dtype=np.float32)
-    tuned = PredictOptions(top_r=7, threshold=predictor.node_thresholds(thresholds))
-    assert (
-        predictor.predict(rows, tuned).labels.tolist()
-        == every.labels[every.scores >= thresholds[every.labels]].tolist()
-    )
+    thresholds = np.linspace(0.1, 0.6, 7, dtype=np.float32)
+    tuned = predictor.predict(rows, PredictOptions(top_r=7, threshold=predictor.node_thresholds(thresholds)))
+    assert tuned.labels.tolist() == every.labels[every.scores >= thresholds[every.labels]].tolist()
     denied = predictor.predict(rows, PredictOptions(top_r=7, mask=predictor.label_mask(deny=["l0", "l6"])))
     assert not {0, 6} & set(denied.labels.tolist()) and len(denied.labels)
-    weights = np.ones(model.labels.n_names, np.float32)
-    weights[3] = 0.25
+    weights = np.array([1, 1, 1, 0.25, 1, 1, 1], np.float32)
     weighed = predictor.predict(rows, PredictOptions(top_r=7, weights=predictor.node_weights(weights)))
-    row = np.repeat(np.arange(rows.n_rows), np.diff(every.ptr))
-    before = {(int(r), int(label)): s for r, label, s in zip(row, every.labels, every.scores, strict=True)}
-    for r, label, score in zip(row, weighed.labels, weighed.scores, strict=True):
-        assert score == pytest.approx(before[int(r), int(label)] * weights[label])
+    np.testing.assert_allclose(dense_scores(weighed, 7), dense_scores(every, 7) * weights, rtol=1e-6)
 
 
-def test_scores_of_named_labels_are_those_of_answers(predictor: CombinedPredictor, rows: SparseRows) -> None:
+def test_scores_of_named_labels_are_those_of_answers(predictor, rows):
     every = predictor.predict(rows, PredictOptions(top_r=7))
-    n = predictor.n_labels
-    label_ptr = np.arange(rows.n_rows + 1, dtype=np.int64) * n
-    scores = predictor.score_labels(
-        rows, label_ptr, np.tile(np.arange(n, dtype=np.int32), rows.n_rows)
-    ).scores
-    row = np.repeat(np.arange(rows.n_rows), np.diff(every.ptr))
-    expected = np.zeros((rows.n_rows, n), np.float32)
-    expected[row, every.labels] = every.scores
-    assert scores.reshape(rows.n_rows, n).tolist() == expected.tolist()
+    label_ptr = np.arange(rows.n_rows + 1, dtype=np.int64) * 7
+    named = np.tile(np.arange(7, dtype=np.int32), rows.n_rows)
+    scores = predictor.score_labels(rows, label_ptr, named).scores
+    assert scores.reshape(rows.n_rows, 7).tolist() == dense_scores(every, 7).tolist()
 
 
 def test_a_version_travels_whole_and_its_members_may_go(store: Store, model: Model, tmp_path: Path) -> None:
@@ -178,8 +153,7 @@ def test_a_version_travels_whole_and_its_members_may_go(store: Store, model: Mod
 def test_damaged_arrays_are_refused(model: Model, name: str, value: list[int], expected: str) -> None:
     array = model.arrays[name].copy()
     array[-len(value) :] = value
-    packed = pack(
-        replace(model, manifest=replace(model.manifest, arrays={}), arrays={**model.arrays, name: array})
-    )
+    manifest = replace(model.manifest, arrays={})
+    packed = pack(replace(model, manifest=manifest, arrays={**model.arrays, name: array}))
     with pytest.raises(Corrupt, match=expected):
         unpack(packed)

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_store.ensemble import LINK_CODES, Weights
+from model_store.ensemble import LINK_CODES
 from model_store.version import model_of
 from service.base.rows import SparseRows
 from service.inference.explain import FEATURES_MAX, most_shares, told_shares, top_features
@@ -20,26 +21,34 @@ from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.scores import make_queue
 from service.kernels.search.workspace import make_workspace
 from tests.calls import make_call, no_answers
-from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows
+from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows, row_dicts
 from tests.small_models import small_draft
+from tests.unit.inference.answers import each_row, empty_rows, row_with
+
+
+class OracleNode(NamedTuple):
+    """A node of a path: its bias, how many nodes are beside it, and what each feature weighs there."""
+
+    node: int
+    bias: float
+    n_siblings: int
+    weights: dict[int, float]
 
 
 def oracle_path(tree, leaf):
-    """The nodes from below the root to the leaf, and what each feature weighs there."""
+    """The nodes from below the root to the leaf."""
     above = {
         child: node for node, (a, b) in enumerate(itertools.pairwise(tree.child_ptr)) for child in range(a, b)
     }
-    path = [leaf]
-    while above[path[-1]] != 0:
-        path.append(above[path[-1]])
-    weights = []
-    for node in reversed(path):
+    path, node = [], leaf
+    while node:
         chunk, position = tree.chunks[above[node]], node - tree.child_ptr[above[node]]
-        rows = np.repeat(chunk.features, np.diff(chunk.row_ptr))
-        weights.append(
-            {f: w for f, c, w in zip(rows.tolist(), chunk.child, chunk.weight, strict=True) if c == position}
-        )
-    return path[::-1], weights
+        features = np.repeat(chunk.features, np.diff(chunk.row_ptr)).tolist()
+        entries = zip(features, chunk.child, chunk.weight, strict=True)
+        weights = {feature: float(weight) for feature, child, weight in entries if child == position}
+        path.insert(0, OracleNode(node, chunk.bias[position], len(chunk.bias) - 1, weights))
+        node = above[node]
+    return path
 
 
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
@@ -50,15 +59,15 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
         seed, n_trees=1, n_labels=40, n_features=n_features, arity=arity, weights=weights
     )
     rows = random_rows(seed, 1, n_features)
-    _, indices, values = rows
     work = make_workspace(ensemble, n_features=n_features, maps_features=False)
     search = Search(LINK_CODES[link], 1, 1, True, ALL_ALLOWED, ALL_EQUAL, ALL_PASS)
     call = make_call(ensemble, rows, search, work, make_queue(ensemble, top_r=1), no_answers(1, 1))
-    row = dict(zip(indices.tolist(), values.tolist(), strict=True))
+    (row,) = row_dicts(rows)
     margins = node_margins(tree, row)
     error = {"float32": 1e-6, "bfloat16": 2**-8, "int8": 0.05}[weights]
     for leaf in np.flatnonzero(tree.node_label >= 0).tolist():
-        nodes, expected = oracle_path(tree, leaf)
+        expected = oracle_path(tree, leaf)
+        nodes = [each.node for each in expected]
         depth = depth_of(ensemble.parent, leaf)
         assert depth == len(nodes)
         path, probability = np.empty(depth, np.int32), np.empty(depth, np.float32)
@@ -66,7 +75,7 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
         explain_leaf(call.handle, leaf, path, probability, score, features, shares)
         assert path.tolist() == nodes
         for of_node, told in zip(expected, told_shares(features, shares), strict=True):
-            products = {feature: row[feature] * of_node.get(feature, 0.0) for feature in row}
+            products = {feature: row[feature] * of_node.weights.get(feature, 0.0) for feature in row}
             most = sorted((abs(product) for product in products.values() if product != 0), reverse=True)
             assert len(told) == min(len(most), FEATURES_MAX)
             for share, size in zip(told, most, strict=False):
@@ -77,12 +86,10 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
             np.testing.assert_allclose(score, np.cumprod(LINKS[link](margins[nodes])), rtol=2e-3, atol=1e-6)
 
 
-@given(
-    st.lists(
-        st.one_of(st.floats(width=32, allow_nan=True), st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0])),
-        max_size=20,
-    )
-)
+shares = st.floats(width=32, allow_nan=True) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0])
+
+
+@given(st.lists(shares, max_size=20))
 def test_the_features_chosen_are_those_of_a_sort(added):
     largest = float(np.finfo(np.float32).max)
     shares = [0.0 if math.isnan(share) else max(-largest, min(share, largest)) for share in added]
@@ -98,11 +105,12 @@ def predictor(request):
     return Predictor(model_of(draft))
 
 
-def test_the_last_score_is_the_labels(predictor):
+def test_the_last_score_is_the_labels_and_features_are_those_that_count_most(predictor):
     rows = SparseRows(*random_rows(5, 6, 70), 70)
     found = predictor.predict(rows, PredictOptions(top_r=9, exact=True))
-    for row, (first, last) in enumerate(itertools.pairwise(found.ptr)):
-        for label, score in zip(found.labels[first:last].tolist(), found.scores[first:last], strict=True):
+    for row, (labels, scores) in enumerate(each_row(found)):
+        own = set(rows.cut(row, row + 1).indices.tolist())
+        for label, score in zip(labels, scores, strict=True):
             trees = predictor.explain(rows, row, label).trees
             ends = np.array([path[-1].score for path in trees])
             if len(trees) == 1:
@@ -111,32 +119,23 @@ def test_the_last_score_is_the_labels(predictor):
             for path in trees:
                 products = np.cumprod([node.probability for node in path])
                 np.testing.assert_allclose([node.score for node in path], products, rtol=1e-4)
-
-
-def test_features_are_those_that_count_most(predictor):
-    rows = SparseRows(*random_rows(6, 3, 70), 70)
-    for row in range(3):
-        own = rows.indices[rows.indptr[row] : rows.indptr[row + 1]].tolist()
-        nodes = [node for path in predictor.explain(rows, row, 7).trees for node in path]
-        assert any(node.features for node in nodes)
-        for node in nodes:
-            sizes = [abs(share.contribution) for share in node.features]
-            assert sizes == sorted(sizes, reverse=True)
-            assert len(sizes) <= FEATURES_MAX
-            assert 0 not in sizes
-            assert {share.feature for share in node.features} <= set(own)
+            nodes = [node for path in trees for node in path]
+            assert any(node.features for node in nodes) or len(own) < 5
+            for node in nodes:
+                sizes = [abs(share.contribution) for share in node.features]
+                assert sizes == sorted(sizes, reverse=True)
+                assert len(sizes) <= FEATURES_MAX
+                assert 0 not in sizes
+                assert {share.feature for share in node.features} <= own
 
 
 def test_an_empty_row_and_values_that_overflow_have_explanations(predictor):
-    nothing = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 70)
+    nothing, huge = empty_rows(1, 70), row_with(np.arange(70), 70, 3e38)
     assert all(not node.features for path in predictor.explain(nothing, 0, 3).trees for node in path)
-    everything = np.arange(70, dtype=np.int32), np.full(70, 3e38, np.float32)
-    huge = SparseRows(np.array([0, 70]), *everything, 70)
-    shares = [
-        share for path in predictor.explain(huge, 0, 3).trees for node in path for share in node.features
-    ]
-    assert shares
-    assert np.isfinite([share.contribution for share in shares]).all()
+    nodes = [node for path in predictor.explain(huge, 0, 3).trees for node in path]
+    found = [share.contribution for node in nodes for share in node.features]
+    assert found
+    assert np.isfinite(found).all()
 
 
 def test_a_tree_without_the_label_has_no_path():
@@ -148,43 +147,25 @@ def test_a_tree_without_the_label_has_no_path():
         assert found == [label in tree.node_label for tree in trees]
 
 
-def weights_of(tree, label):
-    """The leaf of a label, its depth and siblings, its bias and what each feature weighs there."""
-    leaf = tree.node_label.tolist().index(label)
-    depth, node = 0, leaf
-    first = above = None
-    while node:
-        node = next(n for n in range(node) if tree.child_ptr[n] <= node < tree.child_ptr[n + 1])
-        first = node if first is None else first
-        depth += 1
-    above, position = tree.chunks[first], leaf - tree.child_ptr[first]
-    rows = np.repeat(above.features, np.diff(above.row_ptr))
-    mine = above.child == position
-    weights = {f: float(w) for f, w in zip(rows[mine].tolist(), above.weight[mine], strict=True) if w != 0}
-    return depth, len(above.bias) - 1, above.bias[position], weights
-
-
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize(("seed", "n_features", "arity"), [(1, 5, 2), (2, 70, 40), (3, 2100, 17)])
-def test_they_are_those_that_the_tree_was_built_from(
-    weights: Weights, seed: int, n_features: int, arity: int
-) -> None:
-    n_labels = 24
+def test_weights_of_a_label_are_those_that_the_tree_was_built_from(weights, seed, n_features, arity):
     trees, ensemble = random_forest(
-        seed, n_trees=2, n_labels=n_labels, n_features=n_features, arity=arity, weights=weights
+        seed, n_trees=2, n_labels=24, n_features=n_features, arity=arity, weights=weights
     )
-    for label in range(n_labels):
+    for label in range(24):
         leaves = leaf_weights(ensemble, label)
         assert [each.tree for each in leaves] == [i for i in (0, 1) if label in trees[i].node_label]
         for found in leaves:
             tree = trees[found.tree]
-            depth, siblings, bias, expected = weights_of(tree, label)
-            assert (found.depth, found.siblings) == (depth, siblings)
-            assert found.bias == pytest.approx(bias)
+            path = oracle_path(tree, tree.node_label.tolist().index(label))
+            assert (found.depth, found.siblings) == (len(path), path[-1].n_siblings)
+            assert found.bias == pytest.approx(path[-1].bias)
             assert ensemble.node_label[found.leaf] == label
             assert (np.diff(found.features) > 0).all()
             got = dict(zip(found.features.tolist(), found.weights.tolist(), strict=True))
-            most = float(max(map(abs, expected.values()), default=0))
+            expected = {feature: weight for feature, weight in path[-1].weights.items() if weight != 0}
+            most = max(map(abs, expected.values()), default=0)
             error = {"float32": 0, "bfloat16": 2**-8 * most, "int8": most / 127}[weights]
             for feature in expected.keys() | got.keys():
                 assert got.get(feature, 0) == pytest.approx(expected.get(feature, 0), abs=error)

@@ -1,6 +1,5 @@
 """Predictors of label trees and of decision trees: options, threads, buffers, and what they refuse."""
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -12,7 +11,6 @@ import service.inference.predictor as predictor_module
 from model_store.version import Model, model_of
 from service.base.errors import UnknownLabel
 from service.base.rows import SparseRows
-from service.inference.answering import Predictions
 from service.inference.explain import FEATURES_MAX
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
@@ -23,8 +21,9 @@ from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.subtrees import lift, set_logs
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
-from tests.oracles.trees import random_rows
+from tests.oracles.trees import random_rows, row_dicts
 from tests.small_models import random_rerank, small_draft
+from tests.unit.inference.answers import assert_same, each_row, empty_rows, row_with
 
 N_FEATURES = 70
 N_LABELS = 40
@@ -49,9 +48,10 @@ def forest_of(link: str, **changes: Any) -> tuple[list[Any], Model]:
 
 @pytest.fixture(scope="module", params=LABEL_TREES + FORESTS)
 def model(request: pytest.FixtureRequest) -> Model:
+    if request.param == "re-ranked":
+        return forest_of("multiway", extra=random_rerank(3, N_LABELS, N_FEATURES, 1.0))[1]
     if request.param in FORESTS:
-        extra = random_rerank(3, N_LABELS, N_FEATURES, 1.0) if request.param == "re-ranked" else {}
-        return forest_of("multiway" if extra else request.param, extra=extra)[1]
+        return forest_of(request.param)[1]
     n_trees = {"one-tree": 1, "three-trees": 3}[request.param]
     shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "n_trees": n_trees, "arity": 4, "share": 0.2}
     return model_of(small_draft(3, **shape))
@@ -59,20 +59,16 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 @pytest.fixture(scope="module")
 def predictor(model: Model) -> Predictor | ForestPredictor:
-    return make_predictor(model)
+    made = make_predictor(model)
+    assert type(made) is {"label-tree": Predictor, "decision-tree": ForestPredictor}[model.manifest.kind]
+    return made
 
 
 of_label_trees = pytest.mark.parametrize("model", LABEL_TREES, indirect=True)
-of_forests = pytest.mark.parametrize("model", FORESTS, indirect=True)
 
 
 def some_rows(n_rows: int, seed: int = 1) -> SparseRows:
     return SparseRows(*random_rows(seed, n_rows, N_FEATURES), N_FEATURES)
-
-
-def assert_same(found: Predictions, expected: Predictions) -> None:
-    for mine, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, "tuned", "tuned, exact"])
@@ -86,10 +82,10 @@ def test_threads_and_batches_do_not_change_an_answer(predictor, options):
     assert expected.exact.all() or isinstance(predictor, Predictor)
     for threads in (1, 2, 5, 100):
         assert_same(predictor.predict(rows, options, threads), expected)
-    for row, (first, last) in enumerate(itertools.pairwise(expected.ptr)):
+    for row, (labels, scores) in enumerate(each_row(expected)):
         alone = predictor.predict(rows.cut(row, row + 1), options)
-        np.testing.assert_array_equal(alone.labels, expected.labels[first:last])
-        np.testing.assert_array_equal(alone.scores, expected.scores[first:last])
+        assert alone.labels.tolist() == labels
+        np.testing.assert_array_equal(alone.scores, scores)
 
 
 def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
@@ -100,19 +96,22 @@ def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
             assert_same(answer, expected)
 
 
-def test_no_rows_and_empty_rows_have_answers(predictor):
-    nothing = np.empty(0, np.int32), np.empty(0, np.float32), N_FEATURES
+def test_no_rows_empty_rows_and_read_only_rows_have_answers(predictor):
+    rows = some_rows(5)
+    expected = predictor.predict(rows, PredictOptions())
+    for array in rows[:3]:
+        array.setflags(write=False)
+    assert_same(predictor.predict(rows, PredictOptions()), expected)
     for options in OPTIONS:
-        assert predictor.predict(SparseRows(np.zeros(1, np.int64), *nothing), options).ptr.tolist() == [0]
-        assert len(predictor.predict(SparseRows(np.zeros(4, np.int64), *nothing), options).ptr) == 4
+        assert predictor.predict(empty_rows(0, N_FEATURES), options).ptr.tolist() == [0]
+        assert len(predictor.predict(empty_rows(3, N_FEATURES), options).ptr) == 4
 
 
 def test_rows_longer_than_any_before_get_larger_buffers(model):
     predictor, few = make_predictor(model), PredictOptions(top_r=1, beam_width=1)
     expected = predictor.predict(some_rows(3), few)
     predictor.predict(some_rows(3), PredictOptions(top_r=40, exact=True))
-    everything = np.arange(N_FEATURES, dtype=np.int32), np.ones(N_FEATURES, np.float32)
-    predictor.predict(SparseRows(np.array([0, N_FEATURES]), *everything, N_FEATURES), PredictOptions())
+    predictor.predict(row_with(np.arange(N_FEATURES), N_FEATURES), PredictOptions())
     assert_same(predictor.predict(some_rows(3), few), expected)
 
 
@@ -166,19 +165,9 @@ def test_a_stop_ends_its_own_call_only(model, options, n_rows):
     assert_same(predictor.predict(rows, options), expected)
 
 
-def test_read_only_rows_are_answered_too(predictor):
-    rows = some_rows(5)
-    expected = predictor.predict(rows, PredictOptions())
-    for array in rows[:3]:
-        array.setflags(write=False)
-    assert_same(predictor.predict(rows, PredictOptions()), expected)
-
-
 def test_after_the_warm_up_nothing_is_compiled(model):
-    kernels = (
-        *(beam_rows, best_first_rows, threshold_rows, lift, explain_leaf),
-        *(route_rows, reach_leaves, set_logs),
-    )
+    of_searches = beam_rows, best_first_rows, threshold_rows, route_rows, reach_leaves
+    kernels = *of_searches, lift, explain_leaf, set_logs
     predictor = make_predictor(model)
     predictor.warm_up()
     before = [len(kernel.signatures) for kernel in kernels]
@@ -187,11 +176,8 @@ def test_after_the_warm_up_nothing_is_compiled(model):
         predictor.predict(some_rows(90), options, 2)
     mask = predictor.label_mask(allow=["label::1"])
     tuned = predictor.node_thresholds(np.full(N_LABELS, 0.5, np.float32))
-    wanted = [
-        PredictOptions(mask=mask),
-        PredictOptions(threshold=tuned),
-        PredictOptions(threshold=tuned, mask=mask),
-    ]
+    wanted = [PredictOptions(threshold=threshold, mask=mask) for threshold in (None, tuned)]
+    wanted.append(PredictOptions(threshold=tuned))
     if isinstance(predictor, Predictor):
         weights = predictor.node_weights(np.full(N_LABELS, 2, np.float32))
         wanted.append(PredictOptions(weights=weights, costs=True))
@@ -200,11 +186,6 @@ def test_after_the_warm_up_nothing_is_compiled(model):
     for label in range(N_LABELS):
         predictor.explain(some_rows(3), 1, label)
     assert [len(kernel.signatures) for kernel in kernels] == before
-
-
-@pytest.mark.parametrize(("kind", "made"), [("label-tree", Predictor), ("decision-tree", ForestPredictor)])
-def test_each_kind_of_model_has_its_predictor(kind, made):
-    assert isinstance(make_predictor(model_of(small_draft(kind=kind))), made)
 
 
 @of_label_trees
@@ -217,10 +198,10 @@ def test_an_exact_search_says_so_and_a_beam_where_it_is_known(predictor, tuned):
     wide = predictor.predict(rows, options._replace(beam_width=40))
     assert whole.exact.tolist() == wide.exact.tolist() == [1] * 100
     assert not narrow.exact.all()
+    expected = [labels for labels, _ in each_row(whole)]
     for found in (narrow, wide):
-        for row in np.flatnonzero(found.exact):
-            own = [answers.labels[slice(*answers.ptr[row : row + 2])].tolist() for answers in (whole, found)]
-            assert own[0] == own[1]
+        for row, (labels, _) in enumerate(each_row(found)):
+            assert labels == expected[row] or not found.exact[row]
 
 
 @of_label_trees
@@ -258,8 +239,7 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, optio
             found = predictor.predict_on_event_loop(row, asked)
             if found is not None:
                 n_answered[beam_width] += 1
-                for mine, expected in zip(found, predictor.predict(row, asked), strict=True):
-                    np.testing.assert_array_equal(mine, expected)
+                assert_same(found, predictor.predict(row, asked))
     is_tree = model.ensemble.child_ptr[0] == 1
     assert n_answered[40] == 60 * is_tree
     assert n_answered[1] <= n_answered[3] <= n_answered[40]
@@ -283,25 +263,14 @@ def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
     np.testing.assert_array_equal(cut.labels, predictor.predict(rows, options).labels)
 
 
-@of_label_trees
-def test_the_children_scored_are_bounded_by_trees_beam_and_width(model, predictor):
-    n_trees = int(model.ensemble.child_ptr[0])
-    assert predictor.children_scored(1) == 4 * n_trees
-    assert predictor.children_scored(3) == 12 * n_trees
-    assert predictor.children_scored(10**6) == 4 * n_trees * len(model.ensemble.directory)
-
-
 @pytest.mark.parametrize("link", ["multiway", "argmax"])
 def test_explanations_add_up_to_the_score(link):
     trees, model = forest_of(link)
     predictor, rows = ForestPredictor(model), SparseRows(*whole_rows(1, 12, N_FEATURES), N_FEATURES)
     found = predictor.predict(rows, PredictOptions(top_r=40))
-    n_features_told = 0
-    for row, (first, last) in enumerate(itertools.pairwise(found.ptr)):
-        own = slice(*rows.indptr[row : row + 2])
-        values = dict(zip(rows.indices[own].tolist(), rows.values[own].tolist(), strict=True))
+    for row, (values, (labels, _)) in enumerate(zip(row_dicts(rows[:3]), each_row(found), strict=True)):
         expected = routed_scores(trees, link, values, N_LABELS)
-        for label in found.labels[first:last].tolist():
+        for label in labels:
             leaves = predictor.explain(rows, row, label).leaves
             assert sum(leaf.value * leaf.weight for leaf in leaves) == pytest.approx(expected[label])
             for leaf in leaves:
@@ -314,15 +283,19 @@ def test_explanations_add_up_to_the_score(link):
                     if len(values) <= FEATURES_MAX:  # then all are told, and whole numbers add up
                         bias = model.ensemble.node_bias[node.node]
                         assert node.margin == bias + sum(share.contribution for share in node.features)
-                        n_features_told += len(node.features)
     absent = int(np.flatnonzero(routed_scores(trees, link, {}, N_LABELS) == 0)[0])
-    assert predictor.explain(SparseRows(np.zeros(2, np.int64), *rows[1:]), 0, absent).leaves == []
+    assert predictor.explain(empty_rows(1, N_FEATURES), 0, absent).leaves == []
 
 
-@of_forests
-def test_the_children_scored_are_bounded_by_trees_levels_and_width(model, predictor):
+def test_the_children_scored_are_bounded_by_trees_and_width_and_by_the_beam_or_levels(model, predictor):
     ensemble = model.ensemble
-    inner = np.flatnonzero(ensemble.node_chunk >= 0)
-    n_levels = 1 + max(depth_of(ensemble.parent, int(node)) for node in inner)
-    widest = int(np.diff(ensemble.child_ptr).max())
-    assert predictor.children_scored(10) == 3 * n_levels * widest
+    if model.manifest.kind == "label-tree":
+        n_trees = int(ensemble.child_ptr[0])
+        assert predictor.children_scored(1) == 4 * n_trees
+        assert predictor.children_scored(3) == 12 * n_trees
+        assert predictor.children_scored(10**6) == 4 * n_trees * len(ensemble.directory)
+    else:
+        inner = np.flatnonzero(ensemble.node_chunk >= 0)
+        n_levels = 1 + max(depth_of(ensemble.parent, int(node)) for node in inner)
+        widest = int(np.diff(ensemble.child_ptr).max())
+        assert predictor.children_scored(10) == 3 * n_levels * widest

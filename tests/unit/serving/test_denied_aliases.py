@@ -22,6 +22,7 @@ from tests.feedback_helpers import RAW, client_of, event, send
 from tests.oip_requests import csr
 from tests.served_models import at_once, in_thread, publish_model
 from tests.small_models import small_draft, softmax_draft
+from tests.unit.serving.test_live import looked
 
 DENIED = [f"label::{i}" for i in (0, 3, 4, 7, 8)]
 ROWS = [RAW, {"indices": [2], "values": [1.0]}]
@@ -58,20 +59,22 @@ def answered(served: ServedVersion, body: bytes) -> list[Any]:
     return [*([] if found is None else [without_ids(found)]), without_ids(in_thread(body, served))]
 
 
-@pytest.fixture(scope="module", params=["label-tree", "one-tree", "embedded", "forest", "text", "named"])
+DRAFTS = {
+    "forest": small_draft(kind="decision-tree", n_trees=3, features={"kind": "raw", "norm": "l2"}),
+    "embedded": softmax_draft(n_words=70),
+}
+LABEL_TREES = {"label-tree": ("raw", 3), "one-tree": ("raw", 1), "text": ("tfidf", 2), "named": ("named", 2)}
+"""Their features, and how many trees they have."""
+
+
+@pytest.fixture(scope="module", params=[*DRAFTS, *LABEL_TREES])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ServedVersion:
     store = Store(tmp_path_factory.mktemp("denied") / "store")
-    kind = request.param
-    if kind == "forest":
-        store.publish(
-            "m", small_draft(kind="decision-tree", n_trees=3, features={"kind": "raw", "norm": "l2"})
-        )
-    elif kind == "embedded":
-        store.publish("m", softmax_draft(n_words=70))
-    elif kind in ("text", "named"):
-        publish_model(store, "m", "tfidf" if kind == "text" else "named")
+    if request.param in DRAFTS:
+        store.publish("m", DRAFTS[request.param])
     else:
-        publish_model(store, "m", "raw", n_trees=1 if kind == "one-tree" else 3)
+        kind, n_trees = LABEL_TREES[request.param]
+        publish_model(store, "m", kind, n_trees=n_trees)
     return serve_model(store.open("m"))
 
 
@@ -100,15 +103,12 @@ def test_its_answers_are_those_of_requests_that_deny(served: ServedVersion, opti
         assert without_ids(in_thread(body, served)) != expected
 
 
-def test_the_kernel_answers_for_an_alias_that_denies(tmp_path: Path) -> None:
+def test_the_kernel_answers_for_an_alias_that_denies(shared_store: Path) -> None:
     """As it does for others: no slower way is taken."""
-    store = Store(tmp_path / "store")
-    publish_model(store, "m", "raw")
-    served = serve_model(store.open("m"))
+    served = serve_model(Store(shared_store).open("raw"))
     for view in (served, with_denied(served, DENIED)):
         body = asked(ROWS, {"top_r": 3})
-        found = view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2))
-        assert found is not None and found.n_rows == 2
+        assert view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2)).n_rows == 2
 
 
 def test_all_labels_can_be_denied(served: ServedVersion) -> None:
@@ -120,9 +120,8 @@ def test_all_labels_can_be_denied(served: ServedVersion) -> None:
 
 def test_what_is_denied_is_told_of_another_version(served: ServedVersion) -> None:
     view = with_denied(served, [*DENIED, "of another version"])
-    assert view.denied is not None and view.denied.n_unknown == 1
-    again = denying_as(served, view).denied
-    assert again is not None and again.allowed.tolist() == view.denied.allowed.tolist()
+    assert view.denied.n_unknown == 1
+    assert denying_as(served, view).denied.allowed.tolist() == view.denied.allowed.tolist()
     assert denying_as(served, served) is served
     assert with_denied(served, ()) is served
 
@@ -146,9 +145,8 @@ def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(s
         body = asked(instances_of(served), options)
         assert answered(by_number, body) == answered(with_denied(served, DENIED[:3]), body)
         assert answered(by_alias, body) == answered(with_denied(served, DENIED), body)
-    again = denying_as(by_number, by_alias).denied
-    assert by_alias.denied is not None and again is not None
-    assert again.allowed.tolist() == by_alias.denied.allowed.tolist()
+    again = denying_as(by_number, by_alias)
+    assert again.denied.allowed.tolist() == by_alias.denied.allowed.tolist()
     for info in (info_with([]), None):
         live.follow(info)
         assert with_denied(by_number, ()).denied is None
@@ -156,45 +154,42 @@ def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(s
         assert answered(with_denied(by_number, ()), body) == answered(served, body)
 
 
-async def body_of(response: httpx.Response) -> Any:
-    assert response.status_code == 200, response.text
-    return response.json()
+def names_of(rows: list[dict[str, Any]]) -> set[str]:
+    return {label["label"] for row in rows for label in row["labels"]}
+
+
+async def names_by_route(client: httpx.AsyncClient, base: str, project: str) -> dict[str, set[str]]:
+    async def post(path: str, **content: Any) -> httpx.Response:
+        response = await client.post(path, **content)
+        assert response.status_code == 200, response.text
+        return response
+
+    predict = await post(f"{base}/predict", json={"instances": ROWS, "top_r": 11})
+    lines, ndjson = "\n".join(map(json.dumps, ROWS)), {"content-type": "application/x-ndjson"}
+    batch = await post(f"{base}/batch?top_r=11", content=lines, headers=ndjson)
+    tensors = {"inputs": csr(ROWS), "parameters": {"top_r": 11}, "outputs": [{"name": "labels"}]}
+    infer = await post(f"{base.replace('v1', 'v2', 1)}/infer", json=tensors)
+    suggest = await post(f"/v1/projects/{project}/suggest", data={"text": TEXT, "limit": "11"})
+    documents = {"documents": [{"text": TEXT}]}
+    several = await post(f"/v1/projects/{project}/suggest-batch?limit=11", json=documents)
+    return {
+        "predict": names_of(predict.json()["predictions"]),
+        "batch": names_of([json.loads(line) for line in batch.text.splitlines()]),
+        "infer": {name for name in infer.json()["outputs"][0]["data"] if name},
+        "suggest": names_of([{"labels": suggest.json()["results"]}]),
+        "suggest-batch": names_of([{"labels": several.json()[0]["results"]}]),
+    }
 
 
 async def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: Store) -> None:
     deny(own_store, "raw", DENIED)
     deny(own_store, "text", DENIED)
-
-    async def labels_of(client: httpx.AsyncClient, base: str, text: str) -> list[set[str]]:
-        """The names that each route answers."""
-        predicted = await body_of(await client.post(f"{base}/predict", json={"instances": ROWS, "top_r": 11}))
-        lines = "".join(json.dumps(row) + "\n" for row in ROWS)
-        headers = {"content-type": "application/x-ndjson"}
-        batch = await client.post(f"{base}/batch?top_r=11", content=lines, headers=headers)
-        tensors = {"inputs": csr(ROWS), "parameters": {"top_r": 11}, "outputs": [{"name": "labels"}]}
-        infer = await body_of(await client.post(f"{base.replace('v1', 'v2', 1)}/infer", json=tensors))
-        found = [name for one in predicted["predictions"] for name in one["labels"]]
-        found_lines = [name for line in batch.text.splitlines() for name in json.loads(line)["labels"]]
-        suggested = await body_of(
-            await client.post(f"/v1/projects/{text}/suggest", data={"text": TEXT, "limit": "11"})
-        )
-        several = await client.post(
-            f"/v1/projects/{text}/suggest-batch?limit=11", json={"documents": [{"text": TEXT}]}
-        )
-        return [
-            {label["label"] for label in found},
-            {label["label"] for label in found_lines},
-            {name for name in infer["outputs"][0]["data"] if name},
-            {one["label"] for one in suggested["results"]},
-            {one["label"] for one in (await body_of(several))[0]["results"]},
-        ]
-
     async with client_of(own_store) as client:
         every = {f"label::{i}" for i in range(11)}
-        for names in await labels_of(client, "/v1/models/raw", "text"):
-            assert names == every - set(DENIED)
-        for names in await labels_of(client, "/v1/models/raw/versions/2", "text@1"):
-            assert names == every
+        of_aliases = await names_by_route(client, "/v1/models/raw", "text")
+        assert of_aliases == dict.fromkeys(of_aliases, every - set(DENIED))
+        of_numbers = await names_by_route(client, "/v1/models/raw/versions/2", "text@1")
+        assert of_numbers == dict.fromkeys(of_numbers, every)
         score = {"instances": [{**RAW, "labels": ["label::1", "label::3"]}]}
         refused = await client.post("/v1/models/raw/score", json=score)
         assert (refused.status_code, refused.json()["code"]) == (422, "unknown-label")
@@ -212,20 +207,13 @@ def test_a_canary_and_a_shadow_of_the_alias_keep_to_it(own_store: Store) -> None
     live.look()
     beside = live.splits["raw", "latest"]
     assert beside.canary is beside.shadow
-    assert beside.canary is not None and beside.canary.denied is not None
     assert beside.canary.denied.names == tuple(DENIED)
     assert denied_by(live, "latest") == tuple(DENIED)
     assert denied_by(live, "1") is denied_by(live, "2") is None
 
 
 def live_over(store: Store, **changes: Any) -> LiveModels[ServedVersion]:
-    live = LiveModels(
-        store,
-        serve_model,
-        **{"models_max": 100, "versions_max": 2, "seconds_max": 30.0, "deny": with_denied, **changes},
-    )
-    live.look()
-    return live
+    return looked(store, serve_model, **{"deny": with_denied, **changes})
 
 
 def denied_by(live: LiveModels[ServedVersion], ref: str) -> tuple[str, ...] | None:
@@ -267,33 +255,39 @@ def test_versions_that_no_alias_keeps_open_keep_to_it_too(own_store: Store) -> N
 
 def test_a_damaged_alias_serves_on_what_was_served_and_nothing_at_a_start(own_store: Store) -> None:
     deny(own_store, "raw", DENIED)
+    split(own_store, "raw", (1, 5000))
     live = live_over(own_store)
+    before, canary = live.aliases["raw", "latest"], live.splits["raw", "latest"].canary
     file = file_of(own_store, "raw")
     file.write_bytes(file.read_bytes()[:-5])
     live.look()
     assert denied_by(live, "latest") == tuple(DENIED)
-    assert [failure.ref for failure in live.status().failures] == ["latest"]
+    assert live.aliases["raw", "latest"] == before
+    assert live.splits["raw", "latest"].canary is canary is not None
     late = live_over(own_store)
     assert ("raw", "latest") not in late.aliases and ("raw", "stable") in late.aliases
-    assert [failure.detail for failure in late.status().failures] == ["the alias's file is damaged"]
+    for one in (live, late):
+        failures = [(failure.ref, failure.detail) for failure in one.status().failures]
+        assert failures == [("latest", "the alias's file is damaged")]
 
 
 async def test_feedback_passes_over_what_the_alias_denies(own_store: Store) -> None:
-    async def marks(client: httpx.AsyncClient) -> dict[str, int]:
-        found = await body_of(await client.get("/v1/models/raw/versions/2/labels"))
-        return {label["label"]: label["marks"] for label in found["labels"]}
-
     async with client_of(own_store, store_poll_seconds=0.05) as client:
+
+        async def marks() -> dict[str, int]:
+            found = (await client.get("/v1/models/raw/versions/2/labels")).json()
+            return {label["label"]: label["marks"] for label in found["labels"]}
+
         true = ["label::1", "label::3"]
         await send(client, event("a", true))
-        before = await marks(client)
+        before = await marks()
         assert min(before[name] for name in true) == 1
         deny(own_store, "raw", DENIED)
-        while (await body_of(await client.get("/v1/models/raw/labels")))["n_denied"] != len(DENIED):
+        while (await client.get("/v1/models/raw/labels")).json()["n_denied"] != len(DENIED):
             await asyncio.sleep(0.02)
         await send(client, event("b", true))
-        after = await marks(client)
+        after = await marks()
         assert all(after[name] == before[name] for name in DENIED)
         assert after["label::1"] == before["label::1"] + 1
         await send(client, event("c", true), path="/v1/models/raw/versions/2/feedback")
-        assert (await marks(client))["label::3"] == before["label::3"] + 1
+        assert (await marks())["label::3"] == before["label::3"] + 1

@@ -1,6 +1,7 @@
 """Whatever the kernel takes for plain events is what the general way makes of them, to the bit."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,46 +10,30 @@ from hypothesis import strategies as st
 from model_store.names import build_names
 from service.base.errors import BadInput
 from service.base.settings import Limits
-from service.features import load_featurizer
 from service.serving.events import CheckedEvent, check_event, read_sparse, to_events
 from service.serving.parse import parse_feedback, parse_json
 from service.serving.served import ServedVersion
 from service.thresholds.live.threshold_counters import Events
 from service.thresholds.live.tokens import Tokens
 from tests.feedback_helpers import signed
-from tests.unit.features.test_text_bodies import BYTES_MAX, featurizer_of, texts
+from tests.oip_requests import changed
+from tests.unit.features.bodies import BYTES_MAX, featurizer_of, instances, texts
 
-N_FEATURES = 40
 NAMES = ["a", "label::3", "ä", "x y", "{", "an \\ escape"]
-LIMITS = Limits(
-    events_max=4,
-    label_list_max=5,
-    name_bytes_max=12,
-    event_id_bytes_max=8,
-    features_max=6,
-    text_bytes_max=BYTES_MAX,
-)
+LENGTHS = {"name_bytes_max": 12, "event_id_bytes_max": 8, "text_bytes_max": BYTES_MAX}
+LIMITS = Limits(events_max=4, label_list_max=5, features_max=6, **LENGTHS)
 TOKENS = Tokens([b"key"], 1_000_000)
-GOOD = b'{"events":[{"event_id":"1","instance":{"indices":[3,17],"values":[0.5,1]},"labels":["a"]}]}'
+TEXTS = "words"
+"""A model of texts; the other kinds are norms of sparse rows."""
 
 
-def served_with(norm: str) -> ServedVersion:
-    featurizer = load_featurizer({"kind": "raw", "norm": norm}, {}, N_FEATURES)
-    parts: dict[str, object] = dict.fromkeys(ServedVersion._fields)
-    parts |= {"name": "m", "version": 2, "featurizer": featurizer, "labels": build_names(NAMES)}
-    return ServedVersion(**parts)  # type: ignore[arg-type]
+def served_of(kind: str) -> ServedVersion:
+    parts: dict[str, Any] = dict.fromkeys(ServedVersion._fields)
+    parts |= {"name": "m", "version": 2, "featurizer": featurizer_of(kind), "labels": build_names(NAMES)}
+    return ServedVersion(**parts)
 
 
-TEXTS = "a model of texts"
-"""In place of a norm."""
-
-
-def served_of(norm: str) -> ServedVersion:
-    """A model of sparse rows of a norm, or one of texts."""
-    return SERVED["l2"]._replace(featurizer=featurizer_of("words")) if norm == TEXTS else SERVED[norm]
-
-
-SERVED = {norm: served_with(norm) for norm in ("l2", "none")}
+SERVED = {kind: served_of(kind) for kind in ("l2", "none", TEXTS)}
 
 
 def token(version: int = 2, labels: tuple[int, ...] = (0, 4), model: str = "m") -> str:
@@ -58,11 +43,10 @@ def token(version: int = 2, labels: tuple[int, ...] = (0, 4), model: str = "m") 
 def generally(body: bytes, served: ServedVersion, are_lines: bool) -> tuple[list[str], Events] | None:
     """Return the events; None if any is at fault."""
     try:
-        values = (
-            [parse_json(line, LIMITS) for line in body.split(b"\n")]
-            if are_lines
-            else parse_feedback(body, LIMITS)
-        )
+        if are_lines:
+            values = [parse_json(line, LIMITS) for line in body.split(b"\n")]
+        else:
+            values = parse_feedback(body, LIMITS)
     except BadInput:
         return None
     checked = dict(enumerate(check_event(value, "m", TOKENS, LIMITS) for value in values))
@@ -71,19 +55,19 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> tuple[list
     return (list(ids.values()), events) if len(ids) == len(checked) else None
 
 
-def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> tuple[list[str], Events] | None:
-    return read_sparse(body, served_of(norm), TOKENS, LIMITS, are_lines=are_lines)
+def plainly(body: bytes, kind: str = "l2", are_lines: bool = False) -> tuple[list[str], Events] | None:
+    return read_sparse(body, SERVED[kind], TOKENS, LIMITS, are_lines=are_lines)
 
 
-def assert_the_same(body: bytes, norm: str = "l2", are_lines: bool = False) -> bool:
+def is_the_same(body: bytes, kind: str = "l2", are_lines: bool = False) -> bool:
     """Compare the two; return whether the kernel took the body."""
-    found = plainly(body, norm, are_lines)
+    found = plainly(body, kind, are_lines)
     if found is None:
         return False
-    expected = generally(body, served_of(norm), are_lines)
+    expected = generally(body, SERVED[kind], are_lines)
     assert expected is not None, body
-    assert found[0] == expected[0]
-    mine, other = found[1], expected[1]
+    (ids, mine), (expected_ids, other) = found, expected
+    assert ids == expected_ids
     assert mine.keys == other.keys
     assert mine.epochs.tolist() == other.epochs.tolist()
     for some, others in zip(mine[1:4], other[1:4], strict=True):
@@ -93,43 +77,31 @@ def assert_the_same(body: bytes, norm: str = "l2", are_lines: bool = False) -> b
     return True
 
 
-numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-100, 100))
-instances = st.lists(st.tuples(st.integers(0, N_FEATURES), numbers), max_size=7).map(
-    lambda pairs: {"indices": [i for i, _ in pairs], "values": [v for _, v in pairs]}
-)
 ids = st.text('abc019-_:"\\ä\u20ac ', max_size=9)
 labels = st.lists(st.sampled_from([*NAMES, "unknown", "A", ""]), max_size=6)
 tokens = st.sampled_from([token(), token(1), token(2, (9,)), token(model="n"), token()[:-1], "", "no token"])
-events = st.fixed_dictionaries(
-    {"event_id": ids, "labels": labels},
-    optional={"instance": instances, "prediction_id": tokens, "more": st.none()},
-)
-text_events = st.fixed_dictionaries(
-    {"event_id": ids, "labels": labels},
-    optional={"instance": texts.map(lambda text: {"text": text}) | instances, "prediction_id": tokens},
-)
-
-
-KINDS = {"l2": events, "none": events, TEXTS: text_events}
+with_texts = texts.map(lambda text: {"text": text}) | instances
+EVENTS = {
+    kind: st.fixed_dictionaries(
+        {"event_id": ids, "labels": labels},
+        optional={"instance": given_instances, "prediction_id": tokens, "more": st.none()},
+    )
+    for kind, given_instances in (("l2", instances), ("none", instances), (TEXTS, with_texts))
+}
 
 
 @settings(max_examples=600)
-@given(st.sampled_from(sorted(KINDS)), st.data(), st.booleans(), st.booleans(), st.booleans())
+@given(st.sampled_from(sorted(EVENTS)), st.data(), st.booleans(), st.booleans(), st.booleans())
 def test_events_become_what_the_general_way_makes_of_them(
-    norm: str, data: st.DataObject, tight: bool, is_sorted: bool, is_ascii: bool
+    kind: str, data: st.DataObject, tight: bool, is_sorted: bool, is_ascii: bool
 ) -> None:
-    some = data.draw(st.lists(KINDS[norm], max_size=5))
-    separators = (",", ":") if tight else None
-    written = [
-        json.dumps(one, separators=separators, sort_keys=is_sorted, ensure_ascii=is_ascii).encode(
-            errors="surrogatepass"
-        )
-        for one in some
-    ]
-    assert_the_same(b'{"events": [' + b", ".join(written) + b"]}", norm)
-    assert_the_same(b"\n".join(written), norm, are_lines=True)
+    some = data.draw(st.lists(EVENTS[kind], max_size=5))
+    style = {"separators": (",", ":") if tight else None, "sort_keys": is_sorted, "ensure_ascii": is_ascii}
+    written = [json.dumps(one, **style).encode(errors="surrogatepass") for one in some]
+    is_the_same(b'{"events": [' + b", ".join(written) + b"]}", kind)
+    is_the_same(b"\n".join(written), kind, are_lines=True)
     for one in written[:1]:
-        assert_the_same(one, norm)
+        is_the_same(one, kind)
 
 
 _EVENT = '{"event_id":"1","instance":{"indices":[3,17],"values":[0.5,1]},"labels":["a","x y"]}'
@@ -148,8 +120,8 @@ def test_what_clients_write_is_plain() -> None:
         f' {{ "events" : [ {_EVENT} , {_BY_TOKEN} ] }} ',
         '{"labels": ["\u00e4", "{", "\u00e4"], "instance": {"indices": [], "values": []}, "event_id": "x y"}',
     ):
-        assert assert_the_same(body.encode()), body
-    assert assert_the_same(f"{_EVENT}\r\n{_BY_TOKEN}\n {_EVENT} ".encode(), are_lines=True)
+        assert is_the_same(body.encode()), body
+    assert is_the_same(f"{_EVENT}\r\n{_BY_TOKEN}\n {_EVENT} ".encode(), are_lines=True)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +160,12 @@ def test_what_is_not_plain_is_left_to_the_general_way(body: str) -> None:
 
 
 def test_limits_hold_at_n_and_not_at_n_plus_1() -> None:
-    assert assert_the_same(f'{{"events":[{",".join([_EVENT] * 4)}]}}'.encode())
+    assert is_the_same(f'{{"events":[{",".join([_EVENT] * 4)}]}}'.encode())
     assert plainly(f'{{"events":[{",".join([_EVENT] * 5)}]}}'.encode()) is None
-    assert assert_the_same(_EVENT.replace('"1"', '"12345678"').encode())
-    assert assert_the_same(_EVENT.replace('"a"', '"a","a","a","a"').encode())
+    assert is_the_same(_EVENT.replace('"1"', '"12345678"').encode())
+    assert is_the_same(_EVENT.replace('"a"', '"a","a","a","a"').encode())
     six = _EVENT.replace("[3,17]", "[1,2,3,4,5,6]").replace("[0.5,1]", "[1,2,3,4,5,6]")
-    assert assert_the_same(six.encode())
+    assert is_the_same(six.encode())
 
 
 def test_an_event_is_not_made_of_two_lines() -> None:
@@ -206,13 +178,8 @@ def test_an_event_is_not_made_of_two_lines() -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_no_damage_is_read_otherwise(data: st.DataObject) -> None:
-    body = bytearray(data.draw(st.sampled_from([GOOD, _BY_TOKEN.encode(), _EVENT.encode()])))
-    for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(0, len(body) - 1))
-        body[place : place + data.draw(st.integers(0, 2))] = data.draw(
-            st.sampled_from([b"", b'"', b",", b"]", b"}", b"\\", b"\n", b"\0", b"\xff", b"9", b"{", b" "])
-        )
-    assert_the_same(bytes(body))
+    good = data.draw(st.sampled_from([f'{{"events":[{_EVENT}]}}', _BY_TOKEN, _EVENT]))
+    is_the_same(changed(data, good.encode(), None, b'",]}\\\n\0\xff9{ ')[0])
 
 
 def event_of(instance: bytes) -> bytes:
@@ -221,20 +188,18 @@ def event_of(instance: bytes) -> bytes:
 
 def test_texts_that_are_taken_and_those_that_are_not() -> None:
     """Those beside a sparse instance are for the general way, and so are longer ones."""
-    debug, longest = b'{"text":"debug"}', b'{"text":"' + b"x" * BYTES_MAX + b'"}'
-    for instance in (debug, b'{"text":""}', longest):
-        assert assert_the_same(event_of(instance), TEXTS)
-    assert assert_the_same(event_of(debug) + b"\n" + event_of(longest), TEXTS, are_lines=True)
-    by_token = b'{"event_id":"2","prediction_id":"' + token().encode() + b'","labels":["a"]}'
-    assert assert_the_same(by_token + b"\n" + event_of(debug) + b"\n" + by_token, TEXTS, are_lines=True)
-    sparse = event_of(b'{"indices":[3],"values":[1]}')
-    assert not assert_the_same(event_of(debug) + b"\n" + sparse, TEXTS, are_lines=True)
-    for instance in (
-        b'{"text":"x' + longest[9:],
-        '{"text":"e\u0301"}'.encode(),
-        b'{"text":"a","id":1}',
-        b"{}",
+    debug, empty = b'{"text":"debug"}', b'{"text":""}'
+    longest, too_long = (b'{"text":"' + b"x" * n + b'"}' for n in (BYTES_MAX, BYTES_MAX + 1))
+    for instance in (debug, empty, longest):
+        assert is_the_same(event_of(instance), TEXTS), instance
+    for instance in (too_long, '{"text":"e\u0301"}'.encode(), b'{"text":"a","id":1}', b"{}"):
+        assert not is_the_same(event_of(instance), TEXTS), instance
+    for instance in (debug, empty):
+        assert not is_the_same(event_of(instance), "l2"), "the model takes no texts"
+    by_token, sparse = _BY_TOKEN.encode(), event_of(b'{"indices":[3],"values":[1]}')
+    for lines, is_taken in (
+        ([event_of(debug), event_of(longest)], True),
+        ([by_token, event_of(debug), by_token], True),
+        ([event_of(debug), sparse], False),
     ):
-        assert not assert_the_same(event_of(instance), TEXTS)
-    for instance in (debug, b'{"text":""}'):
-        assert not assert_the_same(event_of(instance), "l2")  # the model takes no texts
+        assert is_the_same(b"\n".join(lines), TEXTS, are_lines=True) == is_taken, lines

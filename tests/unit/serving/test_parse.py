@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from service.serving.schemas.instances import NamedInstance, SparseInstance, Tex
 from service.serving.schemas.predict import Options, PredictRequest, TextLine
 
 LIMITS = Limits()
+TEXT = {"text": "a"}
 RAW = {"indices": [3, 17], "values": [0.5, 1]}
 MANY = {f"field{i}": i for i in range(100)}
 
@@ -27,40 +29,19 @@ def parse_predict(data: bytes, limits: Limits) -> PredictRequest:
 
 
 def body(**fields: Any) -> bytes:
-    return json.dumps({"instances": [{"text": "a"}], **fields}).encode()
+    return json.dumps({"instances": [TEXT], **fields}).encode()
 
 
-def fault(data: bytes, limits: Limits = LIMITS) -> BadInput:
+def fault(data: bytes) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        parse_predict(data, limits)
+        parse_predict(data, LIMITS)
     return caught.value
 
 
-def text(value: str) -> bytes:
-    return body(instances=[{"text": value}])
-
-
-def named_features(name: str) -> bytes:
-    return body(instances=[{"features": {name: 1}}])
-
-
-def limited(**limits: int) -> Limits:
-    return LIMITS.model_copy(update=limits)
-
-
 def test_a_request_with_everything() -> None:
-    options: dict[str, Any] = {
-        "top_r": 7,
-        "threshold": "tuned",
-        "beam_width": 3,
-        "exact": True,
-        "allow_labels": ["a"],
-        "deny_labels": [],
-        "explain": True,
-        "deadline_ms": 20,
-        "label_weights": {"a": 2, "b": 0.5},
-        "statistics": True,
-    }
+    options: dict[str, Any] = {"top_r": 7, "threshold": "tuned", "beam_width": 3, "deadline_ms": 20}
+    options |= {"allow_labels": ["a"], "deny_labels": [], "label_weights": {"a": 2, "b": 0.5}}
+    options |= {"exact": True, "explain": True, "statistics": True}
     data = body(instances=[{"text": "é"}, RAW, {"features": {"w": 0.5, "v": 2}}], **options)
     instances = [
         TextInstance(text="é"),
@@ -107,12 +88,12 @@ def test_what_is_not_json(data: bytes) -> None:
         (body(instances=[]), "instances", "at least one"),
         (body(instances={}), "instances", "an array"),
         (body(instances=["a"]), "instances[0]", 'found "a"'),
-        (body(instances=[{"text": "a"}, {}]), "instances[1]", "none of them"),
-        (body(instances=[{"text": "a", **RAW}]), "instances[0]", "text and indices and values"),
-        (body(instances=[{"text": "a", "features": {}}]), "instances[0]", "text and features"),
-        (body(instances=[{"indices": [1]}]), "instances[0]", "found indices"),
-        (body(instances=[{"text": "a", "id": 1}]), "instances[0].id", "another field"),
-        (body(instances=[RAW, {"text": "a", **MANY}]), "instances[1]", "at most 100 fields, found 101"),
+        (body(instances=[["text"]]), "instances[0]", "an object, found an array of 1"),
+        (body(instances=[None]), "instances[0]", "an object, found null"),
+        (body(instances=[TEXT, {}]), "instances[1]", "none of them"),
+        (body(instances=[{**TEXT, "id": 1}]), "instances[0].id", "another field"),
+        (body(instances=[{**TEXT, "Text": "a"}]), "instances[0].Text", "another field"),
+        (body(instances=[RAW, {**TEXT, **MANY}]), "instances[1]", "at most 100 fields, found 101"),
         (body(**MANY), "", "at most 100 fields, found 101"),
         (body(instances=[{"text": 1}]), "instances[0].text", "a string, found 1"),
         (body(instances=[{"text": None}]), "instances[0].text", "found null"),
@@ -123,6 +104,7 @@ def test_what_is_not_json(data: bytes) -> None:
         (body(instances=[{"indices": [1], "values": [False]}]), "instances[0].values[0]", "found false"),
         (body(instances=[{"indices": [1], "values": [None]}]), "instances[0].values[0]", "found null"),
         (body(instances=[{"indices": [1], "values": []}]), "instances[0].values", "as many"),
+        (body(instances=[{"indices": [], "values": [1]}]), "instances[0].values", "as many"),
         (body(instances=[{"indices": 1, "values": []}]), "instances[0].indices", "an array"),
         (body(instances=[{"features": []}]), "instances[0].features", "an object"),
         (body(instances=[{"features": {"a": "1"}}]), "instances[0].features.a", 'found "1"'),
@@ -160,70 +142,67 @@ def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -
     assert says in str(error)
 
 
-@pytest.mark.parametrize(
-    ("limit", "most", "make", "path"),
-    [
-        ("instances_max", 3, lambda n: body(instances=[{"text": "a"}] * n), "instances"),
-        (
-            "features_max",
-            3,
-            lambda n: body(instances=[{"indices": [1] * n, "values": [1] * n}]),
-            "instances[0].indices",
-        ),
-        (
-            "features_max",
-            3,
-            lambda n: body(instances=[{"features": {str(i): 1 for i in range(n)}}]),
-            "instances[0].features",
-        ),
-        ("text_bytes_max", 8, lambda n: body(instances=[{"text": "x" * n}]), "instances[0].text"),
-        ("text_bytes_max", 8, lambda n: text("éé" + "y" * (n - 4)), "instances[0].text"),
-        ("name_bytes_max", 4, lambda n: named_features("x" * n), "instances[0].features"),
-        ("name_bytes_max", 4, lambda n: body(allow_labels=["x" * n]), "allow_labels"),
-        ("top_r_max", 9, lambda n: body(top_r=n), "top_r"),
-        ("beam_width_max", 9, lambda n: body(beam_width=n), "beam_width"),
-        ("label_list_max", 2, lambda n: body(allow_labels=["a"] * n), "allow_labels"),
-        ("label_list_max", 2, lambda n: body(deny_labels=["a"] * n), "deny_labels"),
-        ("answer_labels_max", 8, lambda n: body(top_r=n), "top_r"),
-        ("answer_labels_max", 10, lambda n: body(instances=[{"text": "a"}] * n, top_r=1), "top_r"),
-    ],
-)
-def test_each_limit_at_n_and_one_more(limit: str, most: int, make: Any, path: str) -> None:
-    limits = limited(**{limit: most})
-    if limit != "top_r_max":
-        limits = limits.model_copy(update={"top_r_max": 1000})
-    parse_predict(make(most), limits)
-    error = fault(make(most + 1), limits)
-    assert isinstance(error, LimitExceeded)
-    assert error.path == path
-    assert limit in str(error)
-    assert str(most) in str(error)
+def letters(n: int) -> str:
+    """A text of n bytes, with two letters of two bytes each."""
+    return "éé" + "y" * (n - 4)
 
 
-def test_events_of_a_request_are_limited() -> None:
-    event = {"event_id": "1", "instance": RAW, "labels": []}
-    limits = limited(events_max=3)
-    assert parse_feedback(json.dumps({"events": [event] * 3}).encode(), limits) == [event] * 3
-    with pytest.raises(LimitExceeded, match="events_max"):
-        parse_feedback(json.dumps({"events": [event] * 4}).encode(), limits)
+def sparse(n: int) -> dict[str, Any]:
+    return {"indices": [1] * n, "values": [1] * n}
+
+
+def one_of_each(n: int) -> dict[str, Any]:
+    return {"instances": [TEXT] * n, "top_r": 1}
+
+
+def named(names: Iterable[str]) -> dict[str, Any]:
+    return {"instances": [{"features": dict.fromkeys(names, 1)}]}
+
+
+def of_predict(most: int, limit: str, path: str, make: Callable[[int], dict[str, Any]]) -> tuple[Any, ...]:
+    return parse_predict, most, limit, path, lambda n: body(**make(n))
+
+
+def of_event(limit: str, path: str, make: Callable[[int], dict[str, Any]]) -> tuple[Any, ...]:
+    def read(value: dict[str, Any], limits: Limits) -> FeedbackEvent:
+        return validated(value, FeedbackEvent, limits)
+
+    return read, 6, limit, path, lambda n: {**EVENT, **make(n)}
+
+
+EVENT = {"event_id": "1", "instance": RAW, "labels": []}
 
 
 @pytest.mark.parametrize(
-    ("limit", "make", "path"),
+    ("read", "most", "limit", "path", "make"),
     [
-        ("event_id_bytes_max", lambda n: {"event_id": "é" * (n // 2) + "x" * (n % 2)}, "event_id"),
-        ("label_list_max", lambda n: {"labels": ["a"] * n}, "labels"),
-        ("name_bytes_max", lambda n: {"labels": ["x" * n]}, "labels"),
-        ("features_max", lambda n: {"instance": {"indices": [1] * n, "values": [1] * n}}, "instance.indices"),
-        ("text_bytes_max", lambda n: {"instance": {"text": "x" * n}}, "instance.text"),
+        of_predict(3, "instances_max", "instances", lambda n: {"instances": [TEXT] * n}),
+        of_predict(3, "features_max", "instances[0].indices", lambda n: {"instances": [sparse(n)]}),
+        of_predict(3, "features_max", "instances[0].features", lambda n: named(map(str, range(n)))),
+        of_predict(8, "text_bytes_max", "instances[0].text", lambda n: {"instances": [{"text": "x" * n}]}),
+        of_predict(8, "text_bytes_max", "instances[0].text", lambda n: {"instances": [{"text": letters(n)}]}),
+        of_predict(4, "name_bytes_max", "instances[0].features", lambda n: named(["x" * n])),
+        of_predict(4, "name_bytes_max", "allow_labels", lambda n: {"allow_labels": ["x" * n]}),
+        of_predict(9, "top_r_max", "top_r", lambda n: {"top_r": n}),
+        of_predict(9, "beam_width_max", "beam_width", lambda n: {"beam_width": n}),
+        of_predict(2, "label_list_max", "allow_labels", lambda n: {"allow_labels": ["a"] * n}),
+        of_predict(2, "label_list_max", "deny_labels", lambda n: {"deny_labels": ["a"] * n}),
+        of_predict(8, "answer_labels_max", "top_r", lambda n: {"top_r": n}),
+        of_predict(10, "answer_labels_max", "top_r", one_of_each),
+        of_predict(10, "explained_labels_max", "explain", lambda n: one_of_each(n) | {"explain": True}),
+        of_event("event_id_bytes_max", "event_id", lambda n: {"event_id": letters(n)}),
+        of_event("label_list_max", "labels", lambda n: {"labels": ["a"] * n}),
+        of_event("name_bytes_max", "labels", lambda n: {"labels": ["x" * n]}),
+        of_event("features_max", "instance.indices", lambda n: {"instance": sparse(n)}),
+        of_event("text_bytes_max", "instance.text", lambda n: {"instance": {"text": "x" * n}}),
+        (parse_feedback, 3, "events_max", "events", lambda n: json.dumps({"events": [EVENT] * n}).encode()),
     ],
 )
-def test_each_limit_of_an_event_at_n_and_one_more(limit: str, make: Any, path: str) -> None:
-    limits = limited(**{limit: 6})
-    event = {"event_id": "1", "instance": RAW, "labels": []}
-    validated({**event, **make(6)}, FeedbackEvent, limits)
-    with pytest.raises(LimitExceeded, match=limit) as refused:
-        validated({**event, **make(7)}, FeedbackEvent, limits)
+def test_each_limit_at_n_and_one_more(read: Any, most: int, limit: str, path: str, make: Any) -> None:
+    limits = LIMITS.model_copy(update={"top_r_max": 1000, limit: most})
+    read(make(most), limits)
+    with pytest.raises(LimitExceeded, match=f"at most {most} .*limit {limit}.*, found {most + 1}") as refused:
+        read(make(most + 1), limits)
     assert refused.value.path == path
 
 
@@ -248,14 +227,10 @@ def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
     assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
 
 
-def test_explained_labels_are_limited_by_instances_times_top_r() -> None:
-    limits = limited(explained_labels_max=10)
-    parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5, explain=True), limits)
-    parse_predict(body(instances=[{"text": "a"}] * 11, top_r=1), limits)
-    error = fault(body(instances=[{"text": "a"}] * 11, top_r=1, explain=True), limits)
-    assert isinstance(error, LimitExceeded)
-    assert error.path == "explain"
-    assert "explained_labels_max" in str(error)
+def test_instances_times_top_r_are_limited_only_where_labels_are_explained() -> None:
+    limits = LIMITS.model_copy(update={"explained_labels_max": 10})
+    parse_predict(body(instances=[TEXT] * 2, top_r=5, explain=True), limits)
+    parse_predict(body(instances=[TEXT] * 11, top_r=1), limits)
 
 
 @pytest.mark.parametrize(
@@ -268,17 +243,16 @@ def test_explained_labels_are_limited_by_instances_times_top_r() -> None:
     ],
 )
 def test_weights_of_labels_are_numbers_within_bounds(weights: object, path: str, message: str) -> None:
-    error = fault(body(label_weights=weights), LIMITS)
+    error = fault(body(label_weights=weights))
     assert (error.path, str(error)) == (path, f"expected {message}")
 
 
 def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:
     limits = LIMITS.model_copy(update={"request_seconds_max": 2.5})
     assert parse_predict(body(deadline_ms=2500), limits).deadline_ms == 2500
-    error = fault(body(deadline_ms=2501), limits)
-    assert isinstance(error, LimitExceeded)
-    assert error.path == "deadline_ms"
-    assert "request_seconds_max" in str(error)
+    with pytest.raises(LimitExceeded, match="limit request_seconds_max") as refused:
+        parse_predict(body(deadline_ms=2501), limits)
+    assert refused.value.path == "deadline_ms"
 
 
 @pytest.mark.parametrize("option", ["explain=true", "deadline_ms=5"])
@@ -294,28 +268,22 @@ def test_a_huge_integer_is_still_an_index_here() -> None:
 
 
 @pytest.mark.parametrize("identity", ["x", 7, None])
-def test_a_line_with_an_identity(identity: str | int | None) -> None:
-    line = json.dumps({"id": identity, "text": "a"}).encode()
-    assert parse_line(line, LIMITS) == TextLine(text="a", id=identity)
+def test_a_line_has_an_identity_and_its_labels_are_ignored(identity: str | int | None) -> None:
+    line = {"id": identity, "text": "a", "labels": ["a", 3, None]}
+    assert parse_line(json.dumps(line).encode(), LIMITS) == TextLine(**line)
 
 
-@pytest.mark.parametrize("identity", [True, 1.5, [], {}])
-def test_an_identity_is_a_string_or_an_integer(identity: Any) -> None:
-    with pytest.raises(BadRequest, match="string or an integer"):
-        parse_line(json.dumps({"id": identity, "text": "a"}).encode(), LIMITS)
-
-
-def test_labels_of_a_labelled_file_are_ignored() -> None:
-    line = b'{"id": 7, "labels": ["a", 3, null], "text": "a"}'
-    found = parse_line(line, LIMITS)
-    assert isinstance(found, TextLine)
-    assert (found.text, found.id) == ("a", 7)
-
-
-def test_paths_within_a_line() -> None:
-    with pytest.raises(BadRequest) as caught:
-        parse_line(b'{"indices": [true], "values": [1]}', LIMITS)
-    assert caught.value.path == "indices[0]"
+@pytest.mark.parametrize(
+    ("line", "path", "says"),
+    [
+        *(({"id": identity, **TEXT}, "id", "a string or an integer") for identity in (True, 1.5, [], {})),
+        ({"indices": [True], "values": [1]}, "indices[0]", "found true"),
+    ],
+)
+def test_paths_within_a_line(line: dict[str, Any], path: str, says: str) -> None:
+    with pytest.raises(BadRequest, match=says) as caught:
+        parse_line(json.dumps(line).encode(), LIMITS)
+    assert caught.value.path == path
 
 
 @pytest.mark.parametrize("query", [b"label_info", b"label_info=", b"label%5Finfo=maybe", b"x=1&label_info"])

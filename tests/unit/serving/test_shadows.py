@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -24,7 +24,7 @@ from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
 from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
 from service.serving.split import Chooser, LiveSplit
-from tests.oip_requests import HEADER, binary_body, csr
+from tests.oip_requests import HEADER, binary_body, csr, tensor
 from tests.served_models import publish_model, reply_of
 from tests.servers import wait_for
 
@@ -33,17 +33,19 @@ BODY = b'{"instances": [%b], "top_r": 6}' % ROWS
 TEXT = b'{"instances": [{"text": "a text editor"}]}'
 
 
+class Versions(NamedTuple):
+    """Two versions of a model: what answers, and what shadows it."""
+
+    answered: ServedVersion
+    shadow: ServedVersion
+
+
 @pytest.fixture(scope="module")
-def versions(tmp_path_factory: pytest.TempPathFactory) -> list[ServedVersion]:
-    """Two versions of a model."""
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Versions:
     store = Store(tmp_path_factory.mktemp("shadows") / "store")
     for seed in (1, 2):
         publish_model(store, "m", "raw", seed=seed)
-    return [serve_model(store.open("m", version)) for version in (1, 2)]
-
-
-def answer_of(served: ServedVersion) -> Reply:
-    return reply_of(BODY, served)
+    return Versions(*(serve_model(store.open("m", version)) for version in (1, 2)))
 
 
 def top_labels(answer: Reply) -> list[list[str]]:
@@ -58,9 +60,9 @@ class Heard:
         self.outcomes: list[ShadowOutcome] = []
         self.shadows = Shadows(Limits(**limits), self.outcomes.append)
 
-    def offer(self, answered: ServedVersion, shadow: ServedVersion, n: int = 1, body: bytes = BODY) -> None:
-        copies = [ShadowCopy(PREDICT, Body(body), answer_of(answered), answered, shadow) for _ in range(n)]
-        self.offer_copies(*copies)
+    def offer(self, versions: Versions, n: int = 1, body: bytes = BODY) -> None:
+        answer = reply_of(BODY, versions.answered)
+        self.offer_copies(*[ShadowCopy(PREDICT, Body(body), answer, *versions)] * n)
 
     def offer_copies(self, *copies: ShadowCopy) -> None:
         async def offer() -> None:
@@ -82,47 +84,44 @@ def heard() -> Iterator[Heard]:
     heard.shadows.close()
 
 
-def test_a_version_agrees_with_itself(heard: Heard, versions: list[ServedVersion]) -> None:
-    heard.offer(versions[0], versions[0])
-    assert heard.results(1) == {"answered": 1}
-    assert heard.outcomes[0].compared == heard.outcomes[0].agreed == (2, 10)
+def thresholds_of(versions: Versions) -> list[Any]:
+    return [(one.thresholds.epoch, one.thresholds.thresholds.tolist()) for one in versions]
 
 
-def test_versions_are_compared_by_their_first_labels(heard: Heard, versions: list[ServedVersion]) -> None:
-    one, two = (top_labels(answer_of(served)) for served in versions[:2])
+def test_versions_are_compared_by_labels_and_thresholds_stay(heard: Heard, versions: Versions) -> None:
+    one, two = (top_labels(reply_of(BODY, served)) for served in versions)
     agreed = tuple(
         sum(len(set(a[:top]) & set(b[:top])) for a, b in zip(one, two, strict=True)) for top in (1, 5)
     )
-    heard.offer(versions[0], versions[1])
-    heard.results(1)
-    outcome = heard.outcomes[0]
+    before = thresholds_of(versions)
+    heard.offer(versions)
+    heard.offer(Versions(versions.answered, versions.answered))
+    assert heard.results(2) == {"answered": 2}
+    assert thresholds_of(versions) == before
+    outcome, of_itself = heard.outcomes
     assert (outcome.model, outcome.version, outcome.answered) == ("m", 2, 1)
     assert (outcome.compared, outcome.agreed) == ((2, 10), agreed)
-    assert agreed < (2, 10)
+    assert agreed < of_itself.agreed == of_itself.compared == (2, 10)
 
 
-def tensors_copy(
-    answered: ServedVersion, shadow: ServedVersion, names: list[str], binary: bool, **parameters: Any
-) -> ShadowCopy:
+def tensors_copy(versions: Versions, names: list[str], binary: bool, **parameters: Any) -> ShadowCopy:
     """A copy of a request for tensors of these names for the rows of BODY, with the answer."""
-    outputs = [{"name": name} for name in names]
-    rows = orjson.loads(BODY)["instances"]
     options = {"top_r": 6, "binary_data_output": binary, **parameters}
-    asked = {"inputs": csr(rows), "outputs": outputs, "parameters": options}
+    outputs = [{"name": name} for name in names]
+    asked = {"inputs": csr(orjson.loads(BODY)["instances"]), "outputs": outputs, "parameters": options}
     body, headers = binary_body(asked) if binary else (orjson.dumps(asked), {})
     sent = Body(body, 0, headers.get(HEADER))
-    answer = TENSORS.answer_fully(TENSORS.read(sent, Limits()), answered)
-    return ShadowCopy(TENSORS, sent, answer, answered, shadow)
+    answer = TENSORS.answer_fully(TENSORS.read(sent, Limits()), versions.answered)
+    return ShadowCopy(TENSORS, sent, answer, *versions)
 
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("names", [[], ["label_ids"], ["scores", "labels"], ["exact", "label_ids", "scores"]])
-def test_tensors_are_compared_as_predictions_are(
-    heard: Heard, versions: list[ServedVersion], names: list[str], binary: bool
-) -> None:
-    heard.offer(versions[0], versions[1])
+def test_tensors_are_compared_too(heard: Heard, versions: Versions, names: list[str], binary: bool) -> None:
+    heard.offer(versions)
     heard.results(1)
-    heard.offer_copies(*(tensors_copy(versions[0], shadow, names, binary) for shadow in versions[::-1]))
+    copy = tensors_copy(versions, names, binary)
+    heard.offer_copies(copy, copy._replace(shadow=versions.answered))
     heard.results(3)
     of_predict, of_tensors, of_itself = heard.outcomes
     assert of_tensors._replace(seconds=0) == of_predict._replace(seconds=0)
@@ -131,32 +130,24 @@ def test_tensors_are_compared_as_predictions_are(
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("name", ["labels", "label_ids"])
-def test_places_without_a_label_are_not_compared(
-    versions: list[ServedVersion], name: str, binary: bool
-) -> None:
+def test_places_without_a_label_are_not_compared(versions: Versions, name: str, binary: bool) -> None:
     asked = orjson.loads(BODY) | {"threshold": 0.5}
-    expected = top_labels(reply_of(orjson.dumps(asked), versions[0]))
+    expected = top_labels(reply_of(orjson.dumps(asked), versions.answered))
     assert any(len(row) < 5 for row in expected)
-    copy = tensors_copy(versions[0], versions[0], [name], binary, threshold=0.5)
-    again = copy.answer_again(Limits(), np.zeros(1, np.uint8))
-    for reply in (copy.answer, again):
-        firsts = copy.dialect.first_labels(b"".join(reply.parts), reply.n_json, 5, versions[0])
-        assert firsts == expected
+    copy = tensors_copy(Versions(versions.answered, versions.answered), [name], binary, threshold=0.5)
+    for reply in (copy.answer, copy.answer_again(Limits(), np.zeros(1, np.uint8))):
+        found = copy.dialect.first_labels(b"".join(reply.parts), reply.n_json, 5, versions.answered)
+        assert found == expected
 
 
-def test_tensors_that_name_no_label_are_answered_and_not_compared(
-    heard: Heard, versions: list[ServedVersion]
-) -> None:
-    heard.offer_copies(tensors_copy(versions[0], versions[1], ["scores"], False))
+def test_tensors_without_labels_and_those_that_are_not_taken(heard: Heard, versions: Versions) -> None:
+    right = tensors_copy(versions, ["scores"], False)
+    heard.offer_copies(right)
     assert heard.results(1) == {"answered": 1}
     assert heard.outcomes[0].compared == (0, 0)
-
-
-def test_tensors_that_a_shadow_does_not_take_are_counted(heard: Heard, versions: list[ServedVersion]) -> None:
-    right = tensors_copy(versions[0], versions[1], [], False)
-    text = b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a text editor"]}]}'
+    text = orjson.dumps({"inputs": [tensor("text", ["a text editor"])]})
     heard.offer_copies(*(right._replace(body=Body(body)) for body in (text, right.body.message[:-1])))
-    assert heard.results(2) == {"failed": 2}
+    assert heard.results(3) == {"answered": 1, "failed": 2}
 
 
 def test_lists_of_other_lengths() -> None:
@@ -167,48 +158,42 @@ def test_lists_of_other_lengths() -> None:
     assert compare([["a"], ["b"]], [["a"]]) == ((2, 2), (1, 1))
 
 
-def test_a_broken_shadow_is_counted(
-    heard: Heard, versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard.offer(versions[0], versions[1], body=TEXT)  # which it does not take
-    heard.offer(versions[0], versions[1], body=b'{"instances": []')
+def test_broken_shadows_count(heard: Heard, versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard.offer(versions, body=TEXT)  # which it does not take
+    heard.offer(versions, body=b'{"instances": []')
     assert heard.results(2) == {"failed": 2}
 
     def fail(*_: object) -> Reply:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(ShadowCopy, "answer_again", fail)
-    heard.offer(versions[0], versions[1])
+    heard.offer(versions)
     assert heard.results(3) == {"failed": 3}
     monkeypatch.undo()
-    heard.offer(versions[0], versions[1])
+    heard.offer(versions)
     assert heard.results(4) == {"failed": 3, "answered": 1}
 
 
-def test_a_slow_shadow_drops_what_finds_no_place(
-    versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_shadow_drops_what_finds_no_place(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(*_: object) -> Reply:
         begun.set()
         assert go_on.wait(60)
-        return answer_of(versions[1])
+        return reply_of(BODY, versions.shadow)
 
     monkeypatch.setattr(ShadowCopy, "answer_again", slow)
     heard = Heard(shadow_time_share=1.0, shadow_queue_max=3)
-    heard.offer(versions[0], versions[1])
+    heard.offer(versions)
     assert begun.wait(60)
-    heard.offer(versions[0], versions[1], n=10)
+    heard.offer(versions, n=10)
     assert heard.results(7) == {"dropped": 7}
     go_on.set()
     assert heard.results(11) == {"dropped": 7, "answered": 4}
     heard.shadows.close()
 
 
-def test_a_search_without_end_is_ended_by_the_next_request(
-    versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_search_is_ended_by_the_next(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
 
     def endless(copy: ShadowCopy, _: Limits, stop: Any) -> Reply:
@@ -219,35 +204,23 @@ def test_a_search_without_end_is_ended_by_the_next_request(
     monkeypatch.setattr(ShadowCopy, "answer_again", endless)
     monkeypatch.setattr(module, "SECONDS_MAX", 0.01)
     heard = Heard(shadow_time_share=1.0)
-    heard.offer(versions[0], versions[1])
+    heard.offer(versions)
     assert begun.wait(60)
     time.sleep(0.02)  # not a bound: until it is late
-    heard.offer(versions[0], versions[1])
+    heard.offer(versions)
     assert heard.results(1) == {"slow": 1}
     heard.shadows.close()
 
 
-def test_too_many_bytes_are_dropped(versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BYTES_MAX", len(BODY) + sum(map(len, answer_of(versions[0]).parts)) - 1)
+def test_long_and_late_copies_are_dropped(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_bytes = len(BODY) + sum(map(len, reply_of(BODY, versions.answered).parts))
+    monkeypatch.setattr(module, "BYTES_MAX", n_bytes - 1)
     heard = Heard()
-    heard.offer(versions[0], versions[1])
+    heard.offer(versions)
     assert heard.results(1) == {"dropped": 1}
-
-
-def test_nothing_is_answered_once_it_is_closed(versions: list[ServedVersion]) -> None:
-    heard = Heard()
     heard.shadows.close()
-    heard.offer(versions[0], versions[1])
-    assert heard.outcomes == []
-
-
-def test_a_shadow_leaves_thresholds_alone(heard: Heard, versions: list[ServedVersion]) -> None:
-    before = [(served.thresholds.epoch, served.thresholds.thresholds.copy()) for served in versions[:2]]
-    heard.offer(versions[0], versions[1], n=5)
-    heard.results(5)
-    for (epoch, thresholds), served in zip(before, versions, strict=False):
-        assert served.thresholds.epoch == epoch
-        np.testing.assert_array_equal(served.thresholds.thresholds, thresholds)
+    heard.offer(versions)
+    assert len(heard.outcomes) == 1
 
 
 N_KEYS = 20_000

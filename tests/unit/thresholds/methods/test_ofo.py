@@ -12,22 +12,11 @@ from model_store.manifest import CALIBRATION
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
 from service.thresholds.live.threshold_counters import ALL_COUNT, count_event
+from service.thresholds.methods import ofo
 from service.thresholds.methods.estimates import Estimates
-from service.thresholds.methods.ofo import (
-    LEAST,
-    POWERS,
-    RERANKED_POWER,
-    Start,
-    check_start,
-    counts_that_bound,
-    lower_bounds,
-    no_counts,
-    start_for,
-    thresholds_of,
-)
 from service.thresholds.methods.starts import C_GRID, choose_kappa
-from tests.oracles.metrics import f_score, ofo_thresholds
-from tests.oracles.problems import to_labels
+from tests.oracles.metrics import label_f, ofo_thresholds
+from tests.oracles.problems import dense_labels, to_labels
 from tests.small_models import random_calibration, random_rerank
 
 K, ROWS = 7, 40
@@ -52,9 +41,9 @@ def test_events_leave_what_the_papers_loop_leaves(seed, start):
     rng = np.random.default_rng(seed)
     scores, truth = rng.random((40, K)).astype(np.float32) ** 3, rng.random((40, K)) < 0.3
     label_counts = rng.integers(0, 41, K)
-    bounds = lower_bounds(label_counts, ROWS, K)
-    counters = no_counts(K)
-    thresholds = thresholds_of(counters, Start(*start), bounds)
+    bounds = ofo.lower_bounds(label_counts, ROWS, K)
+    counters = ofo.no_counts(K)
+    thresholds = ofo.thresholds_of(counters, ofo.Start(*start), bounds)
     for row in range(40):
         true, predicted = np.flatnonzero(truth[row]), np.flatnonzero(scores[row] >= thresholds)
         before = thresholds.copy()
@@ -65,7 +54,7 @@ def test_events_leave_what_the_papers_loop_leaves(seed, start):
     assert counters.hits.tolist() == hits.tolist()
     assert counters.marks.tolist() == marks.tolist()
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
-    assert thresholds.tobytes() == thresholds_of(counters, Start(*start), bounds).tobytes()
+    assert thresholds.tobytes() == ofo.thresholds_of(counters, ofo.Start(*start), bounds).tobytes()
     probabilities = (thresholds.astype(float) * start[3]) ** start[2]
     assert np.all((probabilities >= bounds * (1 - 1e-6)) & (probabilities <= 0.5 + 1e-6))
 
@@ -76,20 +65,24 @@ def test_events_add_up_the_same_in_any_order():
     uncounted = np.empty(0, np.int64)
     ends = []
     for order in (range(30), reversed(range(30)), rng.permutation(30)):
-        counters, thresholds = no_counts(K), np.empty(K, np.float32)
+        counters, thresholds = ofo.no_counts(K), np.empty(K, np.float32)
         for i in order:
-            count(counters, Start(1.0, 4.0), uncounted, thresholds, *events[i])
+            count(counters, ofo.Start(1.0, 4.0), uncounted, thresholds, *events[i])
         ends.append((counters.hits.tolist(), counters.marks.tolist(), thresholds.tobytes()))
     assert ends[0] == ends[1] == ends[2]
     assert sum(ends[0][0]) > 0
 
 
-def test_a_bound_is_the_priors_and_never_below_the_least():
-    bounds = lower_bounds(np.array([0, 5, 50, 100]), 100, 4)
+def test_a_bound_is_the_priors_and_never_below_the_least_where_scores_are_probabilities():
+    bounds = ofo.lower_bounds(np.array([0, 5, 50, 100]), 100, 4)
     assert bounds.dtype == np.float32
-    np.testing.assert_allclose(bounds, [LEAST, 5 / 105, 1 / 3, 0.5], rtol=1e-6)
-    assert lower_bounds(None, 100, 3).tolist() == lower_bounds(np.array([5, 5, 5]), 0, 3).tolist()
-    assert lower_bounds(None, 100, 3).tolist() == [np.float32(LEAST)] * 3
+    np.testing.assert_allclose(bounds, [ofo.LEAST, 5 / 105, 1 / 3, 0.5], rtol=1e-6)
+    assert ofo.lower_bounds(None, 100, 3).tolist() == ofo.lower_bounds(np.array([5, 5, 5]), 0, 3).tolist()
+    assert ofo.lower_bounds(None, 100, 3).tolist() == [np.float32(ofo.LEAST)] * 3
+    counted = {LABEL_COUNTS: np.arange(6)}
+    assert ofo.counts_that_bound(counted) is counted[LABEL_COUNTS]
+    assert ofo.counts_that_bound({}) is None
+    assert ofo.counts_that_bound(counted | random_rerank(1, 6, 40)) is None
 
 
 SHAPES = r"expected 0 < a and 2 a <= b, finite, found a = .*, b = "
@@ -107,25 +100,19 @@ POWER = r"power of scores: expected a number from 0.1 to 10.0, found"
 )
 def test_start_values_out_of_their_range_are_refused(start, fault):
     with pytest.raises(BadParameter, match=fault):
-        check_start(Start(*start))
+        ofo.check_start(ofo.Start(*start))
 
 
 def test_every_link_has_a_power_to_start_with():
-    assert set(POWERS) == set(LINK_CODES)
-    assert {check_start(start_for(link, {}, ROWS)).power for link in POWERS} == {0.55, 1.0}
+    def powers(arrays):
+        return {ofo.check_start(ofo.start_for(link, arrays, ROWS)).power for link in ofo.POWERS}
+
     reranked = random_rerank(0, 3, 4)
-    assert {check_start(start_for(link, reranked, ROWS)).power for link in POWERS} == {RERANKED_POWER}
     calibrated = {**reranked, **group_of(CALIBRATION, random_calibration(0))}
-    assert {start_for(link, calibrated, ROWS).power for link in POWERS} == {1.0}
-    assert check_start(Start(2, 4, 0.1)) == Start(2, 4, 0.1)
-    assert counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
-
-
-def test_counts_bound_thresholds_where_scores_are_probabilities():
-    counted = {LABEL_COUNTS: np.arange(6)}
-    assert counts_that_bound(counted) is counted[LABEL_COUNTS]
-    assert counts_that_bound({}) is None
-    assert counts_that_bound(counted | random_rerank(1, 6, 40)) is None
+    assert set(ofo.POWERS) == set(LINK_CODES)
+    assert (powers({}), powers(reranked), powers(calibrated)) == ({0.55, 1.0}, {ofo.RERANKED_POWER}, {1.0})
+    assert ofo.check_start(ofo.Start(2, 4, 0.1)) == ofo.Start(2, 4, 0.1)
+    assert ofo.counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
 
 
 N_LABELS = 6
@@ -167,12 +154,10 @@ def slow_choice(scores: np.ndarray, truth: np.ndarray, empty: float, seed: int) 
         total = 0.0
         for half in (dealt, ~dealt):
             bounds = np.maximum(FLOOR, np.float32(1 / c))
-            thresholds = mean_score(scores[half], truth[half], bounds)
-            of_labels = []
-            for j in range(N_LABELS):
-                says = scores[~half, j] >= thresholds[j]
-                true = truth[~half, j]
-                of_labels.append(f_score(int((says & true).sum()), int(says.sum() + true.sum()), empty))
+            thresholds, others = mean_score(scores[half], truth[half], bounds), ~half
+            of_labels = [
+                label_f(scores[others, j], truth[others, j], thresholds[j], empty) for j in range(N_LABELS)
+            ]
             total += sum(of_labels) / N_LABELS
         found[1 / c] = round(total, 9)
     return max(sorted(found), key=found.__getitem__)
@@ -184,9 +169,7 @@ def test_the_best_kappa_is_the_slow_ones(n_rows: int, seed: int) -> None:
     scores, truth = drawn(seed, n_rows)
 
     def find(estimates: Estimates, labels: LabelRows, bounds: np.ndarray) -> np.ndarray:
-        carried = np.zeros((labels.n_rows, N_LABELS), bool)
-        carried[np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices] = True
-        return mean_score(dense_of(estimates), carried, bounds)
+        return mean_score(dense_of(estimates), dense_labels(labels), bounds)
 
     for empty, value in (("one", 1.0), ("zero", 0.0)):
         found = choose_kappa(estimates_of(scores), to_labels(truth), FLOOR, find, empty, seed)
