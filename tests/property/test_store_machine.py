@@ -1,20 +1,26 @@
-"""R24: the store under random operations equals a dictionary."""
+"""R24: the store, and the registry over it, under random operations equal dictionaries and lists."""
 
+import contextlib
 import io
 import shutil
 import tempfile
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from model_store import errors
 from model_store.alias import Alias, Beside
+from model_store.moves import DENIED, SPLIT, Cause
 from model_store.store import Store
 from model_store.version import Model
+from service.db.engine import Database
+from service.registry.registry import Registry
 from tests.alias_helpers import deny, split
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
@@ -34,40 +40,77 @@ class Line:
     beside: tuple[Beside | None, Beside | None] = (None, None)
     denied: tuple[str, ...] = ()
 
+    @property
+    def now(self) -> int | None:
+        return self.history[-1] if self.history else None
+
+    def others(self) -> list[int]:
+        return [one.version for one in self.beside if one is not None]
+
 
 class StoreMachine(RuleBasedStateMachine):
-    """Beside the store, by name: which draft each version has, the last number, and every alias."""
+    """Beside the store, by name: which draft each version has, the last number, every alias, what is told."""
 
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
-        self.store = Store(self.root, fs=QuickFileSystem())
         self.versions: dict[str, dict[int, int]] = {name: {} for name in NAMES}
         self.last = dict.fromkeys(NAMES, 0)
         self.aliases: dict[str, dict[str, Line]] = {name: {} for name in NAMES}
+        self.told: dict[str, dict[str, list[object]]] = {name: defaultdict(list) for name in NAMES}
         self.serials = dict.fromkeys(NAMES, 0)
         self.opened: list[tuple[Model, int]] = []
+        self.n_causes = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self.store = Store(self.root, fs=QuickFileSystem())
+        self.database = Database(f"sqlite:///{self.root}/xylem.db")
+        self.registry = Registry(self.store, self.database)
 
     def teardown(self) -> None:
+        self.database.close()
         shutil.rmtree(self.root)
 
-    def added(self, name: str, draft: int, version: int) -> None:
+    def cause(self) -> Cause:
+        self.n_causes += 1
+        return Cause(f"user {self.n_causes}")
+
+    def line(self, name: str, alias: str) -> Line:
+        return self.aliases[name].get(alias, Line())
+
+    def added(self, name: str, draft: int, version: int, latest: bool = True) -> None:
         self.last[name] += 1
         assert version == self.last[name]
+        if latest or not self.versions[name]:
+            self.moved(name, "latest", [*self.line(name, "latest").history, version])
         self.versions[name][version] = draft
-        self.moved(name, "latest", version)
 
-    def moved(self, name: str, alias: str, version: int) -> None:
-        line = self.aliases[name].setdefault(alias, Line())
-        line.beside = None, None
-        if line.history[-1:] != [version]:
-            line.history.append(version)
+    def moved(self, name: str, alias: str, history: list[int], who: str = "") -> None:
+        """An alias names the last of these versions now, with none beside; or it is gone."""
+        line, after = self.line(name, alias), Line(history, denied=self.line(name, alias).denied)
+        if (line.now, line.beside) != (after.now, after.beside):
+            self.told[name][alias].append((who, line.now, after.now))
+        self.aliases[name][alias] = after
+        if not history:
+            del self.aliases[name][alias]
+
+    @initialize(n_versions=st.integers(0, 4))
+    def begin_with_versions(self, n_versions: int) -> None:
+        """Of models and versions that are not there, little can be seen."""
+        for _ in range(n_versions):
+            self.added("a", 0, self.store.publish("a", DRAFTS[0]).version)
 
     @rule(name=names, draft=st.integers(0, 2))
     def publish(self, name: str, draft: int) -> None:
         generation = self.store.generation()
         self.added(name, draft, self.store.publish(name, DRAFTS[draft]).version)
         assert self.store.generation() != generation
+
+    @rule(name=names, draft=st.integers(0, 2))
+    def publish_beside(self, name: str, draft: int) -> None:
+        version = self.store.publish(name, DRAFTS[draft], latest=False).version
+        self.added(name, draft, version, latest=False)
 
     @rule(source=names, number=numbers, name=names)
     def copy(self, source: str, number: int, name: str) -> None:
@@ -77,74 +120,84 @@ class StoreMachine(RuleBasedStateMachine):
             file.seek(0)
             self.added(name, self.versions[source][number], self.store.import_(file, name).version)
 
-    @rule(name=names, number=numbers, alias=aliases)
-    def promote(self, name: str, number: int, alias: str) -> None:
+    @rule(name=names, number=numbers, alias=aliases, is_checked=st.booleans())
+    def promote(self, name: str, number: int, alias: str, is_checked: bool) -> None:
+        cause, line = self.cause(), self.line(name, alias)
         try:
-            self.store.promote(name, number, alias)
+            move = (self.registry if is_checked else self.store).promote(name, number, alias, cause)
         except (errors.ModelNotFound, errors.VersionNotFound) as error:
             assert number not in self.versions[name]
             assert isinstance(error, errors.ModelNotFound) == (not self.versions[name])
         else:
-            self.moved(name, alias, number)
+            assert (move.before.version or None, move.now) == (line.now, number)
+            before = line.history[:-1] if line.now == number else line.history
+            self.moved(name, alias, [*before, number], cause.who)
 
-    @rule(name=names, alias=aliases)
-    def rollback(self, name: str, alias: str) -> None:
-        line = self.aliases[name].get(alias, Line())
-        there = [v for v in line.history[:-1] if v in self.versions[name] and v != line.history[-1]]
+    @rule(name=names, alias=aliases, to=st.none() | numbers)
+    def rollback(self, name: str, alias: str, to: int | None) -> None:
+        cause, line = self.cause(), self.line(name, alias)
+        stays = to == line.now if to is not None else line.beside[0] is not None  # what is beside ends
+        there = [v for v in line.history[:-1] if v in self.versions[name] and v != line.now]
+        while to is not None and there and there[-1] != to:
+            there.pop()
         try:
-            self.store.rollback(name, alias)
+            move = self.registry.rollback(name, alias, cause, to)
         except errors.ModelNotFound:
             assert not self.versions[name]
         except errors.AliasNotFound:
             assert not line.history
         except errors.NothingToRollBack:
-            assert not there and line.beside[0] is None
+            assert not there and not stays
         else:
-            if line.beside[0] is None:
-                line.history = there
-            line.beside = None, None  # where there was a canary, nothing else moves
+            self.moved(name, alias, line.history if stays else there, cause.who)
+            assert move.now == self.line(name, alias).now
 
-    @rule(name=names, number=numbers)
-    def delete(self, name: str, number: int) -> None:
-        users = [
-            alias
-            for alias, line in self.aliases[name].items()
-            if number in (line.history[-1], *(one.version for one in line.beside if one is not None))
-        ]
+    @rule(name=names, number=numbers, with_aliases=st.none() | st.booleans())
+    def delete(self, name: str, number: int, with_aliases: bool | None) -> None:
+        """By the store alone, or by the registry, which may remove aliases before."""
+        cause, lines = self.cause(), self.aliases[name].items()
+        naming = {alias for alias, line in lines if line.now == number}
+        beside = {alias for alias, line in lines if number in line.others()}
         try:
-            self.store.delete(name, number)
+            if with_aliases is None:
+                self.store.delete(name, number)
+            else:
+                self.registry.delete_version(name, number, cause, with_aliases=with_aliases)
         except errors.VersionInUse as error:
-            assert users
-            assert all(alias in str(error) for alias in users)
+            assert beside or "latest" in naming or (naming and not with_aliases)
+            assert all(alias in str(error) for alias in naming | beside)
         except (errors.ModelNotFound, errors.VersionNotFound):
             assert number not in self.versions[name]
         else:
-            assert not users
+            assert not beside and (not naming or (with_aliases and naming == {"stable"}))
+            for alias in naming:
+                self.moved(name, alias, [], cause.who)
             del self.versions[name][number]
 
     @rule(name=names, alias=aliases)
     def delete_alias(self, name: str, alias: str) -> None:
+        cause = self.cause()
         try:
-            self.store.delete_alias(name, alias)
+            self.registry.delete_alias(name, alias, cause)
         except errors.Conflict:
             assert alias == "latest"
         except (errors.ModelNotFound, errors.AliasNotFound) as error:
-            assert alias not in self.aliases[name]
+            assert alias == "stable" and alias not in self.aliases[name]
             assert isinstance(error, errors.ModelNotFound) == (not self.versions[name])
         else:
-            del self.aliases[name][alias]
+            assert alias == "stable"
+            self.moved(name, alias, [], cause.who)
 
     @rule(name=names, alias=aliases, canary=numbers, shadow=st.none() | numbers, weight=st.integers(0, 3))
     def split(self, name: str, alias: str, canary: int, shadow: int | None, weight: int) -> None:
         beside = Beside(canary, weight) if weight else None, None if shadow is None else Beside(shadow, 7)
-        named = [one.version for one in beside if one is not None]
-        line = self.aliases[name].get(alias, Line())
+        line, wanted = self.line(name, alias), Line(beside=beside).others()
         try:
             split(self.store, name, *beside, alias)
         except errors.BadSplit:
-            assert line.history[-1] in named
+            assert line.now in wanted
         except (errors.AliasNotFound, errors.ModelNotFound, errors.VersionNotFound):
-            assert not line.history or not set(named) <= set(self.versions[name])
+            assert not line.history or not set(wanted) <= set(self.versions[name])
         else:
             line.beside = beside
 
@@ -161,14 +214,19 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_model(self, name: str, really: int) -> None:
         if really and self.versions[name]:
             return  # or nothing much would ever be there
-        try:
-            versions = self.store.delete_model(name)
-        except errors.ModelNotFound:
-            assert not self.versions[name]
-        else:
-            assert versions == tuple(sorted(self.versions[name]))
-            self.versions[name].clear()
-            self.aliases[name].clear()
+        cause = self.cause()
+        if not self.versions[name]:
+            with pytest.raises(errors.ModelNotFound):
+                self.store.delete_model(name)
+            with pytest.raises(errors.ModelNotFound):
+                self.registry.delete_model(name, cause, confirm=name)
+            return
+        gone = self.registry.delete_model(name, cause, confirm=name)
+        assert gone.versions == tuple(sorted(self.versions[name]))
+        assert set(gone.aliases) == set(self.aliases[name])
+        self.versions[name].clear()
+        for alias in gone.aliases:
+            self.moved(name, alias, [], cause.who)
 
     @rule(name=names, ref=st.one_of(aliases, numbers), verify=st.booleans())
     def open(self, name: str, ref: str | int, verify: bool) -> None:
@@ -178,14 +236,24 @@ class StoreMachine(RuleBasedStateMachine):
         except (errors.ModelNotFound, errors.VersionNotFound, errors.AliasNotFound):
             assert ref not in there
             return
-        version = ref if isinstance(ref, int) else self.aliases[name][ref].history[-1]
+        version = ref if isinstance(ref, int) else self.line(name, ref).now
         assert model.manifest.version == version
         self.opened.append((model, self.versions[name][version]))
 
     @rule()
     def begin_anew(self) -> None:
-        self.store = Store(self.root, fs=QuickFileSystem())
+        self.database.close()
+        self.begin()
         assert self.store.collect() == []
+
+    @rule(name=names)
+    def look_at_the_history(self, name: str) -> None:
+        told = defaultdict(list)
+        with contextlib.suppress(errors.ModelNotFound):
+            for row in reversed(self.registry.history(name, limit=1000)):
+                if row.action not in (SPLIT, DENIED):
+                    told[row.alias].append((row.who, row.from_version, row.to_version))
+        assert told == self.told[name]
 
     @invariant()
     def lists_agree(self) -> None:
@@ -200,7 +268,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert ids == sorted(set(ids)) and ids[-1] >= self.serials[name]
             self.serials[name] = ids[-1]
             for alias, found in info.documents.items():
-                line = self.aliases[name][alias]
+                line = self.line(name, alias)
                 *before, now = line.history
                 assert found == Alias(now, tuple(before), *line.beside, line.denied, found.serial)
                 (last,) = [move for move in moves if move.id == found.serial]
@@ -214,4 +282,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=25)
+TestStoreMachine.settings = settings(max_examples=85, stateful_step_count=25)
