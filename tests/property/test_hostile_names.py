@@ -100,35 +100,29 @@ class Places:
         for place, directories, files in os.walk(self.outer):
             if Path(place) == self.outer:
                 directories.remove("store")
-            for name in (*directories, *files):
-                path = Path(place) / name
+            for path in (Path(place, name) for name in (*directories, *files)):
                 seen = path.lstat()
                 found[str(path)] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
         return found
 
     def ways_out(self) -> list[str]:
         """Names that would lead to the other store if they became parts of paths."""
-        other = self.outer / "other" / "models" / "raw"
-        ups = [
-            "../../other/models/raw",
-            "raw/../../../other/models/raw",
-            str(other),
-            f"//{other}",
-            "../raw/.",
+        other = f"{self.outer}/other/models/raw"
+        return [
+            *("../../other/models/raw", "raw/../../../other/models/raw", other, f"//{other}", "../raw/."),
+            *("../../../../other/models/raw/versions/1", "../../../other/models/raw/aliases/latest"),
+            *("..", ".", "../..", "../../secret", "/etc/passwd"),
         ]
-        deep = ["../../../../other/models/raw/versions/1", "../../../other/models/raw/aliases/latest"]
-        return [*ups, *deep, "..", ".", "../..", "../../secret", "/etc/passwd"]
+
+    def hostile(self, rng: random.Random) -> str:
+        if rng.random() < 0.3:
+            return rng.choice(self.ways_out())
+        return "".join(rng.choices(PARTS, k=rng.randint(1, 6)))
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
     return Places(tmp_path)
-
-
-def hostile(rng: random.Random, ways_out: list[str]) -> str:
-    if rng.random() < 0.3:
-        return rng.choice(ways_out)
-    return "".join(rng.choices(PARTS, k=rng.randint(1, 6)))
 
 
 def operations(store: Store, name: Any, other: Any) -> list[Callable[[], Any]]:
@@ -164,7 +158,7 @@ def test_no_name_leads_out_of_the_store(rounds: int, places: Places, seed: int) 
     store = Store(places.root)
     refused = 0
     for _ in range(rounds):
-        name, other = (hostile(rng, places.ways_out()) for _ in range(2))
+        name, other = (places.hostile(rng) for _ in range(2))
         for number, operation in enumerate(operations(store, name, other)):
             try:
                 found = operation()
@@ -175,10 +169,6 @@ def test_no_name_leads_out_of_the_store(rounds: int, places: Places, seed: int) 
             assert getattr(manifest, "n_labels", 0) != OUTSIDE_LABELS, (seed, number, name, other)
     assert places.outside() == places.before, seed
     assert refused > 15 * rounds
-
-
-def templates(app: Any) -> list[tuple[str, str]]:
-    return [(path, method.upper()) for path, item in app.openapi()["paths"].items() for method in item]
 
 
 async def ask(app: Any, method: str, path: str, raw_path: bytes, body: bytes) -> tuple[int, bytes]:
@@ -204,15 +194,14 @@ def test_no_url_leads_out_of_the_store(rounds: int, places: Places, seed: int) -
     async def main() -> int:
         n_refused = 0
         async with serving(settings_of(places.root)) as (app, _):
-            routes = templates(app)
+            routes = [(path, name.upper()) for path, of in app.openapi()["paths"].items() for name in of]
             for _ in range(rounds):
                 path, method = rng.choice(routes)
-                names = [hostile(rng, places.ways_out()) for _ in range(path.count("{"))]
+                names = [places.hostile(rng) for _ in range(path.count("{"))]
                 for name in names:
                     path = re.sub(r"{\w+}", lambda _, name=name: name, path, count=1)  # type: ignore[misc]
                 path = path.encode("utf-8", "replace").decode()  # as a server's unquote does
-                raw = quote(path).encode()
-                status, answer = await ask(app, method, path, raw, body)
+                status, answer = await ask(app, method, path, quote(path).encode(), body)
                 assert status < 500, (seed, method, path, status, answer)
                 if names and status < 400:
                     assert all(name in ("raw", "1", "latest") for name in names), (seed, method, path)

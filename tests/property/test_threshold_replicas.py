@@ -157,23 +157,6 @@ def test_replicas_against_a_dictionary(database_url: str, replica: Open, seed: i
         ThresholdDatabase(replicas[0].database).restore("m", 1, 10_000)
 
 
-def test_the_order_of_predictions_made_before_does_not_matter(
-    database_url: str, replica: Open, tmp_path: object
-) -> None:
-    rng = random.Random(5)
-    events = [token_event(f"e{i}", some_labels(rng), some_labels(rng)) for i in range(80)]
-    found = set()
-    for url in (database_url, f"sqlite:///{tmp_path}/another.db"):
-        rng.shuffle(events)
-        replicas = [replica(url) for _ in range(2)]
-        for start in range(0, len(events), 9):
-            rng.choice(replicas).send(*events[start : start + 9])
-        for one in replicas:
-            one.catch_up()
-            found.add(one.bits()[:3])
-    assert len(found) == 1
-
-
 def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str, replica: Open) -> None:
     rng, one, offline = random.Random(9), replica(database_url), Reference(Start(2.0, 9.0))
     events = [instance_event(f"e{i}", some_labels(rng), i) for i in range(150)]
