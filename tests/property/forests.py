@@ -5,15 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from model_store.ensemble import LINK_CODES, LINKS, Tree, TreeEnsemble
+from model_store.ensemble import LINK_CODES, Tree, TreeEnsemble
 from service.kernels.search.call import Search
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.oracles.trees import label_probabilities, random_forest, random_rows, row_dicts
 
-MAKERS = {
-    "label-tree": (random_forest, random_rows),
-    "decision-tree": (random_decision_forest, whole_rows),
-}
+MAKERS = {"label-tree": (random_forest, random_rows), "decision-tree": (random_decision_forest, whole_rows)}
 NO_NUMBERS = np.empty(0, np.float32)
 PLAIN = Search(0, 10, 1, False, np.empty(0, np.uint8), weight=NO_NUMBERS, log_threshold=NO_NUMBERS)
 
@@ -36,16 +33,7 @@ class Forest(NamedTuple):
         return [oracle(self.trees[:n_trees], link, row, self.n_labels) for row in row_dicts(self.rows)]
 
 
-def forest_of(
-    kind: str,
-    seed: int,
-    n_trees: int,
-    n_labels: int,
-    n_features: int,
-    arity: int,
-    weights: str = "float32",
-    n_rows: int = 4,
-) -> Forest:
+def forest_of(kind, seed, n_trees, n_labels, n_features, arity, weights="float32", n_rows=4) -> Forest:
     """Return the forest of a seed, the same each time."""
     make_forest, make_rows = MAKERS[kind]
     shape = {"n_trees": n_trees, "n_labels": n_labels, "n_features": n_features, "arity": arity}
@@ -54,15 +42,7 @@ def forest_of(
     return Forest(kind, seed, n_labels, n_features, weights, trees, ensemble, rows)
 
 
-def draw_forests(
-    kinds: list[str],
-    trees_max: int,
-    labels_max: int,
-    n_features: list[int],
-    arity: list[int],
-    weights: tuple[str, ...] = ("float32",),
-    n_rows: int = 4,
-) -> st.SearchStrategy[Forest]:
+def draw_forests(kinds, trees_max, labels_max, n_features, arity, weights=("float32",), n_rows=4):
     """Forests of up to so many trees and labels, and of these kinds, features, arities and weights."""
     return st.builds(
         forest_of,
@@ -80,8 +60,3 @@ def draw_forests(
 def search_of(link: str, top_r: int, **fields: Any) -> Search:
     """Return a search for so many labels; `fields` that are not those of a plain one."""
     return PLAIN._replace(link=LINK_CODES[link], top_r=top_r, **fields)
-
-
-def links_of(kind: str) -> st.SearchStrategy[str]:
-    """Every link of a kind of trees."""
-    return st.sampled_from(LINKS[kind])

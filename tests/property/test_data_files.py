@@ -27,10 +27,9 @@ ALPHABET = b" \t\r\n,:.+-eE0123456789#naif\x00\xff"
 places = st.floats(0, 1, exclude_max=True)
 edits = st.lists(st.tuples(st.integers(0, 2), places, st.sampled_from(ALPHABET)), max_size=4)
 blocks = st.sampled_from([1, 3, 16, 1 << 20])
-Changes = list[tuple[int, float, int]]
 
 
-def edited(data: bytes, changes: Changes) -> bytes:
+def edited(data: bytes, changes: list[tuple[int, float, int]]) -> bytes:
     """Replace, insert or delete bytes."""
     out = bytearray(data)
     for kind, where, byte in changes:
@@ -44,15 +43,17 @@ def edited(data: bytes, changes: Changes) -> bytes:
     return bytes(out)
 
 
-def read_bytes(name: str, data: bytes, block_bytes: int) -> Any:
+def read_bytes(name: str, data: bytes, block_bytes: int = 16, labels: bytes = b"") -> Any:
+    """The data set of a file, and the labels of an .npz pair beside it; None: it is refused."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "BLOCK_BYTES", block_bytes)
-        path = Path(folder) / name
+        path, beside = Path(folder) / name, Path(folder) / "a.Y.npz"
         path.write_bytes(data)
+        beside.write_bytes(labels)
         try:
             dataset = read_dataset(path)
         except BadData as error:
-            assert str(error).startswith(str(path))
+            assert str(error).startswith((str(path), str(beside)))
             return None
         check_dataset(dataset)
         return dataset
@@ -74,13 +75,13 @@ def agrees(name: str, data: bytes, block_bytes: int) -> None:
 @pytest.mark.parametrize(("name", "data"), [("a.txt", TXT), ("a.svm", SVM)], ids=["txt", "svm"])
 @settings(max_examples=300)
 @given(edits, blocks)
-def test_an_edited_file(name: str, data: bytes, changes: Changes, block_bytes: int) -> None:
+def test_an_edited_file(name, data, changes, block_bytes):
     agrees(name, edited(data, changes), block_bytes)
 
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(ALPHABET), max_size=40).map(bytes), blocks)
-def test_random_bytes(data: bytes, block_bytes: int) -> None:
+def test_random_bytes(data, block_bytes):
     agrees("a.txt", b"2 9 7\n" + data, block_bytes)
     agrees("a.svm", data, block_bytes)
 
@@ -96,9 +97,7 @@ rows_of_numbers = st.lists(st.tuples(st.lists(st.integers(0, 6), max_size=4), pa
 
 @settings(max_examples=300)
 @given(rows_of_numbers, blocks)
-def test_rows_written_are_rows_read(
-    rows: list[tuple[list[int], list[tuple[int, str]]]], block_bytes: int
-) -> None:
+def test_rows_written_are_rows_read(rows, block_bytes):
     lines = [",".join(map(str, labels)) + "".join(f" {i}:{v}" for i, v in pairs) for labels, pairs in rows]
     body = "\n".join(line or " " for line in lines).encode()
     agrees("a.txt", b"%d 9 7\n" % len(rows) + body, block_bytes)
@@ -107,9 +106,7 @@ def test_rows_written_are_rows_read(
 
 @settings(max_examples=200)
 @given(st.sampled_from([TEXTS, NAMED]), edits, st.binary(max_size=3), st.floats(0, 1), blocks)
-def test_an_edited_jsonl_file(
-    data: bytes, changes: Changes, more: bytes, where: float, block_bytes: int
-) -> None:
+def test_an_edited_jsonl_file(data, changes, more, where, block_bytes):
     data = edited(data, changes)
     i = int(where * len(data))
     read_bytes("a.jsonl", data[:i] + more + data[i:], block_bytes)
@@ -129,29 +126,21 @@ Y = packed(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.int8))
 @given(
     st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=4), st.booleans(), st.floats(0, 1)
 )
-def test_an_edited_npz_pair(changes: list[tuple[float, int]], of_labels: bool, cut: float) -> None:
+def test_an_edited_npz_pair(changes, of_labels, cut):
     pair = [bytearray(X), bytearray(Y)]
     chosen = pair[of_labels]
     for where, byte in changes:
         chosen[int(where * len(chosen))] = byte
     if cut < 0.2:
         del chosen[int(5 * cut * len(chosen)) :]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.X.npz"
-        path.write_bytes(pair[0])
-        path.with_name("a.Y.npz").write_bytes(pair[1])
-        try:
-            dataset = read_dataset(path)
-        except BadData:
-            return
-        check_dataset(dataset)
+    read_bytes("a.X.npz", bytes(pair[0]), labels=bytes(pair[1]))
 
 
 @settings(max_examples=200)
 @given(st.integers(0), st.integers(0, 255))
-def test_an_edited_gzip_file(where: int, byte: int) -> None:
+def test_an_edited_gzip_file(where, byte):
     data = bytearray(gzip.compress(TXT, mtime=0))
     data[where % len(data)] = byte
-    dataset = read_bytes("a.txt.gz", bytes(data), 16)
+    dataset = read_bytes("a.txt.gz", bytes(data))
     if dataset is not None:
         assert as_rows(dataset.rows, dataset.labels) == parse_txt(TXT)[0]

@@ -5,18 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_store.ensemble import LINKS
 from model_store.extras import NO_RERANK, Rerank
 from service.kernels.search.routing import route_rows
 from service.kernels.search.workspace import make_routing, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.routing import reranked_scores
 from tests.oracles.trees import row_dicts
-from tests.property.forests import draw_forests, forest_of, links_of, search_of
+from tests.property.forests import draw_forests, forest_of, search_of
 from tests.small_models import random_rerank
 
 SHAPES = ["decision-tree"], 4, 40, [1, 5, 33, 70, 1100], [2, 4, 20]
 forests = draw_forests(*SHAPES, n_rows=7)
-links = links_of("decision-tree")
+links = st.sampled_from(LINKS["decision-tree"])
 
 
 def run(forest, link, *, top_r=None, block_rows=1, room=None, rerank=None, costs=None, stop=None, **fields):
@@ -136,7 +137,7 @@ def test_a_row_stopped_on_its_way_has_what_it_reached_or_nothing(forest, link, b
                 assert answer in ({}, full)
 
 
-@pytest.mark.parametrize("link", ["multiway", "argmax"])
+@pytest.mark.parametrize("link", LINKS["decision-tree"])
 def test_margins_that_overflow_lead_to_a_leaf(link):
     everything = np.array([0, 33]), np.arange(33, dtype=np.int32), np.full(33, 3e38, np.float32)
     forest = forest_of("decision-tree", 5, n_trees=4, n_labels=9, n_features=33, arity=4)

@@ -33,11 +33,8 @@ from tests.feedback_helpers import (
 BOUNDS = lower_bounds(None, 0, N_LABELS)
 
 
-Open = Callable[..., Replica]
-
-
 @pytest.fixture
-def replica() -> Iterator[Open]:
+def replica() -> Iterator[Callable[..., Replica]]:
     """What opens a replica over the database of a URL; in the end all are closed."""
     with contextlib.ExitStack() as opened:
         yield lambda *arguments: opened.enter_context(contextlib.closing(Replica(*arguments)))
@@ -124,7 +121,7 @@ class Oracle(Reference):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_replicas_against_a_dictionary(database_url: str, replica: Open, seed: int) -> None:
+def test_replicas_against_a_dictionary(database_url, replica, seed):
     rng, oracle = random.Random(seed), Oracle()
     replicas = [replica(database_url) for _ in range(3)]
     base = 0
@@ -157,7 +154,7 @@ def test_replicas_against_a_dictionary(database_url: str, replica: Open, seed: i
         ThresholdDatabase(replicas[0].database).restore("m", 1, 10_000)
 
 
-def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str, replica: Open) -> None:
+def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url, replica):
     rng, one, offline = random.Random(9), replica(database_url), Reference(Start(2.0, 9.0))
     events = [instance_event(f"e{i}", some_labels(rng), i) for i in range(150)]
     ThresholdDatabase(one.database).save("m", 1, state(2.0, 9.0, "one"))
@@ -182,9 +179,7 @@ def shadow_bits(replica: Replica) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("halve_events", [None, 10])
-def test_a_candidate_is_scored_and_switched_on(
-    database_url: str, replica: Open, halve_events: int | None
-) -> None:
+def test_a_candidate_is_scored_and_switched_on(database_url, replica, halve_events):
     one, other = (replica(database_url, halve_events) for _ in range(2))
     ThresholdDatabase(one.database).save("m", 1, state(1, 2))
     served, candidate = Reference(Start(1, 2)), Reference(Start(1, 20))
@@ -230,7 +225,7 @@ def test_a_candidate_is_scored_and_switched_on(
         take_shadow(one.database, "m", 1, switch=True)
 
 
-def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: str, replica: Open) -> None:
+def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url, replica):
     one, other = replica(database_url), replica(database_url)
     with pytest.raises(NotTuned, match="in force"):
         put_candidate(one.database, 1, state(1, 9))
@@ -259,9 +254,7 @@ def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: s
     assert other.bits()[0] == before
 
 
-def test_the_log_that_a_candidate_needs_is_kept(
-    database_url: str, replica: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_that_a_candidate_needs_is_kept(database_url, replica, monkeypatch):
     monkeypatch.setattr("service.thresholds.live.feedback.CHECKPOINT_EPOCHS", 5)
     monkeypatch.setattr("service.thresholds.store.state.CHECKPOINTS_MAX", 3)
     one = replica(database_url, 4)
@@ -280,9 +273,7 @@ def test_the_log_that_a_candidate_needs_is_kept(
     assert logged < one.live.epoch / 2
 
 
-def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(
-    replica: Open, tmp_path: object
-) -> None:
+def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(replica, tmp_path):
     one = replica(f"sqlite:///{tmp_path}/xylem.db", 3)
     one.send(*some_events(5, 1))
     put_candidate(one.database, 1, state(1, 9))
@@ -299,7 +290,7 @@ def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(
     assert one.bits() != before
 
 
-def test_forgetting_does_not_depend_on_how_events_are_grouped(replica: Open, tmp_path: object) -> None:
+def test_forgetting_does_not_depend_on_how_events_are_grouped(replica, tmp_path):
     events = some_events(60, 5)
     ends = set()
     for size in (1, 7, 60):
@@ -312,7 +303,7 @@ def test_forgetting_does_not_depend_on_how_events_are_grouped(replica: Open, tmp
     assert len(ends) == 1
 
 
-def test_scores_and_scored_blocks_come_back_as_they_were() -> None:
+def test_scores_and_scored_blocks_come_back_as_they_were():
     parts = [
         Deltas(labels_of(*some), labels_of(*range(len(some))), labels_of(*range(len(some))), np.float32(th))
         for some, th in (((1, 2, 5), (0.5, 0.25, 1)), ((), ()), ((7,), (0.1,)))
@@ -333,7 +324,7 @@ def test_scores_and_scored_blocks_come_back_as_they_were() -> None:
             codec.decode_scores(damaged, n_labels)
 
 
-def test_empty_labels_count_as_the_convention_says() -> None:
+def test_empty_labels_count_as_the_convention_says():
     counters = Counters(np.array([0, 1, 0]), np.array([0, 2, 3]))
     assert counters.macro_f("one") == pytest.approx(2 / 3)
     assert counters.macro_f("zero") == pytest.approx(1 / 3)

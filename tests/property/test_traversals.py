@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
-from model_store.ensemble import LANES, Chunk, Tree
+from model_store.ensemble import LANES, LINKS, Chunk, Tree
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.scores import make_queue
@@ -14,7 +14,7 @@ from service.kernels.search.subtrees import greatest_below
 from service.kernels.search.workspace import BeamShape, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.trees import beam_passing, beam_probabilities, random_rows, row_dicts
-from tests.property.forests import NO_NUMBERS, draw_forests, forest_of, links_of, search_of
+from tests.property.forests import NO_NUMBERS, draw_forests, forest_of, search_of
 
 N_ROWS = 4
 EVERYTHING = np.full(1, -np.inf, np.float32)
@@ -28,7 +28,7 @@ WAYS = {
 SHAPES = ["label-tree"], 3, 60, [1, 5, 31, 32, 33, 70, 1500], [2, 5, 17, 40]
 forests, forests_of_a_row = draw_forests(*SHAPES), draw_forests(*SHAPES, n_rows=1)
 forests_of_any_weights = draw_forests(*SHAPES, ("float32", "bfloat16", "int8"), n_rows=40)
-links, low_thresholds = links_of("label-tree"), st.floats(0.001, 0.5)
+links, low_thresholds = st.sampled_from(LINKS["label-tree"]), st.floats(0.001, 0.5)
 searches = forests, links, st.integers(1, 12), st.integers(1, 12), st.booleans()
 """A forest, its link, top_r, the width, and whether labels have weights."""
 
@@ -56,11 +56,6 @@ def run(kernel, forest, link, top_r, *, block_rows=1, costs=None, exact=None, st
     call = make_call(ensemble, forest.rows, search, work, own, answers, stop=flag)
     kernel(call.handle)
     return dicts_of(answers)
-
-
-def two_costs(n_rows=N_ROWS):
-    """Arrays for the costs of two runs."""
-    return np.full((2, n_rows, 2), -1, np.int64)
 
 
 def check_top(answer: dict[int, float], expected: np.ndarray, top_r: int, reachable: np.ndarray) -> None:
@@ -280,7 +275,7 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, 
         options["allowed"] = greatest_below(forest.ensemble, allowed.astype(np.uint8), 0)
     if passing:
         options["log_threshold"] = thresholds_for(forest, 0.1, per_label=True)[1]
-    costs, costs_together = two_costs(40)
+    costs, costs_together = np.full((2, 40, 2), -1, np.int64)
     alone = run(beam_rows, forest, link, top_r, **options, costs=costs)
     together = run(beam_rows, forest, link, top_r, **options, block_rows=33, costs=costs_together)
     assert [list(answer.items()) for answer in alone] == [list(answer.items()) for answer in together]
@@ -304,7 +299,7 @@ def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold, 
 @settings(max_examples=40)
 @given(forests, st.integers(1, 12), st.integers(1, 6))
 def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, beam_width):
-    costs, costs_passing = two_costs()
+    costs, costs_passing = np.full((2, N_ROWS, 2), -1, np.int64)
     options = {"beam_width": beam_width}
     run(beam_rows, forest, "hinge2", top_r, **options, costs=costs)
     options["log_threshold"] = thresholds_for(forest, 0.01, per_label=True)[1]
@@ -335,7 +330,7 @@ def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_
     """
     told_apart = 0.0 if len(forest.trees) == 1 else np.finfo(np.float32).tiny
     options = {"beam_width": beam_width, "weight": weights_of(forest, are_weighted)[1]}
-    costs, costs_of_all = two_costs()
+    costs, costs_of_all = np.full((2, N_ROWS, 2), -1, np.int64)
     some = run(beam_rows, forest, link, top_r, **options, costs=costs)
     every = run(beam_rows, forest, link, forest.n_labels, **options, costs=costs_of_all)
     for part, whole in zip(some, every, strict=True):

@@ -18,6 +18,7 @@ from service.trainers.source import Tools, TrainingSet, derived_seed
 from service.trainers.spec import rows_by_label
 from tests.oracles.problems import to_labels, to_rows, training_sets
 
+seeds = st.integers(0, 2**31)
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8
 
 
@@ -64,11 +65,7 @@ def ratio_of_the_paper(arity: int, depth: int, alpha: float) -> float:
 
 
 @settings(max_examples=25)
-@given(
-    st.sampled_from([(4, 2), (4, 3), (5, 3), (8, 2)]),
-    st.sampled_from([0.5, 0.75, 1.0]),
-    st.integers(0, 2**31),
-)
+@given(st.sampled_from([(4, 2), (4, 3), (5, 3), (8, 2)]), st.sampled_from([0.5, 0.75, 1.0]), seeds)
 def test_a_balanced_tree_has_the_weights_of_equation_14(tree, alpha, seed):
     arity, depth = tree
     assume(arity * alpha != 1)
@@ -157,7 +154,7 @@ def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(n_labels, 
 
 
 @settings(max_examples=25)
-@given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), st.integers(0, 2**31))
+@given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), seeds)
 def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, density, seed):
     """Theorem 3, of any rows: the children of a node have all of its features between them."""
     arity, depth = tree

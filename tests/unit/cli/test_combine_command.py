@@ -66,13 +66,6 @@ def test_a_combined_version_is_shown_with_its_members(cli: Cli) -> None:
     assert "words@1, chars@1" in line and "ArrayInfo" not in table
 
 
-def test_what_only_trees_have_is_refused_of_a_combined_version(cli: Cli, files: Path) -> None:
-    evaluate = ("evaluate", "both", "--data", files / "valid.jsonl", "--trees", 1)
-    cli.refuses("both@1, a combined one", *evaluate)
-    fault = "both@1: expected a model whose labels have weights of features, found a combined one"
-    cli.refuses(fault, "models", "explain", "both", "--label", "x")
-
-
 def test_a_concept_without_training_rows_is_answered_and_says_so(cli: Cli) -> None:
     found = ask(cli, "both", "a snow owl and a honey bee")
     assert set(list(found)[:2]) == {"l3", "l5"}
@@ -91,33 +84,25 @@ def test_another_vocabulary_needs_no_training(cli: Cli, files: Path) -> None:
     assert Store(cli.store).verify("both", told["version"]) is None
 
 
+COMBINE = ("combine", "--model", "x", "--data")
+MEMBER = (*COMBINE, "valid.jsonl", "--member")
+SET = ("models", "vocabulary", "--set")
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (("--member", "none"), "expected a model, found none named 'none'"),
-        (("--member", "both@1"), "expected a version of trees, found a combined one"),
-        (("--member", "words", "--data", "few.jsonl"), "expected at least 30 labelled rows"),
-        (("--member", "words", "--vocabulary", "train.jsonl"), "expected a file named *.tsv"),
-        (("--member", "words", "--vocabulary", "strange.tsv"), "found none of their 5 labels"),
-        (("--member", "words", "--ranker", "best"), "ranker: expected one of auto, boosted, linear"),
+        ((*MEMBER, "none"), "expected a model, found none named 'none'"),
+        ((*MEMBER, "both@1"), "expected a version of trees, found a combined one"),
+        ((*COMBINE, "few.jsonl", "--member", "words"), "expected at least 30 labelled rows"),
+        ((*MEMBER, "words", "--vocabulary", "train.jsonl"), "expected a file named *.tsv"),
+        ((*MEMBER, "words", "--vocabulary", "strange.tsv"), "found none of their 5 labels"),
+        ((*MEMBER, "words", "--ranker", "best"), "ranker: expected one of auto, boosted, linear"),
+        ((*SET, "names.tsv", "words"), "expected a combined version with a vocabulary"),
+        ((*SET, "strange.tsv", "both@1"), "expected concepts of both@1, found none"),
+        (("evaluate", "both@1", "--data", "valid.jsonl", "--trees", "1"), "found both@1, a combined one"),
+        (("models", "explain", "both@1", "--label", "x"), "weights of features, found a combined one"),
     ],
 )
-def test_what_cannot_be_combined_is_refused(
-    cli: Cli, files: Path, arguments: tuple[str, ...], fault: str
-) -> None:
-    said = ("--data", "valid.jsonl", *arguments) if "--data" not in arguments else arguments
-    given = [files / one if (files / one).is_file() else one for one in said]
-    cli.refuses(fault, "combine", *given, "--model", "x")
-
-
-@pytest.mark.parametrize(
-    ("model", "file", "fault"),
-    [
-        ("words", "names.tsv", "expected a combined version with a vocabulary"),
-        ("both@1", "strange.tsv", "expected concepts of both@1, found none"),
-    ],
-)
-def test_a_vocabulary_that_does_not_fit_is_refused(
-    cli: Cli, files: Path, model: str, file: str, fault: str
-) -> None:
-    cli.refuses(fault, "models", "vocabulary", model, "--set", files / file)
+def test_what_cannot_be_is_refused(cli: Cli, files: Path, arguments: tuple[str, ...], fault: str) -> None:
+    cli.refuses(fault, *(files / one if (files / one).is_file() else one for one in arguments))

@@ -65,18 +65,17 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def test_a_line_a_label_says_the_same_in_every_format(cli: Cli, data: Path, tmp_path: Path) -> None:
-    tables = []
     for suffix in ("csv", "tsv", "jsonl"):
         file = tmp_path / f"labels.{suffix}"
         report = cli.answers("evaluate", "m", "--data", data, "--per-label", file)
         assert report["per_label"] == str(file)
-        tables.append(read_lines(file))
-    assert tables[0] == tables[1] == tables[2]
-    assert {line["label"] for line in tables[0]} == set(LABELS)
-    assert list(tables[2][0]) == ["label", "support", "hits", "precision", "recall", "F", "threshold"]
-    assert sum(line["support"] for line in tables[0]) == 50
-    assert sum(line["F"] for line in tables[0]) / 4 == pytest.approx(report["macro_f"], abs=1e-3)
-    for line in tables[0]:
+    of_csv, of_tsv, lines = (read_lines(tmp_path / f"labels.{suffix}") for suffix in ("csv", "tsv", "jsonl"))
+    assert of_csv == of_tsv == lines
+    assert {line["label"] for line in lines} == set(LABELS)
+    assert list(lines[0]) == ["label", "support", "hits", "precision", "recall", "F", "threshold"]
+    assert sum(line["support"] for line in lines) == 50
+    assert sum(line["F"] for line in lines) / 4 == pytest.approx(report["macro_f"], abs=1e-3)
+    for line in lines:
         assert line["recall"] == pytest.approx(100 * line["hits"] / line["support"], abs=1e-3)
         assert line["threshold"] == 0.5
     assert not list(tmp_path.glob("*.unfinished"))

@@ -13,13 +13,8 @@ from tests.unit.cli.conftest import Cli
 
 def test_a_canary_comes_grows_and_is_promoted(cli: Cli, versions_of_m: Store) -> None:
     assert cli.says("models", "canary", "m@2", "--weight", "10%") == "m: latest -> 3, canary 2 at 0.1\n"
-    assert cli.answers("models", "canary", "m@2", "--weight", "0.5") == {
-        "model": "m",
-        "alias": "latest",
-        "version": 3,
-        "canary": {"version": 2, "weight": 0.5},
-        "shadow": None,
-    }
+    found, canary = cli.answers("models", "canary", "m@2", "--weight", "0.5"), {"version": 2, "weight": 0.5}
+    assert found == {"model": "m", "alias": "latest", "version": 3, "canary": canary, "shadow": None}
     assert cli.says("models", "shadow", "m@1") == "m: latest -> 3, canary 2 at 0.5, shadow 1 at 1\n"
     assert "latest -> 3, canary 2 at 0.5, shadow 1 at 1" in cli.says("models", "list")
     listed = cli.answers("models", "list")["models"][0]["splits"]

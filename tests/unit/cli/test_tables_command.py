@@ -60,17 +60,16 @@ def test_tables_are_read_by_every_command(cli: Cli, files: Path, name: str, how:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "fault"),
+    ("name", "options", "fault"),
     [
-        (("rows.tsv",), "rows.tsv:1: expected one column 'text', found columns 'body', 'tags', 'title'"),
-        (("rows.jsonl", "--label-column", "tags"), "expected a file that ends in .csv, .tsv, .parquet"),
-        (("rows.tsv", "--text-column", "a=0"), "text column 'a': expected a weight from 1 to 9, found 0"),
+        ("rows.tsv", (), "rows.tsv:1: expected one column 'text', found columns 'body', 'tags', 'title'"),
+        ("rows.jsonl", ("--label-column", "tags"), "expected a file that ends in .csv, .tsv, .parquet"),
+        ("rows.tsv", ("--text-column", "a=0"), "text column 'a': expected a weight from 1 to 9, found 0"),
     ],
 )
 def test_what_is_wrong_with_columns_is_told(
-    cli: Cli, files: Path, arguments: tuple[str, ...], fault: str
+    cli: Cli, files: Path, name: str, options: tuple[str, ...], fault: str
 ) -> None:
-    name, *options = arguments
     cli.refuses(fault, "train", "ovr", "--model", "m", "--data", files / name, *options)
 
 

@@ -49,15 +49,9 @@ def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None
     [(True, [], True), (False, [], True), (False, ["--keep-thresholds"], False)],
 )
 def test_the_command_deletes_thresholds_unless_they_are_to_stay(
-    is_own: bool,
-    options: list[str],
-    goes: bool,
-    own_store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cli: Cli,
+    own_store: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch, is_own: bool, options: list[str], goes: bool
 ) -> None:
-    url = default_url(own_store.root) if is_own else f"sqlite:///{tmp_path}/shared.db"
+    url = default_url(own_store.root) if is_own else f"sqlite:///{own_store.root.parent}/shared.db"
     if not is_own:
         monkeypatch.setenv("XYLEM_DATABASE_URL", url)
     replica = Replica(url)

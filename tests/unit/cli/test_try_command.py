@@ -51,24 +51,23 @@ def guessed(path: Path, **said: Any) -> TableColumns:
 
 
 @pytest.mark.parametrize(
-    ("name", "mark", "head", "between", "wanted"),
+    ("name", "mark", "text", "label", "between"),
     [
-        ("a.csv", ",", ("text", "labels"), ";", (("text",), "labels", ";", ",")),
-        ("a.csv", ";", ("Text", "Schlagworte"), "|", (("Text",), "Schlagworte", "|", ";")),
-        ("a.csv", "\t", ("Title", "TAGS"), ",", (("Title",), "TAGS", ",", "\t")),
-        ("a.tsv", "|", ("satz", "farbe"), ";", (("satz",), "farbe", ";", "|")),
+        ("a.csv", ",", "text", "labels", ";"),
+        ("a.csv", ";", "Text", "Schlagworte", "|"),
+        ("a.csv", "\t", "Title", "TAGS", ","),
+        ("a.tsv", "|", "satz", "farbe", ";"),
     ],
 )
 def test_delimiter_columns_and_separator_are_guessed(
-    tmp_path: Path, name: str, mark: str, head: tuple[str, str], between: str, wanted: Any
+    tmp_path: Path, name: str, mark: str, text: str, label: str, between: str
 ) -> None:
-    rows = [(i, text, between.join(labels), "same") for i, (text, labels) in enumerate(rows_of(60))]
-    path = write_table(tmp_path / name, ("id", *head, "source"), rows, mark)
-    texts, *others = wanted
+    rows = [(i, words, between.join(labels), "same") for i, (words, labels) in enumerate(rows_of(60))]
+    path = write_table(tmp_path / name, ("id", text, label, "source"), rows, mark)
     found = guessed(path)
-    assert found == (tuple(map(TextColumn, texts)), *others)
+    assert found == ((TextColumn(text),), label, between, mark)
     dataset = read_dataset(path, columns=found)
-    assert dataset.label_names == sorted(COLOURS) and dataset.texts == [text for text, _ in rows_of(60)]
+    assert dataset.label_names == sorted(COLOURS) and dataset.texts == [words for words, _ in rows_of(60)]
     said = guessed(path, text_column=["id=2"], label_column="source", label_separator="x", delimiter=mark)
     assert said == ((TextColumn("id", 2),), "source", "x", mark), "what is said is not guessed"
 
@@ -132,6 +131,9 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, cli: Cli) ->
     assert "blue" in found and "red" not in found
 
 
+NO_TWO = [(f"text {i}", [f"id{i}"]) for i in range(40)]  # have a label together
+
+
 def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
     return "\n".join(json.dumps({"text": text, "labels": labels}) for text, labels in rows).encode()
 
@@ -144,11 +146,7 @@ def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
         ("header.csv", b"text,labels\n", "expected at least one row, found none"),
         ("nothing.jsonl", as_lines([("a book", [])] * 30), "two labels or more to tell apart, found rows"),
         ("few.jsonl", as_lines(rows_of(9)), "expected 10 rows or more to learn from, found 9"),
-        (
-            "ids.jsonl",
-            as_lines([(f"text {i}", [f"id{i}"]) for i in range(40)]),
-            "expected labels that several rows share, found none of 4 rows held out .* other 32 rows",
-        ),
+        ("ids.jsonl", as_lines(NO_TWO), "several rows share, found none of 4 rows held out .* other 32 rows"),
         ("column.csv", b"text\n" + b"a book\n" * 30, "expected one column 'labels', found columns 'text'"),
         ("binary.csv", bytes(range(256)) * 20, "expected text, found NUL"),
         ("binary.jsonl", bytes(range(256)) * 20, "expected a JSON object, found"),
