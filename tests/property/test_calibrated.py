@@ -91,14 +91,9 @@ MODELS = {
 
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
-def changes(request):
-    """What a model is made of."""
-    return request.param
-
-
-def models_of(changes):
+def models(request):
     """A model that is calibrated, and the same model without its calibration."""
-    return model_of(calibrated_draft(4, **changes)), model_of(small_draft(4, **changes))
+    return [model_of(draft(4, **request.param)) for draft in (calibrated_draft, small_draft)]
 
 
 def rows_for(model, n_rows=30):
@@ -107,8 +102,8 @@ def rows_for(model, n_rows=30):
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_every_search_finds_the_same_labels_with_calibrated_scores(changes, exact):
-    model, plain = models_of(changes)
+def test_every_search_finds_the_same_labels_with_calibrated_scores(models, exact):
+    model, plain = models
     assert (model.manifest.schema_version, plain.manifest.schema_version) == (4, 1)
     rows, options = rows_for(model), PredictOptions(top_r=7, beam_width=2, exact=exact)
     one, other = make_predictor(model), make_predictor(plain)
@@ -122,8 +117,8 @@ def test_every_search_finds_the_same_labels_with_calibrated_scores(changes, exac
     assert alone.scores.tobytes() == found.scores[: len(alone.scores)].tobytes()
 
 
-def test_thresholds_are_on_the_calibrated_scale(changes):
-    model, _ = models_of(changes)
+def test_thresholds_are_on_the_calibrated_scale(models):
+    model, _ = models
     predictor, rows, n_labels = make_predictor(model), rows_for(model), model.manifest.n_labels
     every = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True))
     number = float(np.median(every.scores))
@@ -143,8 +138,8 @@ def test_thresholds_are_on_the_calibrated_scale(changes):
     assert len(none.labels) == 0  # no score is calibrated to more than 0.9
 
 
-def test_scores_of_named_labels_are_those_of_the_search(changes):
-    model, _ = models_of(changes)
+def test_scores_of_named_labels_are_those_of_the_search(models):
+    model, _ = models
     predictor, rows = make_predictor(model), rows_for(model, 10)
     every = predictor.predict(rows, PredictOptions(top_r=model.manifest.n_labels, exact=True))
     found = predictor.score_labels(rows, every.ptr, every.labels)
@@ -153,18 +148,17 @@ def test_scores_of_named_labels_are_those_of_the_search(changes):
         assert np.allclose(found.logs, np.log(every.scores), rtol=1e-5)
 
 
-def test_scores_with_weights_of_labels_are_not_calibrated():
-    found = []
-    for model in models_of(MODELS["one tree"]):
-        predictor = make_predictor(model)
-        weights = predictor.node_weights(np.linspace(0.5, 2, 40, dtype=np.float32))
-        found.append(predictor.predict(rows_for(model), PredictOptions(exact=True, weights=weights)))
-    assert found[0].labels.tobytes() == found[1].labels.tobytes()
-    assert found[0].scores.tobytes() == found[1].scores.tobytes()
+def test_scores_with_weights_of_labels_are_not_calibrated(models):
+    one, other = map(make_predictor, models)
+    weights = np.linspace(0.5, 2, models[0].manifest.n_labels, dtype=np.float32)
+    rows, options = rows_for(models[0]), PredictOptions(exact=True, weights=one.node_weights(weights))
+    found, plain = one.predict(rows, options), other.predict(rows, options)
+    assert found.labels.tobytes() == plain.labels.tobytes()
+    assert found.scores.tobytes() == plain.scores.tobytes()
 
 
-def test_a_stopped_search_keeps_what_is_sure():
-    model, _ = models_of(MODELS["one tree"])
+def test_a_stopped_search_keeps_what_is_sure(models):
+    model, _ = models
     options = PredictOptions(exact=True, stop=np.ones(1, np.uint8))
     found = make_predictor(model).predict(rows_for(model), options)
     assert len(found.labels) == 0

@@ -13,7 +13,7 @@ from service.thresholds.methods.ofo import Start
 from service.thresholds.methods.starts import choose_start, replay
 from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.problems import to_labels
-from tests.oracles.trees import random_forest
+from tests.property.forests import draw_forests
 
 K = 6
 EMPTY = {"one": 1.0, "zero": 0.0}
@@ -178,16 +178,9 @@ def made(ensemble, thresholds):
 
 
 @settings(max_examples=80)
-@given(
-    seed=st.integers(0, 2**31),
-    n_trees=st.integers(1, 3),
-    n_labels=st.integers(1, 300),
-    arity=st.sampled_from([2, 5, 100]),
-    n_values=st.sampled_from([2, 5, 1000]),
-)
-def test_moved_thresholds_are_those_made_anew(seed, n_trees, n_labels, arity, n_values):
-    _, ensemble = random_forest(seed, n_trees=n_trees, n_labels=n_labels, n_features=3, arity=arity)
-    rng = np.random.default_rng(seed)
+@given(draw_forests(["label-tree"], 3, 300, [3], [2, 5, 100]), st.sampled_from([2, 5, 1000]))
+def test_moved_thresholds_are_those_made_anew(forest, n_values):
+    ensemble, n_labels, rng = forest.ensemble, forest.n_labels, np.random.default_rng(forest.seed)
     values = np.append(0.0, rng.random(n_values)).astype(np.float32)
     thresholds = rng.choice(values, n_labels)
     nodes = made(ensemble, thresholds)

@@ -84,7 +84,7 @@ def test_who_moved_what_is_shown(cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["promote m@1", "rollback m", "history m", "delete m@1"])
 def test_where_there_is_no_store_none_is_made(cli: Cli, command: str) -> None:
-    cli.store = cli.store / "nowhere"
+    cli.store = cli.store.with_name("nowhere")
     cli.refuses("expected a model, found none named 'm'", "models", *command.split())
     assert not cli.store.exists()
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from model_store.origin import read_origin
@@ -23,7 +22,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
 from service.base.errors import BadData, BadParameter
 from service.datasets import read_dataset
 from service.datasets.tables import guess_columns
-from tests.servers import wait_for
+from tests.servers import exchange, wait_for
 from tests.unit.cli.conftest import Cli
 
 COLOURS = ("red", "green", "blue", "white")
@@ -184,19 +183,17 @@ def test_a_wrong_guess_is_told_with_the_fault(tmp_path: Path, cli: Cli) -> None:
     assert done.returncode == 2 and fault in done.stderr
 
 
-def test_it_is_served_until_interrupted(tmp_path: Path) -> None:
+def test_it_is_served_until_interrupted(tmp_path: Path, store: Path) -> None:
     file = write_table(tmp_path / "a.csv", ("text", "labels"), [(t, ls[0]) for t, ls in rows_of(60)])
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "service.cli.entry", "try", file, "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--store", tmp_path / "store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "service.cli.entry", "try", file, "--port", str(port), "--store", store]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def answers() -> bool:
         assert process.poll() is None, process.communicate()
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        with contextlib.suppress(OSError):
+            return exchange(port, "GET", "/readyz")[0] == 200
         return False
 
     try:
