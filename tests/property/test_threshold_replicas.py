@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
+from service.inference.predictor import PredictOptions
 from service.thresholds.live.shadow import take_shadow
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store import codec
@@ -24,7 +25,6 @@ from tests.feedback_helpers import (
     Replica,
     instance_event,
     labels_of,
-    predicted_at,
     predictor,
     put_candidate,
     token_event,
@@ -69,8 +69,9 @@ class Reference:
         self.thresholds = thresholds_of(no_counts(N_LABELS), start, BOUNDS)
 
     def predict(self, event: Event) -> list[int]:
-        assert event.row is not None
-        return predicted_at(predictor().node_thresholds(self.thresholds), event.row)
+        prepared = predictor().node_thresholds(self.thresholds)
+        options = PredictOptions(top_r=N_LABELS, exact=True, threshold=prepared)
+        return sorted(predictor().predict(event.row, options).labels.tolist())
 
     def count(self, true: list[int], predicted: list[int]) -> None:
         for label in {*true, *predicted}:
@@ -178,6 +179,13 @@ def shadow_bits(replica: Replica) -> tuple[object, ...]:
     return candidate.thresholds.tobytes(), counters, scores, shadow.n_events, shadow.since
 
 
+def check_alike(*replicas: Replica) -> None:
+    """The replicas agree, once each has read what others wrote."""
+    for replica in replicas:
+        replica.catch_up()
+    assert len({(replica.bits(), shadow_bits(replica)) for replica in replicas}) == 1
+
+
 @pytest.mark.parametrize("halve_events", [None, 10])
 def test_a_candidate_is_scored_and_switched_on(database_url, replica, halve_events):
     one, other = (replica(database_url, halve_events) for _ in range(2))
@@ -203,10 +211,7 @@ def test_a_candidate_is_scored_and_switched_on(database_url, replica, halve_even
         if n == 40:
             other.catch_up()
     replicas = one, other, replica(database_url)
-    for each in replicas:
-        each.catch_up()
-    assert len({each.bits() for each in replicas}) == 1
-    assert len({shadow_bits(each) for each in replicas}) == 1
+    check_alike(*replicas)
     shadow = other.live.shadow
     assert shadow is not None
     assert served.is_like(other.live.snapshot())
@@ -237,11 +242,9 @@ def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url, r
     assert other.live.shadow is not None
     before = other.live.snapshot().thresholds.tobytes()
     put_candidate(one.database, 1, state(1, 5))  # another takes its place, and begins anew
-    for each in (one, other):
-        each.catch_up()
-        assert each.live.shadow is not None
-        assert each.live.shadow.n_events == 0
-    assert shadow_bits(one) == shadow_bits(other)
+    check_alike(one, other)
+    assert one.live.shadow is not None
+    assert one.live.shadow.n_events == 0
     assert take_shadow(one.database, "m", 1, switch=False) == epoch + 2
     for each in (one, other):
         each.catch_up()
@@ -265,9 +268,7 @@ def test_the_log_that_a_candidate_needs_is_kept(database_url, replica, monkeypat
     ThresholdDatabase(one.database).save("m", 1, state(1, 3))
     for event in some_events(9, 7):
         one.send(event)
-    fresh = replica(database_url)
-    fresh.catch_up()
-    assert (fresh.bits(), shadow_bits(fresh)) == (one.bits(), shadow_bits(one))
+    check_alike(one, replica(database_url))
     with one.database.read() as connection:
         logged = connection.execute(text("SELECT count(*) FROM threshold_log")).scalar_one()
     assert logged < one.live.epoch / 2

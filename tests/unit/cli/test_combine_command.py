@@ -86,7 +86,7 @@ def test_another_vocabulary_needs_no_training(cli: Cli, files: Path) -> None:
 
 COMBINE = ("combine", "--model", "x", "--data")
 MEMBER = (*COMBINE, "valid.jsonl", "--member")
-SET = ("models", "vocabulary", "--set")
+SET, EXPLAIN = ("models", "vocabulary", "--set"), ("models", "explain", "both@1", "--label", "x")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ SET = ("models", "vocabulary", "--set")
         ((*SET, "names.tsv", "words"), "expected a combined version with a vocabulary"),
         ((*SET, "strange.tsv", "both@1"), "expected concepts of both@1, found none"),
         (("evaluate", "both@1", "--data", "valid.jsonl", "--trees", "1"), "found both@1, a combined one"),
-        (("models", "explain", "both@1", "--label", "x"), "weights of features, found a combined one"),
+        (EXPLAIN, "both@1: expected a model whose labels have weights of features, found a combined one"),
     ],
 )
 def test_what_cannot_be_is_refused(cli: Cli, files: Path, arguments: tuple[str, ...], fault: str) -> None:
