@@ -18,7 +18,7 @@ from model_store.store import Store
 from service.base.rows import SparseRows
 from service.db.engine import Database
 from service.inference.prediction_json import Spans, predictions_json
-from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
+from service.inference.predictor import Predictor
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import put_shadow
@@ -119,12 +119,6 @@ def put_candidate(database: Database, version: int, tuned: Tuned) -> int:
 def columns(*events: Event) -> Events:
     """Events of the small model as columns."""
     return as_columns(events, N_FEATURES, N_LABELS)
-
-
-def predicted_at(prepared: NodeThresholds, row: SparseRows) -> list[int]:
-    """The labels of a row that reach their thresholds, ascending."""
-    found = predictor().predict(row, PredictOptions(top_r=N_LABELS, exact=True, threshold=prepared))
-    return sorted(found.labels.tolist())
 
 
 def labels_of(*labels: int) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Calibrated scores: the map rises, thresholds go back through it, and every search answers with it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,11 +7,12 @@ from hypothesis import strategies as st
 
 from model_store.compiled.decorators import kernel
 from model_store.extras import Calibration, check_calibration
-from model_store.version import Model, model_of
+from model_store.version import model_of
 from service.base.rows import SparseRows
 from service.inference.options import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.search.calibrated import calibrate_scores, log_reaching
+from tests.oracles.trees import random_rows
 from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft
 
 STEP = st.floats(1e-6, 1.0)
@@ -30,7 +29,7 @@ def invert(x, y, thresholds, out):
 
 
 @kernel
-def exp_of(logs, out):
+def exp_of(x, y, logs, out):
     for i in range(len(logs)):
         out[i] = np.exp(logs[i])
 
@@ -76,25 +75,10 @@ def test_the_map_rises_and_thresholds_go_back_through_it(calibration, seed):
         elif threshold > y[-1]:
             assert log == np.inf
         else:
-            own = np.empty(2, np.float32)
-            exp_of(np.array([log, np.nextafter(log, np.float32(-np.inf))], np.float32), own)
+            own = through(exp_of, calibration, [log, np.nextafter(log, np.float32(-np.inf))])
             at, below = through(apply, calibration, own)
             assert at >= threshold
             assert below < threshold or log <= -103
-
-
-def opened(draft) -> Model:
-    return model_of(draft)
-
-
-def rows_for(model, n_rows=30, seed=5):
-    rng = np.random.default_rng(seed)
-    n = model.manifest.n_features
-    used = rng.random((n_rows, n)) < 0.3
-    indptr = np.concatenate([[0], np.cumsum(used.sum(axis=1))]).astype(np.int64)
-    return SparseRows(
-        indptr, np.nonzero(used)[1].astype(np.int32), rng.random(used.sum()).astype(np.float32), n
-    )
 
 
 MODELS = {
@@ -106,34 +90,39 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def models(request):
+    """A model that is calibrated, and the same model without its calibration."""
+    return [model_of(draft(4, **request.param)) for draft in (calibrated_draft, small_draft)]
+
+
+def rows_for(model, n_rows=30):
+    n_features = model.manifest.n_features
+    return SparseRows(*random_rows(5, n_rows, n_features), n_features)
+
+
 @pytest.mark.parametrize("exact", [False, True])
-def test_every_search_finds_the_same_labels_with_calibrated_scores(changes, exact):
-    model, plain = opened(calibrated_draft(4, **changes)), opened(small_draft(4, **changes))
+def test_every_search_finds_the_same_labels_with_calibrated_scores(models, exact):
+    model, plain = models
     assert (model.manifest.schema_version, plain.manifest.schema_version) == (4, 1)
-    calibration = random_calibration(4)
     rows, options = rows_for(model), PredictOptions(top_r=7, beam_width=2, exact=exact)
     one, other = make_predictor(model), make_predictor(plain)
     for threads in (1, 2):
         found = one.predict(rows, options, threads)
         before = other.predict(rows, options, threads)
-        assert found.labels.tobytes() == before.labels.tobytes()
-        assert found.ptr.tobytes() == before.ptr.tobytes()
-        assert found.exact.tobytes() == before.exact.tobytes()
-        assert found.scores.tobytes() == through(apply, calibration, before.scores).tobytes()
-    alone = one.predict(SparseRows(rows.indptr[:2], *rows[1:]), options)
+        for name in ("labels", "ptr", "exact"):
+            assert getattr(found, name).tobytes() == getattr(before, name).tobytes(), name
+        assert found.scores.tobytes() == through(apply, random_calibration(4), before.scores).tobytes()
+    alone = one.predict(rows.cut(0, 1), options)
     assert alone.scores.tobytes() == found.scores[: len(alone.scores)].tobytes()
 
 
-@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
-def test_thresholds_are_on_the_calibrated_scale(changes):
-    model = opened(calibrated_draft(4, **changes))
-    predictor, rows = make_predictor(model), rows_for(model)
-    n_labels = model.manifest.n_labels
+def test_thresholds_are_on_the_calibrated_scale(models):
+    model, _ = models
+    predictor, rows, n_labels = make_predictor(model), rows_for(model), model.manifest.n_labels
     every = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True))
     number = float(np.median(every.scores))
-    rng = np.random.default_rng(0)
-    each = rng.choice(every.scores, n_labels).astype(np.float32)
+    each = np.random.default_rng(0).choice(every.scores, n_labels).astype(np.float32)
     prepared = predictor.node_thresholds(np.zeros(n_labels, np.float32))
     predictor.move_thresholds(prepared, np.arange(n_labels, dtype=np.int32), each)
     assert prepared.tobytes() == predictor.node_thresholds(each).tobytes()
@@ -142,18 +131,15 @@ def test_thresholds_are_on_the_calibrated_scale(changes):
         assert found.exact.all()
         for row in range(rows.n_rows):
             low, high = every.ptr[row : row + 2]
-            labels, scores = every.labels[low:high], every.scores[low:high]
-            here = slice(*found.ptr[row : row + 2])
-            sure = scores - least[labels] > 1e-6
-            unsure = np.abs(scores - least[labels]) <= 1e-6
-            assert set(labels[sure]) <= set(found.labels[here]) <= set(labels[sure | unsure])
+            labels, above = every.labels[low:high], every.scores[low:high] - least[every.labels[low:high]]
+            here = set(found.labels[slice(*found.ptr[row : row + 2])])
+            assert set(labels[above > 1e-6]) <= here <= set(labels[above >= -1e-6])
     none = predictor.predict(rows, PredictOptions(top_r=n_labels, threshold=0.95))
     assert len(none.labels) == 0  # no score is calibrated to more than 0.9
 
 
-@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
-def test_scores_of_named_labels_are_those_of_the_search(changes):
-    model = opened(calibrated_draft(4, **changes))
+def test_scores_of_named_labels_are_those_of_the_search(models):
+    model, _ = models
     predictor, rows = make_predictor(model), rows_for(model, 10)
     every = predictor.predict(rows, PredictOptions(top_r=model.manifest.n_labels, exact=True))
     found = predictor.score_labels(rows, every.ptr, every.labels)
@@ -162,22 +148,18 @@ def test_scores_of_named_labels_are_those_of_the_search(changes):
         assert np.allclose(found.logs, np.log(every.scores), rtol=1e-5)
 
 
-def test_scores_with_weights_of_labels_are_not_calibrated():
-    changes = {"n_trees": 1, "n_labels": 40}
-    found = []
-    for draft in (calibrated_draft(4, **changes), small_draft(4, **changes)):
-        model = opened(draft)
-        predictor = make_predictor(model)
-        weights = predictor.node_weights(np.linspace(0.5, 2, 40, dtype=np.float32))
-        options = PredictOptions(exact=True, weights=weights)
-        found.append(predictor.predict(rows_for(model), options))
-    assert found[0].labels.tobytes() == found[1].labels.tobytes()
-    assert found[0].scores.tobytes() == found[1].scores.tobytes()
+def test_scores_with_weights_of_labels_are_not_calibrated(models):
+    one, other = map(make_predictor, models)
+    weights = np.linspace(0.5, 2, models[0].manifest.n_labels, dtype=np.float32)
+    rows, options = rows_for(models[0]), PredictOptions(exact=True, weights=one.node_weights(weights))
+    found, plain = one.predict(rows, options), other.predict(rows, options)
+    assert found.labels.tobytes() == plain.labels.tobytes()
+    assert found.scores.tobytes() == plain.scores.tobytes()
 
 
-def test_a_stopped_search_keeps_what_is_sure():
-    model = opened(replace(calibrated_draft(4, n_trees=1, n_labels=40)))
-    stop = np.ones(1, np.uint8)
-    found = make_predictor(model).predict(rows_for(model), PredictOptions(exact=True, stop=stop))
+def test_a_stopped_search_keeps_what_is_sure(models):
+    model, _ = models
+    options = PredictOptions(exact=True, stop=np.ones(1, np.uint8))
+    found = make_predictor(model).predict(rows_for(model), options)
     assert len(found.labels) == 0
     assert not found.exact.any()

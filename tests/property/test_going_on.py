@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from model_store.build import store_weights
 from model_store.origin import read_report
@@ -17,30 +16,26 @@ from service.trainers import windows
 from service.trainers.lomtree import trainer as lomtree
 from service.trainers.plt import descent
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.datasets_helpers import write_lines
 
 PLT = ("solver=sgd", "epochs=4", "arity=4", "leaf_size=4", "prune=0")
 SOFTMAX = ("epochs=4", "dim=5", "arity=3")
+PATHS = ("updates=6", "learning=1", "statistics=paths", "settle=no")
 LEARNERS = {
-    "plt": ("plt", (*PLT, "trees=2")),
-    "plt, huffman": ("plt", (*PLT, "tree=huffman", "l2=0.01")),
-    "plt, short of memory": (
-        "plt",
-        ("solver=sgd", "epochs=4", "memory_mib=1", "trees=10", "tree=random", "arity=2"),
-    ),
-    "huffman-tree": ("huffman-tree", SOFTMAX),
-    "huffman-tree, adagrad": ("huffman-tree", (*SOFTMAX, "optimiser=adagrad")),
-    "huffman-tree, clustered": ("huffman-tree", (*SOFTMAX, "tree=clustered")),
-    "learned-tree": ("learned-tree", (*SOFTMAX, "updates=5", "learning=0.8")),
-    "learned-tree, once": ("learned-tree", SOFTMAX),
-    "learned-tree, paths": (
-        "learned-tree",
-        (*SOFTMAX, "updates=6", "learning=1", "statistics=paths", "settle=no"),
-    ),
-    "learned-tree, adagrad": ("learned-tree", (*SOFTMAX, "optimiser=adagrad", "learning=0.6")),
-    "lomtree": ("lomtree", ("passes=4",)),
-    "lomtree, given": ("lomtree", ("passes=4", "order=given")),
-    "lomtree, swaps": ("lomtree", ("passes=4", "leaves=6", "swap_resistance=1")),
-    "lomtree, short of memory": ("lomtree", ("passes=4", "memory_mb=1", "leaves=30", "swap_resistance=1")),
+    "plt": ("plt", *PLT, "trees=2"),
+    "plt, huffman": ("plt", *PLT, "tree=huffman", "l2=0.01"),
+    "plt, short of memory": ("plt", *PLT[:2], "memory_mib=1", "trees=10", "tree=random", "arity=2"),
+    "huffman-tree": ("huffman-tree", *SOFTMAX),
+    "huffman-tree, adagrad": ("huffman-tree", *SOFTMAX, "optimiser=adagrad"),
+    "huffman-tree, clustered": ("huffman-tree", *SOFTMAX, "tree=clustered"),
+    "learned-tree": ("learned-tree", *SOFTMAX, "updates=5", "learning=0.8"),
+    "learned-tree, once": ("learned-tree", *SOFTMAX),
+    "learned-tree, paths": ("learned-tree", *SOFTMAX, *PATHS),
+    "learned-tree, adagrad": ("learned-tree", *SOFTMAX, "optimiser=adagrad", "learning=0.6"),
+    "lomtree": ("lomtree", "passes=4"),
+    "lomtree, given": ("lomtree", "passes=4", "order=given"),
+    "lomtree, swaps": ("lomtree", "passes=4", "leaves=6", "swap_resistance=1"),
+    "lomtree, short of memory": ("lomtree", "passes=4", "memory_mb=1", "leaves=30", "swap_resistance=1"),
 }
 
 
@@ -51,83 +46,72 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 800)
 
 
-def _rows(seed: int, n: int = 140, n_labels: int = 14) -> list[str]:
-    """Lines of rows with words that their labels favour; a few rows have no label, or no word."""
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def rows_of(seed: int) -> list[dict[str, Any]]:
+    """Rows with words that their labels favour; a few rows have no label, or no word."""
     rng = np.random.default_rng(seed)
-    lines = []
-    for row in range(n):
-        labels = rng.choice(n_labels, rng.integers(0 if row % 20 == 7 else 1, 4), replace=False)
+    rows = []
+    for row in range(140):
+        labels = rng.choice(14, rng.integers(0 if row % 20 == 7 else 1, 4), replace=False)
         words = [f"w{(3 * label + rng.integers(4)) % 30}" for label in labels for _ in range(2)]
         text = " ".join([*words, f"w{rng.integers(30)}"]) if row % 31 != 11 else ""
-        lines.append(json.dumps({"text": text, "labels": [f"l{97 - label}" for label in labels]}) + "\n")
-    return lines
+        rows.append({"text": text, "labels": [f"l{97 - label}" for label in labels]})
+    return rows
 
 
-def _arrays(store: Store, name: str) -> dict[str, NDArray[Any]]:
-    """Return what a version is but for where it came from; state and report too."""
-    arrays = store.open(name).arrays
-    return {key: array for key, array in arrays.items() if not key.startswith("origin/")}
-
-
-def _check_same(store: Store, one: str, other: str) -> dict[str, NDArray[Any]]:
-    first, second = _arrays(store, one), _arrays(store, other)
-    assert first.keys() == second.keys()
-    for name, array in first.items():
-        assert array.dtype == second[name].dtype and array.tobytes() == second[name].tobytes(), name
-    a, b = store.open(one).manifest, store.open(other).manifest
+def check_same(store: Store) -> set[str]:
+    """`whole` and `cut` are the same, state and report too, but for where they came from; their arrays."""
+    one, other = store.open("whole"), store.open("cut")
+    first, second = (
+        {name: (array.dtype, array.tobytes()) for name, array in model.arrays.items() if "origin" not in name}
+        for model in (one, other)
+    )
+    differs = [name for name in {*first, *second} if first.get(name) != second.get(name)]
+    assert differs == []
+    a, b = one.manifest, other.manifest
     assert (a.trainer, a.seed, a.features, a.metrics) == (b.trainer, b.seed, b.features, b.metrics)
-    return first
+    return set(first)
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
 @pytest.mark.parametrize(("seed", "cuts"), [(2, (2,)), (3, (1, 2, 3))])
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_passes_that_are_left_give_what_was_never_stopped(
-    learner: str,
-    seed: int,
-    cuts: tuple[int, ...],
-    is_stream: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if learner == "lomtree, short of memory":
-        # fewer slots of tables
+def test_passes_that_are_left_give_what_was_never_stopped(learner, seed, cuts, is_stream, store, monkeypatch):
+    if "short" in learner:  # fewer slots of tables
         monkeypatch.setattr(lomtree, "_WEIGHT_SLOT_BYTES", 1500)
         monkeypatch.setattr(lomtree, "_CLASS_SLOT_BYTES", 3000)
-    if learner == "plt, short of memory":
         monkeypatch.setattr(descent, "_SLOT_BYTES", 2000)
-    trainer, parameters = LEARNERS[learner]
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(_rows(seed)))
-    store = Store(tmp_path / "store")
-    hashed = (*parameters, "features.kind=hashing", "features.n_features=1024") if is_stream else parameters
-    is_open = trainer == "plt" or trainer == "lomtree" or learner == "huffman-tree, adagrad"
-    plain = TrainRequest(trainer, data, parameters=hashed, seed=seed, stream=is_stream, keep_state=is_open)
-    train_and_publish(store, "whole", plain)
+    trainer, *parameters = LEARNERS[learner]
+    data = write_lines(store.root.with_name("rows.jsonl"), rows_of(seed))
+    if is_stream:
+        parameters += ["features.kind=hashing", "features.n_features=1024"]
+    is_open = trainer in ("plt", "lomtree") or learner == "huffman-tree, adagrad"
+    plain = TrainRequest(trainer, data, parameters=tuple(parameters), seed=seed, stream=is_stream)
+    train_and_publish(store, "whole", replace(plain, keep_state=is_open))
     told = read_report(store.open("whole").arrays)["training"]
     if "short" in learner:
-        assert (
-            told["passed_over"] if trainer == "plt" else told["weights_left_out"] and told["labels_left_out"]
-        )
+        left_out = ["passed_over"] if trainer == "plt" else ["weights_left_out", "labels_left_out"]
+        assert all(told[name] for name in left_out)
     if "swaps" in learner:
         assert told["swaps"]
-    first = replace(plain, keep_state=True, until=cuts[0], threads=2)
-    report = train_and_publish(store, "cut", first)
+    report = train_and_publish(store, "cut", replace(plain, keep_state=True, until=cuts[0], threads=2))
     assert f"stopped after pass {cuts[0]} of 4: continue with train --from" in (report.warnings or [])
     for until in (*cuts[1:], 0):
         on = TrainRequest(trainer, data, stream=is_stream, base=("cut", "latest"), until=until)
         train_and_publish(store, "cut", on)
-    found = _check_same(store, "whole", "cut")
-    assert ("state/json" in found) == is_open
+    assert ("state/json" in check_same(store)) == is_open
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
 @pytest.mark.parametrize("trainer", ["huffman-tree", "learned-tree"])
-def test_so_it_is_with_the_next_words_of_texts(trainer: str, is_stream: bool, tmp_path: Path) -> None:
-    data, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
-    words = np.random.default_rng(3).integers(0, 12, (60, 8))
-    texts = [" ".join(f"w{word}" for word in line) for line in words.tolist()]
-    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+def test_so_it_is_with_the_next_words_of_texts(trainer, is_stream, store):
+    words = np.random.default_rng(3).integers(0, 12, (60, 8)).tolist()
+    texts = [{"text": " ".join(f"w{word}" for word in line)} for line in words]
+    data = write_lines(store.root.with_name("texts.jsonl"), texts)
     parameters = ("task=text", "epochs=3", "dim=4", "arity=3", "window=2")
     whole = TrainRequest(trainer, data, parameters=parameters, seed=4, stream=is_stream)
     keep = trainer == "huffman-tree"  # whose rate stays, so that more passes may come
@@ -139,30 +123,26 @@ def test_so_it_is_with_the_next_words_of_texts(trainer: str, is_stream: bool, tm
     cut, found = store.open("cut"), store.open("whole")
     assert cut.manifest.weights == "bfloat16" and found.manifest.weights == "float32"
     rounded = store_weights(found.ensemble, "bfloat16")
-    for one, other in zip(cut.ensemble, rounded, strict=True):
-        assert one.tobytes() == other.tobytes()
+    assert [array.tobytes() for array in cut.ensemble] == [array.tobytes() for array in rounded]
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
 @pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
 @pytest.mark.parametrize("learner", ["plt", "huffman-tree", "lomtree"])
-def test_so_it_is_with_ids_and_with_names(learner: str, suffix: str, is_stream: bool, tmp_path: Path) -> None:
-    trainer, parameters = LEARNERS[learner]
-    data, store, rng = tmp_path / f"rows{suffix}", Store(tmp_path / "store"), np.random.default_rng(8)
+def test_so_it_is_with_ids_and_with_names(learner, suffix, is_stream, store):
+    trainer, *parameters = LEARNERS[learner]
+    data, rng = store.root.with_name(f"rows{suffix}"), np.random.default_rng(8)
     lines = []
     for _ in range(90):
-        labels = rng.choice(10, rng.integers(1, 3), replace=False).tolist()
+        labels = list(map(str, rng.choice(10, rng.integers(1, 3), replace=False)))
         values = {f: round(0.1 + 3 * rng.random(), 3) for f in rng.choice(40, 6, replace=False).tolist()}
-        named = {
-            "features": {f"f{f}": value for f, value in values.items()},
-            "labels": list(map(str, labels)),
-        }
-        pairs = " ".join(f"{f}:{value}" for f, value in values.items())
-        lines.append(json.dumps(named) if suffix == ".jsonl" else f"{','.join(map(str, labels))} {pairs}")
+        named = {"features": {f"f{f}": value for f, value in values.items()}, "labels": labels}
+        pairs = [f"{f}:{value}" for f, value in values.items()]
+        lines.append(json.dumps(named) if suffix == ".jsonl" else " ".join([",".join(labels), *pairs]))
     data.write_text("\n".join(lines) + "\n")
-    whole = TrainRequest(trainer, data, parameters=parameters, seed=2, stream=is_stream)
+    whole = TrainRequest(trainer, data, parameters=tuple(parameters), seed=2, stream=is_stream)
     is_open = trainer != "huffman-tree"
     train_and_publish(store, "whole", replace(whole, keep_state=is_open))
     train_and_publish(store, "cut", replace(whole, keep_state=True, until=2))
     train_and_publish(store, "cut", TrainRequest(trainer, data, stream=is_stream, base=("cut", 1)))
-    _check_same(store, "whole", "cut")
+    check_same(store)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.evaluation.tree_criteria import Splits, counts_of, criteria_of, splits_of
+from service.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, splits_of
 from service.kernels.training.problem import localise_labels
 from service.trainers.ldsm.objective import count_labels, split_quality
 from tests.oracles.problems import to_labels
@@ -31,8 +31,7 @@ class LdsmSplit:
 
     def quality(self, lambda1: float, lambda2: float) -> tuple[float, float, float]:
         """J, beta and alpha."""
-        found: tuple[float, float, float] = split_quality(self.labels, self.counts, lambda1, lambda2)
-        return found
+        return split_quality(self.labels, self.counts, lambda1, lambda2)
 
     @property
     def balancing_term(self) -> float:
@@ -60,11 +59,8 @@ def balanced_split(seed: int, n_children: int) -> LdsmSplit:
     """Every set of children that occurs is there in all its rotations, each for the same labels."""
     rng = np.random.default_rng(seed)
     sets = rng.integers(1, 1 << n_children, 4)
-    turns = [
-        ((s << t) | (s >> (n_children - t))) & ((1 << n_children) - 1)
-        for s in sets
-        for t in range(n_children)
-    ]
+    every = (1 << n_children) - 1
+    turns = [((s << t) | (s >> (n_children - t))) & every for s in sets for t in range(n_children)]
     carried = np.repeat(rng.random((4, N_LABELS)) < 0.4, n_children, axis=0)
     carried[:, 0] = True
     return LdsmSplit(carried, np.array(turns), n_children)
@@ -73,9 +69,8 @@ def balanced_split(seed: int, n_children: int) -> LdsmSplit:
 @given(seeds, st.integers(2, 5), st.floats(0, 4), st.floats(0, 4))
 def test_ldsm_lemma_3_balance_is_bounded_by_j_without_its_purity_terms(seed, n_children, lambda1, lambda2):
     split = random_split(seed, n_children)
-    j, beta, _ = split.quality(lambda1, lambda2)
-    purity_terms = split.quality(lambda1, lambda2)[0] - split.balancing_term
-    assert beta <= j - purity_terms + 1e-9
+    _, beta, _ = split.quality(lambda1, lambda2)
+    assert beta <= split.balancing_term + 1e-9
 
 
 @given(seeds, st.integers(2, 5), st.floats(0.5, 4), st.floats(0, 4))
@@ -107,13 +102,18 @@ def test_ldsm_lemma_7_as_printed_fails_for_a_pure_balanced_split():
     assert alpha > (j + lambda2) * 2 / (m * (2 * lambda2 - lambda1 * (m - 1)))
 
 
-def split_into(children: np.ndarray) -> tuple[Splits, np.ndarray]:
-    """The split of counts[child, label] at a root, and the counts of the root and of its children."""
-    m = len(children)
+def counts_below(children: np.ndarray) -> NodeCounts:
+    """The counts of a root and of its children, of counts[child, label]."""
     matrix = np.vstack([children.sum(axis=0), children])
     node, label = np.nonzero(matrix)
-    counts = counts_of(m + 1, node, label.astype(np.int32), matrix[node, label].astype(np.float64))
-    return splits_of(np.array([1, *[m + 1] * (m + 1)], np.int32), counts), matrix
+    return counts_of(len(matrix), node, label.astype(np.int32), matrix[node, label].astype(np.float64))
+
+
+def split_into(children: np.ndarray) -> tuple[float, float, float]:
+    """J, beta and alpha of the split of counts[child, label] at a root."""
+    m = len(children)
+    found = splits_of(np.array([1, *[m + 1] * (m + 1)], np.int32), counts_below(children))
+    return found.objective[0], found.balance[0], found.purity[0]
 
 
 def random_children(seed: int, m: int) -> np.ndarray:
@@ -127,24 +127,21 @@ def random_children(seed: int, m: int) -> np.ndarray:
 @given(seeds)
 def test_criteria_lemma_3_purity_is_bounded_by_j_and_the_smaller_side(seed):
     """Mended: printed with beta, it fails for beta > 1/2; the sides can be exchanged."""
-    found, _ = split_into(random_children(seed, 2))
-    smaller = min(found.balance[0], 1 - found.balance[0])
-    assert found.purity[0] <= min((2 - found.objective[0]) / (4 * smaller) - smaller, 0.5) + 1e-9
+    j, beta, alpha = split_into(random_children(seed, 2))
+    smaller = min(beta, 1 - beta)
+    assert alpha <= min((2 - j) / (4 * smaller) - smaller, 0.5) + 1e-9
 
 
 def test_criteria_lemma_3_as_printed_fails_for_a_large_side():
-    found, _ = split_into(np.array([[1, 1], [9, 9]]))
-    beta, j, alpha = found.balance[0], found.objective[0], found.purity[0]
+    j, beta, alpha = split_into(np.array([[1, 1], [9, 9]]))
     assert (beta, j) == pytest.approx((0.9, 0.0), abs=1e-12)
     assert alpha > (2 - j) / (4 * beta) - beta
 
 
 @given(seeds, st.floats(2.05, 8))
 def test_criteria_lemma_4_a_split_lowers_the_modified_gini_entropy(seed, c):
-    found, matrix = split_into(random_children(seed, 2))
-    node, label = np.nonzero(matrix)
-    counts = counts_of(3, node, label.astype(np.int32), matrix[node, label].astype(np.float64))
-    entropy, beta, j = criteria_of(counts, c).modified_gini, found.balance[0], found.objective[0]
+    children = random_children(seed, 2)
+    entropy, (j, beta, _) = criteria_of(counts_below(children), c).modified_gini, split_into(children)
     fall = entropy[0] - (1 - beta) * entropy[1] - beta * entropy[2]
     gamma = min(beta, 1 - beta)
     factor = (c - 2) ** 2 / c**3
@@ -159,32 +156,28 @@ def greatest(m: int) -> float:
 
 @given(seeds, st.integers(2, 5))
 def test_learned_trees_lemmas_2_and_4(seed, m):
-    found, _ = split_into(random_children(seed, m))
-    assert 0 <= found.objective[0] <= greatest(m) + 1e-9, "lemma 2"
+    j, _, _ = split_into(random_children(seed, m))
+    assert 0 <= j <= greatest(m) + 1e-9, "lemma 2"
     rng = np.random.default_rng(seed)
     pure = np.zeros((m, m + N_LABELS), int)
-    pure[np.r_[np.arange(m), rng.integers(0, m, N_LABELS)], np.arange(m + N_LABELS)] = rng.integers(
-        1, 9, m + N_LABELS
-    )
-    found, matrix = split_into(pure)
-    beta = matrix[1:].sum(axis=1).min() / matrix[0].sum()
-    assert beta >= 1 / m - math.sqrt(m * max(0.0, greatest(m) - found.objective[0])) / 2 - 1e-7, "lemma 4"
+    child = np.r_[np.arange(m), rng.integers(0, m, N_LABELS)]
+    pure[child, np.arange(m + N_LABELS)] = rng.integers(1, 9, m + N_LABELS)
+    j, _, _ = split_into(pure)
+    beta = pure.sum(axis=1).min() / pure.sum()
+    assert beta >= 1 / m - math.sqrt(m * max(0.0, greatest(m) - j)) / 2 - 1e-7, "lemma 4"
 
 
 @given(seeds, st.integers(2, 5))
 def test_learned_trees_lemmas_3_and_5(seed, m):
     some = random_children(seed, m)
     even = np.hstack([np.roll(some, t, axis=0) for t in range(m)])  # each child gets as much
-    found, matrix = split_into(even)
-    q = matrix[0] / matrix[0].sum()
-    p = even[:, q > 0] / matrix[0][q > 0]
-    alpha = float((q[q > 0] * np.minimum(p, 1 - p)).sum()) / m
-    assert alpha <= m * (greatest(m) - found.objective[0]) / 4 + 1e-9, (
-        "lemma 5, mended: printed without m / 2"
-    )
-    assert (found.objective[0] > greatest(m) - 1e-9) == (alpha < 1e-9), "lemma 3, of balanced splits"
-    best, _ = split_into(np.eye(m, dtype=int) * 3)
-    assert best.objective[0] == pytest.approx(greatest(m)), "lemma 3"
+    j, _, _ = split_into(even)
+    used = even[:, even.any(axis=0)]
+    q, p = used.sum(axis=0) / even.sum(), used / used.sum(axis=0)
+    alpha = float((q * np.minimum(p, 1 - p)).sum()) / m
+    assert alpha <= m * (greatest(m) - j) / 4 + 1e-9, "lemma 5, mended: printed without m / 2"
+    assert (j > greatest(m) - 1e-9) == (alpha < 1e-9), "lemma 3, of balanced splits"
+    assert split_into(np.eye(m, dtype=int) * 3)[0] == pytest.approx(greatest(m)), "lemma 3"
 
 
 def test_learned_trees_lemma_5_as_printed_fails_for_three_children():
@@ -192,11 +185,9 @@ def test_learned_trees_lemma_5_as_printed_fails_for_three_children():
 
     Where each label goes to two of the children alike, alpha is 1/3, which the mended bound says too.
     """
-    found, _ = split_into(np.array([[3, 0, 2], [2, 3, 0], [0, 2, 3]]))
-    alpha = (2 / 5 + 2 / 5) / 3
-    assert found.objective[0] == pytest.approx(4 / 9)
-    assert (greatest(3) - found.objective[0]) / 2 < alpha < 1 / 3
-    found, _ = split_into(np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1]]))
-    alpha = 1 / 3
-    assert found.objective[0] == pytest.approx(4 / 9)
-    assert alpha == pytest.approx(3 * (greatest(3) - found.objective[0]) / 4), "the mended bound is tight"
+    j, _, _ = split_into(np.array([[3, 0, 2], [2, 3, 0], [0, 2, 3]]))
+    assert j == pytest.approx(4 / 9)
+    assert (greatest(3) - j) / 2 < (2 / 5 + 2 / 5) / 3 < 1 / 3
+    j, _, _ = split_into(np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1]]))
+    assert j == pytest.approx(4 / 9)
+    assert 3 * (greatest(3) - j) / 4 == pytest.approx(1 / 3), "the mended bound is tight"

@@ -1,66 +1,102 @@
-"""R24: the store under random operations equals a dictionary."""
+"""R24: the store, and the registry over it, under random operations equal dictionaries and lists."""
 
+import contextlib
 import io
+import itertools
 import shutil
 import tempfile
+from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from model_store import errors
 from model_store.alias import Alias, Beside
-from model_store.errors import (
-    AliasNotFound,
-    BadSplit,
-    Conflict,
-    ModelNotFound,
-    NothingToRollBack,
-    VersionInUse,
-    VersionNotFound,
-)
+from model_store.moves import DENIED, SPLIT, Cause
 from model_store.store import Store
 from model_store.version import Model
+from service.db.engine import Database
+from service.registry.registry import Registry
 from tests.alias_helpers import deny, split
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
 DRAFTS = [small_draft(seed, n_labels=3, n_features=40, n_trees=1) for seed in range(3)]
-names = st.sampled_from(["a", "b.2"])
+NAMES = ("a", "b.2")
+names = st.sampled_from(NAMES)
 aliases = st.sampled_from(["latest", "stable"])
 numbers = st.integers(1, 6)
 
 
+@dataclass
+class Line:
+    """An alias: all versions that it named, canary and shadow beside the last, and the labels denied."""
+
+    history: list[int] = field(default_factory=list)
+    beside: tuple[Beside | None, Beside | None] = (None, None)
+    denied: tuple[str, ...] = ()
+
+    @property
+    def now(self) -> int | None:
+        return self.history[-1] if self.history else None
+
+    def others(self) -> list[int]:
+        return [one.version for one in self.beside if one is not None]
+
+
 class StoreMachine(RuleBasedStateMachine):
-    """Beside the store: which draft each version has, the last number, and every alias as a list."""
+    """Beside the store, by name: which draft each version has, the last number, every alias, what is told."""
 
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
-        self.store = Store(self.root, fs=QuickFileSystem())
-        self.versions: dict[str, dict[int, int]] = {}
-        self.last: dict[str, int] = {}
-        self.aliases: dict[str, dict[str, list[int]]] = {}
-        self.splits: dict[tuple[str, str], tuple[Beside | None, Beside | None]] = {}
-        self.denied: dict[tuple[str, str], tuple[str, ...]] = {}
-        self.serials: dict[str, int] = {}
+        self.versions: dict[str, dict[int, int]] = {name: {} for name in NAMES}
+        self.last = dict.fromkeys(NAMES, 0)
+        self.aliases: dict[str, dict[str, Line]] = {name: {} for name in NAMES}
+        self.told: dict[str, dict[str, list[object]]] = {name: defaultdict(list) for name in NAMES}
+        self.serials = dict.fromkeys(NAMES, 0)
         self.opened: list[tuple[Model, int]] = []
+        self.causes = (Cause(f"user {number}") for number in itertools.count())
+        self.begin()
+
+    def begin(self) -> None:
+        self.store = Store(self.root, fs=QuickFileSystem())
+        self.database = Database(f"sqlite:///{self.root}/xylem.db")
+        self.registry = Registry(self.store, self.database)
 
     def teardown(self) -> None:
+        self.database.close()
         shutil.rmtree(self.root)
 
-    def added(self, name: str, draft: int, version: int) -> None:
-        self.last[name] = self.last.get(name, 0) + 1
-        assert version == self.last[name]
-        self.versions.setdefault(name, {})[version] = draft
-        self.moved(name, "latest", version)
+    def line(self, name: str, alias: str) -> Line:
+        return self.aliases[name].get(alias, Line())
 
-    def moved(self, name: str, alias: str, version: int) -> None:
-        self.splits.pop((name, alias), None)
-        history = self.aliases.setdefault(name, {}).setdefault(alias, [])
-        if history[-1:] != [version]:
-            history.append(version)
+    def added(self, name: str, draft: int, version: int, latest: bool = True) -> None:
+        self.last[name] += 1
+        assert version == self.last[name]
+        if latest or not self.versions[name]:
+            self.moved(name, "latest", [*self.line(name, "latest").history, version])
+        self.versions[name][version] = draft
+
+    def moved(self, name: str, alias: str, history: list[int], who: str = "") -> None:
+        """An alias names the last of these versions now, with none beside; or it is gone."""
+        line, after = self.line(name, alias), Line(history, denied=self.line(name, alias).denied)
+        if (line.now, line.beside) != (after.now, after.beside):
+            self.told[name][alias].append((who, line.now, after.now))
+        self.aliases[name][alias] = after
+        if not history:
+            del self.aliases[name][alias]
+
+    @initialize(n_versions=st.integers(0, 4))
+    def begin_with_versions(self, n_versions: int) -> None:
+        """Of models and versions that are not there, little can be seen."""
+        for _ in range(n_versions):
+            self.added("a", 0, self.store.publish("a", DRAFTS[0]).version)
 
     @rule(name=names, draft=st.integers(0, 2))
     def publish(self, name: str, draft: int) -> None:
@@ -68,154 +104,170 @@ class StoreMachine(RuleBasedStateMachine):
         self.added(name, draft, self.store.publish(name, DRAFTS[draft]).version)
         assert self.store.generation() != generation
 
+    @rule(name=names, draft=st.integers(0, 2))
+    def publish_beside(self, name: str, draft: int) -> None:
+        version = self.store.publish(name, DRAFTS[draft], latest=False).version
+        self.added(name, draft, version, latest=False)
+
     @rule(source=names, number=numbers, name=names)
     def copy(self, source: str, number: int, name: str) -> None:
-        if number in self.versions.get(source, {}):
+        if number in self.versions[source]:
             file = io.BytesIO()
             self.store.export(source, number, file)
             file.seek(0)
             self.added(name, self.versions[source][number], self.store.import_(file, name).version)
 
-    @rule(name=names, number=numbers, alias=aliases)
-    def promote(self, name: str, number: int, alias: str) -> None:
+    @rule(name=names, number=numbers, alias=aliases, is_checked=st.booleans())
+    def promote(self, name: str, number: int, alias: str, is_checked: bool) -> None:
+        cause, line = next(self.causes), self.line(name, alias)
         try:
-            self.store.promote(name, number, alias)
-        except (ModelNotFound, VersionNotFound) as error:
-            assert number not in self.versions.get(name, {})
-            assert isinstance(error, ModelNotFound) == (not self.versions.get(name))
+            move = (self.registry if is_checked else self.store).promote(name, number, alias, cause)
+        except (errors.ModelNotFound, errors.VersionNotFound) as error:
+            assert number not in self.versions[name]
+            assert isinstance(error, errors.ModelNotFound) == (not self.versions[name])
         else:
-            self.moved(name, alias, number)
+            assert (move.before.version or None, move.now) == (line.now, number)
+            before = line.history[:-1] if line.now == number else line.history
+            self.moved(name, alias, [*before, number], cause.who)
 
-    @rule(name=names, alias=aliases)
-    def rollback(self, name: str, alias: str) -> None:
-        history = self.aliases.get(name, {}).get(alias, [])
-        there = [v for v in history[:-1] if v in self.versions[name] and v != history[-1]]
-        split = self.splits.pop((name, alias), None)
-        if split is not None and split[0] is not None:  # which ends, and nothing else moves
-            self.store.rollback(name, alias)
-            return
-        if split is not None and not there:
-            self.splits[name, alias] = split
+    @rule(name=names, alias=aliases, to=st.none() | numbers)
+    def rollback(self, name: str, alias: str, to: int | None) -> None:
+        cause, line = next(self.causes), self.line(name, alias)
+        stays = to == line.now if to is not None else line.beside[0] is not None  # what is beside ends
+        there = [v for v in line.history[:-1] if v in self.versions[name] and v != line.now]
+        while to is not None and there and there[-1] != to:
+            there.pop()
         try:
-            self.store.rollback(name, alias)
-        except ModelNotFound:
-            assert name not in self.versions
-        except AliasNotFound:
-            assert not history
-        except NothingToRollBack:
-            assert not there
+            move = self.registry.rollback(name, alias, cause, to)
+        except errors.ModelNotFound:
+            assert not self.versions[name]
+        except errors.AliasNotFound:
+            assert not line.history
+        except errors.NothingToRollBack:
+            assert not there and not stays
         else:
-            self.aliases[name][alias] = there
+            self.moved(name, alias, line.history if stays else there, cause.who)
+            assert move.now == self.line(name, alias).now
 
-    @rule(name=names, number=numbers)
-    def delete(self, name: str, number: int) -> None:
-        users = [alias for alias, history in self.aliases.get(name, {}).items() if history[-1] == number]
-        users += [
-            alias
-            for (n, alias), beside in self.splits.items()
-            if n == name and number in [one.version for one in beside if one is not None]
-        ]
+    @rule(name=names, number=numbers, with_aliases=st.none() | st.booleans())
+    def delete(self, name: str, number: int, with_aliases: bool | None) -> None:
+        """By the store alone, or by the registry, which may remove aliases before."""
+        cause, lines = next(self.causes), self.aliases[name].items()
+        naming = {alias for alias, line in lines if line.now == number}
+        beside = {alias for alias, line in lines if number in line.others()}
         try:
-            self.store.delete(name, number)
-        except VersionInUse as error:
-            assert users
-            assert all(alias in str(error) for alias in users)
-        except (ModelNotFound, VersionNotFound):
-            assert number not in self.versions.get(name, {})
+            if with_aliases is None:
+                self.store.delete(name, number)
+            else:
+                self.registry.delete_version(name, number, cause, with_aliases=with_aliases)
+        except errors.VersionInUse as error:
+            assert beside or "latest" in naming or (naming and not with_aliases)
+            assert all(alias in str(error) for alias in naming | beside)
+        except (errors.ModelNotFound, errors.VersionNotFound):
+            assert number not in self.versions[name]
         else:
-            assert not users
+            assert not beside and (not naming or (with_aliases and naming == {"stable"}))
+            for alias in naming:
+                self.moved(name, alias, [], cause.who)
             del self.versions[name][number]
 
     @rule(name=names, alias=aliases)
     def delete_alias(self, name: str, alias: str) -> None:
+        cause = next(self.causes)
         try:
-            self.store.delete_alias(name, alias)
-        except Conflict:
+            self.registry.delete_alias(name, alias, cause)
+        except errors.Conflict:
             assert alias == "latest"
-        except (ModelNotFound, AliasNotFound) as error:
-            assert alias not in self.aliases.get(name, {})
-            assert isinstance(error, ModelNotFound) == (name not in self.versions)
+        except (errors.ModelNotFound, errors.AliasNotFound) as error:
+            assert alias == "stable" and alias not in self.aliases[name]
+            assert isinstance(error, errors.ModelNotFound) == (not self.versions[name])
         else:
-            del self.aliases[name][alias]
-            self.splits.pop((name, alias), None)
-            self.denied.pop((name, alias), None)
+            assert alias == "stable"
+            self.moved(name, alias, [], cause.who)
 
     @rule(name=names, alias=aliases, canary=numbers, shadow=st.none() | numbers, weight=st.integers(0, 3))
     def split(self, name: str, alias: str, canary: int, shadow: int | None, weight: int) -> None:
-        beside = (canary, weight) if weight else None, None if shadow is None else (shadow, 7)
-        named = [one[0] for one in beside if one is not None]
-        history = self.aliases.get(name, {}).get(alias, [])
+        beside = Beside(canary, weight) if weight else None, None if shadow is None else Beside(shadow, 7)
+        line, wanted = self.line(name, alias), Line(beside=beside).others()
         try:
             split(self.store, name, *beside, alias)
-        except BadSplit:
-            assert history[-1] in named
-        except (AliasNotFound, ModelNotFound, VersionNotFound):
-            assert not history or not set(named) <= set(self.versions[name])
+        except errors.BadSplit:
+            assert line.now in wanted
+        except (errors.AliasNotFound, errors.ModelNotFound, errors.VersionNotFound):
+            assert not line.history or not set(wanted) <= set(self.versions[name])
         else:
-            first, second = (None if one is None else Beside(*one) for one in beside)
-            self.splits[name, alias] = first, second
+            line.beside = beside
 
     @rule(name=names, alias=aliases, labels=st.sets(st.sampled_from("abc")))
     def deny(self, name: str, alias: str, labels: set[str]) -> None:
         try:
             deny(self.store, name, labels, alias)
-        except (AliasNotFound, ModelNotFound):
-            assert alias not in self.aliases.get(name, {})
+        except (errors.AliasNotFound, errors.ModelNotFound):
+            assert alias not in self.aliases[name]
         else:
-            self.denied[name, alias] = tuple(sorted(labels))
+            self.aliases[name][alias].denied = tuple(sorted(labels))
 
     @rule(name=names, really=st.integers(0, 3))
     def delete_model(self, name: str, really: int) -> None:
-        if really and name in self.versions:
+        if really and self.versions[name]:
             return  # or nothing much would ever be there
+        cause = next(self.causes)
         try:
-            versions = self.store.delete_model(name)
-        except ModelNotFound:
-            assert name not in self.versions
-        else:
-            assert versions == tuple(sorted(self.versions.pop(name)))
-            del self.aliases[name]
-            for kept in (self.splits, self.denied):
-                for key in [key for key in kept if key[0] == name]:
-                    del kept[key]
+            gone = self.registry.delete_model(name, cause, confirm=name)
+        except errors.ModelNotFound:
+            assert not self.versions[name]
+            with pytest.raises(errors.ModelNotFound):
+                self.store.delete_model(name)
+            return
+        assert gone.versions == tuple(sorted(self.versions[name]))
+        assert set(gone.aliases) == set(self.aliases[name])
+        self.versions[name].clear()
+        for alias in gone.aliases:
+            self.moved(name, alias, [], cause.who)
 
     @rule(name=names, ref=st.one_of(aliases, numbers), verify=st.booleans())
     def open(self, name: str, ref: str | int, verify: bool) -> None:
+        there = self.versions[name] if isinstance(ref, int) else self.aliases[name]
         try:
             model = self.store.open(name, ref, verify=verify)
-        except (ModelNotFound, VersionNotFound, AliasNotFound):
-            if isinstance(ref, int):
-                assert ref not in self.versions.get(name, {})
-            else:
-                assert ref not in self.aliases.get(name, {})
+        except (errors.ModelNotFound, errors.VersionNotFound, errors.AliasNotFound):
+            assert ref not in there
             return
-        version = ref if isinstance(ref, int) else self.aliases[name][ref][-1]
+        version = ref if isinstance(ref, int) else self.line(name, ref).now
         assert model.manifest.version == version
         self.opened.append((model, self.versions[name][version]))
 
     @rule()
     def begin_anew(self) -> None:
-        self.store = Store(self.root, fs=QuickFileSystem())
+        self.database.close()
+        self.begin()
         assert self.store.collect() == []
+
+    @rule(name=names)
+    def look_at_the_history(self, name: str) -> None:
+        told = defaultdict(list)
+        with contextlib.suppress(errors.ModelNotFound):
+            for row in reversed(self.registry.history(name, limit=1000)):
+                if row.action not in (SPLIT, DENIED):
+                    told[row.alias].append((row.who, row.from_version, row.to_version))
+        assert told == self.told[name]
 
     @invariant()
     def lists_agree(self) -> None:
         found = {info.name: info for info in self.store.models()}
-        assert found.keys() == self.versions.keys()
+        assert found.keys() == {name for name in NAMES if self.versions[name]}
         for name, info in found.items():
             assert info.versions == tuple(sorted(self.versions[name]))
             assert info.broken_aliases == ()
             assert info.documents.keys() == self.aliases[name].keys()
-            for alias, found in info.documents.items():
-                history = self.aliases[name][alias]
-                beside = self.splits.get((name, alias), (None, None))
-                denied = self.denied.get((name, alias), ())
-                assert found == Alias(history[-1], tuple(history[:-1]), *beside, denied, found.serial)
             moves = self.store.moves(name)
             ids = [move.id for move in moves]
-            assert ids == sorted(set(ids)) and ids[-1] >= self.serials.get(name, 0)
+            assert ids == sorted(set(ids)) and ids[-1] >= self.serials[name]
             self.serials[name] = ids[-1]
             for alias, found in info.documents.items():
+                line = self.line(name, alias)
+                *before, now = line.history
+                assert found == Alias(now, tuple(before), *line.beside, line.denied, found.serial)
                 (last,) = [move for move in moves if move.id == found.serial]
                 assert (last.alias, last.to_version) == (alias, found.version)
 
@@ -227,4 +279,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=25)
+TestStoreMachine.settings = settings(max_examples=85, stateful_step_count=25)

@@ -3,13 +3,13 @@ Extreme Multi-label Classification", on balanced trees of data made to fit them.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from service.base.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import members_of
 from service.trainers.shape import join, random_shape
@@ -18,6 +18,7 @@ from service.trainers.source import Tools, TrainingSet, derived_seed
 from service.trainers.spec import rows_by_label
 from tests.oracles.problems import to_labels, to_rows, training_sets
 
+seeds = st.integers(0, 2**31)
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8
 
 
@@ -39,13 +40,22 @@ def balanced_data(arity: int, depth: int, n_features: int, share: float, seed: i
             continue
         features = used[node]
         weights += len(children) * len(features)
-        n_kept = (
-            len(features) if shape.last[node] - shape.first[node] == arity else round(share * len(features))
-        )
+        is_lowest = shape.last[node] - shape.first[node] == arity
+        n_kept = len(features) if is_lowest else round(share * len(features))
         for j, child in enumerate(children):
             start = j * len(features) // arity
             used[child] = np.take(features, range(start, start + n_kept), mode="wrap")
     return x, weights
+
+
+def one_a_label(x: np.ndarray) -> TrainingSet:
+    """Rows that have a label each."""
+    return TrainingSet(to_rows(x), to_labels(np.eye(len(x)) > 0))
+
+
+def plt_of(arity: int, *more: str) -> Any:
+    """The parameters of the complete tree that `plt` draws."""
+    return parse_parameters("plt", ["tree=random", f"arity={arity}", "prune=0", *more])
 
 
 def ratio_of_the_paper(arity: int, depth: int, alpha: float) -> float:
@@ -55,19 +65,12 @@ def ratio_of_the_paper(arity: int, depth: int, alpha: float) -> float:
 
 
 @settings(max_examples=25)
-@given(
-    st.sampled_from([(4, 2), (4, 3), (5, 3), (8, 2)]),
-    st.sampled_from([0.5, 0.75, 1.0]),
-    st.integers(0, 2**31),
-)
+@given(st.sampled_from([(4, 2), (4, 3), (5, 3), (8, 2)]), st.sampled_from([0.5, 0.75, 1.0]), seeds)
 def test_a_balanced_tree_has_the_weights_of_equation_14(tree, alpha, seed):
     arity, depth = tree
     assume(arity * alpha != 1)
-    n_features = 64
-    x, weights = balanced_data(arity, depth, n_features, alpha, seed)
-    n_labels = len(x)
-    parameters = parse_parameters("plt", ["tree=random", f"arity={arity}", "prune=0"])
-    found = estimate("plt", parameters, TrainingSet(to_rows(x), to_labels(np.eye(n_labels) > 0)), Tools(seed))
+    x, weights = balanced_data(arity, depth, 64, alpha, seed)
+    found = estimate("plt", plt_of(arity), one_a_label(x), Tools(seed))
     assert found["nonzeros_bound"] == weights
     assert found["alpha_per_depth"] == pytest.approx([alpha] * (depth - 1))
     ratio = found["ratio_to_ovr"] * FLAT_WEIGHT_BYTES / WEIGHT_BYTES
@@ -80,15 +83,10 @@ def test_a_tree_is_smaller_than_one_vs_rest_below_the_theorems_bound_and_larger_
     """Theorem 1: for arity 4 and depth 3, alpha* solves alpha (1 + alpha) = 1, about 0.618."""
     sizes = {}
     for alpha in (0.5, 1.0):
-        x, _ = balanced_data(4, 3, 64, alpha, 3)
-        rows, labels = to_rows(x), to_labels(np.eye(64) > 0)
-        parameters = parse_parameters("plt", ["tree=random", "arity=4", "prune=0", "max_epochs=3"])
-        trained = train("plt", parameters, rows, labels, 3)
+        data, parameters = one_a_label(balanced_data(4, 3, 64, alpha, 3)[0]), plt_of(4, "max_epochs=3")
+        trained = train("plt", parameters, data.rows, data.labels, 3)
         sizes[alpha] = trained.n_nonzeros / (64 * 64)
-        assert (
-            trained.n_nonzeros
-            <= estimate("plt", parameters, TrainingSet(rows, labels), Tools(3))["nonzeros_bound"]
-        )
+        assert trained.n_nonzeros <= estimate("plt", parameters, data, Tools(3))["nonzeros_bound"]
     assert sizes[0.5] < 1 < sizes[1.0]
 
 
@@ -121,13 +119,10 @@ def nested_rows(arity: int, n_labels: int, n_features: int, alpha: float) -> np.
 
 def size_of_depth(x: np.ndarray, arity: int, depth: int) -> SizeEstimate:
     """The estimate of the balanced tree of so many levels; the last one has all labels of a part."""
-    n_labels = len(x)
-    labels = np.arange(n_labels, dtype=np.int32)
-    levels = [np.linspace(0, n_labels, arity**i + 1).astype(np.int64) for i in range(1, depth)]
-    shape = join(labels, levels)
-    data = TrainingSet(to_rows(x), to_labels(np.eye(n_labels) > 0))
+    data, labels = one_a_label(x), np.arange(len(x), dtype=np.int32)
+    levels = [np.linspace(0, len(x), arity**i + 1).astype(np.int64) for i in range(1, depth)]
     members = members_of(*rows_by_label(data.labels), labels)
-    return estimate_size(data.rows, [(shape, members)], Tools())
+    return estimate_size(data.rows, [(join(labels, levels), members)], Tools())
 
 
 @pytest.mark.parametrize(("arity", "n_labels"), [(2, 16), (2, 31 + 1), (3, 54), (4, 128)])
@@ -136,16 +131,14 @@ def test_a_deeper_balanced_tree_is_smaller_up_to_two_levels_above_the_deepest(ar
     """Theorem 2 for d = 2, and equation (14) for both depths."""
     if alpha >= 1 - 1 / (2 * arity):
         alpha = 0.625
-    d = 2
-    assert d <= largest_depth(n_labels, arity) - 2
+    assert largest_depth(n_labels, arity) >= 4
     n_features = 16 * arity * arity
     x = nested_rows(arity, n_labels, n_features, alpha)
-    shallow, deep = (size_of_depth(x, arity, depth) for depth in (d, d + 1))
+    shallow, deep = (size_of_depth(x, arity, depth) for depth in (2, 3))
     found = shallow.alpha_per_depth[0]
     assert deep.alpha_per_depth == pytest.approx([found, found], rel=0.02)
-    for depth, size in ((d, shallow), (d + 1, deep)):
-        k_alpha = arity * found
-        geometric = sum(k_alpha**i for i in range(depth - 1))
+    for depth, size in ((2, shallow), (3, deep)):
+        geometric = sum((arity * found) ** i for i in range(depth - 1))
         of_the_paper = arity * n_features * geometric + n_labels * found ** (depth - 1) * n_features
         assert size.nonzeros_bound == pytest.approx(of_the_paper, rel=0.02)
     assert deep.ratio_to_ovr < shallow.ratio_to_ovr
@@ -161,7 +154,7 @@ def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(n_labels, 
 
 
 @settings(max_examples=25)
-@given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), st.integers(0, 2**31))
+@given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), seeds)
 def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, density, seed):
     """Theorem 3, of any rows: the children of a node have all of its features between them."""
     arity, depth = tree
@@ -171,28 +164,24 @@ def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, de
     carried = rng.random((3 * n_labels, n_labels)) < 0.1
     carried[np.arange(3 * n_labels), np.arange(3 * n_labels) % n_labels] = True
     x[:, 0] = 1.0
-    parameters = parse_parameters("plt", ["tree=random", f"arity={arity}", "prune=0"])
-    found = estimate("plt", parameters, TrainingSet(to_rows(x), to_labels(carried)), Tools(seed))
+    found = estimate("plt", plt_of(arity), TrainingSet(to_rows(x), to_labels(carried)), Tools(seed))
     assert min(found["alpha_per_depth"]) >= 1 / arity - 1e-9
 
 
 data_sets = training_sets(40, 60, 50, [0.0, 0.1, 0.9], [0.0, 0.1, 0.6])
-settings_of_trees = st.builds(
-    lambda *items: list(items),
-    st.sampled_from(["leaf_size=1", "leaf_size=3", "leaf_size=100"]),
-    st.sampled_from(["arity=2", "arity=16", "arity=64"]),
-    st.sampled_from(["clustering=balanced", "clustering=kmeans"]),
-    st.sampled_from(["loss=squared_hinge", "loss=logistic"]),
-    st.sampled_from(["prune=0", "prune=0.1"]),
-    st.sampled_from(["trees=1", "trees=2"]),
-)
+CHOICES = [
+    ["leaf_size=1", "leaf_size=3", "leaf_size=100"],
+    ["arity=2", "arity=16", "arity=64"],
+    ["clustering=balanced", "clustering=kmeans"],
+    ["loss=squared_hinge", "loss=logistic"],
+    ["prune=0", "prune=0.1"],
+    ["trees=1", "trees=2"],
+]
 
 
 @settings(max_examples=80)
-@given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
-def test_trees_are_valid_and_do_not_depend_on_threads(
-    data: tuple[SparseRows, LabelRows], items: list[str], seed: int
-):
+@given(data_sets, st.tuples(*map(st.sampled_from, CHOICES)), st.integers(0, 2**63 - 1))
+def test_trees_are_valid_and_do_not_depend_on_threads(data, items, seed):
     rows, labels = data
     parameters = parse_parameters("label-tree", items)
     trained = train("label-tree", parameters, rows, labels, seed, 1)
@@ -209,11 +198,8 @@ def test_trees_are_valid_and_do_not_depend_on_threads(
     assert (n_children[inner] > 1).all(), "a node below the root has a choice to make"
     assert np.isfinite(ensemble.node_bias).all()
     assert np.isfinite(ensemble.dense).all()
-    assert (
-        trained.n_nonzeros
-        <= estimate("label-tree", parameters, TrainingSet(rows, labels), Tools(seed))["nonzeros_bound"]
-    )
+    size = estimate("label-tree", parameters, TrainingSet(rows, labels), Tools(seed))
+    assert trained.n_nonzeros <= size["nonzeros_bound"]
     again = train("label-tree", parameters, rows, labels, seed, 3).ensemble
-    assert all(
-        array.tobytes() == getattr(again, name).tobytes() for name, array in ensemble._asdict().items()
-    )
+    for name, array in ensemble._asdict().items():
+        assert array.tobytes() == getattr(again, name).tobytes(), name

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.base.rows import LabelRows
 from service.kernels.search.calibrated import NO_KNOTS
 from service.kernels.search.subtrees import greatest_below, move_thresholds, set_logs
 from service.thresholds.methods.estimates import EstimateKeeper, count_at, fit_power, mark_hits
@@ -13,19 +12,13 @@ from service.thresholds.methods.fta import GRID, SUPPORT, fta, sto
 from service.thresholds.methods.ofo import Start
 from service.thresholds.methods.starts import choose_start, replay
 from tests.oracles.metrics import best_f, label_f, ofo_thresholds
-from tests.oracles.trees import random_forest
+from tests.oracles.problems import to_labels
+from tests.property.forests import draw_forests
 
 K = 6
 EMPTY = {"one": 1.0, "zero": 0.0}
 
-cases = st.fixed_dictionaries(
-    {
-        "seed": st.integers(0, 2**31),
-        "n_rows": st.integers(1, 60),
-        "n_values": st.sampled_from([2, 7, 10_000]),
-        "share": st.sampled_from([0.0, 0.05, 0.4]),
-    }
-)
+empties = st.sampled_from(["one", "zero"])
 
 
 def dense(seed, n_rows, n_values, share):
@@ -36,60 +29,63 @@ def dense(seed, n_rows, n_values, share):
     return scores, (rng.random((n_rows, K)) < share) | (rng.random((n_rows, K)) < share * scores)
 
 
+cases = st.builds(
+    dense,
+    seed=st.integers(0, 2**31),
+    n_rows=st.integers(1, 60),
+    n_values=st.sampled_from([2, 7, 10_000]),
+    share=st.sampled_from([0.0, 0.05, 0.4]),
+)
+
+
 def sparse(scores, truth, floor):
     keeper = EstimateKeeper(floor)
     for row in scores:
         labels = np.flatnonzero(row >= floor).astype(np.int32)
         keeper.add(np.array([0, len(labels)]), labels, row[labels])
-    rows, labels = np.nonzero(truth)
-    indptr = np.searchsorted(rows, np.arange(len(truth) + 1)).astype(np.int64)
-    return keeper.all(), LabelRows(indptr, labels.astype(np.int32), K)
+    return keeper.all(), to_labels(truth)
+
+
+def f_at(scores, truth, thresholds, empty):
+    """F of each label at its threshold."""
+    return np.array([label_f(scores[:, j], truth[:, j], thresholds[j], EMPTY[empty]) for j in range(K)])
 
 
 @settings(max_examples=80)
-@given(case=cases, empty=st.sampled_from(["one", "zero"]))
+@given(cases, empties)
 def test_sto_is_the_best_of_all_cuts(case, empty):
-    scores, truth = dense(**case)
+    scores, truth = case
     floor = np.linspace(0.001, 0.2, K).astype(np.float32)
     one = np.maximum(floor, np.float32(0.3))
-    estimates, labels = sparse(scores, truth, floor)
-    found = sto(estimates, labels, floor, one, empty)
+    found = sto(*sparse(scores, truth, floor), floor, one, empty)
     assert np.all((found >= floor) & (found <= 1.0))
-    for j in range(K):
-        best = best_f(scores[:, j], truth[:, j], float(floor[j]), EMPTY[empty])
-        assert label_f(scores[:, j], truth[:, j], found[j], EMPTY[empty]) == pytest.approx(best)
-        if label_f(scores[:, j], truth[:, j], one[j], EMPTY[empty]) == best:
-            assert found[j] == one[j]
+    best = [best_f(scores[:, j], truth[:, j], float(floor[j]), EMPTY[empty]) for j in range(K)]
+    assert f_at(scores, truth, found, empty) == pytest.approx(best)
+    is_best = f_at(scores, truth, one, empty) == best
+    assert found[is_best].tolist() == one[is_best].tolist()
 
 
 @settings(max_examples=60)
-@given(case=cases, empty=st.sampled_from(["one", "zero"]), power=st.sampled_from([0.5, 1.0, 2.0]))
+@given(cases, empties, st.sampled_from([0.5, 1.0, 2.0]))
 def test_fta_is_the_best_of_the_grid(case, empty, power):
-    scores, truth = dense(**case)
+    scores, truth = case
     bounds = np.linspace(0.01, 0.3, K).astype(np.float32)
     floor = (bounds.astype(float) ** (1 / power)).astype(np.float32)
-    estimates, labels = sparse(scores, truth, floor)
-    own, one = fta(estimates, labels, bounds, Start(power=power), empty)
+    own, one = fta(*sparse(scores, truth, floor), bounds, Start(power=power), empty)
     grid = np.maximum(np.array(GRID)[:, None], bounds).astype(float) ** (1 / power)
     grid = grid.astype(np.float32)
-
-    def f(j, t):
-        return label_f(scores[:, j], truth[:, j], t, EMPTY[empty])
-
-    means = [np.mean([f(j, t[j]) for j in range(K)]) for t in grid]
-    assert np.mean([f(j, one[j]) for j in range(K)]) == pytest.approx(max(means))
-    assert any(one.tolist() == t.tolist() for t in grid)
-    for j in range(K):
-        if truth[:, j].sum() < SUPPORT:
-            assert own[j] == one[j]
-        else:
-            assert f(j, own[j]) == pytest.approx(max(f(j, t[j]) for t in grid))
+    of_grid = np.array([f_at(scores, truth, thresholds, empty) for thresholds in grid])
+    assert f_at(scores, truth, one, empty).mean() == pytest.approx(of_grid.mean(axis=1).max())
+    assert one.tolist() in grid.tolist()
+    own_f, is_rare = f_at(scores, truth, own, empty), truth.sum(axis=0) < SUPPORT
+    assert own[is_rare].tolist() == one[is_rare].tolist()
+    assert own_f[~is_rare] == pytest.approx(of_grid.max(axis=0)[~is_rare])
 
 
 @settings(max_examples=40)
-@given(case=cases, power=st.sampled_from([0.5, 1.0]))
+@given(cases, st.sampled_from([0.5, 1.0]))
 def test_the_replay_is_the_papers_loop(case, power):
-    scores, truth = dense(**case)
+    scores, truth = case
     bounds = np.linspace(0.01, 0.3, K).astype(np.float32)
     estimates, labels = sparse(scores, truth, (bounds * 0.5) ** np.float32(1 / power))
     start = Start(2.0, 5.0, power)
@@ -105,16 +101,14 @@ def test_start_values_are_the_best_of_the_grid(n_rows, most, seed, share, empty)
     bounds = np.full(K, 0.01, np.float32)
     estimates, labels = sparse(scores, truth, bounds)
     ptr, indptr = (np.append(of, np.full(n_rows - 40, of[-1])) for of in (estimates.ptr, labels.indptr))
-    found = choose_start(
-        estimates._replace(ptr=ptr), LabelRows(indptr, labels.indices, K), bounds, Start(), empty
-    )
+    many = estimates._replace(ptr=ptr), labels._replace(indptr=indptr)
+    found = choose_start(*many, bounds, Start(), empty)
     slow = {}
     for a in (1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 200, 1000, 10_000):
         for c in (2, 3, 4, 5, 7, 10, 20, 50, 100):
             if a <= most:
                 after, _, _ = ofo_thresholds(scores, truth, a, a * c, 1.0, 1.0, bounds)
-                own = [label_f(scores[:, j], truth[:, j], after[j], EMPTY[empty]) for j in range(K)]
-                slow[a, a * c] = round(float(np.mean(own)), 12)
+                slow[a, a * c] = round(float(f_at(scores, truth, after, empty).mean()), 12)
     assert min(slow.values()) < max(slow.values())
     assert found == (*max(slow, key=slow.__getitem__), 1.0, 1.0)
 
@@ -184,16 +178,9 @@ def made(ensemble, thresholds):
 
 
 @settings(max_examples=80)
-@given(
-    seed=st.integers(0, 2**31),
-    n_trees=st.integers(1, 3),
-    n_labels=st.integers(1, 300),
-    arity=st.sampled_from([2, 5, 100]),
-    n_values=st.sampled_from([2, 5, 1000]),
-)
-def test_moved_thresholds_are_those_made_anew(seed, n_trees, n_labels, arity, n_values):
-    _, ensemble = random_forest(seed, n_trees=n_trees, n_labels=n_labels, n_features=3, arity=arity)
-    rng = np.random.default_rng(seed)
+@given(draw_forests(["label-tree"], 3, 300, [3], [2, 5, 100]), st.sampled_from([2, 5, 1000]))
+def test_moved_thresholds_are_those_made_anew(forest, n_values):
+    ensemble, n_labels, rng = forest.ensemble, forest.n_labels, np.random.default_rng(forest.seed)
     values = np.append(0.0, rng.random(n_values)).astype(np.float32)
     thresholds = rng.choice(values, n_labels)
     nodes = made(ensemble, thresholds)

@@ -16,6 +16,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from service.base.bars import phase_bars
+from service.base.parameters import scalar_of
+from service.cli.console import as_option
 from service.cli.options import grouped, in_panel
 from service.trainers.source import Tools
 
@@ -28,36 +30,16 @@ service.cli.entry.main()
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "status"), [("serve", 0), ("train", -signal.SIGHUP), ("models", -signal.SIGHUP)]
-)
-def test_only_a_server_outlives_a_hang_up(command: str, status: int) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+@pytest.mark.parametrize("command", ["serve", "train", "models", "train serve"])
+def test_only_a_server_outlives_a_hang_up(command: str) -> None:
+    """`xylem train serve` is none: it trains a trainer of that name."""
+    started = [sys.executable, "-c", SCRIPT, *command.split()]
+    process = subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     assert process.stdout.read(1)
     process.send_signal(signal.SIGHUP)
     process.communicate("\n", timeout=60)
-    assert process.returncode == status
-
-
-def test_a_word_after_the_command_makes_no_server() -> None:
-    """`xylem train serve` trains a trainer of that name: a hang-up ends it."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            SCRIPT.replace("sys.argv[1]", "str(signal.getsignal(signal.SIGHUP))"),
-            "train",
-            "serve",
-        ],
-        input="\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == str(signal.SIG_DFL)
+    assert process.returncode == (0 if command == "serve" else -signal.SIGHUP)
 
 
 def last_picture(told: list[tuple[str, int, int]], wait: float = 0.0) -> list[str]:
@@ -115,12 +97,6 @@ class Others(NamedTuple):
     loud: Annotated[bool, typer.Option("--loud", help="Shout.")] = False
 
 
-class Clash(NamedTuple):
-    """An option whose name another group has."""
-
-    threads: Annotated[int, typer.Option()] = 3
-
-
 app = typer.Typer()
 
 
@@ -143,12 +119,10 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_command_gets_its_options_as_groups() -> None:
-    assert run("here", "--name", "a") == (
-        0,
-        "here Work(name='a', threads=2, pace=1) Others(loud=False) z DEFAULT\n",
-    )
-    code, text = run("here", "--name", "a", "--threads", "5", "--loud", "--last", "q")
-    assert (code, text) == (0, "here Work(name='a', threads=5, pace=1) Others(loud=True) q COMMANDLINE\n")
+    told = "here Work(name='a', threads=2, pace=1) Others(loud=False) z DEFAULT\n"
+    assert run("here", "--name", "a") == (0, told)
+    told = "here Work(name='a', threads=5, pace=1) Others(loud=True) q COMMANDLINE\n"
+    assert run("here", "--name", "a", "--threads", "5", "--loud", "--last", "q") == (0, told)
 
 
 def test_options_are_checked_and_shown_as_any() -> None:
@@ -162,26 +136,32 @@ def test_options_are_checked_and_shown_as_any() -> None:
 
 
 def test_two_options_of_one_name_are_a_fault_of_the_command() -> None:
-    def twice(work: Work, clash: Clash) -> None: ...
+    def twice(work: Work, again: Work) -> None: ...
 
-    with pytest.raises(ValueError, match="threads"):
+    with pytest.raises(ValueError, match="name"):
         grouped(twice)
 
 
+@pytest.mark.parametrize("value", [True, False, None, 3, 0.25, 1e-05, "auto"])
+def test_a_parameter_as_tables_show_it_can_be_given(value: object) -> None:
+    assert scalar_of(as_option(value)) == value
+
+
 ROOT = Path(__file__).resolve().parents[3]
+VERSION = "import sys; sys.path.pop(0); sys.argv.append('--version'); from xylem.command import main; main()"
+"""The command as the installed script runs it."""
 
 
-def run_command(folder: Path, *path: Path) -> subprocess.CompletedProcess[str]:
-    """Run `xylem --version` in a folder, as the installed script does."""
-    script = "import sys; sys.path.pop(0); from xylem.command import main; main()"
+def python(folder: Path, script: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder; modules are looked for in the path, and in this checkout."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
-    command = [sys.executable, "-c", script, "--version"]
+    command = [sys.executable, "-c", script]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_file_of_that_name_in_the_directory_is_no_matter(tmp_path: Path) -> None:
     (tmp_path / "service.py").write_text("raise SystemExit(7)")
-    done = run_command(tmp_path)
+    done = python(tmp_path, VERSION)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip()
 
 
@@ -190,12 +170,10 @@ def test_what_shadows_a_package_is_named(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("raise SystemExit(7)")
-    done = run_command(tmp_path, tmp_path)
+    done = python(tmp_path, VERSION, tmp_path)
     package = name.split("/")[0].removesuffix(".py")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(
-        f"xylem: expected the package {package} in {ROOT / package}, found {file.resolve()}"
-    )
+    fault = f"xylem: expected the package {package} in {ROOT / package}, found {file.resolve()}"
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith(fault)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +185,6 @@ def test_what_shadows_a_package_beside_a_notebook_is_named(tmp_path: Path, name:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("")
     (tmp_path / "m").write_bytes(b"cxylem.local\nModel\n.")  # how a pickle names the class
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", use]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith(
-        f"ImportError: xylem: expected the package service in {ROOT / 'service'}, found {tmp_path}"
-    )
-    assert "which shadows it: rename it" in last
+    last = python(tmp_path, use).stderr.strip().splitlines()[-1]
+    fault = f"xylem: expected the package service in {ROOT / 'service'}, found {tmp_path}"
+    assert last.startswith(f"ImportError: {fault}") and "which shadows it: rename it" in last

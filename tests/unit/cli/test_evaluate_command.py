@@ -12,7 +12,8 @@ import pytest
 
 from model_store.store import Store
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import Run
+from tests.datasets_helpers import write_lines
+from tests.unit.cli.conftest import Cli
 
 HOSTILE = '<script>alert("x")</script>'
 LABELS = (HOSTILE, "a,b", '=1+"2"', "<b>&amp;")
@@ -38,15 +39,19 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A store with a model of hostile labels, and a file to measure it on, of a hostile name."""
-    folder = tmp_path_factory.mktemp("measured")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file to train and to measure on, of a hostile name."""
     rows = [{"text": f"word{i % 4} w{i}", "labels": [LABELS[i % 4]]} for i in range(48)]
     rows += [{"text": f"word{i % 4}", "labels": [LABELS[(i + 1) % 4]]} for i in range(2)]
-    file = folder / FILE_NAME
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    train_and_publish(Store(folder / "store"), "m", TrainRequest("ovr", file))
-    return folder / "store", file
+    return write_lines(tmp_path_factory.mktemp("measured") / FILE_NAME, rows)
+
+
+@pytest.fixture(scope="module")
+def store(data: Path) -> Path:
+    """A store with a model of hostile labels."""
+    place = data.parent / "store"
+    train_and_publish(Store(place), "m", TrainRequest("ovr", data))
+    return place
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
@@ -59,63 +64,51 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_line_a_label_says_the_same_in_every_format(
-    run_here: Run, measured: tuple[Path, Path], tmp_path: Path
-) -> None:
-    store, data = measured
-    tables = []
+def test_a_line_a_label_says_the_same_in_every_format(cli: Cli, data: Path, tmp_path: Path) -> None:
     for suffix in ("csv", "tsv", "jsonl"):
         file = tmp_path / f"labels.{suffix}"
-        done = run_here("evaluate", "m", "--data", data, "--per-label", file, "--json", store=store)
-        report = json.loads(done.stdout)
+        report = cli.answers("evaluate", "m", "--data", data, "--per-label", file)
         assert report["per_label"] == str(file)
-        tables.append(read_lines(file))
-    assert tables[0] == tables[1] == tables[2]
-    assert {line["label"] for line in tables[0]} == set(LABELS)
-    assert list(tables[2][0]) == ["label", "support", "hits", "precision", "recall", "F", "threshold"]
-    assert sum(line["support"] for line in tables[0]) == 50
-    assert sum(line["F"] for line in tables[0]) / 4 == pytest.approx(report["macro_f"], abs=1e-3)
-    for line in tables[0]:
+    of_csv, of_tsv, lines = (read_lines(tmp_path / f"labels.{suffix}") for suffix in ("csv", "tsv", "jsonl"))
+    assert of_csv == of_tsv == lines
+    assert {line["label"] for line in lines} == set(LABELS)
+    assert list(lines[0]) == ["label", "support", "hits", "precision", "recall", "F", "threshold"]
+    assert sum(line["support"] for line in lines) == 50
+    assert sum(line["F"] for line in lines) / 4 == pytest.approx(report["macro_f"], abs=1e-3)
+    for line in lines:
         assert line["recall"] == pytest.approx(100 * line["hits"] / line["support"], abs=1e-3)
         assert line["threshold"] == 0.5
     assert not list(tmp_path.glob("*.unfinished"))
 
 
-def test_a_label_that_never_occurs_has_no_f_and_an_unknown_one_is_named(
-    run_here: Run, measured: tuple[Path, Path], tmp_path: Path
-) -> None:
-    store, _ = measured
-    data = tmp_path / "rows.jsonl"
-    data.write_text(json.dumps({"text": "word0 w0", "labels": [LABELS[0], "<b>new</b>"]}) + "\n")
+def test_a_label_that_never_occurs_has_no_f_and_an_unknown_one_is_named(cli: Cli, tmp_path: Path) -> None:
+    rows = [{"text": "word0 w0", "labels": [LABELS[0], "<b>new</b>"]}]
+    command = ("evaluate", "m", "--data", write_lines(tmp_path / "rows.jsonl", rows))
     table, page = tmp_path / "labels.csv", tmp_path / "page"
-    done = run_here("evaluate", "m", "--data", data, "--per-label", table, "--report", page, store=store)
-    assert "labels that the model does not know, F 0" in done.stdout and "1: <b>new</b>" in done.stdout
+    said = cli.says(*command, "--per-label", table, "--report", page)
+    assert "labels that the model does not know, F 0" in said and "1: <b>new</b>" in said
     found = Elements((page / "report.html").read_text())
     assert "does not know count as zero: 1: <b>new</b>" in found.text and "b" not in found.names
     f_of = {line["label"]: line["F"] for line in read_lines(table)}
     assert f_of == {LABELS[0]: 100.0, **dict.fromkeys(LABELS[1:])}
-    report = json.loads(run_here("evaluate", "m", "--data", data, "--json", store=store).stdout)
+    report = cli.answers(*command)
     assert report["macro_f"] == pytest.approx(100 / 5)
     assert report["unknown_label_names"] == ["<b>new</b>"]
 
 
-def test_bands_are_in_the_table_and_in_json(run_here: Run, measured: tuple[Path, Path]) -> None:
-    store, data = measured
-    report = json.loads(run_here("evaluate", "m", "--data", data, "--json", store=store).stdout)
+def test_bands_are_in_the_table_and_in_json(cli: Cli, data: Path) -> None:
+    report = cli.answers("evaluate", "m", "--data", data)
     assert [(band["band"], band["labels"], band["support"]) for band in report["bands"]] == [("10-99", 4, 50)]
     assert report["bands"][0]["P@1"] == pytest.approx(report["P@1"])
     assert 0 <= report["calibration_error"] <= 1
-    assert "10-99" in run_here("evaluate", "m", "--data", data, store=store).stdout
+    assert "10-99" in cli.says("evaluate", "m", "--data", data)
 
 
-def test_the_page_stands_alone_and_names_are_text(
-    run_here: Run, measured: tuple[Path, Path], tmp_path: Path
-) -> None:
-    store, data = measured
+def test_the_page_stands_alone_and_names_are_text(cli: Cli, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report"
     for _ in range(2):  # a second time over the first
-        done = run_here("evaluate", "m", "--data", data, "--report", out, "--json", store=store)
-        assert json.loads(done.stdout)["report"] == str(out / "report.html")
+        report = cli.answers("evaluate", "m", "--data", data, "--report", out)
+        assert report["report"] == str(out / "report.html")
     page = (out / "report.html").read_text()
     found = Elements(page)
     assert not found.names & {"script", "img", "b", "iframe", "link", "object", "a"}
@@ -128,67 +121,57 @@ def test_the_page_stands_alone_and_names_are_text(
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("option", "place", "fault"),
     [
-        (("--per-label", "labels.txt"), r"expected a file \.csv or \.tsv or \.jsonl, found 'labels.txt'"),
-        (("--per-label", "none/labels.csv"), "no such directory"),
-        (("--per-label", "here.csv"), "a directory"),
-        (("--report", "file"), "expected a directory"),
+        ("--per-label", "labels.txt", "expected a file .csv or .tsv or .jsonl, found 'labels.txt'"),
+        ("--per-label", "none/labels.csv", "no such directory"),
+        ("--per-label", "here.csv", "a directory"),
+        ("--report", "file", "expected a directory"),
     ],
 )
 def test_places_that_cannot_be_written_are_refused_before_anything_is_measured(
-    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, option: tuple[str, str], words: str
+    cli: Cli, tmp_path: Path, option: str, place: str, fault: str
 ) -> None:
     (tmp_path / "here.csv").mkdir()
     (tmp_path / "file").write_text("")
-    store, _ = measured
-    none = tmp_path / "none.jsonl"
-    done = run_here("evaluate", "m", "--data", none, option[0], tmp_path / option[1], store=store)
-    assert done.returncode == 2 and re.search(words, done.stderr)
+    cli.refuses(fault, "evaluate", "m", "--data", tmp_path / "none.jsonl", option, tmp_path / place)
 
 
 def test_a_page_without_matplotlib_says_what_to_install(
-    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, hide_module: Callable[[str], None]
+    cli: Cli, data: Path, tmp_path: Path, hide_module: Callable[[str], None]
 ) -> None:
     hide_module("matplotlib")
-    store, data = measured
-    done = run_here("evaluate", "m", "--data", data, "--report", tmp_path / "out", store=store)
-    assert done.returncode == 2 and "xylem-serve[report]" in done.stderr
-    assert not (tmp_path / "out").exists()
+    out = tmp_path / "out"
+    cli.refuses("xylem-serve[report]", "evaluate", "m", "--data", data, "--report", out)
+    assert not out.exists()
 
 
-def report_of(run_here: Run, store: Path, data: Path, model: str, *more: str) -> dict[str, Any]:
+def report_of(cli: Cli, data: Path, model: str, *more: str) -> dict[str, Any]:
     """What `--json` says, but for the time that it took."""
-    done = run_here("evaluate", model, "--data", data, *more, "--json", store=store)
-    report: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = cli.answers("evaluate", model, "--data", data, *more)
     del report["us_per_row"]
     return report
 
 
 @pytest.mark.parametrize("trainer", ["fastxml", "label-tree"])
 def test_the_first_trees_of_an_ensemble_are_measured_as_a_version_of_just_them(
-    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, trainer: str
+    cli: Cli, data: Path, tmp_path: Path, trainer: str
 ) -> None:
-    _, data = measured
     for trees in (2, 3):
         request = TrainRequest(trainer, data, parameters=(f"trees={trees}",))
         train_and_publish(Store(tmp_path), f"of{trees}", request)
-    alone, whole = (report_of(run_here, tmp_path, data, f"of{trees}") for trees in (2, 3))
-    assert report_of(run_here, tmp_path, data, "of3", "--trees", "2") == {**alone, "trees": 2}
-    assert report_of(run_here, tmp_path, data, "of3", "--trees", "3") == {**whole, "trees": 3}
+    cli.store = tmp_path
+    alone, whole = (report_of(cli, data, f"of{trees}") for trees in (2, 3))
+    assert report_of(cli, data, "of3", "--trees", "2") == {**alone, "trees": 2}
+    assert report_of(cli, data, "of3", "--trees", "3") == {**whole, "trees": 3}
     page = tmp_path / "page"
-    done = run_here("evaluate", "of3", "--data", data, "--trees", "2", "--report", page, store=tmp_path)
-    assert "of3@1, the first 2 of 3 trees" in " ".join(done.stdout.split())
-    assert "of3@1, the first 2 of 3 trees" in (page / "report.html").read_text()
+    said = cli.says("evaluate", "of3", "--data", data, "--trees", "2", "--report", page)
+    for text in (" ".join(said.split()), (page / "report.html").read_text()):
+        assert "of3@1, the first 2 of 3 trees" in text
 
 
 @pytest.mark.parametrize("trees", ["0", "-1", "2"])
-def test_a_model_of_one_tree_has_one_and_no_other(
-    run_here: Run, measured: tuple[Path, Path], trees: str
-) -> None:
-    store, data = measured
-    whole = report_of(run_here, store, data, "m")
-    assert report_of(run_here, store, data, "m", "--trees", "1") == {**whole, "trees": 1}
-    done = run_here("evaluate", "m", "--data", data, "--trees", trees, store=store)
-    assert done.returncode == 2
-    assert f"--trees: expected 1 to 1, the trees of the model, found {trees}" in done.stderr
+def test_a_model_of_one_tree_has_one_and_no_other(cli: Cli, data: Path, trees: str) -> None:
+    assert report_of(cli, data, "m", "--trees", "1") == {**report_of(cli, data, "m"), "trees": 1}
+    fault = f"--trees: expected 1 to 1, the trees of the model, found {trees}"
+    cli.refuses(fault, "evaluate", "m", "--data", data, "--trees", trees)

@@ -1,20 +1,21 @@
-"""The commands read tables as they read lines of JSON."""
+"""The commands read tables, and directories of documents, as they read lines of JSON."""
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.jobs_helpers import write_data
+from tests.unit.cli.conftest import Cli
 
 OPTIONS = (
     *("--text-column", "title", "--text-column", "body"),
     *("--label-column", "tags", "--label-separator", "|"),
 )
+TRAINERS = pytest.mark.parametrize("how", [("label-tree",), ("plt", "-p", "solver=sgd", "--stream")])
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +25,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = write_data(folder / "source.jsonl", 150, seed=3)
     rows = [json.loads(line) for line in source.read_text().splitlines()]
     parts = [(*row["text"].split(" ", 1), [*row["labels"], "all"]) for row in rows]
-    lines = [json.dumps({"text": f"{title}\n{body}", "labels": labels}) for title, body, labels in parts]
-    (folder / "rows.jsonl").write_text("\n".join(lines))
+    lines = [{"text": f"{title}\n{body}", "labels": labels} for title, body, labels in parts]
+    write_lines(folder / "rows.jsonl", lines)
     for name, mark in (("rows.csv", ","), ("rows.tsv", "\t")):
         table = [["body", "tags", "title"], *([body, "|".join(tags), title] for title, body, tags in parts)]
         (folder / name).write_text("\n".join(mark.join(cells) for cells in table))
@@ -33,88 +34,64 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answer(done: subprocess.CompletedProcess[str]) -> Any:
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def answers_of(cli: Cli, how: tuple[str, ...], model: str, file: Path, *options: str) -> list[Any]:
+    """What commands answer that train a model on a file, and that read the file for it."""
+    data = ("--data", file, *options)
+    trained = cli.answers("train", *how, "--model", model, "--valid", file, *data)
+    evaluated = cli.answers("evaluate", model, *data)
+    del evaluated["us_per_row"]
+    tuned = cli.answers("thresholds", model, "--test", file, *data)
+    assert "warnings" not in trained
+    figures = [tuned["validation_macro_f"], tuned["test_macro_f"], tuned["labels"]]
+    return [trained["metrics"], cli.answers("estimate", *data), evaluated, figures]
 
 
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.tsv"])
-@pytest.mark.parametrize("how", [("label-tree",), ("plt", "-p", "solver=sgd", "--stream")])
-def test_tables_are_read_by_every_command(
-    run_here: Run, files: Path, tmp_path: Path, name: str, how: tuple[str, ...]
-) -> None:
-    store = tmp_path / "store"
-    found: dict[str, list[Any]] = {}
-    for model, file, options in (("a", files / "rows.jsonl", ()), ("b", files / name, OPTIONS)):
-        data = ("--data", file, *options, "--json")
-        answers = found.setdefault(model, [])
-        trained = answer(run_here("train", *how, "--model", model, "--valid", file, *data, store=store))
-        answers.append(trained["metrics"])
-        answers.append(answer(run_here("estimate", *data, store=store)))
-        evaluated = answer(run_here("evaluate", model, *data, store=store))
-        del evaluated["us_per_row"]
-        answers.append(evaluated)
-        tuned = answer(run_here("thresholds", model, "--test", file, *data, store=store))
-        answers.append([tuned["test_macro_f"], tuned["labels"]])
-        done = run_here("predict", model, *data, store=store)
-        assert done.returncode == 0, done.stderr
-        answers.append([json.loads(line)["labels"] for line in done.stdout.splitlines()])
-    assert len(found["a"][-1]) == 150
-    assert found["a"] == found["b"]
+@TRAINERS
+def test_tables_are_read_by_every_command(cli: Cli, files: Path, name: str, how: tuple[str, ...]) -> None:
+    rows, table = files / "rows.jsonl", files / name
+    assert answers_of(cli, how, "a", rows) == answers_of(cli, how, "b", table, *OPTIONS)
+    predicted = [
+        [line["labels"] for line in cli.lines("predict", model, "--data", *data)]
+        for model, data in (("a", (rows,)), ("b", (table, *OPTIONS)))
+    ]
+    assert len(predicted[0]) == 150
+    assert predicted[0] == predicted[1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "fault"),
+    ("name", "options", "fault"),
     [
-        (("rows.tsv",), "rows.tsv:1: expected one column 'text', found columns 'body', 'tags', 'title'"),
-        (("rows.jsonl", "--label-column", "tags"), "expected a file that ends in .csv, .tsv, .parquet"),
-        (("rows.tsv", "--text-column", "a=0"), "text column 'a': expected a weight from 1 to 9, found 0"),
+        ("rows.tsv", (), "rows.tsv:1: expected one column 'text', found columns 'body', 'tags', 'title'"),
+        ("rows.jsonl", ("--label-column", "tags"), "expected a file that ends in .csv, .tsv, .parquet"),
+        ("rows.tsv", ("--text-column", "a=0"), "text column 'a': expected a weight from 1 to 9, found 0"),
     ],
 )
 def test_what_is_wrong_with_columns_is_told(
-    run_here: Run, files: Path, tmp_path: Path, arguments: tuple[str, ...], fault: str
+    cli: Cli, files: Path, name: str, options: tuple[str, ...], fault: str
 ) -> None:
-    name, *options = arguments
-    done = run_here(
-        "train", "ovr", "--model", "m", "--data", files / name, *options, store=tmp_path / "store"
-    )
-    assert done.returncode == 2 and fault in done.stderr and len(done.stderr.splitlines()) == 1
+    cli.refuses(fault, "train", "ovr", "--model", "m", "--data", files / name, *options)
 
 
-def test_a_table_that_breaks_off_while_it_is_predicted(run_here: Run, files: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    answer(
-        run_here(
-            "train", "ovr", "--model", "m", "--data", files / "rows.tsv", *OPTIONS, "--json", store=store
-        )
-    )
+def test_a_table_that_breaks_off_while_it_is_predicted(cli: Cli, files: Path, tmp_path: Path) -> None:
+    cli.says("train", "ovr", "--model", "m", "--data", files / "rows.tsv", *OPTIONS)
     broken = tmp_path / "broken.csv"
     broken.write_text('text\nfirst1\n"first2\n')
-    done = run_here("predict", "m", "--data", broken, store=store)
+    done = cli("predict", "m", "--data", broken)
     assert done.returncode == 2 and "broken.csv:3: expected a closing quote" in done.stderr
 
 
-@pytest.mark.parametrize("how", [("label-tree",), ("plt", "-p", "solver=sgd", "--stream")])
+@TRAINERS
 def test_a_directory_of_documents_is_read_where_a_labelled_file_is(
-    run_here: Run, files: Path, tmp_path: Path, how: tuple[str, ...]
+    cli: Cli, files: Path, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    folder, store = tmp_path / "corpus", tmp_path / "store"
+    folder, rows = tmp_path / "corpus", files / "rows.jsonl"
     folder.mkdir()
-    for number, line in enumerate((files / "rows.jsonl").read_text().splitlines()):
+    for number, line in enumerate(rows.read_text().splitlines()):
         row = json.loads(line)
         (folder / f"{number:03}.txt").write_text(row["text"])
         (folder / f"{number:03}.key").write_text("\n".join(row["labels"]))
-    found: dict[str, list[Any]] = {}
-    for model, data in (("a", files / "rows.jsonl"), ("b", folder)):
-        options = ("--data", data, "--json")
-        trained = answer(run_here("train", *how, "--model", model, "--valid", data, *options, store=store))
-        estimated = answer(run_here("estimate", *options, store=store))
-        evaluated = answer(run_here("evaluate", model, *options, store=store))
-        del evaluated["us_per_row"]
-        tuned = answer(run_here("thresholds", model, *options, store=store))
-        found[model] = [trained["metrics"], estimated, evaluated, tuned["validation_macro_f"]]
-        assert "warnings" not in trained
-    assert found["a"] == found["b"]
+    assert answers_of(cli, how, "a", rows) == answers_of(cli, how, "b", folder)
     (folder / "007.key").unlink()
-    trained = answer(run_here("train", *how, "--model", "c", "--data", folder, "--json", store=store))
+    trained = json.loads(cli.says("train", *how, "--model", "c", "--data", folder, "--json"))
     assert trained["warnings"] == ["1 of 150 documents have no file of subjects: rows without labels"]

@@ -1,6 +1,5 @@
 """Thresholds that commands make and delete."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,15 +9,17 @@ from model_store.store import Store
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
 from service.thresholds.store.state import ThresholdDatabase
-from tests.conftest import Command, Run, answer
 from tests.feedback_helpers import Replica, put_candidate, token_event
 from tests.jobs_helpers import write_data
+from tests.unit.cli.conftest import Cli
+
+DELETE = ("models", "delete", "raw@1")
 
 
 def counts(database: Database) -> list[int]:
-    """Rows of each table of thresholds."""
+    """Rows of each table of thresholds, and of events."""
     with database.read() as connection:
-        tables = VERSIONS, LOG, CHECKPOINTS, SHADOWS
+        tables = VERSIONS, LOG, CHECKPOINTS, SHADOWS, EVENTS
         return [len(connection.execute(select(table)).all()) for table in tables]
 
 
@@ -30,12 +31,8 @@ def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None
     thresholds = ThresholdDatabase(one.database)
     for version in (1, 2):
         put_candidate(one.database, version, one.live.snapshot())
-    assert thresholds.delete("m", 3) is False
-    assert thresholds.delete("m", 1) is True
-    assert thresholds.delete("m", 1) is False
-    assert counts(one.database) == [1, 2, 1, 1]
-    with one.database.read() as connection:
-        assert len(connection.execute(select(EVENTS)).all()) == 2
+    assert [thresholds.delete("m", version) for version in (3, 1, 1)] == [False, True, False]
+    assert counts(one.database) == [1, 2, 1, 1, 2]
     other.catch_up()
     assert other.send(token_event("b2", [1], [])) == ["applied"]
     assert one.send(token_event("b1", [3], [])) == ["applied"]  # who has it open begins anew
@@ -52,70 +49,58 @@ def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None
     [(True, [], True), (False, [], True), (False, ["--keep-thresholds"], False)],
 )
 def test_the_command_deletes_thresholds_unless_they_are_to_stay(
-    is_own: bool,
-    options: list[str],
-    goes: bool,
-    own_store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: Command,
+    own_store: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch, is_own: bool, options: list[str], goes: bool
 ) -> None:
-    url = default_url(own_store.root) if is_own else f"sqlite:///{tmp_path}/shared.db"
+    url = default_url(own_store.root) if is_own else f"sqlite:///{own_store.root.parent}/shared.db"
     if not is_own:
         monkeypatch.setenv("XYLEM_DATABASE_URL", url)
-    database = Database(url)
     replica = Replica(url)
     for version in (1, 2):
-        ThresholdDatabase(database).save("raw", version, replica.live.start_state())
+        ThresholdDatabase(replica.database).save("raw", version, replica.live.start_state())
     own_store.promote("raw", 2, "stable")
-    said = answer(command("models", "delete", "raw@1", "--json", *options, store=own_store.root))
+    said = cli.answers(*DELETE, *options)
     assert said == {"model": "raw", "version": 1, "deleted": True, "thresholds_deleted": goes}
-    assert counts(database) == ([1, 0, 1, 0] if goes else [2, 0, 2, 0])
-    database.close()
+    assert counts(replica.database) == ([1, 0, 1, 0, 0] if goes else [2, 0, 2, 0, 0])
     replica.close()
 
 
-def test_a_version_without_thresholds_goes_and_makes_no_database(own_store: Store, command: Command) -> None:
+def test_a_version_without_thresholds_goes_and_makes_no_database(own_store: Store, cli: Cli) -> None:
     own_store.promote("raw", 2, "stable")
-    status, said, _ = command("models", "delete", "raw@1", store=own_store.root)
-    assert (status, "thresholds" in said) == (0, False)
-    assert not Path(own_store.root / "xylem.db").exists()
+    assert "thresholds" not in cli.says(*DELETE)
+    assert not (own_store.root / "xylem.db").exists()
 
 
 def test_a_database_that_does_not_answer_is_told_after_the_version_is_gone(
-    own_store: Store, command: Command
+    own_store: Store, cli: Cli
 ) -> None:
     (own_store.root / "xylem.db").mkdir()
     own_store.promote("raw", 2, "stable")
-    status, _, said = command("models", "delete", "raw@1", store=own_store.root)
-    assert status == 1
-    assert "raw@1 is deleted, its thresholds are not: expected a database that answers" in said
+    fault = "raw@1 is deleted, its thresholds are not: expected a database that answers"
+    cli.refuses(fault, *DELETE, status=1)
     assert own_store.versions("raw") == (2,)
 
 
-def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(run_here: Run, tmp_path: Path) -> None:
-    data, store = write_data(tmp_path / "rows.jsonl", 200, seed=3), tmp_path / "store"
+def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(cli: Cli, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "rows.jsonl", 200, seed=3)
     arguments = ("train", "plt", "--data", data, "--model", "m", "-p", "solver=sgd", "--stream")
-    done = run_here(*arguments, "--thresholds", "ofo", "--json", store=store)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
-    found = report["thresholds"]
+    found = cli.answers(*arguments, "--thresholds", "ofo")["thresholds"]
     assert found.keys() == {"method", "epoch", "rows", "start", "validation_macro_f"}
     assert (found["method"], found["epoch"], found["rows"]) == ("ofo", 1, 180)
-    (text, *_) = (json.loads(line)["text"] for line in data.read_text().splitlines())
-    line = json.dumps({"text": text}) + "\n"
-    predicted = run_here("predict", "m", "--threshold", "tuned", store=store, input=line)
-    assert predicted.returncode == 0, predicted.stderr
-    assert json.loads(predicted.stdout)["labels"]
+    line = data.read_text().splitlines()[0]
+    (predicted,) = cli.lines("predict", "m", "--threshold", "tuned", input=line)
+    assert predicted["labels"]
 
 
-def test_thresholds_that_cannot_be_found_are_refused(run_here: Run, tmp_path: Path) -> None:
-    data, store = write_data(tmp_path / "rows.jsonl", 40, seed=3), tmp_path / "store"
-    cases = {
-        "thresholds: expected ofo, found 'fta'": ("plt", "--stream", "--thresholds", "fta"),
-        "thresholds: expected --stream": ("plt", "--thresholds", "ofo"),
-        "thresholds: expected a trainer of plt": ("learned-tree", "--stream", "--thresholds", "ofo"),
-    }
-    for message, arguments in cases.items():
-        done = run_here("train", *arguments, "--data", data, "--model", "m", store=store)
-        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("plt", "--stream", "--thresholds", "fta"), "thresholds: expected ofo, found 'fta'"),
+        (("plt", "--thresholds", "ofo"), "thresholds: expected --stream"),
+        (("learned-tree", "--stream", "--thresholds", "ofo"), "thresholds: expected a trainer of plt"),
+    ],
+)
+def test_thresholds_that_cannot_be_found_are_refused(
+    cli: Cli, tmp_path: Path, arguments: tuple[str, ...], fault: str
+) -> None:
+    data = write_data(tmp_path / "rows.jsonl", 40, seed=3)
+    cli.refuses(fault, "train", *arguments, "--data", data, "--model", "m")

@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from model_store.origin import read_origin
@@ -22,10 +22,8 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
 from service.base.errors import BadData, BadParameter
 from service.datasets import read_dataset
 from service.datasets.tables import guess_columns
-from service.workflows.first_model import make_first_model
-from service.workflows.labelled import no_progress
-from tests.conftest import Run
-from tests.servers import wait_for
+from tests.servers import exchange, wait_for
+from tests.unit.cli.conftest import Cli
 
 COLOURS = ("red", "green", "blue", "white")
 
@@ -52,24 +50,23 @@ def guessed(path: Path, **said: Any) -> TableColumns:
 
 
 @pytest.mark.parametrize(
-    ("name", "mark", "head", "between", "wanted"),
+    ("name", "mark", "text", "label", "between"),
     [
-        ("a.csv", ",", ("text", "labels"), ";", (("text",), "labels", ";", ",")),
-        ("a.csv", ";", ("Text", "Schlagworte"), "|", (("Text",), "Schlagworte", "|", ";")),
-        ("a.csv", "\t", ("Title", "TAGS"), ",", (("Title",), "TAGS", ",", "\t")),
-        ("a.tsv", "|", ("satz", "farbe"), ";", (("satz",), "farbe", ";", "|")),
+        ("a.csv", ",", "text", "labels", ";"),
+        ("a.csv", ";", "Text", "Schlagworte", "|"),
+        ("a.csv", "\t", "Title", "TAGS", ","),
+        ("a.tsv", "|", "satz", "farbe", ";"),
     ],
 )
 def test_delimiter_columns_and_separator_are_guessed(
-    tmp_path: Path, name: str, mark: str, head: tuple[str, str], between: str, wanted: Any
+    tmp_path: Path, name: str, mark: str, text: str, label: str, between: str
 ) -> None:
-    rows = [(i, text, between.join(labels), "same") for i, (text, labels) in enumerate(rows_of(60))]
-    path = write_table(tmp_path / name, ("id", *head, "source"), rows, mark)
-    texts, *others = wanted
+    rows = [(i, words, between.join(labels), "same") for i, (words, labels) in enumerate(rows_of(60))]
+    path = write_table(tmp_path / name, ("id", text, label, "source"), rows, mark)
     found = guessed(path)
-    assert found == (tuple(map(TextColumn, texts)), *others)
+    assert found == ((TextColumn(text),), label, between, mark)
     dataset = read_dataset(path, columns=found)
-    assert dataset.label_names == sorted(COLOURS) and dataset.texts == [text for text, _ in rows_of(60)]
+    assert dataset.label_names == sorted(COLOURS) and dataset.texts == [words for words, _ in rows_of(60)]
     said = guessed(path, text_column=["id=2"], label_column="source", label_separator="x", delimiter=mark)
     assert said == ((TextColumn("id", 2),), "source", "x", mark), "what is said is not guessed"
 
@@ -94,7 +91,7 @@ def test_parquet_is_guessed_and_lists_as_text_are_told(tmp_path: Path) -> None:
             guessed(path, delimiter=wrong)
 
 
-def test_tables_that_are_packed_or_many_are_guessed(tmp_path: Path, run_here: Run) -> None:
+def test_tables_that_are_packed_or_many_are_guessed(tmp_path: Path, cli: Cli) -> None:
     import pyarrow as pa
 
     (tmp_path / "many").mkdir()
@@ -105,53 +102,39 @@ def test_tables_that_are_packed_or_many_are_guessed(tmp_path: Path, run_here: Ru
             packed.write(plain)
     for name in ("many/0.csv.zst", "many/*.zst", "many"):
         assert guessed(tmp_path / name) == guessed(tmp_path / "a.csv")
-    done = run_here("try", tmp_path / "many" / "*.csv*", "--no-serve", store=tmp_path / "store")
-    assert done.returncode == 0 and "labels of 'Farben'" in " ".join(done.stdout.split()), done.stderr
-    assert Store(tmp_path / "store").versions("many") == (1,)
+    said = cli.says("try", tmp_path / "many" / "*.csv*", "--no-serve")
+    assert "labels of 'Farben'" in " ".join(said.split())
+    assert Store(cli.store).versions("many") == (1,)
     (tmp_path / "rows.jsonl").write_text("{}")
     with pytest.raises(BadParameter, match="columns: expected a file that ends in"):
         guessed(tmp_path / "rows.jsonl", label_column="x")
 
 
-@pytest.mark.parametrize(
-    ("rows", "fault"),
-    [
-        (rows_of(9), "expected 10 rows or more to learn from, found 9"),
-        (
-            [(f"text {i}", [f"id{i}"]) for i in range(40)],
-            "expected labels that several rows share, found none of 4 rows held out .* other 32 rows",
-        ),
-    ],
-)
-def test_what_nothing_can_be_learnt_from_is_told(
-    tmp_path: Path, rows: list[tuple[str, list[str]]], fault: str
-) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text("\n".join(json.dumps({"text": text, "labels": labels}) for text, labels in rows))
-    with pytest.raises(BadData, match=fault):
-        make_first_model(Store(tmp_path / "store"), "m", file, DEFAULT_COLUMNS, 0, 1, no_progress)
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_first_model_is_published_with_thresholds(tmp_path: Path, run_here: Run) -> None:
-    store = tmp_path / "store"
+def test_a_first_model_is_published_with_thresholds(tmp_path: Path, cli: Cli) -> None:
     for name, n in (("Ein Versuch.csv", 30), ("ein-versuch.csv", 400)):
         rows = [(text, "|".join(labels)) for text, labels in rows_of(n)]
         file = write_table(tmp_path / name, ("Text", "Farben"), rows, ";")
-        told = run_here("try", file, "--no-serve", store=store)
+        told = cli("try", file, "--no-serve")
         assert told.returncode == 0, told.stderr
         assert "cells between ';' (--delimiter), texts of 'Text'" in " ".join(told.stdout.split())
         assert ("only 3 rows were held out" in told.stderr) is (n == 30)
     assert "the label that it shows first is right 10.0 times in 10" in told.stdout
-    assert Store(store).versions("ein-versuch") == (1, 2)
-    assert read_origin(Store(store).open("ein-versuch", 2).arrays)["parent"]["version"] == 1
-    said = run_here("try", file, "--no-serve", "--json", "--model", "other", store=store)
-    facts = json.loads(said.stdout.splitlines()[-1])
+    store = Store(cli.store)
+    assert store.versions("ein-versuch") == (1, 2)
+    assert read_origin(store.open("ein-versuch", 2).arrays)["parent"]["version"] == 1
+    facts = json.loads(cli.says("try", file, "--no-serve", "--model", "other", "--json").splitlines()[-1])
     assert facts["rows"] == {"training": 320, "thresholds": 40, "test": 40} and facts["labels"] == 4
     assert facts["P@1"] == 100 and facts["threshold"] == "tuned" and facts["precision"] > 90
     assert facts["P@5"] == pytest.approx(facts["labels_a_row"] * 20) == pytest.approx(facts["possible"])
-    done = run_here("predict", "other", "a blue thing", "--threshold", "tuned", store=store)
-    assert done.returncode == 0 and "blue" in done.stdout and "red" not in done.stdout
+    found = cli.says("predict", "other", "a blue thing", "--threshold", "tuned")
+    assert "blue" in found and "red" not in found
+
+
+NO_TWO = [(f"text {i}", [f"id{i}"]) for i in range(40)]  # have a label together
+
+
+def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
+    return "\n".join(json.dumps({"text": text, "labels": labels}) for text, labels in rows).encode()
 
 
 @pytest.mark.parametrize(
@@ -160,11 +143,9 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, run_here: Ru
         ("empty.csv", b"", "expected a header with the names of columns, found an empty file"),
         ("empty.jsonl", b"", "expected at least one row, found none"),
         ("header.csv", b"text,labels\n", "expected at least one row, found none"),
-        (
-            "nothing.jsonl",
-            b'{"text":"a book","labels":[]}\n' * 30,
-            "two labels or more to tell apart, found rows",
-        ),
+        ("nothing.jsonl", as_lines([("a book", [])] * 30), "two labels or more to tell apart, found rows"),
+        ("few.jsonl", as_lines(rows_of(9)), "expected 10 rows or more to learn from, found 9"),
+        ("ids.jsonl", as_lines(NO_TWO), "several rows share, found none of 4 rows held out .* other 32 rows"),
         ("column.csv", b"text\n" + b"a book\n" * 30, "expected one column 'labels', found columns 'text'"),
         ("binary.csv", bytes(range(256)) * 20, "expected text, found NUL"),
         ("binary.jsonl", bytes(range(256)) * 20, "expected a JSON object, found"),
@@ -173,16 +154,16 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, run_here: Ru
     ],
 )
 def test_a_file_that_nothing_can_be_learnt_from_is_refused(
-    tmp_path: Path, run_here: Run, name: str, content: bytes, fault: str
+    tmp_path: Path, cli: Cli, name: str, content: bytes, fault: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    done = run_here("try", tmp_path / name, "--no-serve", store=tmp_path / "store")
+    done = cli("try", tmp_path / name, "--no-serve")
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"{name}:" in done.stderr and fault in done.stderr
-    assert not (tmp_path / "store" / "models").exists()
+    assert f"{name}:" in done.stderr and re.search(fault, done.stderr)
+    assert not (cli.store / "models").exists()
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, run_here: Run) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "empty").mkdir()
     secret = tmp_path / "secret.csv"
     secret.write_text("text,labels\n")
@@ -191,33 +172,28 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, run_here: Run) -> None:
     if os.geteuid():  # of root nothing is kept
         wrong.append((secret, "expected a readable file, found: Permission denied"))
     for path, fault in wrong:
-        done = run_here("try", path, "--no-serve", store=tmp_path / "store")
+        done = cli("try", path, "--no-serve")
         assert done.returncode == 2 and f"{path}: " in done.stderr and fault in done.stderr
 
 
-def test_a_wrong_guess_is_told_with_the_fault(tmp_path: Path, run_here: Run) -> None:
+def test_a_wrong_guess_is_told_with_the_fault(tmp_path: Path, cli: Cli) -> None:
     path = write_table(tmp_path / "a.csv", ("Text", "Farben"), [("a", "b")] * 20, ";")
-    done = run_here("try", path, "--delimiter", ",", "--no-serve", store=tmp_path / "store")
-    assert done.returncode == 2
-    assert (
-        "expected one column 'labels', found columns 'Text;Farben'; it was read with cells between ','"
-        in (done.stderr)
-    )
+    fault = "expected one column 'labels', found columns 'Text;Farben'; it was read with cells between ','"
+    done = cli("try", path, "--delimiter", ",", "--no-serve")
+    assert done.returncode == 2 and fault in done.stderr
 
 
-def test_it_is_served_until_interrupted(tmp_path: Path) -> None:
+def test_it_is_served_until_interrupted(tmp_path: Path, store: Path) -> None:
     file = write_table(tmp_path / "a.csv", ("text", "labels"), [(t, ls[0]) for t, ls in rows_of(60)])
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "service.cli.entry", "try", file, "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--store", tmp_path / "store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "service.cli.entry", "try", file, "--port", str(port), "--store", store]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def answers() -> bool:
         assert process.poll() is None, process.communicate()
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        with contextlib.suppress(OSError):
+            return exchange(port, "GET", "/readyz")[0] == 200
         return False
 
     try:
@@ -229,40 +205,27 @@ def test_it_is_served_until_interrupted(tmp_path: Path) -> None:
     assert process.returncode == 0  # as `xylem serve` ends
 
 
-def test_plain_lines_and_documents_are_predicted(
-    run_here: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    store = tmp_path_factory.mktemp("served") / "store"
-    lines = [json.dumps({"text": text, "labels": labels}) for text, labels in rows_of(300)]
-    (store.parent / "rows.jsonl").write_text("\n".join(lines))
-    make_first_model(
-        Store(store), "ein-versuch", store.parent / "rows.jsonl", DEFAULT_COLUMNS, 0, 1, no_progress
-    )
-    command = [sys.executable, "-m", "service.cli.entry", "predict", "ein-versuch", "--store", store]
+def test_plain_lines_and_documents_are_predicted(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(as_lines(rows_of(300)))
+    cli.says("try", tmp_path / "rows.jsonl", "--no-serve", "--model", "m")
+    command = [sys.executable, "-m", "service.cli.entry", "predict", "m", "--store", cli.store]
     texts = 'a "red" thing\r\nthe\tblue \\ thing\nbad \udcff\n'.encode(errors="surrogateescape")
-    done = subprocess.run(
-        [*command, "--plain", "--top-r", "1"], input=texts, capture_output=True, check=False
-    )
+    plain = [*command, "--plain", "--top-r", "1"]
+    done = subprocess.run(plain, input=texts, capture_output=True, check=False)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["labels"][0]["label"] for line in answers[:2]] == ["red", "blue"]
     assert answers[2]["error"]["line"] == 3 and done.returncode == 2
+    folder = tmp_path / "documents"
+    folder.mkdir()
     for name, text in (("a", "a red thing"), ("b", "blue")):
-        (tmp_path / f"{name}.txt").write_text(text)
-    (tmp_path / "a.tsv").write_text("<no subject\n")  # labels of documents are not read
-    asked = ("predict", "ein-versuch", "--data", tmp_path, "--top-r", "2")
-    assert run_here(*asked, store=store).returncode == 0
-    label, score = (tmp_path / "a.labels").read_text().splitlines()[0].split("\t")
+        (folder / f"{name}.txt").write_text(text)
+    (folder / "a.tsv").write_text("<no subject\n")  # labels of documents are not read
+    asked = ("predict", "m", "--data", folder, "--top-r", "2")
+    cli.says(*asked)
+    label, score = (folder / "a.labels").read_text().splitlines()[0].split("\t")
     assert label == "red" and 0.5 < float(score) <= 1
-    again = run_here(*asked, store=store)
-    assert again.returncode == 2 and "a.labels: --force replaces them" in again.stderr
-    said = run_here(*asked, "--force", "--json", store=store)
-    assert json.loads(said.stdout) == {"documents": 2}
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "a.labels",
-        "a.tsv",
-        "a.txt",
-        "b.labels",
-        "b.txt",
-    ]
-    both = run_here("predict", "ein-versuch", "a text", "--plain", store=store)
-    assert "expected one of a text, --data and --plain" in both.stderr
+    cli.refuses("a.labels: --force replaces them", *asked)
+    assert cli.answers(*asked, "--force") == {"documents": 2}
+    names = [file.name for file in folder.iterdir()]
+    assert sorted(names) == ["a.labels", "a.tsv", "a.txt", "b.labels", "b.txt"]
+    cli.refuses("expected one of a text, --data and --plain", "predict", "m", "a text", "--plain")
