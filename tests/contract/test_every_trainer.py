@@ -65,10 +65,6 @@ def trained_on(name: str, x: Any, y: Any, seed: int = 1, threads: int = 1, **cha
     return train(name, parameters, to_rows(np.asarray(x)), to_labels(np.asarray(y)), seed, threads)
 
 
-def instance_of(row: np.ndarray) -> dict[str, Any]:
-    return {"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
-
-
 def write_file(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
     lines = [f"{len(x)} {x.shape[1]} {y.shape[1]}"]
     for row, labels in zip(x, y, strict=True):
@@ -93,33 +89,37 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows to evaluate on."""
+    return write_file(tmp_path_factory.mktemp("test") / "test.txt", *learnable(40, seed=5))
+
+
 @every_trainer
-def test_what_it_publishes_is_verified_and_evaluated(store: Store, name: str, tmp_path: Path) -> None:
+def test_what_it_publishes_is_verified_and_evaluated(store: Store, name: str, held_out: Path) -> None:
     store.verify(name, 1)
     model = store.open(name)
     assert model.manifest.trainer.name == name
     told = {f"{key}={value}" for key, value in model.manifest.trainer.parameters.items()}
     assert set(items_of(name)) <= told
-    report = evaluate(model, write_file(tmp_path / "test.txt", *learnable(40, seed=5)))
-    assert report["P@1"] > 50
+    assert evaluate(model, held_out)["P@1"] > 50
     assert model.manifest.metrics.keys() >= {"P@1", "nDCG@5", "PSP@3"}
 
 
 @every_trainer
-def test_it_is_calibrated_or_refused(store: Store, name: str, tmp_path: Path) -> None:
-    held_out = write_file(tmp_path / "valid.txt", *learnable(200, seed=8))
-    source, test = store.open(name), write_file(tmp_path / "test.txt", *learnable(40, seed=5))
-    own = Store(tmp_path / "store")
+def test_it_is_calibrated_or_refused(store: Store, name: str, held_out: Path, tmp_path: Path) -> None:
+    valid = write_file(tmp_path / "valid.txt", *learnable(200, seed=8))
+    source, own = store.open(name), Store(tmp_path / "store")
     own.prepare()
     own.publish(name, draft_of(source))
     if source.manifest.link == "softmax":
         with pytest.raises(BadInput, match=f"found one of {name}: its probabilities sum to 1"):
-            calibrate_and_publish(own, name, "latest", held_out)
+            calibrate_and_publish(own, name, "latest", valid)
         return
-    calibrate_and_publish(own, name, "latest", held_out)
+    calibrate_and_publish(own, name, "latest", valid)
     own.verify(name, 2)
     before, after = (
-        {key: value for key, value in evaluate(model, test).items() if "@" in key}
+        {key: value for key, value in evaluate(model, held_out).items() if "@" in key}
         for model in (source, own.open(name))
     )
     assert before == after
@@ -132,11 +132,12 @@ async def ask(client: httpx.AsyncClient, name: str, **body: Any) -> list[Any]:
     return [one["labels"] for one in response.json()["predictions"]]
 
 
-async def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
+async def test_they_are_served_with_all_options_and_take_feedback(store: Store, tmp_path: Path) -> None:
+    shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
     x, y = learnable(8, seed=6)
-    instances = [instance_of(row) for row in x]
+    instances = [{"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()} for row in x]
     lines = "".join(json.dumps(instance) + "\n" for instance in instances)
-    async with serving(settings_of(store.root)) as (_, client):
+    async with serving(settings_of(tmp_path / "store")) as (_, client):
         for name in TRAINERS:
             full = await ask(client, name, instances=instances)
             right = 0
@@ -158,39 +159,27 @@ async def test_they_are_served_with_thresholds_and_explanations(store: Store) ->
                 why = label.pop("explanation")
                 assert why.get("trees") or why.get("leaves"), name
             assert explained == full, name
+            one: dict[str, Any] = {"instances": instances[:1], "exact": True}
+            [every] = await ask(client, name, **one)
+            some = [label["label"] for label in every[:2]]
+            assert await ask(client, name, **one, allow_labels=some) == [every[:2]], name
+            assert await ask(client, name, **one, deny_labels=some) == [every[2:]], name
+            event = {"instance": instances[0], "labels": some[:1]}
+            events = [{"event_id": f"e{i}", **event} for i in range(3)]
+            told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
+            assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @every_trainer
-def test_fewer_bits_cost_little(name: str, weights: Any, store: Store, tmp_path: Path) -> None:
+def test_few_bits_cost_little(name: str, weights: Any, store: Store, held_out: Path, tmp_path: Path) -> None:
     data, own = write_file(tmp_path / "train.txt", *learnable()), Store(tmp_path / "store")
     train_and_publish(own, name, TrainRequest(name, data, None, items_of(name), weights=weights, seed=2))
     own.verify(name, 1)
     model = own.open(name)
     assert model.manifest.weights == weights
     assert model.manifest.model_bytes < store.open(name).manifest.model_bytes
-    test = write_file(tmp_path / "test.txt", *learnable(40, seed=5))
-    assert evaluate(model, test)["P@1"] > evaluate(store.open(name), test)["P@1"] - 10  # type: ignore[operator]
-
-
-async def test_allowed_and_denied_labels_and_feedback_hold_for_them(tmp_path: Path, store: Store) -> None:
-    shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
-    instance = instance_of(learnable(1, seed=6)[0][0])
-    async with serving(settings_of(tmp_path / "store")) as (_, client):
-        for name in TRAINERS:
-
-            async def labels(name: str = name, **options: Any) -> dict[str, float]:
-                [found] = await ask(client, name, instances=[instance], exact=True, **options)
-                return {label["label"]: label["score"] for label in found}
-
-            every = await labels()
-            some = list(every)[:2]
-            assert await labels(allow_labels=some) == {label: every[label] for label in some}
-            rest = {label: score for label, score in every.items() if label not in some}
-            assert await labels(deny_labels=some) == rest
-            events = [{"event_id": f"e{i}", "instance": instance, "labels": some[:1]} for i in range(3)]
-            told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
-            assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
+    assert evaluate(model, held_out)["P@1"] > evaluate(store.open(name), held_out)["P@1"] - 10  # type: ignore[operator]
 
 
 def streamed_items(name: str) -> list[str]:

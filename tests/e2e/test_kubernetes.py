@@ -47,9 +47,7 @@ def by_name(found: list[Document]) -> dict[tuple[str, str], Document]:
     return named
 
 
-def render(
-    tmp_path: Path, values: dict[str, Any], release: str = "xylem"
-) -> subprocess.CompletedProcess[str]:
+def render(tmp_path: Path, values: Any, release: str = "xylem") -> subprocess.CompletedProcess[str]:
     """Have helm, or its library, make what the chart makes with these values."""
     command: list[Any]
     if helm := shutil.which("helm"):

@@ -185,8 +185,6 @@ def test_requests_in_pieces_and_several_at_once(connect: Connect) -> None:
 
 def test_what_a_head_asks_for_is_done(connect: Connect) -> None:
     for _ in range(2):
-        mine = connect().ask(request(extra=b"x-request-id: mine\r\n"))
-        assert mine[1]["x-request-id"] == "mine"
         closing = connect()
         assert closing.ask(request(extra=b"connection: close\r\n"))[1]["connection"] == "close"
         assert closing.is_closed()

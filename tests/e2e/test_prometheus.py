@@ -12,14 +12,17 @@ import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
+from tests.balanced import running
 from tests.contract.test_documents import families, name_of
+from tests.replicas import reserved_ports
 from tests.servers import ServerProcess, wait_for
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -156,44 +159,20 @@ def test_each_alert_fires_where_it_should_and_not_elsewhere(tmp_path: Path) -> N
     promtool("test", "rules", cases)
 
 
-class Prometheus:
-    """A Prometheus on loopback that scrapes a server and knows the shipped rules."""
+class Prometheus(NamedTuple):
+    """The query API of a Prometheus on a port of loopback."""
 
-    def __init__(self, directory: Path, target: int) -> None:
-        config = directory / "prometheus.yaml"
-        config.write_text(
-            "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\n"
-            f"rule_files: ['{RULES}']\n"
-            "scrape_configs:\n- job_name: xylem\n"
-            f"  static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
-        )
-        promtool("check", "config", config)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        places = f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}"
-        options = f"--web.listen-address=127.0.0.1:{self.port}", "--enable-feature=exemplar-storage"
-        with (directory / "prometheus.log").open("wb") as log:
-            command = [program("prometheus"), *places, *options]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
+    port: int
 
     def ask(self, path: str, **query: str) -> Any:
-        """The data that the query API answers with; None: nobody listens yet."""
+        """The data that it answers with; None: it has not begun."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:
             with urllib.request.urlopen(url, timeout=30) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
-            assert error.code == 503, f"{query}: {error.read().decode()}"  # it has not begun
-        except OSError:
-            pass
-        return None
+            assert error.code == 503, f"{query}: {error.read().decode()}"
+            return None
 
     def values(self, query: str) -> list[float]:
         """The values that a query has now."""
@@ -201,19 +180,32 @@ class Prometheus:
         return [] if found is None else [float(each["value"][1]) for each in found["result"]]
 
 
-@pytest.fixture
-def server(own_store: Any) -> Iterator[ServerProcess]:
+@contextmanager
+def running_prometheus(directory: Path, target: int) -> Iterator[Prometheus]:
+    """Run a Prometheus that scrapes a server and knows the shipped rules."""
+    config = directory / "prometheus.yaml"
+    config.write_text(
+        "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\n"
+        f"rule_files: ['{RULES}']\n"
+        "scrape_configs:\n- job_name: xylem\n"
+        f"  static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
+    )
+    promtool("check", "config", config)
+    with reserved_ports(1) as [port]:
+        places = f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}"
+        options = f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"
+        with running([program("prometheus"), *places, *options], port):
+            yield Prometheus(port)
+
+
+def test_prometheus_scrapes_it_and_panels_ask_for_what_is_there(own_store: Any, tmp_path: Path) -> None:
     program("prometheus")
-    with ServerProcess(own_store.root, workers=2, drain_seconds=0.1) as process:
-        yield process
-
-
-def test_prometheus_scrapes_it_and_panels_ask_for_what_is_there(
-    server: ServerProcess, tmp_path: Path
-) -> None:
-    for _ in range(20):  # either worker answers, once its models are open
-        wait_for(lambda: server.ask("POST", PREDICT, BODY)[0] == 200)
-    with Prometheus(tmp_path, server.port) as prometheus:
+    with (
+        ServerProcess(own_store.root, workers=2, drain_seconds=0.1) as server,
+        running_prometheus(tmp_path, server.port) as prometheus,
+    ):
+        for _ in range(20):  # either worker answers, once its models are open
+            wait_for(lambda: server.ask("POST", PREDICT, BODY)[0] == 200)
         wait_for(lambda: prometheus.values("up") == [1])
         wait_for(lambda: prometheus.values("sum(xylem_worker_up)") == [2])
         answered = f'sum(xylem_requests_total{{route="{ROUTE}",status="200"}})'

@@ -181,4 +181,6 @@ def test_a_job_continues_the_trace_of_its_request(tmp_path: Path, receiver: Rece
         assert phases[0].name == "start" and len({span.name for span in phases}) >= 3
         assert all(job.began <= span.began <= span.ended <= job.ended for span in phases)
         assert {event["trace_id"] for event in server.events("job_started")} == {trace_id}
+        [worker] = server.events("job_worker_started")
         assert server.terminate() == 0
+        wait_for(lambda: not Path(f"/proc/{worker['pid']}").exists())
