@@ -19,6 +19,7 @@ from tests.unasync import TO, modules
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "model_store", "xylem")
 SOURCES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LINES_MAX = 70
 PARAMETERS_MAX = 10
 FILE_LINES_MAX = 400
@@ -44,21 +45,17 @@ def tracked_texts() -> list[tuple[str, str]]:
 
 def test_no_path_of_a_machine_and_no_package_index_in_the_tree() -> None:
     # Written apart so that this file does not find itself.
-    pattern = re.compile(
-        "|".join(["/wo" + "rk/", "/ho" + "me/[a-z]", r"--(extra-)?ind" + "ex-url", r"pyp" + r"i\.org"])
-    )
-    found = [
-        f"{name}:{number}: {line.strip()[:80]}"
-        for name, text in tracked_texts()
-        for number, line in enumerate(text.splitlines(), 1)
-        if pattern.search(line)
-    ]
-    assert not found, "\n".join(found)
+    words = ["/wo" + "rk/", "/ho" + "me/[a-z]", r"--(extra-)?ind" + "ex-url", r"pyp" + r"i\.org"]
+    pattern = re.compile("|".join(words))
+    for name, text in tracked_texts():
+        for number, line in enumerate(text.splitlines(), 1):
+            assert not pattern.search(line), f"{name}:{number}: {line.strip()[:80]}"
 
 
 def test_changelog_has_the_current_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^## {re.escape(PROJECT['version'])}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
 
 
 def definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
@@ -112,9 +109,6 @@ def test_no_two_public_classes_of_the_service_share_a_name() -> None:
 def test_the_blocking_half_is_made_of_the_asynchronous_one() -> None:
     made = modules()
     assert {path: path.read_text() for path in TO.glob("*.py")} == made, "call python -m tests.unasync"
-
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def build(kind: str, source: Path, out: Path) -> Path:

@@ -169,11 +169,7 @@ KEY = "correct-horse-battery-staple"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("jobs_url")
-    for name in ("store", "data"):
-        (root / name).mkdir()
-    (root / "data" / "rows.jsonl").write_text('{"text": "x", "labels": ["a"]}\n')
-    return root / "store"
+    return settings_for(tmp_path_factory.mktemp("jobs_url")).store
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +182,7 @@ def url(store: Path) -> Iterator[str]:
 @pytest.fixture
 def job(url: str) -> Iterator[xylem.Job]:
     with xylem.Client(url, KEY) as client:
-        yield client.train("m", "ovr", "rows.jsonl")
+        yield client.train("m", "ovr", "train.jsonl")
 
 
 def test_a_server_tells_of_jobs_what_its_database_does(

@@ -27,13 +27,9 @@ PREDICT = "/v1/models/raw/predict"
 REQUEST = {"instances": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}]}
 
 MISBEHAVIOURS = {
-    "eat": "limit-exceeded",
-    "eat_in_a_child": "limit-exceeded",
-    "spin": "limit-exceeded",
-    "crash": "crashed",
-    "fail": "crashed",
-    "fill_a_disk": "os-error",
-    "open_files": "os-error",
+    **dict.fromkeys(("eat", "eat_in_a_child", "spin"), "limit-exceeded"),
+    **dict.fromkeys(("crash", "fail"), "crashed"),
+    **dict.fromkeys(("fill_a_disk", "open_files"), "os-error"),
     "leave_a_child": None,
 }
 """What a job of tests.job_children does, by its model's name, and with what code it fails."""
@@ -157,14 +153,8 @@ def test_a_database_that_goes_away_loses_no_job(tmp_path: Path, database_url: st
     settings = settings_for(tmp_path)
     publish_all(settings.store)
     url = make_url(database_url).set(host="127.0.0.1", port=network.port, query={})
-    options: dict[str, Any] = {
-        "jobs": 1,
-        "job_nice": 0,
-        "data_dir": settings.data_dir,
-        "database_url": url.render_as_string(hide_password=False),
-        "admin_key": KEY,
-        "job_lease_seconds": 2.0,
-    }
+    options: dict[str, Any] = {"jobs": 1, "job_nice": 0, "job_lease_seconds": 2.0, "admin_key": KEY}
+    options |= {"data_dir": settings.data_dir, "database_url": url.render_as_string(hide_password=False)}
     with ServerProcess(settings.store, **options) as server, Predicting(server):
 
         def asked(method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:

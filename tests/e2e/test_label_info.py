@@ -15,16 +15,14 @@ from model_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_i
 from model_store.store import Store
 from tests.conftest import Command, Run, answer
 from tests.datasets_helpers import write_lines
+from tests.oip_requests import tensor
 from tests.servers import ServerProcess, wait_for
 from xylem import Client
 
 BODY = {"instances": [{"text": "a small text editor for the terminal"}], "top_r": 3}
 ROW = '{"indices": [1], "values": [1.0]}'
 SPARSE = {"instances": [json.loads(ROW)], "top_r": 11}
-TENSORS = {
-    "inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}],
-    "parameters": {"language": "fi"},
-}
+TENSORS = {"inputs": [tensor("text", ["a"])], "parameters": {"language": "fi"}}
 PREDICT = "/v1/models/text/predict"
 
 

@@ -24,9 +24,7 @@ REFUSED = (503, "overloaded", True)
 ANSWERED = (200, "", False)
 
 
-def ask_at_once(
-    server: ServerProcess, bodies: list[Any], model: str = "raw"
-) -> Counter[tuple[int, str, bool]]:
+def ask_at_once(server: ServerProcess, bodies: list[Any], model: str = "raw") -> Counter[Any]:
     """Return how often which status, code and whether Retry-After came.
 
     The server is stopped while the requests are sent: it finds all of them at once, however slow we are.
@@ -39,7 +37,7 @@ def ask_at_once(
             connection.request("POST", f"/v1/models/{model}/predict", json.dumps(body), headers)
     finally:
         server.process.send_signal(signal.SIGCONT)
-    seen: Counter[tuple[int, str, bool]] = Counter()
+    seen: Counter[Any] = Counter()
     for connection in connections:
         response = connection.getresponse()
         answer = json.loads(response.read())
