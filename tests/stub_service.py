@@ -18,11 +18,8 @@ RESULT = b"".join(b'{"labels":[],"line":%d}\n' % i for i in range(20_000))
 CUT_AT = 100_000
 """Byte after which the first download of a result breaks off."""
 
-PROBLEMS = {401: ("unauthorized", "expected the admin key"), 404: ("not-found", "expected a job")}
 
-
-def refusal(status: int) -> Response:
-    code, detail = PROBLEMS[status]
+def refusal(status: int, code: str, detail: str) -> Response:
     problem = {"code": code, "detail": detail, "status": status}
     return JSONResponse(problem, status, media_type="application/problem+json")
 
@@ -31,8 +28,9 @@ def with_key(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Requ
     """An endpoint that answers who has the key."""
 
     async def endpoint(request: Request) -> Response:
-        has_key = request.headers.get("authorization") == f"Bearer {KEY}"
-        return await answer(request) if has_key else refusal(401)
+        if request.headers.get("authorization") == f"Bearer {KEY}":
+            return await answer(request)
+        return refusal(401, "unauthorized", "expected the admin key")
 
     return endpoint
 
@@ -64,11 +62,8 @@ class StubService:
             "{rest:path}": self.anything,
         }
         methods = ["GET", "POST", "PUT", "DELETE"]
-        return Starlette(
-            routes=[
-                Route(f"/v1/admin/{path}", with_key(way), methods=methods) for path, way in routes.items()
-            ]
-        )
+        made = [Route(f"/v1/admin/{path}", with_key(way), methods=methods) for path, way in routes.items()]
+        return Starlette(routes=made)
 
     async def submit(self, request: Request) -> Response:
         fields, key = await request.json(), request.headers["idempotency-key"]
@@ -80,7 +75,7 @@ class StubService:
     async def job(self, request: Request) -> Response:
         job = self.jobs.get(request.path_params["id"])
         if job is None:
-            return refusal(404)
+            return refusal(404, "not-found", "expected a job")
         if request.method == "DELETE":
             job["state"] = "cancelled"
         job["looks"] += 1

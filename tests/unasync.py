@@ -12,15 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FROM, TO = ROOT / "xylem" / "_async", ROOT / "xylem" / "_sync"
 
-_OTHERS = (
-    r" Instances that take long to come should be asynchronous:\n\s+others are asked in the event loop\."
-)
 REPLACED = (
-    (
-        r"The client for asyncio, of which the blocking one is made:",
-        "The client for callers that block, made by",
-    ),
-    (_OTHERS, ""),
+    (r"The client for asyncio, of which .* made:", "The client for callers that block, made by"),
+    (r" Instances that take long to come should be .*:\n\s+others are asked in the event loop\.", ""),
     (r"The client for asyncio\.", "The client for callers that block: made of the one for asyncio."),
     (r"for one event loop\. Close it", "which threads may share. Close it"),
     (r"\basync (def|with|for)\b", r"\1"),

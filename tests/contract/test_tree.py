@@ -19,6 +19,7 @@ from tests.unasync import TO, modules
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "model_store", "xylem")
 SOURCES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LINES_MAX = 70
 PARAMETERS_MAX = 10
 FILE_LINES_MAX = 400
@@ -44,21 +45,17 @@ def tracked_texts() -> list[tuple[str, str]]:
 
 def test_no_path_of_a_machine_and_no_package_index_in_the_tree() -> None:
     # Written apart so that this file does not find itself.
-    pattern = re.compile(
-        "|".join(["/wo" + "rk/", "/ho" + "me/[a-z]", r"--(extra-)?ind" + "ex-url", r"pyp" + r"i\.org"])
-    )
-    found = [
-        f"{name}:{number}: {line.strip()[:80]}"
-        for name, text in tracked_texts()
-        for number, line in enumerate(text.splitlines(), 1)
-        if pattern.search(line)
-    ]
-    assert not found, "\n".join(found)
+    words = ["/wo" + "rk/", "/ho" + "me/[a-z]", r"--(extra-)?ind" + "ex-url", r"pyp" + r"i\.org"]
+    pattern = re.compile("|".join(words))
+    for name, text in tracked_texts():
+        for number, line in enumerate(text.splitlines(), 1):
+            assert not pattern.search(line), f"{name}:{number}: {line.strip()[:80]}"
 
 
 def test_changelog_has_the_current_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^## {re.escape(PROJECT['version'])}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
 
 
 def definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
@@ -71,26 +68,21 @@ def definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFun
             yield from definitions(node.body)
 
 
-def test_public_names_have_docstrings_and_functions_fit_a_screen() -> None:
+def test_sources_are_documented_and_files_functions_and_lists_of_parameters_short() -> None:
     for file in SOURCES:
-        module = ast.parse(file.read_bytes())
+        text = file.read_text()
+        module, n_lines = ast.parse(text), len(text.splitlines())
         assert ast.get_docstring(module), f"{file}: no docstring"
+        assert n_lines <= FILE_LINES_MAX, f"{file} has {n_lines} lines"
         for node in definitions(module.body):
             where = f"{file}:{node.lineno}: {node.name}"
             assert node.name.startswith("_") or ast.get_docstring(node), f"{where} has no docstring"
             n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert isinstance(node, ast.ClassDef) or n_lines <= LINES_MAX, f"{where} has {n_lines} lines"
-
-
-def test_functions_have_few_parameters_and_files_few_lines() -> None:
-    for file in SOURCES:
-        name, text = str(file.relative_to(ROOT)), file.read_text()
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 n_taken = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
-                assert n_taken <= PARAMETERS_MAX, f"{name}: {node.name} has {n_taken} parameters"
-        n_lines = len(text.splitlines())
-        assert n_lines <= FILE_LINES_MAX, f"{name} has {n_lines} lines"
+                assert n_taken <= PARAMETERS_MAX, f"{file}: {node.name} has {n_taken} parameters"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
@@ -117,9 +109,6 @@ def test_no_two_public_classes_of_the_service_share_a_name() -> None:
 def test_the_blocking_half_is_made_of_the_asynchronous_one() -> None:
     made = modules()
     assert {path: path.read_text() for path in TO.glob("*.py")} == made, "call python -m tests.unasync"
-
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def build(kind: str, source: Path, out: Path) -> Path:
@@ -152,17 +141,11 @@ def test_the_sdist_has_every_file_that_git_knows(unpacked: Path) -> None:
     assert [file for file in files if not (unpacked / file.relative_to(ROOT)).is_file()] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "Makefile"])
-def test_what_a_page_names_is_in_the_sdist(unpacked: Path, page: str) -> None:
-    text = (unpacked / page).read_text()
-    if page == "README.md":
-        named = {link.split("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link}
-        named |= set(re.findall(r"--data (\S+)", text)) - {"-"}
-    else:
-        named = set(re.findall(r"[\w./-]+\.(?:txt|py|in|toml|json)\b", text))
-        named = {name for name in named if not name.startswith(("/", "-"))}
+def test_what_the_makefile_names_is_in_the_sdist(unpacked: Path) -> None:
+    words = re.findall(r"[\w./-]+\.(?:txt|py|in|toml|json)\b", (unpacked / "Makefile").read_text())
+    named = {name for name in words if not name.startswith(("/", "-"))}
     assert len(named) > 5
-    assert sorted(name for name in named if name and not (unpacked / name).exists()) == []
+    assert [name for name in named if not (unpacked / name).exists()] == []
 
 
 def test_the_wheel_has_the_packages_whole_and_no_tests(unpacked: Path, wheel: zipfile.ZipFile) -> None:

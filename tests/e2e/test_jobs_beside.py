@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,9 @@ PREDICT = "/v1/models/raw/predict"
 REQUEST = {"instances": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}]}
 
 MISBEHAVIOURS = {
-    "eat": "limit-exceeded",
-    "eat_in_a_child": "limit-exceeded",
-    "spin": "limit-exceeded",
-    "crash": "crashed",
-    "fail": "crashed",
-    "fill_a_disk": "os-error",
-    "open_files": "os-error",
+    **dict.fromkeys(("eat", "eat_in_a_child", "spin"), "limit-exceeded"),
+    **dict.fromkeys(("crash", "fail"), "crashed"),
+    **dict.fromkeys(("fill_a_disk", "open_files"), "os-error"),
     "leave_a_child": None,
 }
 """What a job of tests.job_children does, by its model's name, and with what code it fails."""
@@ -97,20 +93,10 @@ def write_bombs(data: Path) -> list[str]:
     line = b"1 1:1 5:0.5\n"
     block = gzip.compress(line * ((1 << 20) // len(line)))
     (data / "bomb.svm.gz").write_bytes(block * BOMB_BLOCKS)
-    zeros = bytes(8 << 20)
-    for name in ("bomb.X.npz", "bomb.Y.npz"):
-        with zipfile.ZipFile(data / name, "w", zipfile.ZIP_DEFLATED) as packed:
-            arrays = {"format": np.array(b"csr"), "shape": np.array([BOMB_ROWS, 7])}
-            empty = {"indices": np.zeros(0, np.int32), "data": np.zeros(0, np.float32)}
-            for key, array in (arrays | empty).items():
-                with packed.open(f"{key}.npy", "w") as member:
-                    np.lib.format.write_array(member, array)
-            with packed.open("indptr.npy", "w", force_zip64=True) as member:
-                head = {"descr": "<i8", "fortran_order": False, "shape": (BOMB_ROWS + 1,)}
-                np.lib.format.write_array_header_1_0(member, head)
-                for _ in range(8 * BOMB_ROWS // len(zeros)):
-                    member.write(zeros)
-                member.write(bytes(8 * (BOMB_ROWS + 1) % len(zeros)))
+    empty = {"indices": np.zeros(0, np.int32), "data": np.zeros(0, np.float32)}
+    pointers = np.zeros(BOMB_ROWS + 1, np.int64)
+    np.savez_compressed(data / "bomb.X.npz", format=b"csr", shape=[BOMB_ROWS, 7], indptr=pointers, **empty)
+    shutil.copy(data / "bomb.X.npz", data / "bomb.Y.npz")
     assert max(path.stat().st_size for path in data.glob("bomb*")) < 2 << 20
     return ["bomb.svm.gz", "bomb.X.npz"]
 
@@ -167,14 +153,8 @@ def test_a_database_that_goes_away_loses_no_job(tmp_path: Path, database_url: st
     settings = settings_for(tmp_path)
     publish_all(settings.store)
     url = make_url(database_url).set(host="127.0.0.1", port=network.port, query={})
-    options: dict[str, Any] = {
-        "jobs": 1,
-        "job_nice": 0,
-        "data_dir": settings.data_dir,
-        "database_url": url.render_as_string(hide_password=False),
-        "admin_key": KEY,
-        "job_lease_seconds": 2.0,
-    }
+    options: dict[str, Any] = {"jobs": 1, "job_nice": 0, "job_lease_seconds": 2.0, "admin_key": KEY}
+    options |= {"data_dir": settings.data_dir, "database_url": url.render_as_string(hide_password=False)}
     with ServerProcess(settings.store, **options) as server, Predicting(server):
 
         def asked(method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:

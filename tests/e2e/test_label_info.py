@@ -15,16 +15,14 @@ from model_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_i
 from model_store.store import Store
 from tests.conftest import Command, Run, answer
 from tests.datasets_helpers import write_lines
+from tests.oip_requests import tensor
 from tests.servers import ServerProcess, wait_for
 from xylem import Client
 
 BODY = {"instances": [{"text": "a small text editor for the terminal"}], "top_r": 3}
 ROW = '{"indices": [1], "values": [1.0]}'
 SPARSE = {"instances": [json.loads(ROW)], "top_r": 11}
-TENSORS = {
-    "inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}],
-    "parameters": {"language": "fi"},
-}
+TENSORS = {"inputs": [tensor("text", ["a"])], "parameters": {"language": "fi"}}
 PREDICT = "/v1/models/text/predict"
 
 
@@ -241,20 +239,17 @@ def test_the_command_attaches_shows_and_removes(command: Command, own_store: Sto
     assert (status, "expected a model with label info" in said) == (2, True)
 
 
-def test_training_attaches_a_vocabulary_or_warns(run_here: Run, tmp_path: Path) -> None:
+def test_training_attaches_a_vocabulary_or_warns(command: Command, tmp_path: Path) -> None:
     data, good, other = (tmp_path / name for name in ("train.jsonl", "v.tsv", "other.tsv"))
     write_lines(data, ({"text": f"word{i}", "labels": [f"http://x/{i}"]} for i in range(4)))
     good.write_text("<http://x/1>\tone\n")
     other.write_text("<http://y/1>\tone\n")
-    root = tmp_path / "store"
-    options = "train", "label-tree", "--data", data, "--model", "m", "--json", "--threads", "1"
-    assert run_here(*options, "--label-info", tmp_path / "none.tsv", store=root).returncode == 2
-    assert not Store(root).models()
-    warned = run_here(*options, "--label-info", other, store=root)
-    assert warned.returncode == 0
-    assert "warning: no label info: m: expected labels" in warned.stderr
-    assert Store(root).label_info("m") is None
-    assert run_here(*options, "--label-info", good, store=root).returncode == 0
-    info = Store(root).label_info("m")
-    assert info is not None
-    assert info.text("name:und", 0) == "one"
+    store = Store(tmp_path / "store")
+    options = "train", "label-tree", "--data", data, "--model", "m", "--threads", "1", "--label-info"
+    assert command(*options, tmp_path / "none.tsv")[0] == 2
+    assert not store.models()
+    status, _, said = command(*options, other)
+    assert (status, "warning: no label info: m: expected labels" in said) == (0, True)
+    assert store.label_info("m") is None
+    assert command(*options, good)[0] == 0
+    assert store.label_info("m").text("name:und", 0) == "one"

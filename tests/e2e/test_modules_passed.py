@@ -36,8 +36,8 @@ async def ask(port: int, model: str, body: dict[str, Any]) -> bytes:
     head = f"POST /v1/models/{model}/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
     answer = await reader.readuntil(b"\r\n\r\n")
-    length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-    answer += await reader.readexactly(int(length.split(b":")[1]))
+    [length] = re.findall(rb"content-length: (\d+)", answer.lower())
+    answer += await reader.readexactly(int(length))
     writer.close()
     return answer
 

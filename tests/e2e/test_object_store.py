@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -70,10 +70,14 @@ def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[S3]:
         yield server
 
 
-def served(server: ServerProcess) -> int:
-    status, found = server.ask("POST", "/v1/models/m/predict", RAW)
+def predict(server: ServerProcess, **options: Any) -> Any:
+    status, found = server.ask("POST", "/v1/models/m/predict", {**RAW, **options})
     assert status == 200, found
-    return int(found["version"])
+    return found
+
+
+def served(*servers: ServerProcess) -> list[int]:
+    return [predict(server)["version"] for server in servers]
 
 
 def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, command: Command) -> None:
@@ -96,9 +100,9 @@ def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, c
 
     options = {"store_remote": URL, "store_remote_poll_seconds": 0.2, "admin_key": ADMIN["authorization"][7:]}
     with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
-        assert [served(one), served(two)] == [1, 1]
+        assert served(one, two) == [1, 1]
         move(remote.push(trained, "m", 2))
-        wait_for(lambda: served(one) == served(two) == 2)
+        wait_for(lambda: served(one, two) == [2, 2])
         status, problem = one.ask("POST", "/v1/admin/models/m/promote", {"version": 1}, **ADMIN)
         assert (status, problem["code"]) == (409, "conflict")
         assert f"follows {URL}" in problem["detail"]
@@ -107,10 +111,10 @@ def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, c
         remote._fs.pipe_file(path, remote._fs.cat_file(path)[:2000])
         move(half)
         wait_for(lambda: bool(one.events("remote_failed")) and bool(two.events("remote_failed")))
-        assert [served(one), served(two)] == [2, 2]
+        assert served(one, two) == [2, 2]
         s3.process.kill()
         wait_for(lambda: len(one.events("remote_failed")) > 1)
-        assert [served(one), served(two)] == [2, 2]
+        assert served(one, two) == [2, 2]
         assert "correct-horse" not in "".join(event["detail"] for event in one.events("remote_failed"))
         assert one.terminate() == two.terminate() == 0
     status, _, err = pull("latest")
@@ -130,13 +134,11 @@ def test_names_and_denied_labels_reach_running_replicas(s3: S3, tmp_path: Path, 
     assert models("pull", "m@latest", URL, store=pulled.root)[0] == 0
     assert pulled.label_info_head("m") == trained.label_info_head("m") is not None
     options = {"store_remote": URL, "store_remote_poll_seconds": 0.2}
-    asked = {**RAW, "top_r": 11, "language": "en"}
     with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
 
         def names(server: ServerProcess) -> dict[str, str | None]:
-            status, found = server.ask("POST", "/v1/models/m/predict", asked)
-            assert status == 200, found
-            return {label["label"]: label["name"] for label in found["predictions"][0]["labels"]}
+            labels = predict(server, top_r=11, language="en")["predictions"][0]["labels"]
+            return {label["label"]: label["name"] for label in labels}
 
         assert names(one) == names(two)
         assert names(one)["label::1"] == "dog" and "label::2" not in names(one)

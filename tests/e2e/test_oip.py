@@ -50,15 +50,9 @@ def expected_of(server: ServerProcess, model: str, instances: list[Any], options
 def options_of(random: np.random.Generator) -> dict[str, Any]:
     """Options, some of them."""
     allowed = [f"label::{i}" for i in random.choice(11, 4, replace=False).tolist()]
-    choices: dict[str, list[Any]] = {
-        "top_r": [1, 3, 7, 20],
-        "threshold": [0.02, 0.2, 1.0],
-        "beam_width": [1, 4, 200],
-        "exact": [True, False],
-        "allow_labels": [allowed],
-        "label_weights": [{"label::3": 5.0}],
-        "deadline_ms": [20_000],
-    }
+    numbers = {"top_r": [1, 3, 7, 20], "threshold": [0.02, 0.2, 1.0], "beam_width": [1, 4, 200]}
+    others = {"exact": [True, False], "allow_labels": [allowed], "label_weights": [{"label::3": 5.0}]}
+    choices: dict[str, list[Any]] = {**numbers, **others, "deadline_ms": [20_000]}
     taken = [name for name in choices if random.random() < 0.4]
     return {name: choices[name][int(random.integers(len(choices[name])))] for name in taken}
 
@@ -74,13 +68,10 @@ def test_answers_are_those_of_predict(server: ServerProcess, seed: int) -> None:
             request, instances = texts_of(texts), [{"text": text} for text in texts]
         else:
             width = {"named": 3, "text": 20}.get(model, 34)
-            instances = [
-                {
-                    "indices": random.integers(width, size=(size := int(random.integers(20)))).tolist(),
-                    "values": random.normal(size=size).astype(np.float32).tolist(),
-                }
-                for _ in range(n)
-            ]
+            instances = []
+            for size in random.integers(20, size=n).tolist():
+                values = random.normal(size=size).astype(np.float32).tolist()
+                instances.append({"indices": random.integers(width, size=size).tolist(), "values": values})
             request = {"inputs": csr(instances)}
         expected, exact = expected_of(server, model, instances, options)
         request["parameters"] = {**options, "binary_data_output": turn % 3 == 0}
@@ -119,9 +110,8 @@ def test_a_head_seen_before_changes_no_answer(server: ServerProcess) -> None:
             answers.append((status, found, content.replace(b"same-%d" % number, b"")))
         assert answers[1:] == answers[:1] * 3
     logged = server.requests([f"same-{number}" for number in range(4)])
-    assert {(each["route"], each["model"], each["version"]) for each in logged} == {
-        ("/v2/models/{model}/versions/{version}/infer", "raw", 1)
-    }
+    route = "/v2/models/{model}/versions/{version}/infer"
+    assert {(each["route"], each["model"], each["version"]) for each in logged} == {(route, "raw", 1)}
 
 
 def test_texts_may_stand_in_a_column(server: ServerProcess) -> None:
@@ -139,6 +129,7 @@ def changed(i: int, **changes: Any) -> dict[str, Any]:
     return {"inputs": inputs}
 
 
+MANY = {"inputs": csr([ROWS[1]] * 101)}
 LONG_ROW = {"indices": [1] * 100_001, "values": [1.0] * 100_001}
 BAD = {
     "no tensors": ({"inputs": []}, "inputs"),
@@ -180,13 +171,11 @@ OTHERWISE_BAD = {
     "an id below 0": (changed(1, data=[1, 5, -1, 7]), "bad-instance", "inputs"),
     "a value beyond 32 bits": (changed(2, data=[1, 5, 1e39, 7]), "bad-instance", "rows[0]"),
     "a text for a model of rows": (texts_of(["a"]), "bad-instance", "inputs[0]"),
-    "labels in all": (
-        {"inputs": csr([ROWS[1]] * 101), "parameters": {"top_r": 1000}}, "limit-exceeded", "parameters.top_r"
-    ),
+    "labels in all": ({**MANY, "parameters": {"top_r": 1000}}, "limit-exceeded", "parameters.top_r"),
     "too many rows": ({"inputs": csr([ROWS[1]] * 102)}, "limit-exceeded", "inputs"),
     "too many features": ({"inputs": csr([ROWS[0], LONG_ROW])}, "limit-exceeded", "rows[1]"),
     "too long a text": (texts_of(["a", "b" * 65]), "limit-exceeded", "inputs[0].data[1]"),
-}  # fmt: skip
+}
 
 
 def binary_faults() -> dict[str, tuple[bytes, dict[str, str], str]]:
@@ -227,9 +216,8 @@ def refusals() -> Iterator[Any]:
     for name, (request, code, path) in OTHERWISE_BAD.items():
         yield pytest.param(json.dumps(request).encode(), {}, code, path, id=name)
     for name, (body, headers, path) in binary_faults().items():
-        yield pytest.param(
-            body, headers, "bad-instance" if path == "rows[2]" else "bad-request", path, id=name
-        )
+        code = "bad-instance" if path == "rows[2]" else "bad-request"
+        yield pytest.param(body, headers, code, path, id=name)
 
 
 @pytest.mark.parametrize(("body", "headers", "code", "path"), list(refusals()))
@@ -262,12 +250,8 @@ def test_health_and_metadata(server: ServerProcess) -> None:
     assert server.ask("GET", "/v2/health/ready") == (200, {"ready": True})
     assert server.ask("GET", "/v2/models/raw/versions/1/ready") == (200, {"name": "raw", "ready": True})
     rows = ["indptr", "indices", "values"]
-    for model, names in (
-        ("raw", rows),
-        ("named", rows),
-        ("text", ["text", *rows]),
-        ("hashed", ["text", *rows]),
-    ):
+    inputs = {"raw": rows, "named": rows, "text": ["text", *rows], "hashed": ["text", *rows]}
+    for model, names in inputs.items():
         told = server.ask("GET", f"/v2/models/{model}")[1]["inputs"]
         assert [one["name"] for one in told] == names, model
     for path in ("none", "raw/versions/9", "raw/versions/x", "none/ready", "raw/versions/9/ready"):

@@ -5,7 +5,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -50,13 +49,11 @@ def port(
     command = nginx_command(directory / "nginx.conf")
     database = {"database_url": f"sqlite:///{directory}/xylem.db"}
     settings = {"root_path": ROOT, "data_dir": directory, "admin_key": KEY, **database}
-    with ExitStack() as stack:
-        server = stack.enter_context(ServerProcess(shared_store, **settings))
-        (port,) = stack.enter_context(reserved_ports(1))
+    with ServerProcess(shared_store, **settings) as server, reserved_ports(1) as [port]:
         conf = CONF.format(directory=directory, port=port, service=server.port, root=ROOT, path=request.param)
         (directory / "nginx.conf").write_text(conf)
-        stack.enter_context(running(command, port))
-        yield port
+        with running(command, port):
+            yield port
 
 
 def test_predictions_and_refusals(port: int) -> None:

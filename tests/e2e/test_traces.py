@@ -18,7 +18,6 @@ pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel 
 
 PREDICT = "/v1/models/raw/predict"
 ROW = {"indices": [1, 5], "values": [1.0, 0.5]}
-BODY = {"instances": [ROW]}
 SHORT = b'{"instances":[{"indices":[1,5],"values":[1,0.5]}]}'
 SERVER, CONSUMER = 2, 5
 KEY = "an admin key of the tests"
@@ -156,7 +155,7 @@ def test_a_receiver_that_does_not_answer_hurts_no_request(
         monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
         with ServerProcess(shared_store, traces=True, drain_seconds=0.1) as server:
             for _ in range(60):  # 240 spans: more than wait
-                assert server.ask("POST", PREDICT, BODY)[0] == 200
+                assert server.ask("POST", PREDICT, {"instances": [ROW]})[0] == 200
             assert server.terminate() == 0
     assert receiver.n_requests == 0
 
@@ -181,4 +180,6 @@ def test_a_job_continues_the_trace_of_its_request(tmp_path: Path, receiver: Rece
         assert phases[0].name == "start" and len({span.name for span in phases}) >= 3
         assert all(job.began <= span.began <= span.ended <= job.ended for span in phases)
         assert {event["trace_id"] for event in server.events("job_started")} == {trace_id}
+        [worker] = server.events("job_worker_started")
         assert server.terminate() == 0
+        wait_for(lambda: not Path(f"/proc/{worker['pid']}").exists())

@@ -50,10 +50,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ran(directory: Path, *command: str | Path, stdin: str = "", **changes: str) -> tuple[str, str]:
     """What a command that ends well says where nothing but `directory` can be written."""
-    environment = {**os.environ, **NOWHERE, **changes}
-    done = subprocess.run(
-        command, cwd=directory, env=environment, input=stdin, capture_output=True, text=True
-    )
+    env = {**os.environ, **NOWHERE, **changes}
+    done = subprocess.run(command, cwd=directory, env=env, input=stdin, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -79,13 +77,9 @@ def test_the_commands_compile_nothing(python: Path, tmp_path: Path) -> None:
     answer, said = ran(tmp_path, xylem, "predict", "m", *store, stdin='{"text": "a game"}\n')
     assert "compiling" not in said
     assert json.loads(answer)["labels"]
-    server = subprocess.Popen(
-        [xylem, "serve", "--port", "0", *store],
-        cwd=tmp_path,
-        env={**os.environ, **NOWHERE, "XYLEM_OPEN_SCOPES": "predict"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, **NOWHERE, "XYLEM_OPEN_SCOPES": "predict"}
+    command = [xylem, "serve", "--port", "0", *store]
+    server = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
     try:
         said = ""
         while "models_opened" not in said or "listening" not in said:

@@ -14,13 +14,12 @@ NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20, "include
 
 def add_node(cluster: Any, tries: int = 3) -> None:
     """Add a node: one that does not answer within Ray's 30 seconds, as on a busy machine, is tried again."""
-    for left in range(tries - 1, -1, -1):
-        try:
-            cluster.add_node(**NODE)
-            return
-        except Exception as error:
-            if not left or "timed out during startup" not in str(error):
-                raise
+    try:
+        cluster.add_node(**NODE)
+    except Exception as error:
+        if tries == 1 or "timed out during startup" not in str(error):
+            raise
+        add_node(cluster, tries - 1)
 
 
 @pytest.fixture(scope="package")

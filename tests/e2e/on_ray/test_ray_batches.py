@@ -164,9 +164,7 @@ def test_a_node_that_has_just_died_is_passed_over(cluster: Any) -> None:
         add_node(cluster)
 
 
-def test_what_cannot_be_done_is_told_before_a_part_is_written(
-    run_here: Run, store: Path, data: Path, cluster: Any
-) -> None:
+def test_what_cannot_be_done_is_told_at_once(run_here: Run, store: Path, data: Path, cluster: Any) -> None:
     out = store.parent / "out"
 
     def told(*options: object) -> str:

@@ -26,9 +26,7 @@ from tests.steps import Parts
 pytest.importorskip("ray")
 
 
-def test_blocks_make_the_same_bits_though_a_node_is_killed(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_make_the_same_bits_though_a_node_dies(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = blocks_module._planned
 
     def smaller(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
