@@ -171,15 +171,13 @@ async def predict(client: httpx.AsyncClient, **options: Any) -> dict[str, Any]:
     body = {"instances": [RAW], "top_r": 11, "threshold": "tuned", **options}
     response = await client.post("/v1/models/raw/predict", json=body)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    return response.json()
 
 
 async def send(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[dict[str, Any]]:
     response = await client.post(path, json={"events": list(events)})
     assert response.status_code == 200, response.text
-    found: list[dict[str, Any]] = response.json()["results"]
-    return found
+    return response.json()["results"]
 
 
 async def outcomes(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[str]:
@@ -197,5 +195,4 @@ def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequenc
     )
     seal = tokens.seal(model_hash(model), version, epoch)
     (prediction,) = predictions_json(names, np.empty(0, np.float32), seal, tokens.serials(1), spans)
-    identity: str = orjson.loads(prediction)["prediction_id"]
-    return identity
+    return orjson.loads(prediction)["prediction_id"]

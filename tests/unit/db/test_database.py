@@ -124,8 +124,7 @@ def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: 
     def connections() -> int:
         with watching.read() as connection:
             mine = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-            found: int = connection.execute(mine).scalar_one()
-            return found
+            return connection.execute(mine).scalar_one()
 
     def hold(database: Database) -> None:
         with database.read() as connection:
@@ -135,8 +134,7 @@ def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: 
 
     def one_more(database: Database) -> int:
         with database.read() as connection:
-            found: int = connection.execute(text("SELECT 1")).scalar_one()
-            return found
+            return connection.execute(text("SELECT 1")).scalar_one()
 
     assert connections() == 1  # which migrates, too
     with closing(watching), closing(Database(database_url, most)) as database, ThreadPoolExecutor(9) as pool:

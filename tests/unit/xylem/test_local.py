@@ -143,8 +143,14 @@ def test_what_cannot_be_asked_is_refused(rows: Rows, tmp_path: Path) -> None:
     for ask in asks:
         with pytest.raises(BadInput, match="found"):
             model.predict(*ask)
-    for bad in ({"trees": 0}, {"tres": 1}, {"features_kind": "x"}, {"trainer": "none"}):
-        with pytest.raises(BadInput):
+    for bad, meant in (
+        ({"trees": 0}, ""),
+        ({"tres": 1}, r"; did you mean trees\?$"),
+        ({"features_kind": "x"}, ""),
+        ({"trainer": "none"}, ""),
+        ({"trainer": "labeltree"}, r"; did you mean label-tree\?$"),
+    ):
+        with pytest.raises(BadInput, match=meant):
             xylem.train(texts, labels, **bad)  # type: ignore[arg-type]
     with pytest.raises(StoreError):
         xylem.load(tmp_path, "none")
@@ -173,14 +179,6 @@ def test_features_of_another_kind_are_refused() -> None:
                 call(instances)
     with pytest.raises(BadInput, match="expected texts, which"):
         texts.explain(rows[:1])
-
-
-@pytest.mark.parametrize(
-    ("parameters", "meant"), [({"trainer": "labeltree"}, "label-tree"), ({"tres": 1}, "trees")]
-)
-def test_what_may_have_been_meant_is_told(parameters: dict[str, Any], meant: str) -> None:
-    with pytest.raises(BadInput, match=rf"; did you mean {meant}\?$"):
-        xylem.train(["red apple"], [["a"]], **parameters)
 
 
 def run_python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

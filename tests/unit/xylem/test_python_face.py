@@ -19,7 +19,6 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 import xylem
 import xylem.errors
-from model_store.errors import StoreError
 from model_store.names import name_of
 from model_store.store import Store
 from service.base.errors import BadInput
@@ -174,12 +173,6 @@ def test_several_columns_are_one_text() -> None:
     frame.loc[3, "body"] = None
     with pytest.raises(BadInput, match=r"row 3: expected a string, found .*: a missing value"):
         model.predict(frame, text_column=["title", "body"])
-
-
-def test_errors_are_public() -> None:
-    assert xylem.errors.BadInput is BadInput and xylem.errors.StoreError is StoreError
-    with pytest.raises(AttributeError, match="has no attribute"):
-        _ = xylem.errors.Other  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("progress", "is_shown"), [("True", True), ("False", False)])

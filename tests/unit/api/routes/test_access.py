@@ -49,13 +49,10 @@ def keyed(store: Store) -> Settings:
 def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]]:
     """A key for each scope, and some that open nothing, by what they are: the text and what it opens."""
     keys = AccessKeys(app.state.services.learning.database)
-    made = {
-        scope.value: (
-            keys.create(scope.value, [scope]).text,
-            ALL_SCOPES if scope is AccessScope.ADMIN else frozenset({scope}),
-        )
-        for scope in AccessScope
-    }
+    made = {}
+    for scope in AccessScope:
+        opens = ALL_SCOPES if scope is AccessScope.ADMIN else frozenset({scope})
+        made[scope.value] = keys.create(scope.value, [scope]).text, opens
     revoked = keys.create("revoked", ALL_SCOPES)
     keys.revoke(revoked.key.id)
     made["revoked"] = revoked.text, frozenset()
