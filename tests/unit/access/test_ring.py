@@ -11,13 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.access import ring as ring_module
-from service.access.key_text import (
-    AccessScope,
-    describe_access,
-    is_loopback,
-    open_scopes,
-    parse_scopes,
-)
+from service.access.key_text import AccessScope, describe_access, is_loopback, open_scopes, parse_scopes
 from service.access.keys import AccessKeys
 from service.access.ring import ANYBODY, ENVIRONMENT, KeyRing
 from service.base import errors

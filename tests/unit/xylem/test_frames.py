@@ -45,6 +45,10 @@ def test_a_frame_is_its_columns(make: Make) -> None:
         found = model.evaluate(*given, **columns)  # type: ignore[arg-type]
         assert {**found, "us_per_row": 0} == {**report, "us_per_row": 0}
     assert wanted.predict(frame, text_column="title") == wanted.predict(frame["title"]) == expected
+    empty = make({"title": [], "tags": []})
+    with pytest.raises(BadInput, match="instances: expected one at least, found none"):
+        xylem.train(empty, text_column="title", label_column="tags")
+    assert wanted.predict(empty, text_column="title") == []
 
 
 def test_columns_that_are_missing_or_in_the_way(make: Make) -> None:
@@ -76,13 +80,6 @@ def test_missing_values_are_named_by_their_row(make: Make) -> None:
     ):
         with pytest.raises(BadInput, match=fault):
             xylem.train(make({"title": texts, "tags": labels}), **columns)  # type: ignore[arg-type]
-
-
-def test_no_rows(make: Make) -> None:
-    empty = make({"title": [], "tags": []})
-    with pytest.raises(BadInput, match="instances: expected one at least, found none"):
-        xylem.train(empty, text_column="title", label_column="tags")
-    assert xylem.train(TEXTS, LABELS, trainer="ovr").predict(empty, text_column="title") == []
 
 
 def test_pandas_by_place_and_its_own_missing_values() -> None:

@@ -174,8 +174,7 @@ async def points(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     return (await get(client, HISTORY, id=1))["points"]
 
 
-async def test_a_long_history_is_bounded(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps its ends."""
+async def test_a_long_history_keeps_its_ends(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async with client_of(own_store) as client:
         for i in range(12):
             await send(client, event(f"e{i}", ["label::1"]))

@@ -32,7 +32,6 @@ from tests.small_models import small_draft
 
 PATH = "/v1/models/raw/thresholds"
 RESTORE = "/v1/admin/models/raw/thresholds/restore"
-SEVENTEEN = "&".join(["limit=1"] * 17)
 
 
 async def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
@@ -51,7 +50,8 @@ async def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
         assert marks["label::3"] >= 2
         few = {label["label"] for label in (await client.get(f"{PATH}?marks_below=2")).json()["labels"]}
         assert few == {name for name, n in marks.items() if n < 2}
-        limits = "limit=-1", "limit=10001", "limit=%FF", "limit=1&limit=2", SEVENTEEN
+        many = "&".join(["limit=1"] * 17)
+        limits = "limit=-1", "limit=10001", "limit=%FF", "limit=1&limit=2", many
         for query in (*limits, "offset=x", "offset=", "other=1"):
             refused = await client.get(f"{PATH}?{query}")
             assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
