@@ -90,16 +90,6 @@ def test_what_is_wrong_with_a_key_is_told_only_to_who_has_it(site: Site) -> None
         assert kind.challenge.startswith("Bearer") and reason in kind.challenge
 
 
-@pytest.mark.parametrize(
-    "header",
-    [b"", b"Bearer", b"Bearer ", b"Basic dXNlcjpwYXNz", b"bearer\t", b"Bearer " + b"x" * 5000, b"\xff\xfe"],
-)
-def test_headers_of_another_form(site: Site, header: bytes) -> None:
-    site.ring.refresh()
-    with pytest.raises(errors.AccessRefused, match="expected Authorization: Bearer"):
-        site.ring.check(header, AccessScope.PREDICT)
-
-
 def test_the_scheme_is_read_in_any_case_and_what_is_no_key_opens_nothing(site: Site) -> None:
     key = site.key(AccessScope.PREDICT)
     site.ring.refresh()
@@ -107,6 +97,14 @@ def test_the_scheme_is_read_in_any_case_and_what_is_no_key_opens_nothing(site: S
         assert site.ring.check(f"{scheme}  {key} ".encode(), AccessScope.PREDICT).name == "k"
     for text in ("xk_", "xk_aaaaaaaaaaaa_", "é", "a b", "\x00" * 40):
         assert site.answer(text, AccessScope.ADMIN) == "unauthorized", text
+
+
+def test_headers_of_another_form(site: Site) -> None:
+    site.ring.refresh()
+    long, letters = b"Bearer " + b"x" * 5000, b"\xff\xfe"
+    for header in (b"", b"Bearer", b"Bearer ", b"Basic dXNlcjpwYXNz", b"bearer\t", long, letters):
+        with pytest.raises(errors.AccessRefused, match="expected Authorization: Bearer"):
+            pytest.fail(f"{header!r} is {site.ring.check(header, AccessScope.PREDICT)}")
 
 
 @pytest.mark.parametrize("form", ["plain", "sha256"])

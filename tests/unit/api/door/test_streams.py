@@ -5,7 +5,7 @@ import codecs
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -41,20 +41,6 @@ def limited(**limits: Any) -> Limits:
     return Limits().model_copy(update=limits)
 
 
-def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> list[LineBlock]:
-    async def main() -> list[LineBlock]:
-        reader = LineReader(Wire(*chunks, b"").receive, limits, rows_max)
-        blocks = []
-        async with asyncio.TaskGroup() as group:
-            group.create_task(reader.read())
-            while (block := await reader.take()).lines:
-                blocks.append(block)
-        assert reader.fault is None
-        return blocks
-
-    return asyncio.run(main())
-
-
 def read_to_the_end(clock: LeapingClock, wire: Wire, **limits: Any) -> LineReader:
     """Return a reader whose body has ended."""
 
@@ -72,7 +58,18 @@ def read_to_the_end(clock: LeapingClock, wire: Wire, **limits: Any) -> LineReade
 @example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
 def test_lines_are_those_of_the_body(chunks: list[bytes], rows_max: int, block: int, longest: int) -> None:
-    blocks = read_all(chunks, limited(line_bytes_max=longest, block_bytes_max=block), rows_max)
+    async def read() -> list[LineBlock]:
+        limits = limited(line_bytes_max=longest, block_bytes_max=block)
+        reader = LineReader(Wire(*chunks, b"").receive, limits, rows_max)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reader.read())
+            found = [await reader.take()]
+            while found[-1].lines:
+                found.append(await reader.take())
+        assert reader.fault is None
+        return found[:-1]
+
+    blocks = asyncio.run(read())
     expected = b"".join(chunks).split(b"\n")
     if not expected[-1]:
         expected.pop()

@@ -63,11 +63,14 @@ def test_labels_have_names_and_explanations_of_members_and_words(ask: Ask) -> No
     assert not any("rank" in one for one in named["explanation"]["members"])
 
 
-def test_lists_of_labels_and_thresholds_hold(ask: Ask) -> None:
+def test_lists_of_labels_and_thresholds_hold(store: Store, ask: Ask) -> None:
     assert "l1" not in predict(ask, deny_labels=["l1"])
     assert predict(ask, allow_labels=["l6", "l1"]).keys() == {"l1", "l6"}
     expected = {name for name, one in predict(ask).items() if one["score"] >= 0.5}
     assert predict(ask, threshold=0.5).keys() == expected
+    store.promote("both", 1, "public")
+    deny(store, "both", ["l1"], "public")
+    assert "l1" not in predict(ask, path=f"{PATH}/aliases/public")
 
 
 def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(ask: Ask) -> None:
@@ -105,9 +108,3 @@ def test_thresholds_are_tuned_and_moved(store: Store, ask: Ask, tmp_path: Path, 
 def test_figures_are_those_of_any_version(store: Store, tmp_path: Path) -> None:
     found = evaluate(store.open("both"), write_lines(tmp_path / "test.jsonl", documents(60, 6)))
     assert found["P@1"] > 90
-
-
-def test_an_alias_denies_a_label_of_it(store: Store, ask: Ask) -> None:
-    store.promote("both", 1, "public")
-    deny(store, "both", ["l1"], "public")
-    assert "l1" not in predict(ask, path=f"{PATH}/aliases/public")
