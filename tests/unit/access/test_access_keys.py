@@ -1,10 +1,10 @@
 """Keys in the database: what is kept of them, how long they are in force, and the first of them."""
 
+import contextlib
 import hashlib
 import re
 import subprocess
 import sys
-from functools import partial
 from typing import Any
 
 import pytest
@@ -119,16 +119,16 @@ def test_keys_are_bounded_and_the_newest_admin_key_stays(database: Database, mon
         keys.create("web", PREDICT)
 
 
-def test_of_several_first_starts_one_makes_the_admin_key(database_url: str) -> None:
-    databases = [Database(database_url) for _ in range(8)]
-    made = together(*(partial(ensure_admin_key, one) for one in databases))
-    (text,) = [one for one in made if one is not None]
-    (key,) = AccessKeys(databases[0]).list()
+def test_of_several_first_starts_one_makes_the_admin_key(database: Database, database_url: str) -> None:
+    def begin() -> str | None:
+        with contextlib.closing(Database(database_url)) as own:
+            return ensure_admin_key(own)
+
+    (text,) = filter(None, together(*[begin] * 8))
+    (key,) = AccessKeys(database).list()
     assert (key.id, key.scopes) == (id_of(text), ADMIN)
-    AccessKeys(databases[0]).revoke(key.id)
-    assert ensure_admin_key(databases[1]) is None  # who revoked it meant it
-    for database in databases:
-        database.close()
+    AccessKeys(database).revoke(key.id)
+    assert ensure_admin_key(database) is None  # who revoked it meant it
 
 
 def test_of_several_processes_one_shows_the_admin_key(tmp_path: Any) -> None:

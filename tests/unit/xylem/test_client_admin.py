@@ -119,12 +119,6 @@ def test_the_registry_and_other_calls(client: xylem.Client, service: StubService
     ]
 
 
-def test_without_the_key_nothing_is_told(service: StubService) -> None:
-    with running(service) as url, xylem.Client(url) as client, pytest.raises(xylem.ProblemError) as caught:
-        client.jobs()
-    assert (caught.value.status, caught.value.code) == (401, "unauthorized")
-
-
 async def test_the_asynchronous_client_does_the_same(service: StubService, tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_bytes(RESULT)
     with running(service) as url:

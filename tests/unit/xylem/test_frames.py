@@ -21,13 +21,12 @@ def make(request: pytest.FixtureRequest) -> Make:
     library = pytest.importorskip(request.param)
     if library.__file__ is None or "tests" in Path(library.__file__).parts:  # a directory of ours
         pytest.skip(f"{request.param} is not installed")
-    found: Make = {
+    return {
         "pandas": lambda: library.DataFrame,
         "polars": lambda: lambda columns: library.DataFrame(columns, strict=False),
         "datasets": lambda: library.Dataset.from_dict,
         "pyarrow": lambda: library.table,
     }[request.param]()
-    return found
 
 
 def test_a_frame_is_its_columns(make: Make) -> None:

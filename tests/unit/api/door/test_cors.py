@@ -7,7 +7,7 @@ import pytest
 
 from service.api.door.request_scope import cors_options
 from service.base.errors import BadParameter
-from service.base.settings import Settings, read_settings
+from service.base.settings import read_settings
 from tests.conftest import Call, InProcess, get, serving, settings_of
 
 ORIGIN = {"origin": "https://shop.example"}
@@ -39,10 +39,6 @@ def test_origins_that_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> No
     monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)
     with pytest.raises(BadParameter, match=r"XYLEM_CORS_ORIGINS: .*expected \* alone, or origins"):
         read_settings()
-
-
-def test_there_is_no_cors_unless_it_is_asked_for() -> None:
-    assert cors_options(Settings()) is None
 
 
 def ask(**headers: str) -> Call:

@@ -16,12 +16,9 @@ from tests.conftest import settings_of
 
 PATH = "/v1/models/raw/predict"
 BODY = json.dumps({"instances": [{"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}], "top_r": 2}).encode()
-HIDDEN = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
-"""What stands in a body, and must never be answered."""
-
+HIDDEN = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"  # stands in a body, and must never be answered
 LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-ENDS = range(-6, 7)
-"""Places about the end of a head."""
+ENDS = range(-6, 7)  # places about the end of a head
 
 UPGRADES = {
     "java": b"connection: Upgrade, HTTP2-Settings\r\n"
@@ -34,9 +31,7 @@ UPGRADES = {
 }
 """What Java's HttpClient sends unless told to speak HTTP/1.1, clients in Go for a web socket, and others."""
 
-Answer = tuple[int, Any]
-"""Status, and what of the body does not differ from request to request."""
-
+Answer = tuple[int, Any]  # status, and what of the body does not differ from request to request
 Check = Callable[..., list[Answer]]
 
 
@@ -129,8 +124,7 @@ def statuses(answers: list[Answer]) -> list[int]:
     return [status for status, _ in answers]
 
 
-HEAD_BYTES = len(message(b" " * 100)) - 100
-"""Of all messages here whose bodies have three digits' bytes."""
+HEAD_BYTES = len(message(b" " * 100)) - 100  # of all messages here whose bodies have three digits' bytes
 
 
 @pytest.mark.parametrize("more", ENDS)
