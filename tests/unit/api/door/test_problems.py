@@ -47,11 +47,9 @@ async def test_every_error_of_an_app_is_a_problem(error: Exception | None, statu
     app = FastAPI(openapi_url=None)
     install_handlers(app)
     none = re.compile("none")
-    app.add_middleware(
-        RequestScope,
-        admission=Admission(Limits(), none, none, lambda: False),
-        requests=RequestLog(Metrics(), access_log=False),
-    )
+    admission = Admission(Limits(), none, none, lambda: False)
+    requests = RequestLog(Metrics(), access_log=False)
+    app.add_middleware(RequestScope, admission=admission, requests=requests)
 
     @app.get("/error")
     async def fail() -> None:

@@ -179,9 +179,6 @@ async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> 
     assert ended == [True]
 
 
-BLOCK_SECONDS = 0.01
-
-
 def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
     """The client is told, the log too, and no task is left behind whose failure asyncio complains about."""
     left: list[Any] = []
@@ -189,7 +186,7 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
     wire = Wire()
 
     async def fail() -> Answered:
-        await asyncio.sleep(BLOCK_SECONDS)
+        await asyncio.sleep(0.01)
         raise DatabaseUnavailable.confidential("db.internal does not answer")
 
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
@@ -204,7 +201,7 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context))
         answer = Streams(Limits()).answer(begin, lambda _: None, 2, {})
         await answer({}, receive, wire.send)
-        await asyncio.sleep(5 * BLOCK_SECONDS)
+        await asyncio.sleep(0.05)
         gc.collect()
 
     asyncio.run(main())

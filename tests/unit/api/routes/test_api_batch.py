@@ -20,10 +20,6 @@ def batch(content: Any, model: str = "raw", query: str = "", **headers: str) -> 
     return post(f"/v1/models/{model}/batch{query}", content, **{**NDJSON, **headers})
 
 
-def predict(model: str, body: dict[str, Any]) -> Callable[..., Any]:
-    return post(f"/v1/models/{model}/predict", body)
-
-
 def lines_of(response: httpx.Response) -> list[dict[str, Any]]:
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/x-ndjson"
@@ -41,7 +37,7 @@ def without_id(prediction: dict[str, Any]) -> dict[str, Any]:
 def test_lines_are_answered_as_predict_answers(in_process: InProcess) -> None:
     lines = [{"indices": [i, i + 1], "values": [1, 2]} for i in range(40)]
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    predicted = in_process(predict("raw", {"instances": lines, "top_r": 3, "beam_width": 2}))
+    predicted = in_process(post("/v1/models/raw/predict", {"instances": lines, "top_r": 3, "beam_width": 2}))
     batched = in_process(batch(content, query="?top_r=3&beam_width=2"), block_rows_max=7)
     found = lines_of(batched)
     assert [without_id(line) for line in found] == [without_id(p) for p in predicted.json()["predictions"]]
@@ -83,7 +79,7 @@ def test_what_the_model_knows_nothing_of_is_told(in_process: InProcess) -> None:
     assert [line.get("no_known_features") for line in lines] == [None, True, None, True]
     body = {"instances": [{"text": "中文"}, {"text": "chess"}]}
     for more in ({}, {"statistics": True}, {"explain": True}):
-        predictions = in_process(predict("text", {**body, **more})).json()["predictions"]
+        predictions = in_process(post("/v1/models/text/predict", {**body, **more})).json()["predictions"]
         assert ["no_known_features" in prediction for prediction in predictions] == [True, False]
 
 

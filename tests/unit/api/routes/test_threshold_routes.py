@@ -332,5 +332,4 @@ async def test_a_stream_ends_with_the_bits_of_the_file(
     assert [label["hits"] for label in shown] == counters.hits.tolist()
     assert [label["marks"] for label in shown] == counters.marks.tolist()
     assert counters.hits.sum() > 5
-    kept = ThresholdDatabase(database).load(name, 1)
-    assert kept.thresholds.tobytes() == thresholds.tobytes()
+    assert ThresholdDatabase(database).load(name, 1).thresholds.tobytes() == thresholds.tobytes()
