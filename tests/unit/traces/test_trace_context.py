@@ -103,8 +103,7 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
         ("parentbased_traceidratio", "0.01", 0.01, True, False),
     ],
 )
-def test_samplers(name: str, argument: str, roots: float, sampled: bool, unsampled: bool) -> None:
-    """They are the standard's."""
+def test_standard_samplers(name: str, argument: str, roots: float, sampled: bool, unsampled: bool) -> None:
     sampling = sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
     assert sampling.samples(GOOD.decode()) is sampled
     assert sampling.samples(f"{GOOD[:-2].decode()}00") is unsampled
@@ -118,17 +117,18 @@ def test_samplers(name: str, argument: str, roots: float, sampled: bool, unsampl
     assert all(trace_id % (1 << 64) < sampling.bound for trace_id in found)
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"),
-    [
-        ("sometimes", "1"),
-        ("traceidratio", "2"),
-        ("traceidratio", "-0.1"),
-        ("traceidratio", "nan"),
-        ("parentbased_traceidratio", "one"),
-    ],
-)
-def test_a_sampler_that_is_none_is_refused(name: str, argument: str) -> None:
+NONE = [
+    "sometimes 1",
+    "traceidratio 2",
+    "traceidratio -0.1",
+    "traceidratio nan",
+    "parentbased_traceidratio one",
+]
+
+
+@pytest.mark.parametrize("sampler", NONE)
+def test_a_sampler_that_is_none_is_refused(sampler: str) -> None:
+    name, argument = sampler.split()
     with pytest.raises(BadParameter, match=r"OTEL_TRACES_SAMPLER.*: expected .*, found"):
         sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
 
