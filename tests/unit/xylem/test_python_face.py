@@ -144,8 +144,8 @@ def test_instances_and_labels_as_they_come() -> None:
             model = xylem.train(rows, labels, trainer="ovr")
             assert model.predict(rows) == expected
             assert model.evaluate(rows, labels)["P@1"] == 100
+            assert model.explain(rows[:1], top_k=1)[0]["label"] == "1"
     assert [row[0].label for row in xylem.train(x, [["p"], ["q"]] * 10).predict(x[:2])] == ["p", "q"]
-    assert model.explain(x[:1], top_k=1)[0]["label"] == "1"
     assert model.predict(x, top_k=1) == model.predict(x, 1) == [row[:1] for row in model.predict(x)]
     with pytest.raises(TypeError, match="expected top_r or top_k"):
         model.predict(x, top_r=1, top_k=2)
