@@ -15,8 +15,7 @@ def deny(store: Store, model: str, labels: Iterable[str], alias: str = LATEST) -
     store.change_alias(model, alias, DENIED, denying(lambda _: names))
 
 
-Parts = tuple[int, int] | None
-"""A version and its parts."""
+Parts = tuple[int, int] | None  # a version and its parts
 
 
 def split(store: Store, model: str, canary: Parts = None, shadow: Parts = None, alias: str = LATEST) -> None:

@@ -19,17 +19,10 @@ from service.base.rows import SparseRows
 from service.db.engine import Database
 from service.inference.prediction_json import Spans, predictions_json
 from service.inference.predictor import Predictor
+from service.thresholds.live import threshold_counters as counters
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import put_shadow
-from service.thresholds.live.threshold_counters import (
-    NO_EPOCH,
-    NO_LABELS,
-    Events,
-    Result,
-    event_keys,
-    label_rows,
-)
 from service.thresholds.live.tokens import Tokens, model_hash
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import lock_head
@@ -66,16 +59,16 @@ class Event(NamedTuple):
     line: bytes | None = None
 
 
-def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> Events:
+def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> counters.Events:
     """Return events as columns."""
-    rows = [event.row for event in events]
+    rows, none = [event.row for event in events], counters.NO_LABELS
     no_row = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
-    return Events(
+    return counters.Events(
         [event.key for event in events],
         SparseRows.join([no_row, *(no_row if row is None else row for row in rows)]).cut(1, len(rows) + 1),
-        label_rows([event.labels for event in events], n_labels),
-        label_rows([NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
-        np.array([NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
+        counters.label_rows([event.labels for event in events], n_labels),
+        counters.label_rows([none if e.predicted is None else e.predicted for e in events], n_labels),
+        np.array([counters.NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
         [event.line for event in events],
     )
 
@@ -88,7 +81,7 @@ class Replica:
         self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30, halve_events=halve_events)
         self.live = ServedThresholds("m", 1, N_LABELS, predictor())
 
-    def send(self, *events: Event) -> list[Result]:
+    def send(self, *events: Event) -> list[counters.Result]:
         """Count events, and wait until they are durable."""
         return self.writer.submit(self.live, columns(*events), may_wait=False).result(300)
 
@@ -102,8 +95,8 @@ class Replica:
         state = self.live.snapshot()
         expected = predictor().node_thresholds(state.thresholds)
         assert np.array_equal(self.live.prepared, expected)
-        counters = state.counters
-        return state.thresholds.tobytes(), counters.hits.tobytes(), counters.marks.tobytes(), self.live.epoch
+        hits, marks = state.counters.hits, state.counters.marks
+        return state.thresholds.tobytes(), hits.tobytes(), marks.tobytes(), self.live.epoch
 
     def close(self) -> None:
         self.writer.close()
@@ -116,7 +109,7 @@ def put_candidate(database: Database, version: int, tuned: Tuned) -> int:
         return put_shadow(connection, lock_head(connection, "m", version), tuned).epoch
 
 
-def columns(*events: Event) -> Events:
+def columns(*events: Event) -> counters.Events:
     """Events of the small model as columns."""
     return as_columns(events, N_FEATURES, N_LABELS)
 
@@ -127,7 +120,7 @@ def labels_of(*labels: int) -> np.ndarray:
 
 def token_event(name: str, true: list[int], predicted: list[int], epoch: int = 0) -> Event:
     """An event whose prediction was made before."""
-    return Event(event_keys("m", [name])[0], labels_of(*true), None, labels_of(*predicted), epoch)
+    return Event(counters.event_keys("m", [name])[0], labels_of(*true), None, labels_of(*predicted), epoch)
 
 
 def instance_event(name: str, true: list[int], seed: int) -> Event:
@@ -136,7 +129,7 @@ def instance_event(name: str, true: list[int], seed: int) -> Event:
     features = np.flatnonzero(rng.random(N_FEATURES) < 0.3).astype(np.int32)
     values = rng.standard_normal(len(features)).astype(np.float32)
     row = SparseRows(np.array([0, len(features)], np.int64), features, values, N_FEATURES)
-    return Event(event_keys("m", [name])[0], labels_of(*true), row)
+    return Event(counters.event_keys("m", [name])[0], labels_of(*true), row)
 
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
@@ -165,15 +158,13 @@ async def predict(client: httpx.AsyncClient, **options: Any) -> dict[str, Any]:
     body = {"instances": [RAW], "top_r": 11, "threshold": "tuned", **options}
     response = await client.post("/v1/models/raw/predict", json=body)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    return response.json()
 
 
 async def send(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[dict[str, Any]]:
     response = await client.post(path, json={"events": list(events)})
     assert response.status_code == 200, response.text
-    found: list[dict[str, Any]] = response.json()["results"]
-    return found
+    return response.json()["results"]
 
 
 async def outcomes(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[str]:
@@ -191,5 +182,4 @@ def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequenc
     )
     seal = tokens.seal(model_hash(model), version, epoch)
     (prediction,) = predictions_json(names, np.empty(0, np.float32), seal, tokens.serials(1), spans)
-    identity: str = orjson.loads(prediction)["prediction_id"]
-    return identity
+    return orjson.loads(prediction)["prediction_id"]

@@ -115,6 +115,12 @@ def test_what_the_driver_raises_is_said_to_be_the_database(database: Database) -
         assert add_events(connection, [b"k" * 16], 1) == {b"k" * 16}
 
 
+def one_of(database: Database) -> int:
+    """Return 1, if the database answers."""
+    with database.read() as connection:
+        return connection.execute(text("SELECT 1")).scalar_one()
+
+
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("most", [2, 7])
 def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: int) -> None:
@@ -124,8 +130,7 @@ def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: 
     def connections() -> int:
         with watching.read() as connection:
             mine = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-            found: int = connection.execute(mine).scalar_one()
-            return found
+            return connection.execute(mine).scalar_one()
 
     def hold(database: Database) -> None:
         with database.read() as connection:
@@ -133,17 +138,12 @@ def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: 
             before.wait()
             release.wait()
 
-    def one_more(database: Database) -> int:
-        with database.read() as connection:
-            found: int = connection.execute(text("SELECT 1")).scalar_one()
-            return found
-
     assert connections() == 1  # which migrates, too
     with closing(watching), closing(Database(database_url, most)) as database, ThreadPoolExecutor(9) as pool:
         holders = [pool.submit(hold, database) for _ in range(most)]
         before.wait()
         assert connections() == most + 1
-        waiting = pool.submit(one_more, database)
+        waiting = pool.submit(one_of, database)
         assert not wait([waiting], timeout=1).done
         assert connections() == most + 1
         release.set()
@@ -229,13 +229,11 @@ def test_a_server_that_stands_still_is_given_up(postgresql: str, monkeypatch: py
         at_the_end.callback(database.close)
         at_the_end.callback(goes.set)
         monkeypatch.setattr(bounded, "ANSWER_SECONDS", 0.5)
-        with database.read() as connection:
-            assert connection.execute(text("SELECT 1")).scalar_one() == 1
+        assert one_of(database) == 1
         with pytest.raises(DatabaseUnavailable, match="no answer within"), database.write() as connection:
             goes.clear()
             connection.execute(text("SELECT 1"))
         with pytest.raises(DatabaseUnavailable, match="timeout"), database.read():
             pass
         goes.set()
-        with database.read() as connection:
-            assert connection.execute(text("SELECT 1")).scalar_one() == 1
+        assert one_of(database) == 1

@@ -3,26 +3,22 @@
 import threading
 from types import SimpleNamespace
 
-import pytest
-
 from service.server.serve import _Server
 
 
-@pytest.mark.parametrize(
-    ("ready", "seconds", "draining", "may"),
-    [
-        (False, 0, False, False),
-        (False, 29, False, False),
-        (False, 30, False, True),
-        (True, 0, False, True),
-        (True, 60, True, False),
-        (False, 60, True, False),
-    ],
-)
-def test_jobs_wait_for_the_models(ready: bool, seconds: int, draining: bool, may: bool) -> None:
-    server = _Server.__new__(_Server)
-    state = SimpleNamespace(services=SimpleNamespace(ready=ready), draining=threading.Event())
+def may_work(ready: bool, seconds: int, draining: bool = False) -> bool:
+    """Whether a server does, so long after its start."""
+    server, is_draining = _Server.__new__(_Server), threading.Event()
     if draining:
-        state.draining.set()
-    server._app = SimpleNamespace(state=state)  # type: ignore[assignment]
-    assert server._may_work(seconds) is may
+        is_draining.set()
+    server._app = SimpleNamespace(  # type: ignore[assignment]
+        state=SimpleNamespace(services=SimpleNamespace(ready=ready), draining=is_draining)
+    )
+    return server._may_work(seconds)
+
+
+def test_jobs_wait_for_the_models() -> None:
+    assert [may_work(False, seconds) for seconds in (0, 29, 30)] == [False, False, True]
+    assert may_work(True, 0)
+    assert not may_work(True, 60, draining=True)
+    assert not may_work(False, 60, draining=True)

@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 from service.base.errors import BadParameter
 from service.traces import switch
 from service.traces.switch import are_on, open_tracer
-from service.traces.tracer import (
-    EndedTrace,
-    Sampling,
-    SpanShape,
-    Trace,
-    Tracer,
-    is_sampled,
-    parse_traceparent,
-    sampling_of,
-)
+from service.traces.tracer import Sampling, SpanShape, Tracer, is_sampled, parse_traceparent, sampling_of
 from tests.conftest import settings_of
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -77,21 +68,14 @@ def test_a_traceparent_is_read_as_the_standard_says(value: str) -> None:
         assert parse_traceparent(found.encode()) == found
 
 
-def tracing(sampling: Sampling, sent: list[EndedTrace] | None = None) -> Tracer:
+def tracing(sampling: Sampling, sent: list[Any] | None = None) -> Tracer:
     """Return what hands ended spans to `sent`, or to nobody."""
     return Tracer(sampling, [].append if sent is None else sent.append, lambda: None)
 
 
-def begun(tracer: Tracer, *parent: bytes) -> Trace:
-    """The trace of a request that brings this parent, and state."""
-    trace = tracer.begin(*parent)
-    assert trace is not None
-    return trace
-
-
 @given(VALUES)
 def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
-    trace = begun(tracing(sampling_of({})), value.encode("latin-1"), b"vendor=1")
+    trace = tracing(sampling_of({})).begin(value.encode("latin-1"), b"vendor=1")
     parent = read_slowly(value)
     if parent is None:
         assert (trace.span_id != 0, trace.state, trace.parent) == (True, "", "")
@@ -102,7 +86,6 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
         assert (trace.id, read_slowly(trace.parent), trace.state) == (parent.trace_id, parent, "vendor=1")
         assert f"{trace.span_id:016x}" not in {parent.span_id, "0" * 16}
     told = read_slowly(trace.traceparent)
-    assert told is not None
     assert (told.trace_id, told.is_sampled) == (trace.id, trace.span_id != 0)
     assert told.span_id == (f"{trace.span_id:016x}" if trace.span_id or parent is None else parent.span_id)
 
@@ -120,8 +103,7 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
         ("parentbased_traceidratio", "0.01", 0.01, True, False),
     ],
 )
-def test_samplers(name: str, argument: str, roots: float, sampled: bool, unsampled: bool) -> None:
-    """They are the standard's."""
+def test_standard_samplers(name: str, argument: str, roots: float, sampled: bool, unsampled: bool) -> None:
     sampling = sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
     assert sampling.samples(GOOD.decode()) is sampled
     assert sampling.samples(f"{GOOD[:-2].decode()}00") is unsampled
@@ -135,17 +117,18 @@ def test_samplers(name: str, argument: str, roots: float, sampled: bool, unsampl
     assert all(trace_id % (1 << 64) < sampling.bound for trace_id in found)
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"),
-    [
-        ("sometimes", "1"),
-        ("traceidratio", "2"),
-        ("traceidratio", "-0.1"),
-        ("traceidratio", "nan"),
-        ("parentbased_traceidratio", "one"),
-    ],
-)
-def test_a_sampler_that_is_none_is_refused(name: str, argument: str) -> None:
+NONE = [
+    "sometimes 1",
+    "traceidratio 2",
+    "traceidratio -0.1",
+    "traceidratio nan",
+    "parentbased_traceidratio one",
+]
+
+
+@pytest.mark.parametrize("sampler", NONE)
+def test_a_sampler_that_is_none_is_refused(sampler: str) -> None:
+    name, argument = sampler.split()
     with pytest.raises(BadParameter, match=r"OTEL_TRACES_SAMPLER.*: expected .*, found"):
         sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
 
@@ -153,29 +136,26 @@ def test_a_sampler_that_is_none_is_refused(name: str, argument: str) -> None:
 def test_others_continue_a_parent_that_is_not_sampled_here() -> None:
     """Its flags are kept where they do not say to sample: bit 1 says that the trace's id is random."""
     for follows_parents, flags, kept in ((True, "02", "02"), (True, "00", "00"), (False, "01", "00")):
-        trace = begun(tracing(Sampling(0, follows_parents)), GOOD[:-2] + flags.encode())
+        trace = tracing(Sampling(0, follows_parents)).begin(GOOD[:-2] + flags.encode())
         assert trace.traceparent == f"{GOOD[:-2].decode()}{kept}"
+    states = [tracing(Sampling(0, True)).begin(GOOD, b"a" * n).state for n in (512, 513)]
+    assert list(map(len, states)) == [512, 0]  # a long one is left out
 
 
 def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
-    sent: list[EndedTrace] = []
+    sent: list[Any] = []
     tracer = tracing(Sampling(0, True), sent)
     assert tracer.begin() is None
     shape = SpanShape("GET /x", "server", (("n", 1),), "overloaded")
     stretches = [(("read", "search"), (5, 7, 10))]
-    tracer.end(begun(tracer, GOOD[:-1] + b"0"), shape, 0, stretches)
+    tracer.end(tracer.begin(GOOD[:-1] + b"0"), shape, 0, stretches)
     assert sent == []
-    tracer.end(begun(tracer, GOOD, b"a=1"), shape, 5, stretches)
+    tracer.end(tracer.begin(GOOD, b"a=1"), shape, 5, stretches)
     [ended] = sent
     told = ended.trace.id, ended.trace.parent, ended.trace.state
     assert told == (TRACE_ID, GOOD.decode(), "a=1")
     assert (ended.shape, ended.began, ended.stretches) == (shape, 5, stretches)
     assert ended.ended > ended.began
-
-
-def test_a_long_tracestate_is_left_out() -> None:
-    tracer = tracing(Sampling(0, True))
-    assert [len(begun(tracer, GOOD, b"a" * n).state) for n in (512, 513)] == [512, 0]
 
 
 @pytest.fixture(autouse=True)

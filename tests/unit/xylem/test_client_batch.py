@@ -119,20 +119,15 @@ def test_it_ends_where_nothing_comes_of_it(run: Run) -> None:
         assert len(server.requests) == 1
 
 
+TOO_MANY = b'{"labels":[],"prediction_id":"p","exact":true}\n' * 6
+
+
 @both
-@pytest.mark.parametrize(
-    "data",
-    [
-        chunk(b'{"labels":[],"prediction_id":"p","exact":true}\n' * 6) + END,
-        chunk(b"nonsense\n" * 3) + END,
-        chunk(b'{"labels":7}\n' * 3) + END,
-        chunk(b"x" * 2000) + END,
-    ],
-)
-def test_answers_that_are_none_are_refused(run: Run, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lines", [TOO_MANY, b"nonsense\n" * 3, b'{"labels":7}\n' * 3, b"x" * 2000])
+def test_answers_that_are_none_are_refused(run: Run, lines: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     for half in ("_sync", "_async"):
         monkeypatch.setattr(f"xylem.{half}.base.ANSWER_BYTES_MAX", 1000)
-    with Server(raw(HEAD + data)) as server:
+    with Server(raw(HEAD + chunk(lines) + END)) as server:
         with pytest.raises(xylem.BadAnswer, match="expected"):
             run(server.url, texts(3))
         assert len(server.requests) == 1

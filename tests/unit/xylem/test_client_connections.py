@@ -136,9 +136,7 @@ STREAM = (
 EVENTS = [
     ("progress", {"done": 1}, "1"),
     ("message", "two\n lines", "1"),
-    ("message", "", "7"),
-    ("message", "é\nx", "7"),
-    ("message", "last", "7"),
+    *(("message", data, "7") for data in ("", "é\nx", "last")),
 ]
 
 
@@ -180,7 +178,6 @@ def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
 
 def test_a_stream_that_is_refused_tells_why() -> None:
     problem = b'{"code":"job-not-found","detail":"expected a job"}'
-    with scripted(answer(404, problem)) as (_, client):
-        with pytest.raises(xylem.ProblemError) as caught:
-            list(client.events("j"))
-        assert caught.value.code == "job-not-found"
+    with scripted(answer(404, problem)) as (_, client), pytest.raises(xylem.ProblemError) as caught:
+        list(client.events("j"))
+    assert caught.value.code == "job-not-found"

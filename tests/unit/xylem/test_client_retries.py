@@ -19,6 +19,14 @@ VERDICT = b'{"model":"m","version":1,"threshold_epoch":2,"results":[{"event_id":
 EVENT = {"prediction_id": "p", "labels": []}
 
 
+def fault_of(call: Callable[[xylem.Client], Any], *scripts: Script) -> tuple[Any, int]:
+    """What a call to a server that answers so raises, and how many requests it made."""
+    with scripted(*scripts) as (server, client):
+        with pytest.raises(xylem.ClientError) as caught:
+            call(client)
+        return caught.value, len(server.requests)
+
+
 @pytest.mark.parametrize("script", [reset, answer(502), answer(503), answer(504), answer(429)])
 def test_a_call_that_is_safe_is_sent_again(script: Script) -> None:
     with scripted(script, script, MODELS) as (server, client):
@@ -35,11 +43,9 @@ async def test_the_asynchronous_client_does_the_same() -> None:
 
 def test_retries_end() -> None:
     problem = json.dumps({"code": "overloaded", "detail": "too much", "request_id": "r1"}).encode()
-    with scripted(*[answer(503, problem)] * 9) as (server, client):
-        with pytest.raises(xylem.ProblemError) as caught:
-            client.predict("m", ["x"])
-        assert (caught.value.status, caught.value.code, caught.value.request_id) == (503, "overloaded", "r1")
-        assert len(server.requests) == 1 + QUICK.times
+    error, n = fault_of(lambda client: client.predict("m", ["x"]), *[answer(503, problem)] * 9)
+    assert (error.status, error.code, error.request_id) == (503, "overloaded", "r1")
+    assert n == 1 + QUICK.times
 
 
 def test_nobody_listens() -> None:
@@ -61,19 +67,14 @@ def test_nobody_listens() -> None:
     ],
 )
 def test_what_is_not_safe_is_sent_once(call: Callable[[xylem.Client], Any]) -> None:
-    with scripted(reset, answer(200)) as (server, client):
-        with pytest.raises(xylem.ConnectionFailed):
-            call(client)
-        assert len(server.requests) == 1
+    error, n = fault_of(call, reset, answer(200))
+    assert isinstance(error, xylem.ConnectionFailed) and n == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 500])
 def test_a_refusal_is_not_asked_again(status: int) -> None:
-    with scripted(answer(status), MODELS) as (server, client):
-        with pytest.raises(xylem.ProblemError) as caught:
-            client.models()
-        assert caught.value.status == status
-        assert len(server.requests) == 1
+    error, n = fault_of(xylem.Client.models, answer(status), MODELS)
+    assert (error.status, n) == (status, 1)
 
 
 def test_feedback_and_submissions_keep_their_ids_when_they_are_sent_again() -> None:
@@ -128,27 +129,22 @@ def test_the_client_waits_as_long_as_it_is_told() -> None:
     ],
 )
 def test_an_answer_that_is_cut_off_is_no_answer(data: bytes) -> None:
-    with scripted(*[raw(data)] * 9) as (server, client):
-        with pytest.raises(xylem.ConnectionFailed):
-            client.models()
-        assert len(server.requests) == 4
+    error, n = fault_of(xylem.Client.models, *[raw(data)] * 9)
+    assert isinstance(error, xylem.ConnectionFailed) and n == 4
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b'{"models":7}', b'{"models":[{"name":1}]}', b"\xff", b'{"models":[]']
 )
 def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
-    with scripted(answer(200, body)) as (server, client):
-        with pytest.raises(xylem.BadAnswer, match="expected"):
-            client.models()
-        assert len(server.requests) == 1
+    error, n = fault_of(xylem.Client.models, answer(200, body))
+    assert isinstance(error, xylem.BadAnswer) and "expected" in str(error) and n == 1
 
 
 def test_a_huge_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xylem._sync.base.ANSWER_BYTES_MAX", 1000)
-    too_long = pytest.raises(xylem.BadAnswer, match="at most 1000 bytes")
-    with scripted(answer(200, b" " * 10_000)) as (_, client), too_long:
-        client.models()
+    error, _ = fault_of(xylem.Client.models, answer(200, b" " * 10_000))
+    assert isinstance(error, xylem.BadAnswer) and "at most 1000 bytes" in str(error)
 
 
 def test_an_answer_that_trickles_is_given_up() -> None:

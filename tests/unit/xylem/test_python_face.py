@@ -19,7 +19,6 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 import xylem
 import xylem.errors
-from model_store.errors import StoreError
 from model_store.names import name_of
 from model_store.store import Store
 from service.base.errors import BadInput
@@ -138,12 +137,15 @@ def test_a_search_tells_its_trials(files: Path) -> None:
 def test_instances_and_labels_as_they_come() -> None:
     x = np.array([[0, 2, 0], [1, 0, 0.5]] * 10)
     y = np.array([[0, 1], [1, 0]] * 10)
-    sparse = xylem.train(scipy.sparse.csr_matrix(x), scipy.sparse.csr_matrix(y), trainer="ovr")
-    for labels in (y, y.astype(bool), [[1], [0]] * 10, [[np.int64(1)], ["0"]] * 10):
-        model = xylem.train(x, labels, trainer="ovr")
-        assert model.predict(x[:2]) == sparse.predict(scipy.sparse.csr_matrix(x[:2]))
-        assert model.evaluate(x, labels)["P@1"] == 100
-    assert model.explain(x[:1], top_k=1)[0]["label"] == "1"
+    expected = xylem.train(x, y, trainer="ovr").predict(x)
+    integers = y, y.astype(bool), scipy.sparse.coo_matrix(y.astype(bool)), [[1], [0]] * 10
+    for rows in (x, scipy.sparse.csr_matrix(x), scipy.sparse.csc_matrix(x)):
+        for labels in (*integers, [[np.int64(1)], ["0"]] * 10):
+            model = xylem.train(rows, labels, trainer="ovr")
+            assert model.predict(rows) == expected
+            assert model.evaluate(rows, labels)["P@1"] == 100
+            assert model.explain(rows[:1], top_k=1)[0]["label"] == "1"
+    assert [row[0].label for row in xylem.train(x, [["p"], ["q"]] * 10).predict(x[:2])] == ["p", "q"]
     assert model.predict(x, top_k=1) == model.predict(x, 1) == [row[:1] for row in model.predict(x)]
     with pytest.raises(TypeError, match="expected top_r or top_k"):
         model.predict(x, top_r=1, top_k=2)
@@ -174,12 +176,6 @@ def test_several_columns_are_one_text() -> None:
     frame.loc[3, "body"] = None
     with pytest.raises(BadInput, match=r"row 3: expected a string, found .*: a missing value"):
         model.predict(frame, text_column=["title", "body"])
-
-
-def test_errors_are_public() -> None:
-    assert xylem.errors.BadInput is BadInput and xylem.errors.StoreError is StoreError
-    with pytest.raises(AttributeError, match="has no attribute"):
-        _ = xylem.errors.Other  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("progress", "is_shown"), [("True", True), ("False", False)])

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import uvicorn
@@ -16,12 +16,9 @@ from tests.conftest import settings_of
 
 PATH = "/v1/models/raw/predict"
 BODY = json.dumps({"instances": [{"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}], "top_r": 2}).encode()
-HIDDEN = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
-"""What stands in a body, and must never be answered."""
-
+HIDDEN = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"  # stands in a body, and must never be answered
 LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-ENDS = range(-6, 7)
-"""Places about the end of a head."""
+ENDS = range(-6, 7)  # places about the end of a head
 
 UPGRADES = {
     "java": b"connection: Upgrade, HTTP2-Settings\r\n"
@@ -34,22 +31,8 @@ UPGRADES = {
 }
 """What Java's HttpClient sends unless told to speak HTTP/1.1, clients in Go for a web socket, and others."""
 
-Answer: TypeAlias = tuple[int, Any]
-"""Status, and what of the body does not differ from request to request."""
-
-
-class Servers:
-    """One app behind two protocols: one answers whole requests from their bytes, the other by routes."""
-
-    def __init__(self, runner: asyncio.Runner, ports: list[int]) -> None:
-        self._runner = runner
-        self._ports = ports
-
-    def check(self, *parts: bytes) -> list[Answer]:
-        """Send each part by itself, then one more request and the end; return what both have answered."""
-        found, by_routes = (self._runner.run(_answers(port, (*parts, LAST))) for port in self._ports)
-        assert found == by_routes, parts
-        return found
+Answer = tuple[int, Any]  # status, and what of the body does not differ from request to request
+Check = Callable[..., list[Answer]]
 
 
 class _Client(asyncio.Protocol):
@@ -93,6 +76,7 @@ def _divided(received: bytes) -> Iterator[Answer]:
 
 @contextlib.asynccontextmanager
 async def _serving(store: Path) -> AsyncIterator[list[int]]:
+    """The ports of one app behind two protocols: one answers whole requests from bytes, one by routes."""
     settings = settings_of(store, keep_alive_seconds=60)
     app = create_app(settings, opens_first=True)
     started = []
@@ -111,10 +95,18 @@ async def _serving(store: Path) -> AsyncIterator[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def servers(shared_store: Path) -> Iterator[Servers]:
+def check(shared_store: Path) -> Iterator[Check]:
+    """What sends each part by itself, then one more request and the end, and returns what both answered."""
     with asyncio.Runner() as runner:
         serving = _serving(shared_store)
-        yield Servers(runner, runner.run(serving.__aenter__()))
+        ports = runner.run(serving.__aenter__())
+
+        def check(*parts: bytes) -> list[Answer]:
+            found, by_routes = (runner.run(_answers(port, (*parts, LAST))) for port in ports)
+            assert found == by_routes, parts
+            return found
+
+        yield check
         runner.run(serving.__aexit__(None, None, None))
 
 
@@ -132,84 +124,83 @@ def statuses(answers: list[Answer]) -> list[int]:
     return [status for status, _ in answers]
 
 
-HEAD_BYTES = len(message(b" " * 100)) - 100
-"""Of all messages here whose bodies have three digits' bytes."""
+HEAD_BYTES = len(message(b" " * 100)) - 100  # of all messages here whose bodies have three digits' bytes
 
 
 @pytest.mark.parametrize("more", ENDS)
 @pytest.mark.parametrize("body", [BODY, HIDDEN], ids=["right", "hidden"])
-def test_a_body_as_long_as_its_head_however_it_is_cut(servers: Servers, body: bytes, more: int) -> None:
+def test_a_body_as_long_as_its_head_however_it_is_cut(check: Check, body: bytes, more: int) -> None:
     """A head that is known, whose end has not come yet, is no request; nor is its body one."""
     whole = message(padded(body, HEAD_BYTES + more))
     status = 200 if body is BODY else 400
     for _ in range(2):
-        assert statuses(servers.check(whole)) == [status, 200]
+        assert statuses(check(whole)) == [status, 200]
     cuts = range(1, len(whole)) if more == -6 else [HEAD_BYTES + end for end in ENDS]
     for cut in cuts:
-        assert statuses(servers.check(whole[:cut], whole[cut:])) == [status, 200]
-        assert statuses(servers.check(whole + whole[:cut], whole[cut:] + whole)) == [status] * 3 + [200]
+        assert statuses(check(whole[:cut], whole[cut:])) == [status, 200]
+        assert statuses(check(whole + whole[:cut], whole[cut:] + whole)) == [status] * 3 + [200]
 
 
 @pytest.mark.parametrize("first", ENDS)
-def test_a_request_in_three_pieces(servers: Servers, first: int) -> None:
+def test_a_request_in_three_pieces(check: Check, first: int) -> None:
     whole = message(padded(HIDDEN, HEAD_BYTES - 6))
-    servers.check(whole)
+    check(whole)
     for second in range(first + 1, ENDS.stop + len(HIDDEN)):
         cuts = HEAD_BYTES + first, HEAD_BYTES + second
         parts = whole[: cuts[0]], whole[cuts[0] : cuts[1]], whole[cuts[1] :]
-        assert statuses(servers.check(*parts)) == [400, 200]
+        assert statuses(check(*parts)) == [400, 200]
 
 
 @pytest.mark.parametrize("claimed", [*range(5), *(HEAD_BYTES + end for end in ENDS), 99_999])
-def test_a_length_that_is_not_the_bodys(servers: Servers, claimed: int) -> None:
+def test_a_length_that_is_not_the_bodys(check: Check, claimed: int) -> None:
     for body in (BODY, HIDDEN, b""):
-        servers.check(message(padded(body, claimed)))  # the head is known
+        check(message(padded(body, claimed)))  # the head is known
         lying = message(body, n_bytes=claimed)
         for cut in (len(lying) - len(body) + end for end in ENDS):
-            servers.check(lying[:cut], lying[cut:])
-        servers.check(lying)
+            check(lying[:cut], lying[cut:])
+        check(lying)
 
 
 @pytest.mark.parametrize("name", UPGRADES)
-def test_an_upgrade_is_ignored_and_its_body_read(servers: Servers, name: str) -> None:
-    expected, _ = servers.check(message(BODY))
+def test_an_upgrade_is_ignored_and_its_body_read(check: Check, name: str) -> None:
+    expected, _ = check(message(BODY))
     assert expected[0] == 200
     for body, status in ((BODY, 200), (HIDDEN, 400)):
         whole = message(body, UPGRADES[name])
         for cut in range(0, len(whole), 1 if body is HIDDEN else 4):
-            found = servers.check(whole[:cut], whole[cut:])
+            found = check(whole[:cut], whole[cut:])
             assert statuses(found) == [status, 200]
             assert body is HIDDEN or found[0] == expected
         several = [message(BODY), whole, whole, message(BODY)]
         for parts in (several, [b"".join(several)]):
-            assert statuses(servers.check(*parts)) == [200, status, status, 200, 200]
+            assert statuses(check(*parts)) == [200, status, status, 200, 200]
 
 
 @pytest.mark.parametrize("name", UPGRADES)
-def test_an_upgrade_is_ignored_with_a_body_in_chunks_and_with_none(servers: Servers, name: str) -> None:
+def test_an_upgrade_is_ignored_with_a_body_in_chunks_and_with_none(check: Check, name: str) -> None:
     head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % PATH.encode()
     head += UPGRADES[name]
     for body, status in ((BODY, 200), (HIDDEN, 400)):
         chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
         whole = head + b"transfer-encoding: chunked\r\n\r\n" + chunks
         for cut in (0, *range(len(head), len(whole), 3)):
-            assert statuses(servers.check(whole[:cut], whole[cut:])) == [status, 200]
+            assert statuses(check(whole[:cut], whole[cut:])) == [status, 200]
     empty = b"GET /v1/models/raw HTTP/1.1\r\nhost: x\r\n%b\r\n" % UPGRADES[name]
-    assert statuses(servers.check(empty * 3)) == [200] * 4
+    assert statuses(check(empty * 3)) == [200] * 4
 
 
-def test_heads_with_an_upgrade_are_held_to_the_same_rules(servers: Servers) -> None:
+def test_heads_with_an_upgrade_are_held_to_the_same_rules(check: Check) -> None:
     upgrade = UPGRADES["java"]
     both = upgrade + b"transfer-encoding: chunked\r\n"
     for extra in (upgrade + b"content-length: 3\r\n", both, upgrade + b"a b: c\r\n"):
-        assert statuses(servers.check(message(BODY, extra) + HIDDEN))[0] == 400
+        assert statuses(check(message(BODY, extra) + HIDDEN))[0] == 400
     closing = message(HIDDEN, upgrade + b"connection: close\r\n")
-    assert statuses(servers.check(closing, BODY)) == [400]
-    assert statuses(servers.check(upgrade.join([b"GET /livez HTTP/1.0\r\n", b"\r\n"]))) == [200]
+    assert statuses(check(closing, BODY)) == [400]
+    assert statuses(check(upgrade.join([b"GET /livez HTTP/1.0\r\n", b"\r\n"]))) == [200]
 
 
-def test_a_tunnel_is_refused_and_what_follows_it_forgotten(servers: Servers) -> None:
+def test_a_tunnel_is_refused_and_what_follows_it_forgotten(check: Check) -> None:
     for target in (b"x:443", b"/livez"):
-        (problem,) = servers.check(b"CONNECT %b HTTP/1.1\r\nhost: x\r\n\r\n" % target + HIDDEN, HIDDEN)
+        (problem,) = check(b"CONNECT %b HTTP/1.1\r\nhost: x\r\n\r\n" % target + HIDDEN, HIDDEN)
         assert problem[0] == 400
         assert "CONNECT" in problem[1]["detail"]

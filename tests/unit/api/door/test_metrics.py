@@ -124,10 +124,14 @@ async def two_workers(page: bytes) -> AsyncIterator[tuple[Worker, WorkerPlace]]:
         yield Worker(here), there
 
 
-async def test_the_page_of_another_worker_comes_whole() -> None:
+async def test_the_page_of_another_worker_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is too long is left out."""
     for page in (PAGE, b"x" * (1 << 20)):
         async with two_workers(page) as (asking, _):
             assert await asking.found() == [b"ours", page]
+    monkeypatch.setattr(neighbours, "PAGE_BYTES_MAX", len(PAGE) - 1)
+    async with two_workers(PAGE) as (asking, _):
+        assert await asking.found() == [b"ours", None]
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 8, 100, len(PAGE)])
@@ -147,12 +151,6 @@ async def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int
     here, dying = two_places()
     async with await asyncio.start_unix_server(die, dying.socket_name(1)):
         assert await Worker(here).found() == [b"ours", None]
-
-
-async def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PAGE_BYTES_MAX", len(PAGE) - 1)
-    async with two_workers(PAGE) as (asking, _):
-        assert await asking.found() == [b"ours", None]
 
 
 async def test_a_worker_that_is_not_there_is_told_as_down() -> None:
@@ -183,28 +181,21 @@ def logging_to(sent: list[EndedTrace]) -> tuple[Metrics, Tracer, RequestLog]:
     return metrics, tracer, RequestLog(metrics, access_log=True, tracer=tracer)
 
 
-def test_what_is_settled_is_counted_logged_and_traced(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_settled_is_counted_logged_and_traced(capfd: pytest.CaptureFixture[str]) -> None:
     sent: list[EndedTrace] = []
     metrics, tracer, requests = logging_to(sent)
     trace, stages = tracer.begin(PARENT + b"01"), StageTimings(is_traced=True)
-    assert trace is not None
     assert trace.span_id
     stages.end(READ)
-
-    async def answer() -> tuple[int, int]:
-        before = time.perf_counter_ns()
-        outcome = requests.outcome(ENDED, is_traced=True)
-        requests.record("first", outcome, before - 7 * MILLISECOND, trace, stages)
-        requests.record("second", outcome, before)
-        after = time.perf_counter_ns()
-        requests.record("third", requests.outcome(REFUSED, is_traced=False), before)
-        assert not sent
-        assert sum(metrics.timings[Series(ROUTE, 200, "tags", "2")].counts) == 0
-        await asyncio.sleep(20 * SETTLE_SECONDS)
-        return before, after
-
-    before, after = asyncio.run(answer())
+    before = time.perf_counter_ns()
+    outcome = requests.outcome(ENDED, is_traced=True)
+    requests.record("first", outcome, before - 7 * MILLISECOND, trace, stages)
+    requests.record("second", outcome, before)
+    after = time.perf_counter_ns()
+    requests.record("third", requests.outcome(REFUSED, is_traced=False), before)
     timing = metrics.timings[Series(ROUTE, 200, "tags", "2")]
+    assert (sent, sum(timing.counts)) == ([], 0)
+    await asyncio.sleep(20 * SETTLE_SECONDS)
     assert sum(timing.counts) == 2
     assert metrics.errors["bad-request"] == 1
     lines = [orjson.loads(line) for line in capfd.readouterr().err.splitlines()]

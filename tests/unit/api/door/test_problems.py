@@ -23,8 +23,7 @@ class NewFault(BadInstance):
 
 
 def test_an_error_says_where() -> None:
-    described = describe_error(BadInput("expected a, found b").at("instances[3].text"))
-    assert described == {
+    assert describe_error(BadInput("expected a, found b").at("instances[3].text")) == {
         "code": "bad-input",
         "detail": "instances[3].text: expected a, found b",
         "errors": [{"path": "instances[3].text", "detail": "expected a, found b"}],
@@ -48,15 +47,12 @@ async def test_every_error_of_an_app_is_a_problem(error: Exception | None, statu
     app = FastAPI(openapi_url=None)
     install_handlers(app)
     none = re.compile("none")
-    app.add_middleware(
-        RequestScope,
-        admission=Admission(Limits(), none, none, lambda: False),
-        requests=RequestLog(Metrics(), access_log=False),
-    )
+    admission = Admission(Limits(), none, none, lambda: False)
+    requests = RequestLog(Metrics(), access_log=False)
+    app.add_middleware(RequestScope, admission=admission, requests=requests)
 
     @app.get("/error")
     async def fail() -> None:
-        assert error is not None
         raise error
 
     transport = httpx.ASGITransport(app=app)

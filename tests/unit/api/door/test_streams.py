@@ -5,7 +5,7 @@ import codecs
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -15,7 +15,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive
 
 from service.api.door import admission
 from service.api.door.problems import BodyTimeout
@@ -42,25 +41,11 @@ def limited(**limits: Any) -> Limits:
     return Limits().model_copy(update=limits)
 
 
-def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> list[LineBlock]:
-    async def main() -> list[LineBlock]:
-        reader = LineReader(Wire(*chunks, b"").receive, limits, rows_max)
-        blocks = []
-        async with asyncio.TaskGroup() as group:
-            group.create_task(reader.read())
-            while (block := await reader.take()).lines:
-                blocks.append(block)
-        assert reader.fault is None
-        return blocks
-
-    return asyncio.run(main())
-
-
-def read_to_the_end(clock: LeapingClock, receive: Receive, **limits: Any) -> LineReader:
+def read_to_the_end(clock: LeapingClock, wire: Wire, **limits: Any) -> LineReader:
     """Return a reader whose body has ended."""
 
     async def main() -> LineReader:
-        reader = LineReader(receive, limited(**limits), 10)
+        reader = LineReader(wire.receive, limited(**limits), 10)
         await reader.read()
         return reader
 
@@ -73,7 +58,18 @@ def read_to_the_end(clock: LeapingClock, receive: Receive, **limits: Any) -> Lin
 @example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
 def test_lines_are_those_of_the_body(chunks: list[bytes], rows_max: int, block: int, longest: int) -> None:
-    blocks = read_all(chunks, limited(line_bytes_max=longest, block_bytes_max=block), rows_max)
+    async def read() -> list[LineBlock]:
+        limits = limited(line_bytes_max=longest, block_bytes_max=block)
+        reader = LineReader(Wire(*chunks, b"").receive, limits, rows_max)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reader.read())
+            found = [await reader.take()]
+            while found[-1].lines:
+                found.append(await reader.take())
+        assert reader.fault is None
+        return found[:-1]
+
+    blocks = asyncio.run(read())
     expected = b"".join(chunks).split(b"\n")
     if not expected[-1]:
         expected.pop()
@@ -86,57 +82,33 @@ def test_lines_are_those_of_the_body(chunks: list[bytes], rows_max: int, block: 
 
 
 async def test_reading_stops_while_nobody_takes() -> None:
-    received = 0
-
-    async def receive() -> Any:
-        nonlocal received
-        received += 1
-        return {"type": "http.request", "body": b"0123456789\n", "more_body": True}
-
-    reader = LineReader(receive, limited(block_bytes_max=100), 1000)
-    task = asyncio.create_task(reader.read())
+    wire = Wire(*[b"0123456789\n"] * 100)
+    task = asyncio.create_task(LineReader(wire.receive, limited(block_bytes_max=100), 1000).read())
     for _ in range(200):
         await asyncio.sleep(0)
     task.cancel()
-    assert received == 10  # ten lines of 11 bytes are more than 100
+    assert len(wire.messages) == 90  # ten lines of 11 bytes are more than 100
 
 
 def test_a_stalled_body_ends_with_a_fault(clock: LeapingClock) -> None:
-    async def receive() -> Any:
-        await asyncio.sleep(60)
-
-    reader = read_to_the_end(clock, receive, body_seconds_max=10)
+    reader = read_to_the_end(clock, Wire(), body_seconds_max=10)
     assert asyncio.run(reader.take()).lines == []
     assert isinstance(reader.fault, BodyTimeout)
     assert clock.monotonic() == pytest.approx(10)
 
 
-@pytest.mark.parametrize(("least", "n_read"), [(10, 3), (3, 8), (1, 8)])
-def test_a_body_that_trickles_too_slowly_is_cut_off(clock: LeapingClock, least: int, n_read: int) -> None:
-    n_sent = 0
-
-    async def receive() -> Any:
-        nonlocal n_sent
-        await asyncio.sleep(3)
-        n_sent += 1
-        return {"type": "http.request", "body": b"x", "more_body": n_sent < 8}
-
-    fault = read_to_the_end(clock, receive, body_seconds_max=10, batch_bytes_min=least).fault
-    assert (fault is not None) == (n_read < 8)
-    assert n_sent == n_read
+@pytest.mark.parametrize(("least", "n_left"), [(10, 5), (3, 0), (1, 0)])
+def test_a_body_that_trickles_too_slowly_is_cut_off(clock: LeapingClock, least: int, n_left: int) -> None:
+    wire = Wire(*[b"x"] * 8, seconds=3)
+    fault = read_to_the_end(clock, wire, body_seconds_max=10, batch_bytes_min=least).fault
+    assert (fault is not None) == (n_left > 0)
+    assert len(wire.messages) == n_left
 
 
 def test_time_in_which_nobody_takes_is_not_the_clients(clock: LeapingClock) -> None:
-    n_sent = 0
-
-    async def receive() -> Any:
-        nonlocal n_sent
-        await asyncio.sleep(1)
-        n_sent += 1
-        return {"type": "http.request", "body": b"\n", "more_body": n_sent < 6}
-
     async def main() -> LineReader:
-        reader = LineReader(receive, limited(body_seconds_max=10, batch_bytes_min=1000), 1)
+        limits = limited(body_seconds_max=10, batch_bytes_min=1000)
+        reader = LineReader(Wire(*[b"\n"] * 6, seconds=1).receive, limits, 1)
         task = asyncio.create_task(reader.read())
         for _ in range(6):
             await asyncio.sleep(5)
@@ -149,11 +121,8 @@ def test_time_in_which_nobody_takes_is_not_the_clients(clock: LeapingClock) -> N
 
 
 async def test_a_client_that_leaves() -> None:
-    async def receive() -> Any:
-        return {"type": "http.disconnect"}
-
     with pytest.raises(ClientDisconnect):
-        await LineReader(receive, limited(), 10).read()
+        await LineReader(Wire(leaves=True).receive, limited(), 10).read()
 
 
 SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}}
@@ -204,16 +173,10 @@ async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> 
     async def content() -> AsyncIterator[bytes]:
         yield b"never sent"
 
-    async def gone() -> Any:
-        return {"type": "http.disconnect"}
-
     ended: list[bool] = []
     answer = ClosingStream(content(), lambda: ended.append(True), {}, "text/plain")
-    await answer(SCOPE, gone, Wire().send)
+    await answer(SCOPE, Wire(leaves=True).receive, Wire().send)
     assert ended == [True]
-
-
-BLOCK_SECONDS = 0.01
 
 
 def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
@@ -223,7 +186,7 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
     wire = Wire()
 
     async def fail() -> Answered:
-        await asyncio.sleep(BLOCK_SECONDS)
+        await asyncio.sleep(0.01)
         raise DatabaseUnavailable.confidential("db.internal does not answer")
 
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
@@ -238,7 +201,7 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context))
         answer = Streams(Limits()).answer(begin, lambda _: None, 2, {})
         await answer({}, receive, wire.send)
-        await asyncio.sleep(5 * BLOCK_SECONDS)
+        await asyncio.sleep(0.05)
         gc.collect()
 
     asyncio.run(main())
@@ -247,14 +210,6 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
     error = json.loads(wire.sent[-1]["body"])["error"]
     assert error["code"] == "database-unavailable"
     assert "db.internal" not in error["detail"]
-
-
-async def test_it_returns_and_raises_what_the_call_does() -> None:
-    with closing(WorkPool(1, 1, 300.0)) as pool:
-        assert await pool.run(max, 1, 2) == 2
-        with pytest.raises(ZeroDivisionError):
-            await pool.run(divmod, 1, 0)
-        assert pool.pending == 0
 
 
 async def test_a_long_body_is_read_in_a_thread() -> None:

@@ -7,18 +7,10 @@ from fastapi import FastAPI
 from model_store.store import Store
 from service.access.key_text import ALL_SCOPES, AccessScope
 from service.access.keys import AccessKeys
-from service.base.settings import Settings
 from tests.conftest import answered_from_bytes, serving, settings_of, whole_request
 from tests.schemas import openapi
 
 OPEN = {"/livez", "/readyz", "/openapi.json", "/v2/health/live", "/v2/health/ready"}
-SCOPES = {
-    "predict": AccessScope.PREDICT,
-    "batch": AccessScope.PREDICT,
-    "thresholds": AccessScope.PREDICT,
-    "feedback": AccessScope.FEEDBACK,
-    "learn": AccessScope.FEEDBACK,
-}
 
 
 def scope_of(path: str) -> AccessScope | None:
@@ -29,7 +21,7 @@ def scope_of(path: str) -> AccessScope | None:
         return AccessScope.ADMIN
     if path == "/metrics":
         return AccessScope.METRICS
-    return SCOPES.get(path.rsplit("/", 1)[1], AccessScope.PREDICT)
+    return AccessScope.FEEDBACK if path.endswith(("/feedback", "/learn")) else AccessScope.PREDICT
 
 
 def requests() -> list[tuple[str, str, AccessScope | None]]:
@@ -42,20 +34,13 @@ def requests() -> list[tuple[str, str, AccessScope | None]]:
     return found
 
 
-def keyed(store: Store) -> Settings:
-    return settings_of(store.root, open_scopes=())
-
-
 def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]]:
     """A key for each scope, and some that open nothing, by what they are: the text and what it opens."""
     keys = AccessKeys(app.state.services.learning.database)
-    made = {
-        scope.value: (
-            keys.create(scope.value, [scope]).text,
-            ALL_SCOPES if scope is AccessScope.ADMIN else frozenset({scope}),
-        )
-        for scope in AccessScope
-    }
+    made = {}
+    for scope in AccessScope:
+        opens = ALL_SCOPES if scope is AccessScope.ADMIN else frozenset({scope})
+        made[scope.value] = keys.create(scope.value, [scope]).text, opens
     revoked = keys.create("revoked", ALL_SCOPES)
     keys.revoke(revoked.key.id)
     made["revoked"] = revoked.text, frozenset()
@@ -66,7 +51,7 @@ def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]]:
 
 
 async def test_every_route_with_every_key(own_store: Store) -> None:
-    async with serving(keyed(own_store)) as (app, client):
+    async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
         keys = {"none": ("", frozenset[AccessScope]()), **keys_for(app)}
         told: dict[str, set[str]] = {kind: set() for kind in keys}
         for method, path, scope in requests():
@@ -95,23 +80,19 @@ async def test_every_route_with_every_key(own_store: Store) -> None:
 
 
 async def test_what_is_open_needs_no_key_and_admin_never_is(own_store: Store) -> None:
-    settings = settings_of(own_store.root, open_scopes=("predict", "metrics"))
-    async with serving(settings) as (_, client):
+    async with serving(settings_of(own_store.root, open_scopes=("predict", "metrics"))) as (_, client):
         assert (await client.get("/v1/models")).status_code == 200
         assert (await client.get("/metrics")).status_code == 200
         assert (await client.post("/v1/models/raw/feedback", json={})).status_code == 401
         assert (await client.get("/v1/admin/jobs")).status_code == 401
-
-
-async def test_the_key_is_looked_at_before_the_body(own_store: Store) -> None:
-    async with serving(keyed(own_store)) as (_, client):
+        # the key is looked at before the body
         answer = await client.post("/v1/admin/keys", content=b"{", headers={"content-type": "text/html"})
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
 async def test_requests_whose_head_is_remembered_lose_their_right_with_the_key(own_store: Store) -> None:
     body = b'{"instances": [{"indices": [1], "values": [1.0]}]}'
-    async with serving(keyed(own_store)) as (app, _):
+    async with serving(settings_of(own_store.root, open_scopes=())) as (app, _):
         services = app.state.services
         keys = AccessKeys(services.learning.database)
         made = keys.create("shop", [AccessScope.PREDICT])
@@ -128,7 +109,7 @@ async def test_requests_whose_head_is_remembered_lose_their_right_with_the_key(o
 
 
 async def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(own_store: Store) -> None:
-    async with serving(keyed(own_store)) as (app, client):
+    async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
         keys, promote = keys_for(app), "/v1/admin/models/raw/promote"
         admin = {"authorization": f"Bearer {keys['admin'][0]}"}
         done = await client.post(promote, json={"version": 1, "alias": "old"}, headers=admin)
@@ -138,8 +119,6 @@ async def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(o
         await client.get("/v1/admin/keys", headers=admin)
         page = (await client.get("/v1/admin/audit", headers=admin)).json()["entries"]
         found = [(one["who"], one["action"], one["target"], one["outcome"]) for one in page]
-        assert found == [
-            ("admin", "promote", "models/raw/promote", "version-not-found"),
-            ("admin", "promote", "models/raw/promote", "done"),
-        ]
+        promoted = "admin", "promote", "models/raw/promote"
+        assert found == [(*promoted, "version-not-found"), (*promoted, "done")]
         assert not any(text in str(page) for text, _ in keys.values())

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from fastapi import APIRouter, Request, Response
-from msgspec import Struct
 from pydantic import Field
 
 from service.api.door import heads
@@ -62,11 +61,7 @@ async def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.Monk
 
 
 # 1. service/api/door/heads.py
-class TenantHeaders(Struct, frozen=True):
-    request_id: bytes | None = None
-    traceparent: bytes | None = None
-    tracestate: bytes | None = None
-    canary_key: bytes | None = None
+class TenantHeaders(heads.RequestHeaders, frozen=True):
     tenant: bytes | None = None
 
 

@@ -29,7 +29,6 @@ from service.serving.predict import PredictQuery
 from service.serving.rows import to_chunked_rows, to_rows
 from service.serving.schemas.instances import SparseInstance
 from service.serving.schemas.predict import PredictRequest
-from service.serving.served import ServedVersion
 from tests.conftest import READY_SECONDS, InProcess, get, post, serving, settings_of
 from tests.feedback_helpers import RAW
 from tests.served_models import TEXTS
@@ -125,13 +124,12 @@ def test_explanations(in_process: InProcess, model: str, instance: dict[str, Any
             assert node.keys() == {"node", "probability", "score", "features"}
             found |= {share["feature"] for share in node["features"]}
             assert all(share["contribution"] != 0 for share in node["features"])
-    assert found
-    assert found <= names
+    assert set() < found <= names
 
 
 def test_explained_labels_at_the_limit_and_one_more(in_process: InProcess) -> None:
     two, three = (in_process(ask(*[RAW] * n, top_r=1, explain=True), explained_labels_max=2) for n in (2, 3))
-    assert len(two.json()["predictions"]) == 2
+    assert two.status_code == 200
     assert_problem(three, 422, "limit-exceeded")
 
 
@@ -270,13 +268,10 @@ def test_methods(in_process: InProcess) -> None:
     assert response.headers["allow"] == "POST"
 
 
-@pytest.mark.parametrize(
-    ("value", "kept"), [("a-B_9.x", True), ("x" * 128, True), ("x" * 129, False), ("a b", False)]
-)
-def test_request_ids(in_process: InProcess, value: str, kept: bool) -> None:
-    found = in_process(get("/livez", **{"x-request-id": value})).headers["x-request-id"]
-    assert (found == value) is kept
-    assert found
+def test_request_ids(in_process: InProcess) -> None:
+    for value, is_kept in (("a-B_9.x", True), ("x" * 128, True), ("x" * 129, False), ("a b", False)):
+        found = in_process(get("/livez", **{"x-request-id": value})).headers["x-request-id"]
+        assert found and (found == value) is is_kept, value
 
 
 @pytest.mark.parametrize(("most", "statuses"), [(3, [200, 200, 200]), (2, [503, 200, 200])])
@@ -375,12 +370,9 @@ def test_the_documentation_needs_nothing_from_elsewhere(in_process: InProcess) -
     assert document.json()["openapi"].startswith("3.1")
 
 
-@pytest.fixture
-def served(shared_store: Path) -> ServedVersion:
-    return serve_model(Store(shared_store).open("raw"))
+def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
+    served = serve_model(Store(shared_store).open("raw"))
 
-
-def test_short_requests_are_told_from_long_ones(served: ServedVersion) -> None:
     def short(n: int, instance: SparseInstance = ONE, **options: Any) -> bool:
         return is_short(PredictQuery(PredictRequest(instances=[instance] * n, **options)), served)
 
@@ -402,20 +394,15 @@ def test_short_requests_are_told_from_long_ones(served: ServedVersion) -> None:
     assert not short(1, SparseInstance(indices=[1] * 5000, values=[1.0] * 5000), explain=True)
     assert not short(1, deadline_ms=1000)
     assert not short(1, deny_labels=["x"] * 9000)
-
-
-def test_many_names_of_many_labels_are_told_by_a_thread(served: ServedVersion) -> None:
-    """A name takes microseconds: hundreds of them would hold up the event loop."""
-
-    def is_short_with(n_languages: int, **options: Any) -> bool:
+    for n_languages, options, expected in (
+        (2, {"label_info": True}, True),
+        (64, {"label_info": True}, False),  # a name takes microseconds: hundreds hold up the event loop
+        (64, {"language": "x1"}, True),
+        (64, {}, True),
+    ):
         names = {f"x{i}": "a name" for i in range(n_languages)}
         served.info.follow(build_label_info([Subject("label::0", None, names)]))
-        return is_short(PredictQuery(PredictRequest(instances=[ONE], top_r=10, **options)), served)
-
-    assert is_short_with(2, label_info=True)
-    assert not is_short_with(64, label_info=True)
-    assert is_short_with(64, language="x1")
-    assert is_short_with(64)
+        assert short(1, top_r=10, **options) is expected, (n_languages, options)
 
 
 def test_weights_change_the_order_and_the_scores(in_process: InProcess) -> None:

@@ -1,7 +1,8 @@
 """A combined version is served by every way that there is."""
 
-import asyncio
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, keep, tune
 from tests.alias_helpers import deny
 from tests.combined_models import documents, publish_combined
-from tests.conftest import serving, settings_of
+from tests.conftest import InProcess, post
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
+PATH = "/v1/models/both"
 TEXT = "an old salt mine above a river boat"
 
 
@@ -25,31 +27,31 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return publish_combined(tmp_path_factory.mktemp("served"))
 
 
-def ask(store: Store, path: str, content: Any, kind: str = "application/json", **changes: Any) -> Any:
-    """Return the answer of a server in this process, which must be of success, as JSON, or lines of JSON."""
-
-    async def main() -> Any:
-        async with serving(settings_of(store.root, **changes)) as (_, client):
-            body = content if isinstance(content, str) else json.dumps(content)
-            response = await client.post(path, content=body, headers={"content-type": kind})
-            assert response.status_code == 200, response.text
-            if "ndjson" in kind:
-                return [json.loads(line) for line in response.text.splitlines()]
-            return response.json()
-
-    return asyncio.run(main())
+Ask = Callable[..., Any]
 
 
-def predict(store: Store, database_url: str | None = None, **options: Any) -> dict[str, Any]:
+@pytest.fixture
+def ask(store: Store, in_process: InProcess) -> Ask:
+    """What returns the answer of a server in this process, which must be of success."""
+
+    def ask(path: str, content: Any, kind: str = "application/json", **changes: Any) -> Any:
+        response = in_process(post(path, content, **{"content-type": kind}), store.root, **changes)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    return ask
+
+
+def predict(ask: Ask, database_url: str | None = None, path: str = PATH, **options: Any) -> dict[str, Any]:
     """Return the labels of TEXT by their names."""
     body = {"instances": [{"text": TEXT}], "top_r": 7, **options}
-    found = ask(store, "/v1/models/both/predict", body, database_url=database_url)
-    assert found["predictions"][0]["exact"] is True
-    return {label["label"]: label for label in found["predictions"][0]["labels"]}
+    (found,) = ask(f"{path}/predict", body, database_url=database_url)["predictions"]
+    assert found["exact"] is True
+    return {label["label"]: label for label in found["labels"]}
 
 
-def test_labels_have_names_and_explanations_of_members_and_words(store: Store) -> None:
-    found = predict(store, language="en", explain=True)
+def test_labels_have_names_and_explanations_of_members_and_words(ask: Ask) -> None:
+    found = predict(ask, language="en", explain=True)
     learned, named = found["l1"], found["l6"]
     assert named["learned"] is False and named["name"] == "salt mine"
     assert "learned" not in learned and learned["score"] > 0.5
@@ -61,55 +63,48 @@ def test_labels_have_names_and_explanations_of_members_and_words(store: Store) -
     assert not any("rank" in one for one in named["explanation"]["members"])
 
 
-def test_lists_of_labels_and_thresholds_hold(store: Store) -> None:
-    assert "l1" not in predict(store, deny_labels=["l1"])
-    assert predict(store, allow_labels=["l6", "l1"]).keys() == {"l1", "l6"}
-    expected = {name for name, one in predict(store).items() if one["score"] >= 0.5}
-    assert predict(store, threshold=0.5).keys() == expected
+def test_lists_of_labels_and_thresholds_hold(store: Store, ask: Ask) -> None:
+    assert "l1" not in predict(ask, deny_labels=["l1"])
+    assert predict(ask, allow_labels=["l6", "l1"]).keys() == {"l1", "l6"}
+    expected = {name for name, one in predict(ask).items() if one["score"] >= 0.5}
+    assert predict(ask, threshold=0.5).keys() == expected
+    store.promote("both", 1, "public")
+    deny(store, "both", ["l1"], "public")
+    assert "l1" not in predict(ask, path=f"{PATH}/aliases/public")
 
 
-def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(store: Store) -> None:
-    every = predict(store)
+def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(ask: Ask) -> None:
+    every = predict(ask)
     line = json.dumps({"text": TEXT}) + "\n"
-    (batch,) = ask(store, "/v1/models/both/batch?top_r=7", line, "application/x-ndjson")
+    batch = ask("/v1/models/both/batch?top_r=7", line, "application/x-ndjson")
     expected = [(name, one["score"]) for name, one in every.items()]
     assert [(one["label"], one["score"]) for one in batch["labels"]] == expected
     text = {"name": "text", "shape": [1], "datatype": "BYTES", "data": [TEXT]}
     tensors = {"inputs": [text], "parameters": {"top_r": 7}}
-    outputs = {one["name"]: one["data"] for one in ask(store, "/v2/models/both/infer", tensors)["outputs"]}
+    outputs = {one["name"]: one["data"] for one in ask("/v2/models/both/infer", tensors)["outputs"]}
     assert outputs["labels"] == list(every)
-    scores = ask(store, "/v1/models/both/score", {"instances": [{"text": TEXT, "labels": ["l6", "l1"]}]})
-    assert [one["score"] for one in scores["scores"][0]["labels"]] == pytest.approx(
-        [every["l6"]["score"], every["l1"]["score"]]
-    )
+    scores = ask("/v1/models/both/score", {"instances": [{"text": TEXT, "labels": ["l6", "l1"]}]})
+    found = [one["score"] for one in scores["scores"][0]["labels"]]
+    assert found == pytest.approx([every["l6"]["score"], every["l1"]["score"]])
     form = "application/x-www-form-urlencoded"
-    found = ask(store, "/v1/projects/both/suggest", f"text={TEXT}&limit=3", form)["results"]
-    assert [one["uri"] for one in found] == list(every)[:3]
+    suggested = ask("/v1/projects/both/suggest", f"text={TEXT}&limit=3", form)["results"]
+    assert [one["uri"] for one in suggested] == list(every)[:3]
 
 
 @pytest.mark.parametrize("method", ["sto", "fta", "ofo"])
-def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Path, method: Any) -> None:
-    database = Database(url := f"sqlite:///{tmp_path}/xylem.db")
+def test_thresholds_are_tuned_and_moved(store: Store, ask: Ask, tmp_path: Path, method: Any) -> None:
     wanted = TuneRequest((method,), write_lines(tmp_path / "more.jsonl", documents(80, 5)))
-    opened = store.open("both")
-    kept = keep(opened, database, tune(opened, wanted, no_progress))
-    database.close()
+    opened, url = store.open("both"), f"sqlite:///{tmp_path}/xylem.db"
+    with contextlib.closing(Database(url)) as database:
+        kept = keep(opened, database, tune(opened, wanted, no_progress))
     assert kept["validation_macro_f"] > 60
-    found = predict(store, threshold="tuned", database_url=url)
+    found = predict(ask, threshold="tuned", database_url=url)
     assert "l1" in found and len(found) < 6
     event = {"event_id": method, "instance": {"text": TEXT}, "labels": ["l6", "l1"]}
-    (result,) = ask(store, "/v1/models/both/feedback", event, database_url=url)["results"]
+    (result,) = ask("/v1/models/both/feedback", event, database_url=url)["results"]
     assert result["result"] == "applied"
 
 
 def test_figures_are_those_of_any_version(store: Store, tmp_path: Path) -> None:
     found = evaluate(store.open("both"), write_lines(tmp_path / "test.jsonl", documents(60, 6)))
     assert found["P@1"] > 90
-
-
-def test_an_alias_denies_a_label_of_it(store: Store) -> None:
-    store.promote("both", 1, "public")
-    deny(store, "both", ["l1"], "public")
-    body = {"instances": [{"text": TEXT}], "top_r": 7}
-    found = ask(store, "/v1/models/both/aliases/public/predict", body)
-    assert "l1" not in [label["label"] for label in found["predictions"][0]["labels"]]

@@ -49,13 +49,11 @@ async def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -
         events = event("a", ["label::3"]), event("a", []), event("b", [])
         assert await outcomes(client, *events) == ["applied", "duplicate", "applied"]
         before, shown = await tuned_labels(client)
-        assert before == 2
-        assert shown
+        assert before == 2 and shown
         for i in range(30):  # nothing of what is predicted is true: thresholds fall, and more is predicted
             await send(client, event(f"c{i}", []))
         after, more = await tuned_labels(client)
-        assert after == 32
-        assert more >= shown
+        assert after == 32 and more >= shown
         assert await outcomes(client, event("a", [])) == ["duplicate"]
         single = await client.post(PATH, json=event("single", []))
         assert single.json()["results"] == [{"event_id": "single", "result": "applied"}]
