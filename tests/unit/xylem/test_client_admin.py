@@ -72,7 +72,7 @@ def test_waiting_for_a_job_ends(client: xylem.Client, service: StubService) -> N
         client.wait(job.id, timeout=0.3)
 
 
-def test_a_download_that_breaks_goes_on(client: xylem.Client, service: StubService, tmp_path: Path) -> None:
+def test_a_broken_download_begins_again(client: xylem.Client, service: StubService, tmp_path: Path) -> None:
     to = tmp_path / "result.jsonl"
     assert client.download_result("job-0", to) == len(RESULT)
     assert to.read_bytes() == RESULT
