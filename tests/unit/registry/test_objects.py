@@ -165,7 +165,6 @@ def test_bad_objects_are_refused(store: Store, tmp_path: Path, on_disk: RemoteSt
 
 INDEX_OF_ONE = render_index(RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}))
 
-
 ALIAS = Alias(1).fields()
 MODEL = {"aliases": {"latest": ALIAS}, "digests": {"1": "0" * 64}, "label_info": None}
 
