@@ -81,10 +81,7 @@ CHANGES: list[tuple[Change, str]] = [
         lambda schema: schema.update(__class__="HashingVectorizer"),
         f"the root to be ObjectNode {READ} ObjectNode of sklearn.feature_extraction.text.HashingVectorizer",
     ),
-    (
-        lambda schema: schema.update(__module__="antigravity"),
-        "found ObjectNode of antigravity.TfidfVectorizer",
-    ),
+    (lambda schema: schema.update(__module__="antigravity"), "ObjectNode of antigravity.TfidfVectorizer"),
     (lambda schema: schema.update(protocol=3), "a protocol from 0 to 2"),
     (lambda schema: schema.update(content=[]), "content of the root to be a dict, found an array of 0"),
     (lambda schema: schema.pop("protocol"), "a protocol from 0 to 2"),
@@ -95,10 +92,7 @@ CHANGES: list[tuple[Change, str]] = [
         lambda schema: fields(schema).update({"analyzer": CALL}),
         f"analyzer to be JsonNode {READ} ConstructorFromReduceNode of antigravity.fly",
     ),
-    (
-        lambda schema: fields(schema)["vocabulary_"]["content"].update({"coins": CALL}),
-        "vocabulary_ to be JsonNode",
-    ),
+    (lambda schema: fields(schema)["vocabulary_"]["content"].update(coins=CALL), "vocabulary_ to be Json"),
     (
         lambda schema: fields(schema).update({"stop_words": list_of(fields(schema)["ngram_range"])}),
         "stop_words to be JsonNode",
