@@ -22,7 +22,6 @@ def total(n):
     return plus(0, found)
 """
 
-
 RECORDER = """
 from numba.core import event
 

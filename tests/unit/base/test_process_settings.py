@@ -34,7 +34,7 @@ def test_a_limit_that_is_high_enough_stays() -> None:
 
 
 def test_the_last_descriptor_makes_the_difference_and_none_is_kept() -> None:
-    code = """
+    done = said("""
 r.setrlimit(r.RLIMIT_NOFILE, (64, 64))
 held = []
 while not are_used_up():
@@ -42,8 +42,8 @@ while not are_used_up():
 print(max(held), are_used_up())
 os.close(held.pop())
 print(*(are_used_up() for _ in range(100)))
-"""
-    assert said(code).stdout.splitlines() == ["63 True", " ".join(["False"] * 100)]
+""")
+    assert done.stdout.splitlines() == ["63 True", " ".join(["False"] * 100)]
 
 
 def test_what_there_is_stays() -> None:

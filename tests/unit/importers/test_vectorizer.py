@@ -192,9 +192,8 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     width = len(vectorizer.vocabulary_)
     assert -(-width // 1024) > -(-(width - 1024) // 1024)
     labels = sp.csr_matrix([[int("the" in text), int("library" in text), 1] for text in texts])
-    sp.save_npz(folder / "all.X.npz", vectorizer.transform(texts))
-    sp.save_npz(folder / "few.X.npz", vectorizer.transform(texts)[:, : width - 1100])
-    for name in ("all", "few"):
+    for name, n_columns in (("all", width), ("few", width - 1100)):
+        sp.save_npz(folder / f"{name}.X.npz", vectorizer.transform(texts)[:, :n_columns])
         sp.save_npz(folder / f"{name}.Y.npz", labels)
     for name, norm in (("all", "l2"), ("all", "none"), ("few", "none")):
         request = TrainRequest("label-tree", folder / f"{name}.X.npz", parameters=(f"features.norm={norm}",))

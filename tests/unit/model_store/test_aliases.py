@@ -18,7 +18,6 @@ from model_store.alias import (
     Alias,
     Beside,
     canary_promoted,
-    denied_labels,
     denying,
     parse_alias,
     render_alias,
@@ -128,7 +127,7 @@ def test_what_no_label_can_be_called_is_not_denied(store: Store, names: list[str
 
 def test_the_most_labels_are_kept(store: Store) -> None:
     deny(store, "m", NAMES[1:])
-    assert store.alias("m").denied == denied_labels(NAMES[1:]) == tuple(sorted(NAMES[1:]))
+    assert store.alias("m").denied == tuple(sorted(NAMES[1:]))
 
 
 @pytest.mark.parametrize(
@@ -180,6 +179,28 @@ def test_versions_that_answer_for_an_alias_stay(store: Store) -> None:
     split(store, "m", (2, 10))
     store.delete("m", 1)
     assert store.versions("m") == (2, 3)
+
+
+def test_a_step_back_leads_back_beside_a_shadow_alone(store: Store) -> None:
+    split(store, "m", None, (1, PARTS))
+    assert store.rollback("m").after == store.alias("m")
+    assert (store.alias("m").version, store.alias("m").others) == (2, ())
+    split(store, "m", None, (3, PARTS), "stable")
+    with pytest.raises(errors.NothingToRollBack, match="of stable"):
+        store.rollback("m", "stable")
+    assert store.alias("m", "stable").shadow == Beside(3, PARTS)
+
+
+def test_an_alias_goes_with_all_that_it_was(store: Store) -> None:
+    deny(store, "m", SET, "stable")
+    split(store, "m", (3, 10), None, "stable")
+    store.delete_alias("m", "stable")
+    store.promote("m", 1, "stable")
+    assert store.alias("m", "stable")._replace(serial=0) == Alias(1)
+    deny(store, "m", SET)
+    store.delete_model("m")
+    store.publish("m", DRAFT)
+    assert store.alias("m")._replace(serial=0) == Alias(4)
 
 
 def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Store) -> None:

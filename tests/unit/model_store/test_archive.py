@@ -50,9 +50,8 @@ def packed(found: list[Member], form: int = tarfile.GNU_FORMAT) -> bytes:
 
 
 def test_an_archive_is_a_tar_that_comes_in_again(archive: bytes, store: Store) -> None:
-    names = [info.name for info, _ in members(archive)]
-    assert names[:2] == ["manifest.json", "manifest.sha256"]
-    assert names[2:] == sorted(names[2:])
+    first, second, *arrays = (info.name for info, _ in members(archive))
+    assert (first, second, arrays) == ("manifest.json", "manifest.sha256", sorted(arrays))
     manifest = store.import_(io.BytesIO(archive), "other")
     assert (manifest.model, manifest.version) == ("other", 1)
     assert store.import_(io.BytesIO(packed(members(archive))), "other").version == 2
@@ -167,9 +166,8 @@ def test_no_space_for_an_archive(archive: bytes, tmp_path: Path) -> None:
 def test_a_damaged_version_is_not_exported(archive: bytes, store: Store) -> None:
     store.import_(io.BytesIO(archive), "m")
     file = store.root / "models/m/versions/1/arrays/labels.utf8.npy"
-    data = file.read_bytes()
-    file.unlink()
-    file.write_bytes(data[:-1] + b"X")
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:-1] + b"X")
     out = io.BytesIO()
     with pytest.raises(Corrupt):
         store.export("m", 1, out)

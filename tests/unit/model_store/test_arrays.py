@@ -98,22 +98,18 @@ def test_each_defect_of_a_header_is_refused(what: str, tmp_path: Path) -> None:
         arrays.map_array(FS, tmp_path, "g/x", arrays.ArrayInfo("int32", (3,), len(data), ""))
 
 
-@pytest.mark.parametrize("change", [{"bytes": 139}, {"bytes": 141}, {"shape": (4,)}, {"dtype": "int64"}])
-def test_a_manifest_that_says_otherwise_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_what_the_manifest_says_of_an_array_must_be_right(tmp_path: Path) -> None:
     info = written(tmp_path, np.arange(3, dtype=np.int32))
     assert info.bytes == 140
-    with pytest.raises(Corrupt):
-        arrays.map_array(FS, tmp_path, "g/x", info._replace(**change))
-
-
-def test_length_and_digest_must_be_right(tmp_path: Path) -> None:
-    info = written(tmp_path, np.arange(3))
+    for change in ({"bytes": 139}, {"bytes": 141}, {"shape": (4,)}, {"dtype": "int64"}):
+        with pytest.raises(Corrupt):
+            arrays.map_array(FS, tmp_path, "g/x", info._replace(**change))
     _, mapped = arrays.map_array(FS, tmp_path, "g/x", info)
     with pytest.raises(Corrupt, match="sha256 0000"):
         arrays.check_digest("g/x", mapped, info._replace(sha256="0" * 64))
     (tmp_path / "longer.npy").write_bytes(GOOD + bytes(16))
     with pytest.raises(Corrupt, match="expected 140 bytes for its shape, found 144 bytes"):
-        arrays.map_array(FS, tmp_path, "longer", arrays.ArrayInfo("int32", (3,), len(GOOD) + 16, ""))
+        arrays.map_array(FS, tmp_path, "longer", info._replace(bytes=144))
 
 
 ARRAYS = {"tree/parent": np.arange(6, dtype=np.int32).reshape(2, 3)}

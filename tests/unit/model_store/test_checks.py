@@ -173,7 +173,7 @@ def test_children_at_the_limit_of_words(weights: Weights, over: int) -> None:
         ("ensemble/parent", np.zeros(3, np.uint32), "found uint32"),
         ("ensemble/parent", np.zeros((N_NODES, 1), np.int32), r"found int32\[\d+, 1\]"),
         ("ensemble/parent", np.array(0, np.int32), r"found int32\[\]"),
-        ("ensemble/parent", np.zeros(2 * N_NODES, np.int32)[::2], "parent"),  # which is not contiguous
+        ("ensemble/parent", np.repeat(LABEL_TREE.ensemble.parent, 2)[::2], "parent"),  # not contiguous
         ("labels/offsets", np.array([0, 1]), r"expected int64\[10\]"),
         ("labels/utf8", np.frombuffer(b"\xff" * 40, np.uint8), "table of names"),
         ("labels/counts", np.array([1, 2, -3, *range(6)]), r"labels\.counts\.npy\[2\]: expected a count"),

@@ -109,6 +109,14 @@ def test_an_alias_that_is_damaged_can_be_removed(store: Store) -> None:
     assert store.models()[0].broken_aliases == ()
 
 
+def test_a_deleted_version_stays_readable_for_who_has_it_open(store: Store) -> None:
+    model = store.open("m")
+    store.publish("m", DRAFT)
+    store.delete("m", 1)
+    np.testing.assert_array_equal(model.ensemble.dense, DRAFT.ensemble.dense)
+    assert not list((store.root / "staging").iterdir())
+
+
 def test_a_draft_that_breaks_the_format_is_not_written(empty: Store) -> None:
     parent = DRAFT.ensemble.parent.copy()
     parent[1] = 2

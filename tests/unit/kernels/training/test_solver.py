@@ -15,9 +15,8 @@ solvers = pytest.mark.parametrize("solve", OBJECTIVES, ids=["squared_hinge", "lo
 
 def _whole(rows):
     """Return the problem of all rows."""
-    return localise(
-        rows, np.arange(rows.n_rows, dtype=np.int32), np.zeros(rows.n_features, np.int32), *NO_ROOM
-    )
+    rank = np.zeros(rows.n_features, np.int32)
+    return localise(rows, np.arange(rows.n_rows, dtype=np.int32), rank, *NO_ROOM)
 
 
 def _solve(solve, rows, y, cost, eps, seed=1, epochs_max=5000, stop=0):
@@ -28,10 +27,9 @@ def _solve(solve, rows, y, cost, eps, seed=1, epochs_max=5000, stop=0):
     weights = np.zeros((len(problem.used) + 1, 16), np.float32)
     alpha = np.zeros((n_rows, 16), np.float32)
     tile = Tile(positive, weights, alpha, np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16))
-    flag = np.array([stop], np.uint8)
     costs = np.ones(16, np.float32)
     costs[:n_children] = cost
-    epochs = solve(problem, tile, n_children, costs, eps, epochs_max, seed, flag)
+    epochs = solve(problem, tile, n_children, costs, eps, epochs_max, seed, np.array([stop], np.uint8))
     w = np.zeros((rows.n_features, n_children))
     w[problem.used] = weights[:-1, :n_children]
     return w, weights[-1, :n_children].astype(np.float64), epochs, tile

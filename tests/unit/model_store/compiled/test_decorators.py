@@ -41,7 +41,6 @@ def both(array, first, second):
     return item(array, first) + item(array, second)
 """
 
-
 _RAISE = """
 import numpy as np
 from raising import both, item
@@ -80,7 +79,6 @@ def inner(n):
 def outer(n):
     return 2 * inner(n)
 """
-
 
 _COUNT_PARSES = """
 import llvmlite.binding
@@ -204,7 +202,6 @@ for part in parts:
     sys.stdout.flush()
     os._exit(0)
 """
-
 
 OPTIONS = "numba.core.options:DefaultOptions."
 

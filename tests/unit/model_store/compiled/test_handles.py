@@ -14,8 +14,6 @@ from model_store.compiled.decorators import kernel, nonallocating_kernel
 
 @handles.handle
 class Pair(NamedTuple):
-    """Two arrays and a number."""
-
     ints: handles.I32_1
     number: int
     floats: Annotated[np.ndarray, handles.Kind(0, 3)]
