@@ -63,14 +63,15 @@ def partitions(items: tuple[int, ...]):
                 yield [(first, *(rest[i] for i in chosen)), *groups]
 
 
+def levels(child_ptr: np.ndarray) -> np.ndarray:
+    """How many nodes lie above each node."""
+    found = np.zeros(len(child_ptr) - 1, int)
+    for node in range(len(found)):
+        found[child_ptr[node] : child_ptr[node + 1]] = found[node] + 1
+    return found
+
+
 def depths(shape: Shape) -> dict[int, int]:
     """How many nodes lie between the root and each label's leaf, the leaf counted."""
-    depth = np.zeros(len(shape.first), int)
-    found = {}
-    for node in range(len(depth)):
-        children = range(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
-        for child in children:
-            depth[child] = depth[node] + 1
-        if not children:
-            found[int(shape.labels[shape.first[node]])] = int(depth[node])
-    return found
+    level, leaves = levels(shape.child_ptr), np.flatnonzero(np.diff(shape.child_ptr) == 0)
+    return {int(shape.labels[shape.first[leaf]]): int(level[leaf]) for leaf in leaves}

@@ -11,9 +11,8 @@ from model_store.decoding import chunk_of, trees_of
 from model_store.ensemble import TreeEnsemble, Weights
 from model_store.version import Model
 from service.base.errors import BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
+from service.base.rows import NO_ROWS, LabelRows, SparseRows, offsets
+from service.executors.local import Crew
 from service.kernels.training.newton import nothing_known, refine
 from service.kernels.training.problem import NO_ROOM, localise
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
@@ -32,8 +31,9 @@ from tests.oracles.problems import (
     logistic_objective,
     to_labels,
 )
+from tests.trainings import scores_of
 
-VARIANTS = {
+LINEAR = {
     "balanced": ("label-tree", ["leaf_size=8", "arity=4", "trees=2"]),
     "kmeans": ("label-tree", ["leaf_size=8", "arity=4", "clustering=kmeans"]),
     "logistic": ("label-tree", ["leaf_size=20", "loss=logistic", "idf=yes"]),
@@ -42,23 +42,17 @@ VARIANTS = {
     "random": ("plt", ["tree=random", "arity=4"]),
     "huffman": ("plt", ["tree=huffman", "arity=4"]),
 }
-N_LABELS, N_NEW = 60, 6
-
-
+SHORT = ["dim=12", "epochs=40"]
+SOFTMAX = {
+    "softmax-huffman": ("huffman-tree", ["arity=4", *SHORT]),
+    "softmax-binary": ("huffman-tree", ["arity=2", *SHORT]),
+    "softmax-flat": ("huffman-tree", ["tree=flat", *SHORT]),
+    "softmax-adagrad": ("huffman-tree", ["optimiser=adagrad", "arity=4", "pooling=sum", *SHORT]),
+    "softmax-learned": ("learned-tree", ["arity=4", "alone=0.5", *SHORT]),
+}
+VARIANTS = {**LINEAR, **SOFTMAX}
 MANY, FEW = 25, 3
 """Rows with each new label: more than ANEW of all rows, which are trained from nothing, and fewer."""
-
-
-def _data(seed: int = 0, most: int = MANY) -> tuple[TrainingSet, TrainingSet]:
-    """All rows with all labels, the last ones on `most` rows, and the same rows without these."""
-    rows, labels = learnable(seed, 500, N_LABELS, rarity=0.95)
-    carried, n_old = dense_labels(labels) > 0, N_LABELS - N_NEW
-    is_more = carried[:, n_old:] & (np.cumsum(carried[:, n_old:], axis=0) > most)
-    stays = np.flatnonzero(~is_more.any(axis=1))
-    rows, carried = rows.take(stays), carried[stays]
-    share = carried[:, n_old:].any(axis=1).mean()
-    assert share > ANEW if most == MANY else 0 < share <= ANEW
-    return TrainingSet(rows, to_labels(carried)), TrainingSet(rows, to_labels(carried[:, :n_old]))
 
 
 def _trained(variant: str, data: TrainingSet) -> Trained:
@@ -66,15 +60,46 @@ def _trained(variant: str, data: TrainingSet) -> Trained:
     return train(name, parse_parameters(name, items), *data)
 
 
-def _extended(variant: str, old: Model, data: TrainingSet) -> Regrown:
+def _growth(variant: str, data: TrainingSet) -> Any:
     name, items = VARIANTS[variant]
     grows: Any = TRAINERS[name].growth
-    grown: Regrown = grows(parse_parameters(name, items), data.rows).extend(old, data, Tools(0))
+    return grows(parse_parameters(name, items), data.rows)
+
+
+def _extended(variant: str, old: Model, data: TrainingSet, threads: int = 1) -> Regrown:
+    grown: Regrown = _growth(variant, data).extend(old, data, Tools(0, Crew(threads)))
     return grown
 
 
 def _model(trained: Trained, data: TrainingSet) -> Model:
     return trial_model(trained, trained.ensemble.label_leaf.shape[1], data.rows.n_features)
+
+
+def _scores(old: Trained, ensemble: TreeEnsemble, data: TrainingSet) -> np.ndarray:
+    """What a training that has another ensemble now says of the rows."""
+    return scores_of(replace(old, ensemble=ensemble), data)
+
+
+def _in_fewer_bits(model: Model, weights: Weights) -> Model:
+    stored = store_weights(model.ensemble, weights)
+    return replace(model, ensemble=stored, manifest=replace(model.manifest, weights=weights))
+
+
+# Linear trees, of which a classifier stays where no new label is below it.
+
+N_LABELS, N_NEW = 60, 6
+
+
+def _data(seed: int = 0, most: int = MANY) -> tuple[TrainingSet, TrainingSet]:
+    """All rows with all labels, the last ones on `most` rows, and the same rows without these."""
+    rows, labels = learnable(seed, 500, N_LABELS, rarity=0.95)
+    carried, n_old = dense_labels(labels), N_LABELS - N_NEW
+    is_more = carried[:, n_old:] & (np.cumsum(carried[:, n_old:], axis=0) > most)
+    stays = np.flatnonzero(~is_more.any(axis=1))
+    rows, carried = rows.take(stays), carried[stays]
+    share = carried[:, n_old:].any(axis=1).mean()
+    assert share > ANEW if most == MANY else 0 < share <= ANEW
+    return TrainingSet(rows, to_labels(carried)), TrainingSet(rows, to_labels(carried[:, :n_old]))
 
 
 def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
@@ -95,34 +120,27 @@ def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
 
 
 @pytest.mark.parametrize("most", [MANY, FEW])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
-    variant: str, most: int
-) -> None:
+@pytest.mark.parametrize("variant", LINEAR)
+def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(variant, most):
     data, without = _data(most=most)
     old = _trained(variant, without)
     grown = _extended(variant, _model(old, data), data)
-    model = trial_model(replace(old, ensemble=grown.ensemble), N_LABELS, data.rows.n_features)
-    found = make_predictor(model).predict(data.rows, PredictOptions(top_r=5))
-    carried = dense_labels(data.labels)
-    new = np.arange(N_LABELS - N_NEW, N_LABELS)
-    with_new = np.flatnonzero(carried[:, new].any(axis=1))
-    hits = [
-        set(np.flatnonzero(carried[row])) & set(new) <= set(found.labels[found.ptr[row] :][:5])
-        for row in with_new.tolist()
-    ]
-    assert np.mean(hits) > (0.8 if most == MANY else 0.4)
+    best = np.argsort(-_scores(old, grown.ensemble, data), axis=1, kind="stable")[:, :5]
+    found = np.zeros((data.n_rows, N_LABELS), bool)
+    np.put_along_axis(found, best, True, axis=1)
+    new = dense_labels(data.labels)[:, -N_NEW:]
+    hits = (found[:, -N_NEW:] | ~new)[new.any(axis=1)].all(axis=1)
+    assert hits.mean() > (0.8 if most == MANY else 0.4)
     assert grown.classifiers < sum(map(len, _scorers(grown.ensemble)))
     for before, after in zip(_scorers(old.ensemble), _scorers(grown.ensemble), strict=True):
-        stayed = [labels for labels in before if after.get(labels) == before[labels]]
-        singles = [labels for labels in before if len(labels) == 1]
-        assert set(before) & set(after) == set(stayed), "no new label is below these"
+        stayed = {labels for labels in before if after.get(labels) == before[labels]}
+        assert set(before) & set(after) == stayed, "no new label is below these"
         if not grown.divided:
-            assert set(singles) <= set(stayed)
+            assert {labels for labels in before if len(labels) == 1} <= stayed
 
 
 @pytest.mark.parametrize(("most", "from_nothing"), [(MANY, True), (FEW, False)])
-def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most: int, from_nothing: bool) -> None:
+def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most, from_nothing):
     data, without = _data(most=most)
     old = _model(_trained("balanced", without), data)
     bias = old.ensemble.node_bias + np.float32(1)  # of which the margins have the same order
@@ -136,13 +154,11 @@ def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most: int, fr
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
-def test_weights_of_fewer_bits_stay_to_the_bit(weights: Weights) -> None:
+def test_weights_of_fewer_bits_stay_to_the_bit(weights):
     data, without = _data(3, FEW)
-    model = _model(_trained("balanced", without), data)
-    old = store_weights(model.ensemble, weights)
-    model = replace(model, ensemble=old, manifest=replace(model.manifest, weights=weights))
-    grown = _extended("balanced", model, data).ensemble
-    assert grown.sparse.dtype == old.sparse.dtype and grown.dense.dtype == old.dense.dtype
+    model = _in_fewer_bits(_model(_trained("balanced", without), data), weights)
+    old, grown = model.ensemble, _extended("balanced", model, data).ensemble
+    assert (grown.sparse.dtype, grown.dense.dtype) == (old.sparse.dtype, old.dense.dtype)
     for before, after in zip(_scorers(old), _scorers(grown), strict=True):
         common = set(before) & set(after)
         assert len(common) >= N_LABELS - N_NEW
@@ -150,7 +166,7 @@ def test_weights_of_fewer_bits_stay_to_the_bit(weights: Weights) -> None:
 
 
 @pytest.mark.parametrize("variant", ["balanced", "kmeans", "plt", "random"])
-def test_a_group_that_grows_too_large_is_divided(variant: str) -> None:
+def test_a_group_that_grows_too_large_is_divided(variant):
     data, _ = _data(1)
     few = LabelRows(np.arange(501), (np.arange(500) % 2).astype(np.int32), 2)
     shifted = data.labels._replace(indices=data.labels.indices + np.int32(2), n_labels=N_LABELS + 2)
@@ -159,44 +175,33 @@ def test_a_group_that_grows_too_large_is_divided(variant: str) -> None:
     grown = _extended(variant, _model(_trained(variant, TrainingSet(data.rows, few)), data), both)
     assert grown.divided
     assert (grown.ensemble.label_leaf[0] >= 0).sum() == 2 + len(np.unique(data.labels.indices))
-    most = max(
-        np.count_nonzero(grown.ensemble.node_label[a:b] >= 0)
-        for a, b in zip(grown.ensemble.child_ptr[:-1], grown.ensemble.child_ptr[1:], strict=True)
-    )
-    assert most <= 16
+    bounds = zip(grown.ensemble.child_ptr[:-1], grown.ensemble.child_ptr[1:], strict=True)
+    assert max(np.count_nonzero(grown.ensemble.node_label[a:b] >= 0) for a, b in bounds) <= 16
     for scorers in _scorers(grown.ensemble):
         assert all(bias or weights for bias, weights in scorers.values()), "each is trained"
 
 
-def test_trees_go_on_from_their_weights() -> None:
+def test_trees_go_on_from_their_weights():
     data, _ = _data(4)
-    name, items = VARIANTS["balanced"]
-    parameters = parse_parameters(name, items)
-    half = data.take(np.arange(0, 500, 2))
-    old = train(name, parameters, *half)
-    grows: Any = TRAINERS[name].growth
-    grown = grows(parameters, data.rows).refit(_model(old, data), data, Tools(0))
+    old = _trained("balanced", data.take(np.arange(0, 500, 2)))
+    grown = _growth("balanced", data).refit(_model(old, data), data, Tools(0))
     assert np.array_equal(grown.ensemble.node_label, old.ensemble.node_label)
-    again = train(name, parameters, *data)
-    true, n_true = dense_labels(data.labels), len(data.labels.indices)
+    again, carried = _trained("balanced", data), dense_labels(data.labels)
     hits = []
     for ensemble in (old.ensemble, grown.ensemble, again.ensemble):
-        model = trial_model(replace(old, ensemble=ensemble), N_LABELS, data.rows.n_features)
-        found = make_predictor(model).predict(data.rows, PredictOptions(top_r=3))
-        rows = np.repeat(np.arange(500), np.diff(found.ptr))
-        hits.append(true[rows, found.labels].sum() / n_true)
+        best = np.argsort(-_scores(old, ensemble, data), axis=1)[:, :3]
+        hits.append(np.take_along_axis(carried, best, axis=1).sum() / carried.sum())
     assert hits[1] > hits[0] and hits[1] > hits[2] - 0.02
 
 
 @pytest.mark.parametrize("is_optimal", [True, False])
-@pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: str, is_optimal: bool) -> None:
+@pytest.mark.parametrize(
+    ("solve", "objective"), [(solve_squared_hinge, hinge_objective), (solve_logistic, logistic_objective)]
+)
+def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(solve, objective, is_optimal):
     rows, labels = learnable(5, 300, 8, rarity=0.5)
     positive = (dense_labels(labels) @ (1 << np.arange(8))).astype(np.uint16)
     costs = np.full(16, 2.0, np.float32)
-    solve, objective = solve_squared_hinge, hinge_objective
-    if loss == "logistic":
-        solve, objective = solve_logistic, logistic_objective
 
     def tile(n: int) -> tuple[Any, Tile]:
         rank = np.zeros(rows.n_features, np.int32)
@@ -218,20 +223,109 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
     if is_optimal:  # of the first 290 rows
         known.was[:290] = 1
         known.positive[:] = positive
-    refine(problem, refined, costs, loss == "logistic", known, is_optimal, stop)
+    refine(problem, refined, costs, solve is solve_logistic, known, is_optimal, stop)
     x = dense_rows(rows)[:, problem.used]
     for c in range(8):
         y = np.where(positive >> c & 1, 1.0, -1.0)
+        least, at_first, found = (
+            objective(x, y, weights[:-1, c].astype(float), float(weights[-1, c]), 2.0)
+            for weights in (best.weights, before, refined.weights)
+        )
+        assert found - least < 0.3 * (at_first - least) + 0.01
 
-        def value(weights: Any, c: int = c, y: Any = y) -> float:
-            return objective(x, y, weights[:-1, c].astype(float), float(weights[-1, c]), 2.0)
 
-        least = value(best.weights)
-        assert value(refined.weights) - least < 0.3 * (value(before) - least) + 0.01
+# Trees of softmax nodes, of which a node stays where no new label is below it.
+
+N_NAMES, NEW_NAMES, N_ROWS, N_WORDS, OF_A_LABEL = 30, frozenset(range(26, 30)), 900, 60, 4
 
 
-def test_trees_of_gradient_descent_do_not_grow_on() -> None:
-    grows: Any = TRAINERS["plt"].growth
-    rows = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
-    with pytest.raises(BadParameter, match="expected batch, found sgd"):
-        grows(parse_parameters("plt", ["solver=sgd"]), rows)
+def _words(seed: int = 0) -> TrainingSet:
+    """Rows of one label each, with most of its words; each word is one of several labels."""
+    random = np.random.default_rng(seed)
+    words = np.array([random.choice(N_WORDS, OF_A_LABEL + 1, replace=False) for _ in range(N_NAMES)])
+    labels = random.integers(0, N_NAMES, N_ROWS).astype(np.int32)
+    own = [random.choice(words[label], OF_A_LABEL, replace=False) for label in labels]
+    indices = np.sort(own, axis=1).astype(np.int32).reshape(-1)
+    ptr = np.arange(N_ROWS + 1)
+    rows = SparseRows(ptr * OF_A_LABEL, indices, np.full(len(indices), 0.5, np.float32), N_WORDS)
+    return TrainingSet(rows, LabelRows(ptr, labels, N_NAMES))
+
+
+def _without_new(variant: str, seed: int) -> tuple[TrainingSet, Trained, Model]:
+    """All rows, a training without the last labels, and its model."""
+    data = _words(seed)
+    n_old = N_NAMES - len(NEW_NAMES)
+    stays = data.labels.indices < n_old
+    old = LabelRows(offsets(stays), data.labels.indices[stays], n_old)
+    trained = _trained(variant, TrainingSet(data.rows, old))
+    return data, trained, _model(trained, data)
+
+
+def _nodes(ensemble: TreeEnsemble) -> dict[frozenset[int], Any]:
+    """By the labels below each inner node: those below each child, its weights and its bias."""
+    (tree,) = trees_of(ensemble)
+    shape = shape_of(tree.child_ptr, tree.node_label)
+    below = list(map(frozenset, labels_below(shape)))
+    found = {}
+    for node in shape.inner.tolist():
+        arrays = [array.tobytes() for array in chunk_of(ensemble, int(tree.nodes[node]))]
+        found[below[node]] = below[tree.child_ptr[node] : tree.child_ptr[node + 1]], arrays
+    return found
+
+
+def _stayed(old: TreeEnsemble, grown: TreeEnsemble) -> int:
+    """How many nodes have no new label below them; each of them is as it was."""
+    before = _nodes(old)
+    without_new = {labels: node for labels, node in _nodes(grown).items() if not labels & NEW_NAMES}
+    assert without_new == {labels: before[labels] for labels in without_new}
+    return len(without_new)
+
+
+@pytest.mark.parametrize("variant", SOFTMAX)
+def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(variant):
+    data, trained, model = _without_new(variant, 0)
+    grown = _extended(variant, model, data).ensemble
+    scores = _scores(trained, grown, data)
+    best = scores.argmax(axis=1) == data.labels.indices
+    is_new = np.isin(data.labels.indices, list(NEW_NAMES))
+    assert best[is_new].mean() > 0.5 and best[~is_new].mean() > 0.85
+    assert scores.all()
+    np.testing.assert_allclose(scores.sum(axis=1), 1.0, atol=1e-5)
+    assert _stayed(model.ensemble, grown) or variant == "softmax-flat"
+    assert _extended(variant, model, data, threads=2).ensemble.dense.tobytes() == grown.dense.tobytes()
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+def test_weights_of_softmax_nodes_of_fewer_bits_stay_to_the_bit(weights):
+    data, _, model = _without_new("softmax-huffman", 1)
+    model = _in_fewer_bits(model, weights)
+    grown = _extended("softmax-huffman", model, data).ensemble
+    assert grown.dense.dtype == model.ensemble.dense.dtype
+    assert _stayed(model.ensemble, grown)
+
+
+def test_many_labels_beside_one_get_nodes_of_their_own():
+    data, _, model = _without_new("softmax-binary", 2)
+    many = np.where(data.labels.indices == 0, N_NAMES + np.arange(N_ROWS) % 20, data.labels.indices)
+    old, divided = (
+        data._replace(labels=data.labels._replace(indices=indices.astype(np.int32), n_labels=N_NAMES + 20))
+        for indices in (data.labels.indices, many)
+    )
+    both = TrainingSet.join([old, divided])
+    grown = _extended("softmax-binary", model, both)
+    assert (grown.ensemble.label_leaf[0, np.unique(both.labels.indices)] >= 0).all()
+    (tree,) = trees_of(grown.ensemble)
+    assert np.diff(tree.child_ptr).max() == 2 and grown.divided > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "item", "message"),
+    [
+        ("plt", "solver=sgd", "expected batch, found sgd"),
+        ("huffman-tree", "task=text", "task: expected labels, found text"),
+    ],
+)
+def test_trees_of_gradient_descent_and_of_words_get_no_labels(name, item, message):
+    grows: Any = TRAINERS[name].growth
+    with pytest.raises(BadParameter, match=message):
+        grows(parse_parameters(name, [item]), NO_ROWS)

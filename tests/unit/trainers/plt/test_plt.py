@@ -1,21 +1,27 @@
-"""Trainer `plt`: the chain rule as served, determinism, size, and data that is out of the ordinary."""
+"""Trainer `plt`: its trees, FOBOS descent as the dense update, the scores served, size, and odd data."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.base.errors import BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.inference.predictor import PredictOptions, Predictor
-from service.inference.predictors import make_predictor
-from service.trainers import TrainingSet, estimate, parse_parameters, train
-from service.trainers.shape import huffman_shape, parents_of, random_shape
-from service.trainers.source import Tools
-from service.trainers.spec import Trained
-from service.workflows.choose_features import trial_model
-from tests.oracles.label_trees import depths, labels_below, least_weighted_depth
-from tests.oracles.problems import dense_labels, dense_rows, learnable, random_rows, to_labels, to_rows
+from service.executors.local import Crew
+from service.trainers.plt import descent as sgd
+from service.trainers.plt.descent import train_trees
+from service.trainers.plt.fobos import Descent
+from service.trainers.shape import huffman_shape, random_shape
+from service.trainers.source import MemorySource, Tools, TrainingSet, derived_seed
+from tests.oracles.label_trees import depths, fobos, labels_below, least_weighted_depth
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    learnable,
+    random_labels,
+    random_rows,
+    to_labels,
+    to_rows,
+)
+from tests.trainings import dense_weights, estimate_by, predictor_of, scores_of, share_right, trained_by
 
 VARIANTS = {
     "kmeans": ["tree=kmeans", "leaf_size=5", "arity=4", "trees=2"],
@@ -25,48 +31,14 @@ VARIANTS = {
     "sgd-huffman": ["solver=sgd", "tree=huffman", "arity=2", "epochs=20"],
 }
 variants = pytest.mark.parametrize("variant", VARIANTS)
-
-
-def _train(items: list[str], data: tuple[SparseRows, LabelRows]) -> Trained:
-    return train("plt", parse_parameters("plt", items), *data)
-
-
-def _served(trained: Trained, data: tuple[SparseRows, LabelRows]) -> Predictor:
-    predictor = make_predictor(trial_model(trained, data[1].n_labels, data[0].n_features))
-    assert isinstance(predictor, Predictor)
-    return predictor
-
-
-@variants
-def test_scores_follow_the_chain_rule(variant: str) -> None:
-    data = learnable(0, 300, 40)
-    rows, labels = data
-    trained = _train(VARIANTS[variant], data)
-    assert (trained.kind, trained.link) == ("label-tree", "logistic")
-    predictor = _served(trained, data)
-    found = predictor.predict(rows, PredictOptions(top_r=labels.n_labels, exact=True))
-    assert (np.diff(found.ptr) == labels.n_labels - 1).all(), "all but the label without rows"
-    assert 4 not in found.labels
-    assert ((found.scores >= 0) & (found.scores <= 1)).all()
-    for row in (0, 17, 100):
-        of_row = slice(found.ptr[row], found.ptr[row + 1])
-        for label, score in zip(found.labels[of_row].tolist(), found.scores[of_row].tolist(), strict=True):
-            paths = predictor.explain(rows, row, label).trees
-            for path in paths:
-                above = 1.0
-                for node in path:
-                    assert 0 <= node.probability <= 1
-                    assert 0 <= node.score <= above
-                    assert node.score == pytest.approx(above * node.probability, rel=1e-5, abs=1e-30)
-                    above = node.score
-            assert score == pytest.approx(np.mean([path[-1].score for path in paths]), rel=1e-5, abs=1e-30)
+SEED = 5
 
 
 @pytest.mark.parametrize("variant", ["random", "huffman", "sgd-huffman"])
-def test_errors_add_up_at_most_along_a_path(variant: str) -> None:
+def test_errors_add_up_at_most_along_a_path(variant):
     """Jasinska et al. 2016, bound (11): whatever the true probabilities of the nodes are."""
     data, rng = learnable(0, 300, 40), np.random.default_rng(5)
-    predictor = _served(_train(VARIANTS[variant], data), data)
+    predictor = predictor_of(trained_by("plt", data, *VARIANTS[variant]), data)
     for row in (0, 17, 100):
         for label in (0, 7, 31):
             (path,) = predictor.explain(data[0], row, label).trees
@@ -77,68 +49,48 @@ def test_errors_add_up_at_most_along_a_path(variant: str) -> None:
 
 
 @variants
-def test_it_learns_and_its_probabilities_add_up(variant: str) -> None:
+def test_it_learns_and_its_probabilities_add_up(variant):
     data = learnable(1, 300, 40)
-    rows, labels = data
-    found = _served(_train(VARIANTS[variant], data), data).predict(
-        rows, PredictOptions(top_r=labels.n_labels, exact=True)
-    )
-    scores = np.zeros((rows.n_rows, labels.n_labels))
-    scores[np.repeat(np.arange(rows.n_rows), np.diff(found.ptr)), found.labels] = found.scores
-    carried = dense_labels(labels)
-    some = carried.any(axis=1)
-    assert carried[np.arange(rows.n_rows), scores.argmax(axis=1)][some].mean() > 0.6
-    assert scores.sum() == pytest.approx(carried.sum(), rel=0.25), "calibrated: as many labels as there are"
+    trained = trained_by("plt", data, *VARIANTS[variant])
+    assert (trained.kind, trained.link) == ("label-tree", "logistic")
+    scores = scores_of(trained, data, exact=True)
+    assert ((scores > 0) == (np.arange(40) != 4)).all(), "all but the label without rows"
+    assert scores.max() <= 1
+    assert share_right(scores, data[1]) > 0.6
+    n_carried = len(data[1].indices)
+    assert scores.sum() == pytest.approx(n_carried, rel=0.25), "calibrated: as many labels as there are"
 
 
 @variants
-def test_the_estimate_bounds_the_model(variant: str) -> None:
+def test_the_estimate_bounds_the_model(variant):
     data = learnable(3, 300, 40)
-    trained = _train([*VARIANTS[variant], "prune=0"], data)
-    bound = estimate("plt", parse_parameters("plt", VARIANTS[variant]), TrainingSet(*data), Tools())
-    assert 0 < trained.n_nonzeros <= bound["nonzeros_bound"]
-    assert bound["nonzeros_bound"] <= 2 * trained.n_nonzeros
+    n_nonzeros = trained_by("plt", data, *VARIANTS[variant], "prune=0").n_nonzeros
+    assert 0 < n_nonzeros <= estimate_by("plt", data, *VARIANTS[variant])["nonzeros_bound"] <= 2 * n_nonzeros
 
 
 @pytest.mark.parametrize("items", [["solver=batch"], ["solver=sgd", "epochs=100", "rate=0.05"]])
-def test_rows_without_labels_lower_the_probabilities(items: list[str]) -> None:
-    x = np.tile(np.eye(2), (100, 1))
-    carried = np.zeros((200, 2), bool)
-    carried[::2, 0] = carried[1::2, 1] = True
+def test_rows_without_labels_lower_the_probabilities(items):
+    carried = np.tile(np.eye(2, dtype=bool), (100, 1))
     carried[::4] = False  # half of the rows with feature 0
-    data = to_rows(x), to_labels(carried)
-    predictor = _served(_train([*items, "tree=random"], data), data)
-    found = predictor.predict(to_rows(np.eye(2)), PredictOptions(top_r=1, exact=True))
-    assert found.labels.tolist() == [0, 1]
-    assert found.scores[0] == pytest.approx(0.5, abs=0.1)
-    assert found.scores[1] > 0.85
+    data = to_rows(np.tile(np.eye(2), (100, 1))), to_labels(carried)
+    scores = scores_of(trained_by("plt", data, *items, "tree=random"), data, exact=True)[:2]
+    assert scores.argmax(axis=1).tolist() == [0, 1]
+    assert scores[0, 0] == pytest.approx(0.5, abs=0.1)
+    assert scores[1, 1] > 0.85
 
 
+@pytest.mark.parametrize("n_labels", [1, 2, 5])
 @pytest.mark.parametrize("solver", ["solver=batch", "solver=sgd"])
 @pytest.mark.parametrize("tree", ["tree=kmeans", "tree=random", "tree=huffman"])
-def test_out_of_the_ordinary(solver: str, tree: str) -> None:
-    rng = np.random.default_rng(1)
-    x = dense_rows(random_rows(rng, 30, 8, 0.3))
-    x[3] = 0  # a row without features
-    for n_labels in (1, 2, 5):  # one label only; more children than labels
-        carried = np.zeros((30, n_labels), bool)
-        carried[np.arange(30), np.arange(30) % n_labels] = True
-        carried[5] = False
-        data = to_rows(x), to_labels(carried)
-        trained = _train([solver, tree, "arity=64"], data)
-        predictor = _served(trained, data)
-        found = predictor.predict(data[0], PredictOptions(top_r=n_labels, exact=True))
-        assert (np.diff(found.ptr) == n_labels).all()
-        assert np.isfinite(found.scores).all()
-
-
-def test_an_arity_that_clustering_cannot_have_is_refused() -> None:
-    with pytest.raises(BadParameter, match="arity: expected a power of two with tree=kmeans, found 3"):
-        parse_parameters("plt", ["arity=3"])
-    assert parse_parameters("plt", ["arity=3", "tree=random"])
-
-
-counts_of_labels = st.lists(st.integers(1, 30), min_size=1, max_size=6)
+def test_one_label_more_children_than_labels_and_a_row_without_features(solver, tree, n_labels):
+    x = dense_rows(random_rows(np.random.default_rng(1), 30, 8, 0.3))
+    x[3] = 0
+    carried = np.arange(30)[:, None] % n_labels == np.arange(n_labels)
+    carried[5] = False
+    data = to_rows(x), to_labels(carried)
+    scores = scores_of(trained_by("plt", data, solver, tree, "arity=64"), data, exact=True)
+    assert np.isfinite(scores).all()
+    assert scores.all(), "every label is found"
 
 
 def _check(shape, labels, arity):
@@ -148,12 +100,12 @@ def _check(shape, labels, arity):
     assert shape.child_ptr[-1] == len(n_children) == len(shape.first)
     assert n_children.max() <= arity
     assert sorted(shape.labels.tolist()) == labels.tolist()
-    below, parents = labels_below(shape), parents_of(shape.child_ptr)
+    below = labels_below(shape)
     assert below[0] == set(labels.tolist())
-    for node in range(1, len(n_children)):
-        assert parents[node] < node
-        assert below[node] <= below[parents[node]]
     for node in shape.inner.tolist():
+        for child in range(shape.child_ptr[node], shape.child_ptr[node + 1]):
+            assert child > node
+            assert below[child] <= below[node]
         bounds = shape.child_bounds(node)
         assert (bounds[0], bounds[-1]) == (shape.first[node], shape.last[node])
         assert (np.diff(bounds) > 0).all()
@@ -174,17 +126,108 @@ def test_a_random_tree_is_complete(n_labels, arity, seed):
 def test_random_trees_differ_by_seed():
     labels = np.arange(50, dtype=np.int32)
     one, same, other = (random_shape(labels, 4, seed).labels.tolist() for seed in (1, 1, 2))
-    assert one == same
-    assert one != other
+    assert one == same != other
 
 
 @settings(max_examples=60)
-@given(counts_of_labels, st.integers(2, 7))
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(2, 7))
 def test_a_huffman_tree_has_the_least_weighted_depth(counts, arity):
     labels = (2 * np.arange(len(counts)) + 1).astype(np.int32)
     shape = huffman_shape(labels, np.array(counts), arity)
     _check(shape, labels, arity)
     depth = depths(shape)
     weighted = sum(count * depth[label] for count, label in zip(counts, labels.tolist(), strict=True))
-    expected = least_weighted_depth(tuple(counts), arity) if len(counts) > 1 else counts[0]
-    assert weighted == expected
+    assert weighted == (least_weighted_depth(tuple(counts), arity) if len(counts) > 1 else counts[0])
+
+
+def _descend(data, shape, descent, bytes_max=1 << 30, threads=1):
+    """The tree that descent trains, and what it reports."""
+    tools = Tools(SEED, Crew(threads))
+    trees, report, _ = train_trees(MemorySource(data), [(tools, shape)], descent, bytes_max, tools)
+    return trees[0], report
+
+
+def _data(seed, n_rows=30, n_features=12, n_labels=9, density=0.3):
+    rng = np.random.default_rng(seed)
+    return TrainingSet(
+        random_rows(rng, n_rows, n_features, density), random_labels(rng, n_rows, n_labels, 0.3)
+    )
+
+
+def _shape(data, arity, huffman=False):
+    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+    labels = np.flatnonzero(counts).astype(np.int32)
+    return huffman_shape(labels, counts[labels], arity) if huffman else random_shape(labels, arity, 3)
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([0.05, 1.0, 4.0]),
+    st.sampled_from([0.0, 1e-3, 0.5, 20.0]),
+    st.integers(1, 2),
+    st.sampled_from([2, 4, 20]),
+    st.booleans(),
+)
+def test_sparse_steps_equal_the_dense_update(seed, rate, penalty, epochs, arity, huffman):
+    data = _data(seed, n_rows=16)
+    shape = _shape(data, arity, huffman)
+    tree, report = _descend(data, shape, Descent(rate, penalty, epochs, prune=0.0))
+    # rows that are one window have this order in each epoch
+    draws = [np.random.Generator(np.random.PCG64(derived_seed(SEED, 1, e, 0))) for e in range(epochs)]
+    order = np.concatenate([draw.permutation(16) for draw in draws])
+    expected = fobos(dense_rows(data.rows)[order], dense_labels(data.labels)[order], shape, rate, penalty, 1)
+    for first, chunk in zip(tree.child_ptr, tree.chunks, strict=False):
+        if chunk is not None:
+            of_child = expected[first : first + len(chunk.bias)]
+            weights, bias = np.transpose([w for w, _ in of_child]), [b for _, b in of_child]
+            np.testing.assert_allclose(dense_weights(chunk, 12), weights, rtol=2e-4, atol=2e-5)
+            np.testing.assert_allclose(chunk.bias, bias, rtol=2e-4, atol=2e-5)
+    assert report["passed_over"] == 0
+
+
+def test_a_large_penalty_makes_small_weights():
+    data = _data(1)
+    norms = []
+    for penalty in (0.0, 0.1, 10.0):
+        tree, _ = _descend(data, _shape(data, 4), Descent(1.0, penalty, 5, 0.0))
+        norms.append(sum(np.abs(chunk.weight).sum() for chunk in tree.chunks if chunk is not None))
+    assert norms[0] > 2 * norms[1] > 10 * norms[2]
+
+
+@pytest.mark.parametrize("shards", [1, 3, 50])
+def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
+    data = _data(2, n_rows=200, n_labels=40)
+    shape = _shape(data, 3)
+    descent = Descent(1.0, 1e-3, 3, 0.0)
+    expected, _ = _descend(data, shape, descent)
+    monkeypatch.setattr(sgd, "SHARDS", shards)
+    found, _ = _descend(data, shape, descent, threads=3)
+    for one, other in zip(expected.chunks, found.chunks, strict=True):
+        assert (one is None) == (other is None)
+        for a, b in zip(one or (), other or (), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_rows_are_shuffled_anew_in_each_epoch(monkeypatch):
+    orders = []
+    real = sgd.train_shard
+    monkeypatch.setattr(sgd, "train_shard", lambda *given: orders.append(given[2].tolist()) or real(*given))
+    data = _data(3, n_rows=50)
+    _descend(data, _shape(data, 20), Descent(1.0, 0.0, 2, 0.0))  # one inner node: one shard
+    assert [sorted(order) for order in orders] == [list(range(50))] * 2
+    assert orders[0] != orders[1]
+    # all rows are one window, which a window of the first 30 could not give
+    assert max(orders[0][:20]) >= 30 > min(orders[0][30:])
+
+
+def test_without_room_late_features_are_left_out_and_said():
+    data = _data(5, n_rows=100, n_features=200, density=0.1)
+    shape, descent = _shape(data, 3), Descent(1.0, 0.0, 2, 0.0)
+    whole, plenty = _descend(data, shape, descent)
+    tree, report = _descend(data, shape, descent, bytes_max=8192)
+    assert plenty["passed_over"] == 0 < report["passed_over"]
+    assert 0 < 4 * report["weights"] <= 8192
+    for one, every in zip(tree.chunks, whole.chunks, strict=True):
+        assert one is None or set(one.features) <= set(every.features), "what a node met first is there"
+    assert any(one is not None and len(one.features) for one in tree.chunks)
