@@ -2,16 +2,13 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from service.base.errors import BadParameter
 from service.base.parameters import expected_of
 from service.trainers import TRAINERS, parse_parameters
 from service.trainers.label_tree import LabelTreeParameters
-from tests.oracles.problems import to_rows
 
-ROWS = to_rows(np.ones((2, 3)))
 trainers = pytest.mark.parametrize("name", TRAINERS)
 
 
@@ -38,55 +35,66 @@ def test_every_parameter_says_what_it_is(name):
 
 
 def test_values_of_a_command_line():
-    parsed = parse_parameters(
-        "label-tree", ["trees=3", "cost=0.5", "clustering=kmeans", "arity=100", "eps=1e-2"]
-    )
+    items = ["trees=3", "cost=0.5", "clustering=kmeans", "arity=100", "eps=1e-2"]
     expected = LabelTreeParameters(trees=3, cost=0.5, clustering="kmeans", arity=100, eps=0.01)
-    assert parsed == expected
+    assert parse_parameters("label-tree", items) == expected
     assert parse_parameters("label-tree", ["cost=2"]).model_dump()["cost"] == 2.0
 
 
 @pytest.mark.parametrize(
-    ("key", "low", "high"),
-    [("trees", 1, 100), ("leaf_size", 1, 1_000_000), ("depth", 1, 32), ("max_epochs", 1, 100_000)],
-)
-def test_whole_numbers_at_their_bounds(key, low, high):
-    for value in (low, high):
-        assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
-    for text in (low - 1, high + 1, "1.5", "many", "", "nan", "true"):
-        with pytest.raises(BadParameter, match=f"{key}: expected an integer from {low} to {high}, found"):
-            parse_parameters("label-tree", [f"{key}={text}"])
-
-
-@pytest.mark.parametrize(
-    ("key", "low", "high"), [("cost", 0, 1e6), ("cost_decay", 0, 1), ("eps", 1e-4, 10), ("prune", 0, 100)]
-)
-def test_numbers_at_their_bounds(key, low, high):
-    for value in (low, high):
-        assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
-    also = "auto or " if key == "prune" else ""
-    for text in (low - 1e-7, high * 1.01, "nan", "inf", "-inf", "x", ""):
-        with pytest.raises(
-            BadParameter, match=re.escape(f"{key}: expected {also}a number from {low:g} to {high:g}, found")
-        ):
-            parse_parameters("label-tree", [f"{key}={text}"])
-
-
-@pytest.mark.parametrize(
-    ("items", "message"),
+    ("key", "expected", "low", "high"),
     [
-        (["los=x"], "los: expected only loss, .*trees.*, found another parameter; did you mean loss?"),
-        (["trees"], "expected key=value, found 'trees'"),
-        (["trees=1", "trees=2"], "trees: expected once, found twice"),
-        (["prune=none"], 'prune: expected auto or a number from 0 to 100, found "none"'),
-        (["loss=hinge"], 'loss: expected one of squared_hinge, logistic, found "hinge"'),
-        (["arity=100"], "arity: expected a power of two with clustering=balanced, found 100"),
-        (["arity=4097", "clustering=kmeans"], "arity: expected an integer from 2 to 4096, found 4097"),
+        ("trees", "an integer", 1, 100),
+        ("leaf_size", "an integer", 1, 1_000_000),
+        ("depth", "an integer", 1, 32),
+        ("max_epochs", "an integer", 1, 100_000),
+        ("cost", "a number", 0, 1e6),
+        ("cost_decay", "a number", 0, 1),
+        ("eps", "a number", 1e-4, 10),
+        ("prune", "auto or a number", 0, 100),
     ],
 )
-def test_refusals_say_expected_and_found(items, message):
+def test_numbers_at_their_bounds(key, expected, low, high):
+    for value in (low, high):
+        assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
+    beyond = (low - 1, high + 1, "1.5", "true") if expected == "an integer" else (low - 1e-7, high * 1.01)
+    bounds = f"{low} to {high}" if expected == "an integer" else f"{low:g} to {high:g}"
+    message = re.escape(f"{key}: expected {expected} from {bounds}, found")
+    for text in (*beyond, "many", "", "nan", "inf", "-inf"):
+        with pytest.raises(BadParameter, match=message):
+            parse_parameters("label-tree", [f"{key}={text}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "items", "message"),
+    [
+        ("svm", [], f"expected one of {', '.join(TRAINERS)}, found 'svm'"),
+        ("ovr", ["leaf_size=4"], "leaf_size: expected only loss, "),
+        ("label-tree", ["los=x"], "los: expected only loss, .*trees.*, found another .*; did you mean loss?"),
+        ("label-tree", ["trees"], "expected key=value, found 'trees'"),
+        ("label-tree", ["trees=1", "trees=2"], "trees: expected once, found twice"),
+        ("label-tree", ["prune=none"], 'prune: expected auto or a number from 0 to 100, found "none"'),
+        ("label-tree", ["loss=hinge"], 'loss: expected one of squared_hinge, logistic, found "hinge"'),
+        ("label-tree", ["arity=100"], "arity: expected a power of two with clustering=balanced, found 100"),
+        (
+            "label-tree",
+            ["arity=4097", "clustering=kmeans"],
+            "arity: expected an integer from 2 to 4096, found 4097",
+        ),
+        ("plt", ["arity=3"], "arity: expected a power of two with tree=kmeans, found 3"),
+        ("ldsm", ["max_nodes=4"], "max_nodes: expected 0, or more than arity, 4"),
+        ("ldsm", ["arity=8", "max_nodes=8"], "max_nodes: expected 0, or more than arity, 8"),
+        ("learned-tree", ["slack=0.5"], "slack: expected 0 or at least 1, found 0.5"),
+    ],
+)
+def test_refusals_say_expected_and_found(name, items, message):
     with pytest.raises(BadParameter, match=message):
-        parse_parameters("label-tree", items)
+        parse_parameters(name, items)
+
+
+def test_what_is_just_within_a_rule_of_two_parameters_is_taken():
+    assert parse_parameters("plt", ["arity=3", "tree=random"])
+    assert parse_parameters("ldsm", ["max_nodes=5"])
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None])
@@ -108,10 +116,3 @@ def test_cost_zero_is_what_suits_the_loss(items, cost):
 )
 def test_link_follows_the_loss(items, link):
     assert parse_parameters("label-tree", items).model_link() == link
-
-
-def test_unknown_trainers_and_trees_of_the_flat_baseline_are_refused():
-    with pytest.raises(BadParameter, match=f"expected one of {', '.join(TRAINERS)}, found 'svm'"):
-        parse_parameters("svm", [])
-    with pytest.raises(BadParameter, match="leaf_size: expected only loss, "):
-        parse_parameters("ovr", ["leaf_size=4"])

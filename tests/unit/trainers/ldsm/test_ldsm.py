@@ -1,26 +1,17 @@
 """Trainer `ldsm` from rows to an ensemble: validity, determinism, bounds, that it learns, and odd data."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.base.errors import BadData, BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
-from service.inference.searcher import Searcher
-from service.trainers import TrainingSet, estimate, parse_parameters, train
+from service.base.errors import BadData
+from service.trainers import Trained
 from service.trainers.ldsm.trainer import LdsmParameters
-from service.trainers.source import Tools
-from service.trainers.spec import Trained
-from service.workflows.choose_features import trial_model
 from tests.oracles.problems import (
     dense_labels,
-    dense_rows,
     learnable,
     random_labels,
     random_rows,
@@ -28,70 +19,59 @@ from tests.oracles.problems import (
     to_rows,
     training_sets,
 )
+from tests.trainings import Data, bits_of, estimate_by, scores_of, share_right, trained_by
 
-SMALL = {"trees": "3", "max_nodes": "60", "epochs": "5"}
+SMALL = ("trees=3", "max_nodes=60", "epochs=5")
 
 
-def _data(seed: int = 0, n_rows: int = 300) -> tuple[SparseRows, LabelRows]:
+def _data(seed: int = 0, n_rows: int = 300) -> Data:
     return learnable(seed, n_rows, 30)
 
 
-def _train(data: tuple[SparseRows, LabelRows], *items: str, seed: int = 0, threads: int = 1) -> Trained:
-    values = {**SMALL, **dict(item.split("=") for item in items)}
-    parameters = parse_parameters("ldsm", [f"{key}={value}" for key, value in values.items()])
-    return train("ldsm", parameters, *data, seed, threads)
+def _train(data: Data, *items: str) -> Trained:
+    """Small trees, of which items change something."""
+    values = dict(item.split("=") for item in (*SMALL, *items))
+    return trained_by("ldsm", data, *(f"{key}={value}" for key, value in values.items()))
 
 
-def _predictor(data: tuple[SparseRows, LabelRows], trained: Trained) -> Searcher:
-    return make_predictor(trial_model(trained, data[1].n_labels, data[0].n_features))
-
-
-def _same_bits(one: Trained, other: Trained) -> bool:
-    pairs = zip(one.ensemble, other.ensemble, strict=True)
-    return all(a.tobytes() == b.tobytes() for a, b in pairs) and one.report == other.report
-
-
-def _bound(parameters: Any, rows: SparseRows, labels: LabelRows) -> int:
-    found = estimate("ldsm", parameters, TrainingSet(rows, labels), Tools())
+def _bound(data: Data, *items: str) -> int:
+    found = estimate_by("ldsm", data, *items)
     assert found["bytes_bound"] == 12 * found["nonzeros_bound"]
     return int(found["nonzeros_bound"])
 
 
-def test_the_trees_of_an_ensemble_differ() -> None:
-    ensemble = _train(_data()).ensemble
-    biases = [
-        ensemble.node_bias[ensemble.child_ptr[t] : ensemble.child_ptr[t + 1]].tolist() for t in range(3)
-    ]
-    assert biases[0] != biases[1] != biases[2] != biases[0]
-
-
-@pytest.mark.parametrize(
-    "items", [[], ["optimiser=nag", "arity=2"], ["rerank=yes", "shares=labels", "arity=8"]]
-)
-def test_what_is_trained_has_learnt(items: list[str]) -> None:
-    data = _data(2)
-    trained = _train(data, "max_nodes=300", "epochs=10", *items)
-    assert ("tail/ptr" in trained.extra) == ("rerank=yes" in items)
-    found = _predictor(data, trained).predict(data[0], PredictOptions(top_r=1))
-    carried = dense_labels(data[1])
-    some = np.flatnonzero(carried.any(axis=1) & (np.diff(found.ptr) == 1))
-    assert len(some) > 0.9 * carried.any(axis=1).sum()
-    assert carried[some, found.labels[found.ptr[some]]].mean() > 0.7
-    assert 4 not in found.labels, "a label without rows is in no leaf"
-
-
-def _leaves(ensemble: Any) -> list[dict[int, float]]:
-    ptr = ensemble.leaf_ptr
+def _leaves(trained: Trained) -> list[dict[int, float]]:
+    """The shares of labels in each leaf."""
+    ptr, label, value = trained.ensemble.leaf_ptr, trained.ensemble.leaf_label, trained.ensemble.leaf_value
     return [
-        dict(zip(ensemble.leaf_label[a:b].tolist(), ensemble.leaf_value[a:b].tolist(), strict=True))
+        dict(zip(label[a:b].tolist(), value[a:b].tolist(), strict=True))
         for a, b in itertools.pairwise(ptr)
         if b > a
     ]
 
 
-def test_leaves_hold_shares_of_rows_or_of_labels() -> None:
-    data = _data(1)
-    by_rows, by_labels = (_leaves(_train(data, f"shares={kind}").ensemble) for kind in ("rows", "labels"))
+def test_the_trees_of_an_ensemble_differ():
+    ensemble = _train(_data()).ensemble
+    bounds = [slice(*ensemble.child_ptr[t : t + 2]) for t in range(3)]
+    assert len({ensemble.node_bias[children].tobytes() for children in bounds}) == 3
+
+
+@pytest.mark.parametrize(
+    "items", [[], ["optimiser=nag", "arity=2"], ["rerank=yes", "shares=labels", "arity=8"]]
+)
+def test_what_is_trained_has_learnt(items):
+    data = _data(2)
+    trained = _train(data, "max_nodes=300", "epochs=10", *items)
+    assert ("tail/ptr" in trained.extra) == ("rerank=yes" in items)
+    scores = scores_of(trained, data)
+    has_labels = dense_labels(data[1]).any(axis=1)
+    assert scores.any(axis=1)[has_labels].mean() > 0.9
+    assert share_right(scores, data[1]) > 0.7
+    assert not scores[:, 4].any(), "a label without rows is in no leaf"
+
+
+def test_leaves_hold_shares_of_rows_or_of_labels():
+    by_rows, by_labels = (_leaves(_train(_data(1), f"shares={kind}")) for kind in ("rows", "labels"))
     assert all(max(leaf.values()) <= 1 for leaf in by_rows)
     assert any(sum(leaf.values()) > 1.2 for leaf in by_rows), "rows may carry several labels"
     for rows_leaf, labels_leaf in zip(by_rows, by_labels, strict=True):
@@ -100,45 +80,54 @@ def test_leaves_hold_shares_of_rows_or_of_labels() -> None:
         assert labels_leaf == pytest.approx({k: v / total for k, v in rows_leaf.items()}, abs=1e-5)
 
 
-def test_limits_are_kept() -> None:
+def test_a_leaf_keeps_its_most_frequent_labels():
+    whole, cut = (_leaves(_train(_data(1), f"leaf_labels={n}")) for n in (100, 3))
+    assert max(map(len, whole)) > 3
+    for every, kept in zip(whole, cut, strict=True):
+        best = sorted(every, key=lambda label: (-every[label], label))[:3]
+        assert kept == {label: every[label] for label in best}
+
+
+def test_limits_are_kept():
     data = _data(4)
     n_labelled = int((np.diff(data[1].indptr) > 0).sum())
-    for items in (["max_nodes=5"], ["max_nodes=40"], ["max_depth=2"], ["max_copies=3"], ["min_rows=50"]):
-        trained = _train(data, "max_nodes=1000", *items)
-        report, (key, value) = trained.report, items[0].split("=")
-        bounds = {
-            "max_nodes": report["nodes_mean"] <= float(value),
-            "max_depth": report["depth_max"] <= float(value),
-            "max_copies": report["rows_in_leaves_mean"] <= float(value) * n_labelled,
-            "min_rows": all(depth["rows"] >= 50 * depth["splits"] for depth in report["depths"]),
-        }
-        assert bounds[key], items
-        assert report["depth_max"] >= 1
+    reports = {
+        item: _train(data, "max_nodes=1000", item).report
+        for item in ("max_nodes=5", "max_nodes=40", "max_depth=2", "max_copies=3", "min_rows=50")
+    }
+    assert reports["max_nodes=5"]["nodes_mean"] <= 5
+    assert reports["max_nodes=40"]["nodes_mean"] <= 40
+    assert reports["max_depth=2"]["depth_max"] <= 2
+    assert reports["max_copies=3"]["rows_in_leaves_mean"] <= 3 * n_labelled
+    assert all(depth["rows"] >= 50 * depth["splits"] for depth in reports["min_rows=50"]["depths"])
+    assert all(report["depth_max"] >= 1 for report in reports.values())
     free = _train(data, "max_nodes=1000").report
     assert free["depth_max"] > 2
     assert free["rows_in_leaves_mean"] > 3 * n_labelled, "the limits above did limit"
 
 
-def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_arity() -> None:
+@pytest.mark.parametrize("items", [[], ["max_copies=4", "max_nodes=400"], ["max_depth=1"]])
+def test_trained_size_is_within_the_bound(items):
+    data, items = _data(1), ["trees=3", "prune=0", *items]
+    assert 0 < trained_by("ldsm", data, *items).n_nonzeros <= _bound(data, *items)
+
+
+def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_arity():
     rows = random_rows(np.random.default_rng(0), 3, 10, 0.1)
-    labels = random_labels(np.random.default_rng(1), 3, 8, 0.6)
+    data = rows, random_labels(np.random.default_rng(1), 3, 8, 0.6)
     items = ("trees=2", "epochs=2", "max_nodes=8", "lambda1=0", "step=1000")
-    parameters = parse_parameters("ldsm", items)
-    trained, bound = train("ldsm", parameters, rows, labels), _bound(parameters, rows, labels)
+    trained = trained_by("ldsm", data, *items)
     assert (np.diff(trained.ensemble.child_ptr) == 3).sum() > 2, "otherwise this shows nothing"
-    assert trained.n_nonzeros <= bound
+    assert trained.n_nonzeros <= _bound(data, *items)
 
 
-def test_trained_size_is_within_the_bound() -> None:
+def test_the_bound_of_one_split_has_each_feature_that_is_used_for_each_child():
     data = _data(1)
-    for items in ([], ["max_copies=4", "max_nodes=400"], ["max_depth=1"]):
-        parameters = parse_parameters("ldsm", ["trees=3", "prune=0", *items])
-        assert 0 < train("ldsm", parameters, *data).n_nonzeros <= _bound(parameters, *data)
-    one_split = parse_parameters("ldsm", ["trees=7", "max_depth=1", "arity=3"])
-    assert _bound(one_split, *data) == 7 * 3 * len(np.unique(data[0].indices))
+    n_used = len(np.unique(data[0].indices))
+    assert _bound(data, "trees=7", "max_depth=1", "arity=3") == 7 * 3 * n_used
 
 
-def test_the_report_has_the_objective_by_depth() -> None:
+def test_the_report_has_the_objective_by_depth():
     report = _train(_data(3), "max_nodes=200").report
     assert report["trees"] == 3
     assert [of["depth"] for of in report["depths"]] == list(range(report["depth_max"]))
@@ -152,46 +141,37 @@ def test_the_report_has_the_objective_by_depth() -> None:
     assert last["objective_mean"] < first["objective_mean"], "deeper nodes are easier (figure 1)"
 
 
-def test_rows_without_labels_are_left_out() -> None:
+def test_rows_without_labels_are_left_out():
     rows, labels = _data(5)
-    some = np.flatnonzero(np.diff(labels.indptr) > 0)
+    some = np.flatnonzero(np.diff(labels.indptr))
     assert len(some) < rows.n_rows
-    x, carried = dense_rows(rows), dense_labels(labels)
-    without = to_rows(x[some]), to_labels(carried[some])
-    with_all, with_some = _train((rows, labels)), _train(without)
-    assert _same_bits(with_all, with_some)
+    whole, labelled = _train((rows, labels)), _train((rows.take(some), labels.take(some)))
+    assert bits_of(whole) == bits_of(labelled)
+    assert whole.report == labelled.report
 
 
-def test_rows_that_are_alike_become_one_leaf() -> None:
-    x = np.tile([0.6, 0.0, 0.8], (12, 1))
-    carried = np.tile(np.eye(4, dtype=bool), (3, 1))
-    data = to_rows(x), to_labels(carried)
+def test_rows_that_are_alike_become_one_leaf():
+    data = to_rows(np.tile([0.6, 0.0, 0.8], (12, 1))), to_labels(np.tile(np.eye(4, dtype=bool), (3, 1)))
     trained = _train(data)
-    assert trained.report["nodes_mean"] == 1
-    assert trained.report["splits_given_up"] == 3
-    found = _predictor(data, trained).predict(data[0], PredictOptions(top_r=4))
-    assert found.scores.tolist() == [0.25] * 48
+    assert (trained.report["nodes_mean"], trained.report["splits_given_up"]) == (1, 3)
+    assert (scores_of(trained, data) == 0.25).all()
 
 
-@pytest.mark.parametrize("empty", [True, False])
-def test_one_label_or_rows_without_features(empty: bool) -> None:
-    """One label: a leaf says all. No features: nothing tells the rows apart."""
-    x = np.zeros((10, 6)) if empty else np.eye(10, 6)
+@pytest.mark.parametrize(
+    ("x", "shares"), [(np.eye(10, 6), [0, 0, 1, 0, 0]), (np.zeros((10, 6)), [0, 0, 1, 0.5, 0])]
+)
+def test_one_label_or_rows_without_features_give_a_leaf(x, shares):
     carried = np.zeros((10, 5), bool)
     carried[:, 2] = True
-    if empty:
-        carried[::2, 3] = True
+    carried[::2, 3] = shares[3] > 0
     data = to_rows(x), to_labels(carried)
     trained = _train(data)
     assert trained.n_nonzeros == 0
-    found = _predictor(data, trained).predict(data[0], PredictOptions(top_r=2))
-    one_row = slice(found.ptr[0], found.ptr[1])
-    assert found.labels[one_row].tolist() == [2, 3][: 1 + empty]
-    assert found.scores[one_row].tolist() == [1.0, 0.5][: 1 + empty]
+    assert (scores_of(trained, data) == shares).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-def test_values_that_no_step_could_follow_are_refused(value: float) -> None:
+def test_values_that_no_step_could_follow_are_refused(value):
     rows, labels = _data(0)
     values = rows.values.copy()
     values[rows.indptr[7]] = value
@@ -201,7 +181,7 @@ def test_values_that_no_step_could_follow_are_refused(value: float) -> None:
 
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1e3, 1e18])
 @pytest.mark.parametrize("optimiser", ["sgd", "nag"])
-def test_rows_of_any_length_give_finite_weights(size: float, optimiser: str) -> None:
+def test_rows_of_any_length_give_finite_weights(size, optimiser):
     rows, labels = _data(0, n_rows=60)
     scaled = rows._replace(values=(rows.values * np.float32(size)).astype(np.float32))
     ensemble = _train((scaled, labels), f"optimiser={optimiser}", "prune=0").ensemble
@@ -209,32 +189,12 @@ def test_rows_of_any_length_give_finite_weights(size: float, optimiser: str) -> 
     assert np.isfinite(ensemble.node_bias).all()
 
 
-def test_parameters_that_cannot_be_are_refused() -> None:
-    for items, message in (
-        (["max_nodes=4"], "max_nodes: expected 0, or more than arity, 4"),
-        (["arity=8", "max_nodes=8"], "max_nodes: expected 0, or more than arity, 8"),
-    ):
-        with pytest.raises(BadParameter, match=message):
-            parse_parameters("ldsm", items)
-    assert parse_parameters("ldsm", ["max_nodes=5"])
-
-
-def test_trees_may_have_more_nodes_where_labels_are_many() -> None:
+def test_trees_may_have_more_nodes_where_labels_are_many():
     parameters = LdsmParameters()
     assert [parameters.most_nodes(k) for k in (1, 1000, 1001, 10**6)] == [2000, 2000, 2002, 65_536]
     assert LdsmParameters(max_nodes=7).most_nodes(10**6) == 7
 
 
-def test_a_leaf_keeps_its_most_frequent_labels() -> None:
-    data = _data(1)
-    whole, cut = (_leaves(_train(data, f"leaf_labels={n}").ensemble) for n in (100, 3))
-    assert max(map(len, whole)) > 3
-    for all_shares, kept in zip(whole, cut, strict=True):
-        best = sorted(all_shares, key=lambda label: (-all_shares[label], label))[:3]
-        assert kept == {label: all_shares[label] for label in best}
-
-
-data_sets = training_sets(40, 60, 30, [0.0, 0.1, 0.9], [0.0, 0.1, 0.6])
 settings_of_trees = st.builds(
     lambda *items: ["trees=2", "epochs=2", *items],
     st.sampled_from(["arity=2", "arity=4", "arity=7"]),
@@ -248,21 +208,22 @@ settings_of_trees = st.builds(
 
 
 @settings(max_examples=60)
-@given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
-def test_any_data_and_parameters_give_valid_trees(
-    data: tuple[SparseRows, LabelRows], items: list[str], seed: int
-) -> None:
-    parameters = parse_parameters("ldsm", items)
-    trained = train("ldsm", parameters, *data, seed, 1)
-    e, report = trained.ensemble, trained.report
+@given(
+    training_sets(40, 60, 30, [0.0, 0.1, 0.9], [0.0, 0.1, 0.6]), settings_of_trees, st.integers(0, 2**63 - 1)
+)
+def test_any_data_and_parameters_give_valid_trees(data, items, seed):
+    trained = trained_by("ldsm", data, *items, seed=seed)
+    e, given = trained.ensemble, trained.parameters
     n_children = np.diff(e.child_ptr)
     assert ((n_children == 0) == (np.diff(e.leaf_ptr) > 0)).all(), "no leaf is empty, no inner node is a leaf"
-    assert n_children.max() <= parameters.arity  # type: ignore[attr-defined]
+    assert n_children.max() <= given["arity"]
     assert (n_children[n_children > 0] > 1).all(), "a node has a choice to make"
-    assert report["nodes_mean"] <= parameters.max_nodes  # type: ignore[attr-defined]
+    assert trained.report["nodes_mean"] <= given["max_nodes"]
     assert np.isfinite(e.node_bias).all()
     assert np.isfinite(e.dense).all()
     assert ((e.leaf_value > 0) & (e.leaf_value <= 1)).all()
     assert set(e.leaf_label.tolist()) == set(data[1].indices.tolist()), "no label is lost"
-    assert trained.n_nonzeros <= _bound(parameters, *data)
-    assert _same_bits(trained, train("ldsm", parameters, *data, seed, 2))
+    assert trained.n_nonzeros <= _bound(data, *items)
+    again = trained_by("ldsm", data, *items, seed=seed, threads=2)
+    assert bits_of(trained) == bits_of(again)
+    assert trained.report == again.report

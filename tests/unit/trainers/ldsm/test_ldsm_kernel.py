@@ -13,6 +13,7 @@ from service.trainers.ldsm.split import Examples, route_rows, split_node
 from service.trainers.ldsm.trainer import LdsmParameters, _Growth
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
+from tests.trainings import dense_weights
 
 LEARNING = Learning(4, 2.0, 1.5, 2, SGD, 1.0, 0.0)
 GO_ON = np.zeros(1, np.uint8)
@@ -25,47 +26,48 @@ def _labelled(seed, n_rows, n_labels):
     return to_labels(carried)
 
 
+def _lists(labels):
+    """The labels of each row."""
+    return [np.flatnonzero(row).tolist() for row in dense_labels(labels)]
+
+
+def _of_node(labels):
+    """The labels of a node with all rows."""
+    rank = np.zeros(labels.n_labels, np.int32)
+    found = localise_labels(labels.indptr, labels.indices, np.arange(labels.n_rows, dtype=np.int32), rank)
+    assert not rank.any()
+    return found
+
+
+def _problem(rows):
+    """The problem of a node with all rows."""
+    rank = np.zeros(rows.n_features, np.int32)
+    problem = localise(rows, np.arange(rows.n_rows, dtype=np.int32), rank, *NO_ROOM)
+    assert not rank.any()
+    return problem
+
+
 def _examples(rows, labels):
     ranks = np.zeros(rows.n_features, np.int32), np.zeros(labels.n_labels, np.int32)
     return Examples(rows, labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32))
 
 
-def _of_node(labels):
-    """The labels of a node with all rows."""
-    everything, rank = np.arange(labels.n_rows, dtype=np.int32), np.zeros(labels.n_labels, np.int32)
-    return localise_labels(labels.indptr, labels.indices, everything, rank)
+def _split(rows, labels, here=None, **learning):
+    """The split of a node with these rows, or all."""
+    here = np.arange(rows.n_rows, dtype=np.int32) if here is None else here
+    learning, state = LEARNING._replace(**learning), np.array([3], np.uint64)
+    return split_node(_examples(rows, labels), here, learning, state, GO_ON)
 
 
-def _local(rows, labels):
-    """The problem and the labels of a node with all rows."""
-    e, everything = _examples(rows, labels), np.arange(rows.n_rows, dtype=np.int32)
-    problem = localise(rows, everything, e.feature_rank, *NO_ROOM)
-    of_node = localise_labels(*labels[:2], everything, e.label_rank)
-    assert not e.feature_rank.any()
-    assert not e.label_rank.any()
-    return problem, of_node
+def _sent(directions, n_children):
+    """Who is sent where: bool[n, children]."""
+    return (directions[:, None] >> np.arange(n_children)) & 1 == 1
 
 
 def _tally_of(means: Means) -> Tally:
-    n = means.n_children
-    return Tally(
-        np.array([float(means.c_v)]),
-        means.p * means.c_v,
-        (means.p_of * means.l_v[:, None]).ravel(),
-        *empty_tally(0, n)[3:],
-    )
-
-
-def test_labels_are_renumbered_to_those_that_occur():
-    carried = np.zeros((4, 9), bool)
-    carried[[0, 1, 1, 3, 3], [7, 2, 7, 2, 5]] = True
-    labels = to_labels(carried)
-    rank = np.zeros(9, np.int32)
-    found = localise_labels(labels.indptr, labels.indices, np.array([1, 2, 3], np.int32), rank)
-    assert found.used.tolist() == [2, 5, 7]
-    assert found.ptr.tolist() == [0, 2, 2, 4]
-    assert found.ranks.tolist() == [0, 2, 0, 1]
-    assert not rank.any()
+    of_labels = (means.p_of * means.l_v[:, None]).ravel()
+    rest = empty_tally(0, means.n_children)[3:]
+    return Tally(np.array([float(means.c_v)]), means.p * means.c_v, of_labels, *rest)
 
 
 @settings(max_examples=150)
@@ -79,30 +81,27 @@ def test_the_chosen_directions_have_the_least_objective(seed, n_children, lambda
     rng = np.random.default_rng(seed)
     labels = _labelled(seed, 12, 6)
     of_node = _of_node(labels)
-    lists = [labels.indices[a:b].tolist() for a, b in zip(labels.indptr, labels.indptr[1:], strict=False)]
     means = Means(6, n_children)
-    for i in range(12):
+    for i, carried in enumerate(_lists(labels)):
         tally = _tally_of(means)
         chosen = best_directions(tally, of_node, i, lambda1, lambda2)
-        means.see(lists[i])
+        means.see(carried)
         assert tally.seen[0] == means.c_v
-        objectives = means.objectives(lists[i], lambda1, lambda2)
+        objectives = means.objectives(carried, lambda1, lambda2)
         assert objectives[chosen - 1] <= objectives.min() + 1e-9
-        means.p, means.p_of = means.with_row(lists[i], rng.random(n_children))
+        means.p, means.p_of = means.with_row(carried, rng.random(n_children))
 
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**31), st.integers(2, 5), st.integers(0, 20), st.integers(0, 20))
 def test_of_equal_objectives_the_smallest_set_is_chosen(seed, n_children, quarters1, quarters2):
     """With weights that are quarters and nothing seen before, no sum is rounded."""
-    labels = _labelled(seed, 12, 6)
-    of_node = _of_node(labels)
-    means = Means(6, n_children)
-    carried = labels.indices[labels.indptr[0] : labels.indptr[1]].tolist()
-    chosen = best_directions(_tally_of(means), of_node, 0, quarters1 / 4, quarters2 / 4)
+    labels, lambdas = _labelled(seed, 12, 6), (quarters1 / 4, quarters2 / 4)
+    means, carried = Means(6, n_children), _lists(labels)[0]
+    chosen = best_directions(_tally_of(means), _of_node(labels), 0, *lambdas)
     means.see(carried)
     # The oracle divides by the number of labels, and so rounds.
-    objectives = np.round(means.objectives(carried, quarters1 / 4, quarters2 / 4), 9)
+    objectives = np.round(means.objectives(carried, *lambdas), 9)
     assert chosen == best_set(objectives)
 
 
@@ -115,36 +114,30 @@ def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_childr
     directions = rng.integers(1, 1 << n_children, 15).astype(np.uint16)
     of_node = _of_node(labels)
     counts = count_labels(of_node, directions, n_children)
-    sent = (directions[:, None] >> np.arange(n_children)) & 1 == 1
-    carried = dense_labels(labels)[:, of_node.used]
+    sent, carried = _sent(directions, n_children), dense_labels(labels)[:, of_node.used]
     assert np.array_equal(counts, carried.T.astype(int) @ sent)
     found = split_quality(of_node, counts, lambda1, lambda2)
     assert found == pytest.approx(quality(sent, dense_labels(labels), lambda1, lambda2), abs=1e-9)
     j_value, beta, alpha = found
-    assert -lambda1 * (n_children - 1) - 1e-9 <= j_value <= lambda2 * (n_children - 1) + 1e-9, (
-        "lemma 2, for lambda1 >= 1"
-    )
+    # lemma 2, for lambda1 >= 1
+    assert -lambda1 * (n_children - 1) - 1e-9 <= j_value <= lambda2 * (n_children - 1) + 1e-9
     assert -1e-9 <= beta <= 1 - 1 / n_children + 1e-9
     assert -1e-9 <= alpha <= 1
 
 
 def test_lemmas_1_and_2_as_printed_fail_above_for_a_small_lambda1():
     """All rows to two of three children: J is 2 - 2 lambda1 + lambda2; to one of two: 1 - lambda1."""
-    labels = to_labels(np.eye(3, dtype=bool))
-    of_node = _of_node(labels)
-    two = count_labels(of_node, np.full(3, 3, np.uint16), 3)
-    j_value, _, _ = split_quality(of_node, two, 0.5, 0.5)
+    of_node = _of_node(to_labels(np.eye(3, dtype=bool)))
+    j_value, _, _ = split_quality(of_node, count_labels(of_node, np.full(3, 3, np.uint16), 3), 0.5, 0.5)
     assert j_value == pytest.approx(1.5)
     assert j_value > 0.5 * (3 - 1), "lemma 2"
-    one = count_labels(of_node, np.full(3, 1, np.uint16), 2)
-    j_value, _, _ = split_quality(of_node, one, 0.25, 0.25)
+    j_value, _, _ = split_quality(of_node, count_labels(of_node, np.full(3, 1, np.uint16), 2), 0.25, 0.25)
     assert j_value == pytest.approx(0.75)
     assert j_value > 0.25, "lemma 1"
 
 
 def test_a_pure_and_balanced_split_reaches_the_least_objective():
-    labels = to_labels(np.repeat(np.eye(4, dtype=bool), 3, axis=0))
-    of_node = _of_node(labels)
+    of_node = _of_node(to_labels(np.repeat(np.eye(4, dtype=bool), 3, axis=0)))
     counts = count_labels(of_node, np.repeat([1, 2, 4, 8], 3).astype(np.uint16), 4)
     assert split_quality(of_node, counts, 2.0, 4.0) == pytest.approx((-6.0, 0.0, 0.0))
     everywhere = count_labels(of_node, np.full(12, 15, np.uint16), 4)
@@ -152,16 +145,14 @@ def test_a_pure_and_balanced_split_reaches_the_least_objective():
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("optimiser", [SGD, NAG])
-def test_training_takes_the_papers_steps(seed, optimiser):
+@pytest.mark.parametrize(("optimiser", "name"), [(SGD, "sgd"), (NAG, "nag")])
+def test_training_takes_the_papers_steps(seed, optimiser, name):
     rows = random_rows(np.random.default_rng(seed), 30, 20, 0.3)
-    labels = _labelled(seed, 30, 5)
-    problem, of_node = _local(rows, labels)
-    learning = LEARNING._replace(n_children=3 + seed % 2, optimiser=optimiser, step=0.7)
-    state = np.array([seed], np.uint64)
-    first = begin_regressors(problem, learning, state.copy()).weights
-    draws = state.copy()
-    begin_regressors(problem, learning, draws)
+    labels, n_children = _labelled(seed, 30, 5), 3 + seed % 2
+    problem, of_node = _problem(rows), _of_node(labels)
+    learning = LEARNING._replace(n_children=n_children, optimiser=optimiser, step=0.7)
+    state, draws = np.array([seed], np.uint64), np.array([seed], np.uint64)
+    start = begin_regressors(problem, learning, draws).weights[:, :n_children].astype(np.float64)
     order, orders = np.arange(30, dtype=np.int32), []
     for _ in range(learning.epochs):
         shuffle(order, 30, draws)
@@ -170,24 +161,21 @@ def test_training_takes_the_papers_steps(seed, optimiser):
     assert state == draws, "training draws the weights, and an order each epoch, and nothing else"
 
     x = np.column_stack([dense_rows(rows)[:, problem.used], np.ones(30)])
-    lists = [of_node.ranks[a:b].tolist() for a, b in zip(of_node.ptr, of_node.ptr[1:], strict=False)]
-    start = first[:, : learning.n_children].astype(np.float64)
-    name = "sgd" if optimiser == SGD else "nag"
-    expected = train(x, lists, orders, start, learning.step, 2.0, learning.lambda2, name)
-    np.testing.assert_allclose(trained.weights[:, : learning.n_children], expected, rtol=2e-3, atol=2e-4)
+    expected = train(x, _lists(labels), orders, start, learning.step, 2.0, learning.lambda2, name)
+    weights = trained.weights[:, :n_children]
+    np.testing.assert_allclose(weights, expected, rtol=2e-3, atol=2e-4)
     assert abs(expected - start).max() > 0.1
-    assert not trained.weights[:, learning.n_children :].any()
+    assert not trained.weights[:, n_children:].any()
 
-    margins = x @ trained.weights[:, : learning.n_children].astype(np.float64)
+    margins = x @ weights.astype(np.float64)
     sent = margins > 0
     sent[np.arange(30), margins.argmax(axis=1)] |= ~sent.any(axis=1)
-    directions = route_rows(problem, trained, learning.n_children)
-    assert directions.tolist() == (sent @ (1 << np.arange(learning.n_children))).tolist()
+    assert np.array_equal(_sent(route_rows(problem, trained, n_children), 16)[:, :n_children], sent)
     assert ((sigmoid(margins) > 0.5) == (margins > 0)).all()
 
 
 def test_the_first_weights_are_small_and_differ_between_children():
-    problem, _ = _local(random_rows(np.random.default_rng(0), 50, 30, 0.3), _labelled(0, 50, 5))
+    problem = _problem(random_rows(np.random.default_rng(0), 50, 30, 0.3))
     first = begin_regressors(problem, LEARNING, np.array([5], np.uint64)).weights
     most = 0.1 / np.sqrt(len(problem.features) / 50)
     assert 0.9 * most < abs(first[:-1, :4]).max() <= most
@@ -196,39 +184,29 @@ def test_the_first_weights_are_small_and_differ_between_children():
 
 
 def test_a_set_flag_ends_a_training_after_an_epoch():
-    rows, labels = random_rows(np.random.default_rng(1), 30, 20, 0.3), _labelled(1, 30, 5)
-    problem, of_node = _local(rows, labels)
-    state = np.array([1], np.uint64)
-    train_regressors(problem, of_node, LEARNING._replace(epochs=10**9), 2.0, state, np.ones(1, np.uint8))
+    problem = _problem(random_rows(np.random.default_rng(1), 30, 20, 0.3))
+    learning, state = LEARNING._replace(epochs=10**9), np.array([1], np.uint64)
+    train_regressors(problem, _of_node(_labelled(1, 30, 5)), learning, 2.0, state, np.ones(1, np.uint8))
 
 
 @pytest.mark.parametrize("arity", [2, 4, 8])
 def test_a_split_keeps_the_children_that_get_rows(arity):
-    rng = np.random.default_rng(arity)
-    rows, labels = random_rows(rng, 5, 20, 0.4), _labelled(1, 5, 4)
-    split = split_node(
-        _examples(rows, labels),
-        np.arange(5, dtype=np.int32),
-        LEARNING._replace(n_children=arity, epochs=10, prune=0.05),
-        np.array([3], np.uint64),
-        GO_ON,
-    )
-    assert 2 <= split.n_children <= arity
-    sent = (split.directions[:, None] >> np.arange(16)) & 1
-    assert sent[:, split.n_children :].sum() == 0
-    assert (sent.sum(axis=1) >= 1).all()
-    assert split.sizes[: split.n_children].tolist() == sent.sum(axis=0)[: split.n_children].tolist()
-    assert 0 < split.sizes[: split.n_children].min() <= split.sizes[: split.n_children].max() < 5
+    rows, labels = random_rows(np.random.default_rng(arity), 5, 20, 0.4), _labelled(1, 5, 4)
+    split = _split(rows, labels, n_children=arity, epochs=10, prune=0.05)
+    n = split.n_children
+    assert 2 <= n <= arity
+    sent = _sent(split.directions, 16)
+    assert not sent[:, n:].any()
+    assert sent.any(axis=1).all()
+    sent, sizes, weights = sent[:, :n], split.sizes[:n], split.weights[:-1, :n]
+    assert sizes.tolist() == sent.sum(axis=0).tolist()
+    assert 0 < sizes.min() <= sizes.max() < 5
     carried = dense_labels(labels)[:, split.labels]
-    assert np.array_equal(
-        split.counts[:, : split.n_children], carried.T.astype(int) @ sent[:, : split.n_children]
-    )
-    weights = split.weights[:-1, : split.n_children]
+    assert np.array_equal(split.counts[:, :n], carried.T.astype(int) @ sent)
     assert (abs(weights[weights != 0]) >= 0.05).all()
-    x = dense_rows(rows)[:, split.features]
-    margins = x @ weights.astype(np.float64) + split.weights[-1, : split.n_children]
-    assert ((margins > 0) <= (sent[:, : split.n_children] == 1)).all()
-    assert (sent[np.arange(5), margins.argmax(axis=1)] == 1).all()
+    margins = dense_rows(rows)[:, split.features] @ weights.astype(np.float64) + split.weights[-1, :n]
+    assert ((margins > 0) <= sent).all()
+    assert sent[np.arange(5), margins.argmax(axis=1)].all()
 
 
 @pytest.mark.parametrize("arity", [2, 4])
@@ -236,13 +214,13 @@ def test_children_get_their_rows_labels_and_weights(arity):
     rng = np.random.default_rng(arity)
     rows, labels = random_rows(rng, 40, 60, 0.2), _labelled(1, 40, 9)
     here = np.flatnonzero(rng.random(40) < 0.7).astype(np.int32)
-    learning = LEARNING._replace(n_children=arity, epochs=10, prune=0.2)
-    split = split_node(_examples(rows, labels), here, learning, np.array([3], np.uint64), GO_ON)
+    split = _split(rows, labels, here, n_children=arity, epochs=10, prune=0.2)
     growth = _Growth(_examples(rows, labels), here, LdsmParameters(min_rows=2), 3)
     growth.waiting.clear()
     growth._add_children(growth.nodes[0], here, split)
-    sent = (split.directions[:, None] >> np.arange(split.n_children)) & 1 == 1
-    carried, waiting = dense_labels(labels), {n: [p, x.tolist()] for p, n, x in growth.waiting}
+    sent, carried = _sent(split.directions, split.n_children), dense_labels(labels)
+    waiting = {node: (priority, own.tolist()) for priority, node, own in growth.waiting}
+    expected_waiting = {}
     assert list(growth.nodes[0].children) == list(range(1, split.n_children + 1))
     for m, child in enumerate(growth.nodes[1:]):
         counts = carried[here[sent[:, m]]].sum(axis=0)
@@ -250,15 +228,14 @@ def test_children_get_their_rows_labels_and_weights(arity):
         assert child.histogram[0].tolist() == np.flatnonzero(counts).tolist()
         assert child.histogram[1].tolist() == counts[counts > 0].tolist()
         priority = counts.sum() - counts.max()
-        assert (m + 1 in waiting) == (priority > 0 and child.n_rows > 1)
-        if m + 1 in waiting:
-            assert waiting[m + 1] == [-priority, here[sent[:, m]].tolist()]
+        if priority > 0 and child.n_rows > 1:
+            expected_waiting[m + 1] = (-priority, here[sent[:, m]].tolist())
+    assert waiting == expected_waiting
     assert waiting
     chunk = growth.nodes[0].chunk
-    found, expected = np.zeros((2, 60, split.n_children), np.float32)
+    expected = np.zeros((60, split.n_children), np.float32)
     expected[split.features] = split.weights[:-1, : split.n_children]
-    found[np.repeat(chunk.features, np.diff(chunk.row_ptr)), chunk.child] = chunk.weight
-    assert np.array_equal(found, expected)
+    assert np.array_equal(dense_weights(chunk, 60), expected)
     assert chunk.bias.tolist() == split.weights[-1, : split.n_children].tolist()
     assert (np.diff(chunk.features) > 0).all()
     assert chunk.weight.all()
@@ -266,38 +243,20 @@ def test_children_get_their_rows_labels_and_weights(arity):
 
 
 def test_rows_that_are_alike_cannot_be_split():
-    rows = random_rows(np.random.default_rng(2), 1, 20, 0.4)
-    twelve = rows._replace(
-        indptr=np.arange(13) * len(rows.indices),
-        indices=np.tile(rows.indices, 12),
-        values=np.tile(rows.values, 12),
-    )
-    labels = to_labels(np.tile(np.eye(4, dtype=bool), (3, 1)))
-    split = split_node(
-        _examples(twelve, labels), np.arange(12, dtype=np.int32), LEARNING, np.array([3], np.uint64), GO_ON
-    )
-    assert split.n_children == 0
-    assert split.n_retries == 2
+    rows = random_rows(np.random.default_rng(2), 1, 20, 0.4).take(np.zeros(12, int))
+    split = _split(rows, to_labels(np.tile(np.eye(4, dtype=bool), (3, 1))))
+    assert (split.n_children, split.n_retries) == (0, 2)
 
 
 def test_a_lopsided_split_is_trained_anew_and_then_kept():
     """Of twenty rows nineteen are alike, so that a child gets more than nine tenths however it is trained."""
     one, other = (random_rows(np.random.default_rng(seed), 1, 20, 0.4) for seed in (2, 3))
-    lengths = np.r_[0, np.full(19, len(one.indices)), len(other.indices)]
-    rows = one._replace(
-        indptr=np.cumsum(lengths),
-        indices=np.concatenate([np.tile(one.indices, 19), other.indices]),
-        values=np.concatenate([np.tile(one.values, 19), other.values]),
-    )
+    rows = one.join([one, other]).take(np.array([0] * 19 + [1]))
     labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])
-    here = np.arange(20, dtype=np.int32)
-    examples, learning = _examples(rows, labels), LEARNING._replace(n_children=2, lambda1=1.0, epochs=10)
-    problem = localise(rows, here, examples.feature_rank, *NO_ROOM)
-    node_labels = localise_labels(*examples.labels[:2], here, examples.label_rank)
-    state = np.array([3], np.uint64)
-    first = train_regressors(problem, node_labels, learning, learning.lambda1, state, GO_ON)
-    sent = route_rows(problem, first, 2)
-    assert sorted(np.count_nonzero(sent >> m & 1) for m in range(2)) == [1, 19], "it would serve"
-    split = split_node(examples, here, learning, np.array([3], np.uint64), GO_ON)
+    learning = LEARNING._replace(n_children=2, lambda1=1.0, epochs=10)
+    problem, state = _problem(rows), np.array([3], np.uint64)
+    first = train_regressors(problem, _of_node(labels), learning, learning.lambda1, state, GO_ON)
+    assert sorted(_sent(route_rows(problem, first, 2), 2).sum(axis=0)) == [1, 19], "it would serve"
+    split = _split(rows, labels, n_children=2, lambda1=1.0, epochs=10)
     assert split.n_retries == 2
     assert sorted(split.sizes.tolist()) == [1, 19]
