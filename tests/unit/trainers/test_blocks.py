@@ -15,6 +15,7 @@ from service.trainers.registry import estimate_blocks
 from service.trainers.source import MemorySource, Tools, TrainingSet, no_progress
 from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Parts
+from tests.trainings import bits_of
 
 
 def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
@@ -47,8 +48,8 @@ def of_blocks(
     return found
 
 
-def arrays_of(trained: Trained) -> dict[str, bytes]:
-    return {name: np.asarray(array).tobytes() for name, array in trained.ensemble._asdict().items()}
+def of_memory(name: str, items: list[str]) -> Trained:
+    return fit(name, parse_parameters(name, items), MemorySource(problem()), Tools(1))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,8 @@ def arrays_of(trained: Trained) -> dict[str, bytes]:
 def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
     monkeypatch: pytest.MonkeyPatch, name: str, items: list[str]
 ) -> None:
-    whole = fit(name, parse_parameters(name, [*items, "memory_mib=2"]), MemorySource(problem()), Tools(1))
-    assert arrays_of(of_blocks(monkeypatch, name, items, 1 << 30)) == arrays_of(whole)
+    whole = of_memory(name, [*items, "memory_mib=2"])
+    assert bits_of(of_blocks(monkeypatch, name, items, 1 << 30)) == bits_of(whole)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +74,8 @@ def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
 ) -> None:
     items = ["leaf_size=5", "arity=4", "idf=no", "prune=0", "cost=0.5", "eps=0.005", f"loss={loss}"]
-    whole = fit("label-tree", parse_parameters("label-tree", items), MemorySource(problem()), Tools(1))
     found = of_blocks(monkeypatch, "label-tree", items, memory_bytes)
-    there, here = found.ensemble, whole.ensemble
+    there, here = found.ensemble, of_memory("label-tree", items).ensemble
     assert np.array_equal(there.child_ptr, here.child_ptr)
     assert np.array_equal(there.node_label, here.node_label)
     same = there.node_bias == here.node_bias
@@ -83,17 +83,15 @@ def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
     np.testing.assert_allclose(there.node_bias, here.node_bias, atol=0.2)
     if memory_bytes > 1:  # of a block a row that takes long
         threads = of_blocks(monkeypatch, "label-tree", items, memory_bytes, threads=3)
-        assert arrays_of(threads) == arrays_of(found)
+        assert bits_of(threads) == bits_of(found)
 
 
 def test_a_row_that_takes_more_than_a_step_may_hold_is_named() -> None:
-    rows = problem().rows
-    long = rows.join([rows, SparseRows(np.array([0, 1 << 18]), *([np.zeros(1 << 18, np.int32)] * 2), 90)])
-    labels = problem().labels
-    data = TrainingSet(long, labels.join([labels, labels.cut(0, 1)]))
-    with pytest.raises(
-        BadData, match=r"row 601: expected rows of at most memory_mib=1 MiB, found 2,097,152 bytes"
-    ):
+    data, nothing = problem(), np.zeros(1 << 18, np.int32)
+    long = SparseRows(np.array([0, 1 << 18]), nothing, nothing, 90)
+    data = TrainingSet.join([data, TrainingSet(long, data.labels.cut(0, 1))])
+    message = "row 601: expected rows of at most memory_mib=1 MiB, found 2,097,152 bytes"
+    with pytest.raises(BadData, match=message):
         fit("ovr", parse_parameters("ovr", ["memory_mib=1"]), Parts(data, 3), Tools(1))
 
 
@@ -103,14 +101,6 @@ def test_what_is_held_is_refused_in_a_sentence_when_the_disk_is_full() -> None:
         crew.__dict__["_scratch"] = full
         with pytest.raises(Unavailable, match=r"stream: expected space for rows in .*, found: No space left"):
             crew.hold(problem())
-
-
-def test_what_is_held_comes_back_as_it_was() -> None:
-    crew, data = Crew(1), problem()
-    held = [crew.hold(data), crew.hold(data.cut(3, 9))]
-    for value, expected in zip(held, [data, data.cut(3, 9)], strict=True):
-        for found, array in zip(value.get().rows, expected.rows, strict=True):
-            np.testing.assert_array_equal(found, array)
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 20_000])

@@ -9,16 +9,14 @@ from sklearn.svm import LinearSVC
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows
 from service.executors.local import Crew
-from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.classifiers import Solving, members_of, train_classifiers
 from service.trainers.label_tree import prune_of
 from service.trainers.shape import join
 from service.trainers.source import Tools
 from service.trainers.spec import rows_by_label
-from service.workflows.choose_features import trial_model
 from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_labels, to_rows
+from tests.trainings import bits_of, dense_weights, estimate_by, scores_of, share_right, trained_by
 
 VARIANTS = {
     "balanced": ("label-tree", ["leaf_size=5", "arity=4", "trees=2"]),
@@ -33,27 +31,18 @@ def _data(seed=0, n_rows=400, n_labels=70):
     return learnable(seed, n_rows, n_labels, rarity=0.97)
 
 
-def _train(variant, data):
-    name, items = VARIANTS[variant]
-    return train(name, parse_parameters(name, items), *data)
-
-
 @variants
 def test_trained_size_is_within_the_bound(variant):
-    data = _data(1)
-    name, items = VARIANTS[variant]
-    everything = parse_parameters(name, [*items, "prune=0"])
-    bound = estimate(name, everything, TrainingSet(*data), Tools())
-    trained = train(name, everything, *data)
+    data, (name, items) = _data(1), VARIANTS[variant]
+    bound = estimate_by(name, data, *items, "prune=0")
+    trained = trained_by(name, data, *items, "prune=0")
     assert trained.n_nonzeros <= bound["nonzeros_bound"]
     assert trained.n_nonzeros > 0.5 * bound["nonzeros_bound"], "a bound that says something"
     assert bound["bytes_bound"] == 12 * bound["nonzeros_bound"]
     assert all(0 < alpha <= 1 for alpha in bound["alpha_per_depth"])
     if name == "ovr":
-        assert bound["ratio_to_ovr"] == 12 / 8
-        assert bound["alpha_per_depth"] == []
-    pruned = train(name, parse_parameters(name, [*items, "prune=0.3"]), *data)
-    assert pruned.n_nonzeros < trained.n_nonzeros
+        assert (bound["ratio_to_ovr"], bound["alpha_per_depth"]) == (12 / 8, [])
+    assert trained_by(name, data, *items, "prune=0.3").n_nonzeros < trained.n_nonzeros
 
 
 def test_estimate_by_hand():
@@ -63,8 +52,7 @@ def test_estimate_by_hand():
     x[:4, 4] = 0.1
     x[4, 5] = 1
     labels = LabelRows(np.array([0, 1, 2, 3, 4, 4]), np.arange(4, dtype=np.int32), 6)
-    parameters = parse_parameters("label-tree", ["leaf_size=1", "arity=2"])
-    found = estimate("label-tree", parameters, TrainingSet(to_rows(x), labels), Tools())
+    found = estimate_by("label-tree", (to_rows(x), labels), "leaf_size=1", "arity=2")
     # The root uses 5 features for 2 children; each of its children 3 features for 2 labels.
     assert found == {
         "nonzeros_bound": 5 * 2 + 2 * 3 * 2,
@@ -77,34 +65,32 @@ def test_estimate_by_hand():
 
 @variants
 def test_what_is_trained_has_learnt(variant):
-    rows, labels = _data(2)
-    model = trial_model(_train(variant, (rows, labels)), labels.n_labels, rows.n_features)
-    found = make_predictor(model).predict(rows, PredictOptions(top_r=1))
-    assert np.array_equal(found.ptr, np.arange(rows.n_rows + 1))
-    carried = dense_labels(labels)
-    some = carried.any(axis=1)
-    hits = carried[np.arange(rows.n_rows), found.labels][some]
-    assert hits.mean() > 0.7
-    assert 4 not in found.labels, "a label without rows has no leaf"
+    data, (name, items) = _data(2), VARIANTS[variant]
+    scores = scores_of(trained_by(name, data, *items), data)
+    assert share_right(scores, data[1]) > 0.7
+    assert scores.any(axis=1).all()
+    assert (scores.any(axis=0) == (np.arange(70) != 4)).all(), "a label without rows has no leaf"
+
+
+def _two_groups(labels, first):
+    """A tree of two groups of the labels that occur, the first of so many; who carries each; these labels."""
+    ptr, of_label = rows_by_label(labels)
+    used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
+    return join(used, [np.array([0, first, len(used)])]), members_of(ptr, of_label, used), used
 
 
 def test_chunks_hold_the_solvers_weights():
     rows, labels = _data(3, n_rows=80, n_labels=40)
-    ptr, of_label = rows_by_label(labels)
-    used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    shape = join(used, [np.array([0, 20, len(used)])])
-    members = members_of(ptr, of_label, used)
+    shape, members, used = _two_groups(labels, 20)
     solving = Solving("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, 0.0)
     chunks = train_classifiers(rows, shape, members, solving, Tools(1, Crew(2)))
     x, carried = dense_rows(rows), dense_labels(labels)
     assert [chunk is None for chunk in chunks] == [False] * 3 + [True] * len(used)
     for node in range(3):
-        bounds = shape.child_bounds(node)
-        children = [carried[:, used[a:b]].any(axis=1) for a, b in pairwise(bounds)]
+        children = [carried[:, used[a:b]].any(axis=1) for a, b in pairwise(shape.child_bounds(node))]
         here = np.any(children, axis=0)
         chunk = chunks[node]
-        weights = np.zeros((rows.n_features, len(children)))
-        weights[np.repeat(chunk.features, np.diff(chunk.row_ptr)), chunk.child] = chunk.weight
+        weights = dense_weights(chunk, rows.n_features)
         assert (np.diff(chunk.features) > 0).all()
         assert set(chunk.features.tolist()) <= set(np.flatnonzero(x[here].any(axis=0)).tolist())
         for c in (0, len(children) - 1):
@@ -117,15 +103,9 @@ def test_chunks_hold_the_solvers_weights():
 
 def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
     rows, labels = _data(5)
-    ptr, of_label = rows_by_label(labels)
-    used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    shape, members = join(used, [np.array([0, 8, len(used)])]), members_of(ptr, of_label, used)
-    one, other = (
-        train_classifiers(
-            rows, shape, members, Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0), Tools(1)
-        )
-        for decay in (0.0, 1.0)
-    )
+    shape, members, _ = _two_groups(labels, 8)
+    even, rising = (Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0) for decay in (0.0, 1.0))
+    one, other = (train_classifiers(rows, shape, members, each, Tools(1)) for each in (even, rising))
     assert np.array_equal(one[0].weight, other[0].weight)
     for node in (1, 2):
         assert np.abs(one[node].weight).sum() < np.abs(other[node].weight).sum()
@@ -159,7 +139,7 @@ def test_data_and_settings_that_cannot_be_used_are_refused():
         train("label-tree", parse_parameters("ovr", []), rows, labels)
 
 
-def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones() -> None:
+def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones():
     assert [prune_of("auto", n) for n in (0, 1, 40, 300)] == [0.1] * 4
     assert [prune_of("auto", n) for n in (1200, 30_000)] == pytest.approx([0.05, 0.01])
     for said in (0, 0.0, 0.1, 0.3, 100):
@@ -167,17 +147,10 @@ def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_s
 
 
 @pytest.mark.parametrize("name", ["label-tree", "ovr"])
-def test_a_model_of_long_rows_is_that_of_the_bound_that_its_rows_have(name: str) -> None:
+def test_a_model_of_long_rows_is_that_of_the_bound_that_its_rows_have(name):
     rng = np.random.default_rng(7)
     rows = to_rows(np.abs(rng.standard_normal((60, 1200))) / 30)
-    labels: LabelRows = to_labels(rng.random((60, 5)) < 0.3)
-    auto, same, tenth = (
-        train(name, parse_parameters(name, items), rows, labels)
-        for items in ([], ["prune=0.05"], ["prune=0.1"])
-    )
+    data = rows, to_labels(rng.random((60, 5)) < 0.3)
+    auto, same, tenth = (trained_by(name, data, *items) for items in ([], ["prune=0.05"], ["prune=0.1"]))
+    assert bits_of(auto) == bits_of(same)
     assert auto.n_nonzeros == same.n_nonzeros > tenth.n_nonzeros
-    assert all(
-        one.tobytes() == other.tobytes()
-        for one, other in zip(auto.ensemble, same.ensemble, strict=True)
-        if isinstance(one, np.ndarray)
-    )

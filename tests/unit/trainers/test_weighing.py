@@ -6,12 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.base.rows import SparseRows
-from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
-from service.trainers import Trained, parse_parameters, train, weighing
+from service.trainers import weighing
 from service.trainers.weighing import weigh
-from service.workflows.choose_features import trial_model
 from tests.oracles.problems import dense_rows, random_labels, to_rows
+from tests.trainings import scores_of, trained_by
 
 
 def presence(seed: int = 0, n_rows: int = 60, n_features: int = 12) -> np.ndarray:
@@ -36,14 +34,16 @@ def test_rows_that_say_nothing_of_weights_are_weighed() -> None:
     assert (dense_rows(weighed.rows) ** 2).sum() == pytest.approx((x**2).sum(), rel=1e-5)
 
 
-def test_auto_leaves_rows_that_have_weights_as_they_are() -> None:
+def test_auto_leaves_rows_that_have_weights_as_they_are_and_no_leaves_all() -> None:
     x = presence()
+    alike = to_rows(x)
     row = int(np.flatnonzero((x > 0).sum(axis=1) > 1)[0])
     x[row, np.flatnonzero(x[row])[0]] = 1.001
     rows = to_rows(at_length_one(x))
     assert weigh(rows, "auto").rows is rows
     assert weigh(rows, "auto").scale is None
     assert weigh(rows, "yes").scale is not None
+    assert weigh(alike, "no").rows is alike
 
 
 def test_rows_that_are_read_in_parts_are_weighed_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,11 +56,6 @@ def test_rows_that_are_read_in_parts_are_weighed_to_the_same_bits(monkeypatch: p
     assert whole.rows.values.tobytes() == parts.rows.values.tobytes() != rows.values.tobytes()
     assert whole.scale is not None and parts.scale is not None
     assert whole.scale.tobytes() == parts.scale.tobytes()
-
-
-def test_no_leaves_all_rows_as_they_are() -> None:
-    rows = to_rows(presence())
-    assert weigh(rows, "no").rows is rows
 
 
 @pytest.mark.parametrize("idf", ["auto", "yes"])
@@ -79,28 +74,17 @@ def test_a_common_factor_changes_nothing(seed: int, factor: float) -> None:
     np.testing.assert_allclose(one.scale, other.scale, rtol=1e-5)
 
 
-def scores(trained: Trained, x: np.ndarray, n_labels: int) -> np.ndarray:
-    """The score of every label for rows as a request brings them."""
-    model = trial_model(trained, n_labels, x.shape[1])
-    options = PredictOptions(top_r=n_labels, beam_width=n_labels)
-    found = make_predictor(model).predict(to_rows(x), options, 1)
-    dense = np.zeros((len(x), n_labels))
-    dense[np.repeat(np.arange(len(x)), np.diff(found.ptr)), found.labels] = found.scores
-    return dense
-
-
 @pytest.mark.parametrize("name", ["label-tree", "ovr", "plt", "fastxml", "ldsm"])
 def test_a_model_of_weighed_rows_takes_rows_as_they_were(name: str) -> None:
     """The same as weighing the rows before training, and before asking."""
-    x = at_length_one(presence(1, 80, 20))
+    rows = to_rows(at_length_one(presence(1, 80, 20)))
     labels = random_labels(np.random.default_rng(2), 80, 7, 0.3)
     few = ["trees=3"] if name in {"fastxml", "ldsm"} else []
-    weighed = weigh(to_rows(x), "auto")
+    weighed = weigh(rows, "auto")
     assert weighed.scale is not None
-    inside = train(name, parse_parameters(name, few), to_rows(x), labels)
-    before = train(name, parse_parameters(name, [*few, "idf=no"]), weighed.rows, labels)
-    asked = scores(inside, x, 7)
+    inside = trained_by(name, (rows, labels), *few)
+    before, without = (trained_by(name, (x, labels), *few, "idf=no") for x in (weighed.rows, rows))
+    asked = scores_of(inside, (rows, labels))
     assert asked.any()
-    np.testing.assert_allclose(asked, scores(before, x * weighed.scale, 7), atol=1e-5)
-    without = train(name, parse_parameters(name, [*few, "idf=no"]), to_rows(x), labels)
-    assert np.abs(asked - scores(without, x, 7)).max() > 1e-3
+    np.testing.assert_allclose(asked, scores_of(before, (weighed.rows, labels)), atol=1e-5)
+    assert np.abs(asked - scores_of(without, (rows, labels))).max() > 1e-3

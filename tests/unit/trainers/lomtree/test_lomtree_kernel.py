@@ -9,32 +9,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.lomtree import finish
+from service.trainers.lomtree import finish, tables
 from service.trainers.lomtree.learning import learn_rows, make_scratch, route_rows
-from service.trainers.lomtree.tables import (
-    LINE_BYTES,
-    N_VALUES,
-    TABLE,
-    Pool,
-    insert,
-    make_pool,
-    n_refused,
-    release,
-    reserve,
-)
-from service.trainers.lomtree.tree import (
-    COUNT,
-    LEAF,
-    N_NODES,
-    N_SPLITS,
-    N_SWAPS,
-    ROOT,
-    SCALE,
-    WEIGHT,
-    Budget,
-    OnlineTree,
-    make_tree,
-)
+from service.trainers.lomtree.tables import N_VALUES, Pool, insert, make_pool, n_refused
+from service.trainers.lomtree.tree import COUNT, LEAF, N_NODES, N_SPLITS, N_SWAPS, ROOT, SCALE, WEIGHT
+from service.trainers.lomtree.tree import Budget, OnlineTree, make_tree
 from tests.oracles.lomtree_oracle import Lomtree, Node
 from tests.oracles.problems import to_labels, to_rows
 
