@@ -12,10 +12,22 @@ from service.base.rows import LabelRows, SparseRows
 from service.trainers.lomtree import finish, tables
 from service.trainers.lomtree.learning import learn_rows, make_scratch, route_rows
 from service.trainers.lomtree.tables import N_VALUES, Pool, insert, make_pool, n_refused
-from service.trainers.lomtree.tree import COUNT, LEAF, N_NODES, N_SPLITS, N_SWAPS, ROOT, SCALE, WEIGHT
-from service.trainers.lomtree.tree import Budget, OnlineTree, make_tree
+from service.trainers.lomtree.tree import (
+    COUNT,
+    LEAF,
+    N_NODES,
+    N_SPLITS,
+    N_SWAPS,
+    ROOT,
+    SCALE,
+    WEIGHT,
+    Budget,
+    OnlineTree,
+    make_tree,
+)
 from tests.oracles.lomtree_oracle import Lomtree, Node
-from tests.oracles.problems import to_labels, to_rows
+from tests.oracles.problems import dense_labels, to_labels, to_rows
+from tests.oracles.trees import row_dicts
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -70,10 +82,9 @@ def assert_same(tree: OnlineTree, node: int, expected: Node) -> int:
         return 1
     features, weights = items(tree.weights, node)
     assert set(features.tolist()) == set(expected.weights)
-    for feature, values in zip(features.tolist(), weights, strict=True):
-        weight = expected.weights[feature]
-        found = values[WEIGHT], values[SCALE]
-        assert found == pytest.approx((weight.v, weight.s), rel=1e-3, abs=1e-4)
+    of_features = [(expected.weights[feature].v, expected.weights[feature].s) for feature in features]
+    found = weights[:, [WEIGHT, SCALE]]
+    np.testing.assert_allclose(found, np.reshape(of_features, (-1, 2)), rtol=1e-3, atol=1e-4)
     children = (int(tree.left[node]), int(tree.right[node]))
     assert tree.parent[list(children)].tolist() == [node, node]
     return 1 + sum(assert_same(tree, *pair) for pair in zip(children, expected.children, strict=True))
@@ -83,18 +94,13 @@ def assert_same(tree: OnlineTree, node: int, expected: Node) -> int:
     seeds, st.integers(1, 9), st.integers(0, 12), st.sampled_from([1.0, 2.0, 4.0]), st.sampled_from([0, 0.2])
 )
 @settings(max_examples=40)
-def test_the_tree_is_that_of_the_definition(
-    seed: int, n_labels: int, splits: int, resistance: float, extra: float
-) -> None:
+def test_the_tree_is_that_of_the_definition(seed, n_labels, splits, resistance, extra):
     rows, labels = data(seed, 150, n_labels, extra)
     tree = learnt(rows, labels, Budget(splits, resistance, 0.5))
     oracle = Lomtree(splits, resistance, 0.5)
-    for row in range(rows.n_rows):
-        entries = slice(*rows.indptr[row : row + 2])
-        x = dict(zip(rows.indices[entries].tolist(), rows.values[entries].tolist(), strict=True))
-        carried = labels.indices[slice(*labels.indptr[row : row + 2])].tolist()
-        if carried:
-            oracle.learn(x, carried)
+    for x, carried in zip(row_dicts(rows[:3]), dense_labels(labels), strict=True):
+        if carried.any():
+            oracle.learn(x, np.flatnonzero(carried).tolist())
     n_nodes = assert_same(tree, int(tree.state[ROOT]), oracle.root)
     assert tree.state[N_SWAPS] == oracle.swaps
     assert n_nodes == tree.state[N_NODES] == 2 * tree.state[N_SPLITS] + 1 <= 2 * splits + 1
@@ -104,15 +110,12 @@ def test_swaps_happen_and_keep_the_tree_whole() -> None:
     rows, labels = data(1, 2000, 8, 0)
     tree = learnt(rows, labels, Budget(3, 1.0, 0.5))
     assert tree.state[N_SWAPS] > 3
-    leaf = leaves_of(tree, rows)
-    assert (tree.left[leaf] == LEAF).all()
-    reached, waiting = 0, [int(tree.state[ROOT])]
-    while waiting:
-        node = waiting.pop()
-        reached += 1
+    assert (tree.left[leaves_of(tree, rows)] == LEAF).all()
+    reached = [int(tree.state[ROOT])]
+    for node in reached:  # which grows
         if tree.left[node] != LEAF:
-            waiting += [int(tree.left[node]), int(tree.right[node])]
-    assert reached == 7
+            reached += [int(tree.left[node]), int(tree.right[node])]
+    assert len(reached) == 7
 
 
 def test_cutting_the_rows_into_parts_changes_nothing() -> None:
@@ -133,42 +136,40 @@ def test_huge_and_tiny_values_give_finite_weights() -> None:
     tree = learnt(to_rows(x), labels, Budget(4, 4.0, 0.5))
     for node in range(int(tree.state[N_NODES])):
         _, values = items(tree.weights, node)
-        assert np.isfinite(values).all()
-        assert np.isfinite(values[:, WEIGHT] / values[:, SCALE]).all()
+        assert np.isfinite(values).all() and np.isfinite(values[:, WEIGHT] / values[:, SCALE]).all()
     assert np.isfinite(tree.score).all()
 
 
 @pytest.mark.parametrize("piece", [1 << 16, 20])
-def test_weights_of_chunks_are_those_of_the_tables_by_feature(
-    piece: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_chunks_are_those_of_the_tables_by_feature(piece, monkeypatch):
     monkeypatch.setattr(finish, "_PIECE", piece)
     rows, labels = data(4, 300, 6, 0)
     tree = learnt(rows, labels, Budget(9, 4.0, 0.5))
     chunks = finish.chunks_of(tree, np.arange(tree.state[N_NODES]))
     assert sum(chunk is not None and len(chunk.weight) > 0 for chunk in chunks) == 9
     for node, chunk in enumerate(chunks):
-        if chunk is None:
-            assert tree.left[node] == LEAF
-            continue
-        features, values = items(tree.weights, node)
-        kept = np.flatnonzero(values[:, WEIGHT])
-        assert chunk.features.tolist() == features[kept].tolist()
-        assert chunk.weight.tolist() == (values[kept, WEIGHT] / values[kept, SCALE]).tolist()
-        assert chunk.bias.tolist() == [0.0, tree.bias[node, WEIGHT]]
-        assert chunk.row_ptr.tolist() == list(range(len(kept) + 1))
-        assert chunk.child.tolist() == [1] * len(kept)
+        assert (chunk is None) == (tree.left[node] == LEAF)
+        if chunk is not None:
+            features, values = items(tree.weights, node)
+            kept = np.flatnonzero(values[:, WEIGHT])
+            assert [part.tolist() for part in chunk] == [
+                features[kept].tolist(),
+                list(range(len(kept) + 1)),
+                [1] * len(kept),
+                (values[kept, WEIGHT] / values[kept, SCALE]).tolist(),
+                [0.0, tree.bias[node, WEIGHT]],
+            ]
 
 
 def test_what_is_known_of_a_node_and_of_a_feature_lies_in_its_cache_lines() -> None:
     tree = make_tree(5, 64, 64)
     for of_nodes in (tree.left, tree.norm, tree.weights.start, tree.classes.used):
-        assert of_nodes.strides == (2 * LINE_BYTES,)
+        assert of_nodes.strides == (2 * tables.LINE_BYTES,)
     for memory in (tree.nodes, tree.weights.value, tree.classes.value):
-        assert memory.ctypes.data % LINE_BYTES == 0
+        assert memory.ctypes.data % tables.LINE_BYTES == 0
     for pool in (tree.weights, tree.classes):
         assert pool.key.strides == pool.value.strides[:1]
-        assert LINE_BYTES % pool.value.strides[0] == 0
+        assert tables.LINE_BYTES % pool.value.strides[0] == 0
 
 
 def test_a_full_pool_leaves_new_features_and_labels_out() -> None:
@@ -176,8 +177,7 @@ def test_a_full_pool_leaves_new_features_and_labels_out() -> None:
     tree = learnt(rows, labels, Budget(20, 4.0, 0.5), slots=64)
     assert n_refused(tree.weights) > 0
     assert tree.weights.counts[0] <= 64
-    leaf = leaves_of(tree, rows)
-    assert (tree.left[leaf] == LEAF).all()
+    assert (tree.left[leaves_of(tree, rows)] == LEAF).all()
 
 
 operations = st.lists(
@@ -189,11 +189,11 @@ operations = st.lists(
 @given(operations, st.sampled_from([16, 64, 4096]))
 @settings(max_examples=60)
 def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slots: int) -> None:
-    pool: Pool = make_pool(np.empty(4, TABLE), n_slots, np.float64)
+    pool: Pool = make_pool(np.empty(4, tables.TABLE), n_slots, np.float64)
     expected: list[dict[int, float]] = [{} for _ in range(4)]
     for number, (table, key) in enumerate(found):
         if key < 0:
-            release(pool, table)
+            tables.release(pool, table)
             expected[table] = {}
             continue
         refused = n_refused(pool)
@@ -201,27 +201,26 @@ def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slot
         if slot < 0:
             assert n_refused(pool) == refused + 1
             assert key not in expected[table]
-            continue
-        assert pool.value[slot, 0] == expected[table].get(key, 0.0)
-        pool.value[slot, 0] = expected[table][key] = number + 1.0
+        else:
+            assert pool.value[slot, 0] == expected[table].get(key, 0.0)
+            pool.value[slot, 0] = expected[table][key] = number + 1.0
     for table, pairs in enumerate(expected):
         keys, values = items(pool, table)
-        assert keys.tolist() == sorted(pairs)
-        assert values[:, 0].tolist() == [pairs[key] for key in sorted(pairs)]
+        assert list(zip(keys.tolist(), values[:, 0].tolist(), strict=True)) == sorted(pairs.items())
     assert pool.counts[0] <= n_slots
     if n_slots == 4096:
         assert n_refused(pool) == 0
 
 
 def test_a_table_with_room_reserved_does_not_move_until_it_is_full() -> None:
-    pool = make_pool(np.empty(2, TABLE), 80, np.float32)
-    reserve(pool, 0, 48)
+    pool = make_pool(np.empty(2, tables.TABLE), 80, np.float32)
+    tables.reserve(pool, 0, 48)
     start = pool.start[0]
     assert 2 ** pool.bits[0] == 64
     for key in range(48):
         assert start <= insert(pool, 0, key) < start + 64
     assert items(pool, 0)[0].tolist() == list(range(48))
-    reserve(pool, 1, 48)  # more than is left
+    tables.reserve(pool, 1, 48)  # more than is left
     assert pool.bits[1] == -1
     assert insert(pool, 1, 7) >= 0
     assert n_refused(pool) == 0

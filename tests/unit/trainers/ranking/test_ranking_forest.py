@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.base.rows import LabelRows, SparseRows
 from service.evaluation.ranking import propensities
 from service.executors.local import Crew
-from service.trainers import estimate, parse_parameters, train
+from service.trainers import train
 from service.trainers.ranking.forest import (
     FastXmlParameters,
     PfastreXmlParameters,
@@ -20,6 +19,7 @@ from service.trainers.ranking.forest import (
 from service.trainers.ranking.tree import Grown
 from service.trainers.representations import rerank_arrays
 from service.trainers.source import Tools, TrainingSet
+from tests.oracles.label_trees import levels
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,
@@ -30,19 +30,21 @@ from tests.oracles.problems import (
     to_rows,
     training_sets,
 )
+from tests.trainings import Data, bits_of, estimate_by, scores_of, share_right, trained_by
 
 NAMES = ["fastxml", "pfastrexml"]
 trainers = pytest.mark.parametrize("name", NAMES)
 
 
-def rows_and_labels(seed: int = 0, n_rows: int = 300) -> tuple[SparseRows, LabelRows]:
+def rows_and_labels(seed: int = 0, n_rows: int = 300) -> Data:
     return learnable(seed, n_rows, 20, n_features=40, rarity=0.9, without=3)
 
 
-def forest(data, parameters: FastXmlParameters, seed=0, threads=1) -> list[Grown]:
+def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen) -> list[Grown]:
+    """Trees of fastxml, two unless chosen otherwise."""
+    parameters = FastXmlParameters(**{"trees": 2, **chosen})
     ones = np.ones(data[1].n_labels, np.float32)
-    tools = Tools(seed, Crew(threads))
-    return grow_forest(TrainingSet(*data), parameters, ones, parameters.trees, tools)
+    return grow_forest(TrainingSet(*data), parameters, ones, parameters.trees, Tools(seed, crew or Crew(1)))
 
 
 def leaf_of(grown: Grown, row: np.ndarray) -> int:
@@ -58,23 +60,23 @@ def leaf_of(grown: Grown, row: np.ndarray) -> int:
 
 
 data_sets = training_sets(60, 12, 12, [0.0, 0.2, 0.8], [0.05, 0.4])
-settings_of_trees = st.builds(
-    FastXmlParameters,
-    trees=st.just(2),
-    max_leaf=st.sampled_from([1, 3, 100]),
-    max_depth=st.sampled_from([1, 4, 64]),
-    leaf_labels=st.sampled_from([1, 3, 100]),
-    cost=st.sampled_from([0.1, 3.0, 1000.0]),
-    prune=st.sampled_from([0.0, 0.5]),
+settings_of_trees = st.fixed_dictionaries(
+    {
+        "max_leaf": st.sampled_from([1, 3, 100]),
+        "max_depth": st.sampled_from([1, 4, 64]),
+        "leaf_labels": st.sampled_from([1, 3, 100]),
+        "cost": st.sampled_from([0.1, 3.0, 1000.0]),
+        "prune": st.sampled_from([0.0, 0.5]),
+    }
 )
 
 
 @settings(max_examples=60)
 @given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
-def test_leaves_hold_the_rows_that_the_separators_send_there(data, parameters, seed):
+def test_leaves_hold_the_rows_that_the_separators_send_there(data, chosen, seed):
     x, carried = dense_rows(data[0]), dense_labels(data[1])
     labelled = np.flatnonzero(carried.any(axis=1))
-    for grown in forest(data, parameters, seed):
+    for grown in forest(data, seed, **chosen):
         sizes = np.diff(grown.child_ptr)
         assert set(sizes.tolist()) <= {0, 2}
         assert grown.n_rows[0] == len(labelled)
@@ -85,58 +87,43 @@ def test_leaves_hold_the_rows_that_the_separators_send_there(data, parameters, s
             count = carried[rows].sum(axis=0)
             order = sorted(np.flatnonzero(count).tolist(), key=lambda label: (-count[label], label))
             here = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
-            assert grown.leaf_label[here].tolist() == sorted(order[: parameters.leaf_labels])
+            assert grown.leaf_label[here].tolist() == sorted(order[: chosen["leaf_labels"]])
             assert grown.leaf_count[here].tolist() == count[grown.leaf_label[here]].tolist()
         for node in np.flatnonzero(sizes).tolist():
             here = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
-            assert grown.n_rows[node] > parameters.max_leaf
+            assert grown.n_rows[node] > chosen["max_leaf"]
             assert (np.diff(grown.feature[here]) > 0).all()
-            assert (np.abs(grown.weight[here]) >= parameters.prune).all()
+            assert (np.abs(grown.weight[here]) >= chosen["prune"]).all()
             assert 0 < len(grown.weight[here]) <= grown.n_used[node]
 
 
 @settings(max_examples=25)
 @given(data_sets, st.sampled_from(NAMES), st.integers(0, 2**63 - 1))
 def test_any_data_gives_the_same_bits_for_any_number_of_threads(data, name, seed):
-    parameters = parse_parameters(name, ["trees=3", "max_leaf=2"])
-    one, two = (train(name, parameters, *data, seed, threads) for threads in (1, 2))
-    for field, array in one.ensemble._asdict().items():
-        assert array.tobytes() == getattr(two.ensemble, field).tobytes(), field
-    assert {key: array.tobytes() for key, array in one.extra.items()} == {
-        key: array.tobytes() for key, array in two.extra.items()
-    }
+    one, two = (trained_by(name, data, "trees=3", "max_leaf=2", seed=seed, threads=n) for n in (1, 2))
+    assert bits_of(one) == bits_of(two)
     assert ((one.ensemble.leaf_value > 0) & (one.ensemble.leaf_value <= 1)).all()
 
 
 def test_another_seed_and_another_tree_are_different():
-    data = rows_and_labels()
-    first, second = forest(data, FastXmlParameters(trees=2), seed=1)
-    assert first.weight.tobytes() != second.weight.tobytes()
-    assert first.weight.tobytes() != forest(data, FastXmlParameters(trees=1), seed=2)[0].weight.tobytes()
+    first, second = forest(rows_and_labels(), seed=1)
+    other = forest(rows_and_labels(), seed=2)[0]
+    assert len({grown.weight.tobytes() for grown in (first, second, other)}) == 3
 
 
 @trainers
 def test_an_ensemble_tells_the_labels_of_its_rows(name):
-    rows, labels = rows_and_labels(1)
-    trained = train(name, parse_parameters(name, ["trees=10"]), rows, labels, threads=2)
+    data = rows_and_labels(1)
+    trained = trained_by(name, data, "trees=10", threads=2)
     assert (trained.kind, trained.link) == ("decision-tree", "argmax")
     assert trained.n_nonzeros > 0
     json.dumps(trained.parameters)
-    carried = dense_labels(labels)
-    scores = np.zeros(carried.shape)
-    for grown in forest((rows, labels), FastXmlParameters(trees=10)):
-        for i, row in enumerate(dense_rows(rows)):
-            leaf = leaf_of(grown, row)
-            here = slice(grown.leaf_ptr[leaf], grown.leaf_ptr[leaf + 1])
-            scores[i, grown.leaf_label[here]] += grown.leaf_count[here] / grown.n_rows[leaf]
-    some = carried.any(axis=1)
-    assert carried[np.arange(len(scores)), scores.argmax(axis=1)][some].mean() > 0.85
+    assert share_right(scores_of(trained, data), data[1]) > 0.85
 
 
 def test_values_of_leaves_are_shares():
-    rows, labels = rows_and_labels(2)
-    trained = train("fastxml", FastXmlParameters(trees=1), rows, labels, 5)
-    grown = forest((rows, labels), FastXmlParameters(trees=1), 5)[0]
+    trained = trained_by("fastxml", rows_and_labels(2), "trees=1", seed=5)
+    (grown,) = forest(rows_and_labels(2), 5, trees=1)
     share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
     assert trained.ensemble.leaf_value == pytest.approx(share)
     assert trained.extra == {}
@@ -153,54 +140,45 @@ def test_propensities_raise_rare_labels_and_come_with_mean_rows():
     trained = train("pfastrexml", parameters, rows, labels)
     worth = 1 / propensities(carried.sum(axis=0), rows.n_rows)
     of_rows = carried[carried.any(axis=1)].mean(axis=0) * worth / worth.max()
-    ensemble = trained.ensemble
-    assert ensemble.leaf_value == pytest.approx(np.tile(of_rows[of_rows > 0], 2))
+    assert trained.ensemble.leaf_value == pytest.approx(np.tile(of_rows[of_rows > 0], 2))
     expected = rerank_arrays(rows, labels, 0.25, 7.0)
     assert trained.extra.keys() == expected.keys()
     assert all(np.array_equal(trained.extra[key], expected[key]) for key in expected)
-    plain = PfastreXmlParameters(trees=2, rerank="no")
-    assert train("pfastrexml", plain, rows, labels).extra == {}
+    assert trained_by("pfastrexml", (rows, labels), "trees=2", "rerank=no").extra == {}
 
 
 @trainers
 def test_the_estimate_has_room_and_says_something(name):
     data = rows_and_labels(4, n_rows=500)
-    parameters = parse_parameters(name, ["trees=6"])
-    trained = train(name, parameters, *data, 3)
-    found = estimate(name, parameters, TrainingSet(*data), Tools(3))
-    assert trained.n_nonzeros <= found["nonzeros_bound"] <= 3 * trained.n_nonzeros
+    n_nonzeros = trained_by(name, data, "trees=6", seed=3).n_nonzeros
+    found = estimate_by(name, data, "trees=6", seed=3)
+    assert n_nonzeros <= found["nonzeros_bound"] <= 3 * n_nonzeros
     assert found["bytes_bound"] == 12 * found["nonzeros_bound"]
     assert found["ratio_to_ovr"] == pytest.approx(found["bytes_bound"] / (8 * 40 * 19))
     assert len(found["alpha_per_depth"]) > 2
     assert all(0 < alpha <= 1 for alpha in found["alpha_per_depth"])
-    alone = parse_parameters(name, ["trees=1"])
-    assert (
-        estimate(name, alone, TrainingSet(*data), Tools())["nonzeros_bound"]
-        == train(name, alone, *data).n_nonzeros
-    )
-
-
-def one_leaf(rows: SparseRows, labels: LabelRows, **chosen) -> None:
-    """Train, and expect roots without children."""
-    for grown in forest((rows, labels), FastXmlParameters(trees=2, **chosen)):
-        assert grown.child_ptr.tolist() == [1, 1]
-        assert len(grown.weight) == 0
+    alone = trained_by(name, data, "trees=1").n_nonzeros
+    assert estimate_by(name, data, "trees=1")["nonzeros_bound"] == alone
 
 
 def test_rows_that_cannot_or_need_not_be_split_are_one_leaf():
     rng = np.random.default_rng(8)
     rows, labels = random_rows(rng, 40, 10, 0.3), random_labels(rng, 40, 6, 0.4)
-    one_leaf(to_rows(np.ones((40, 10))), labels)
-    one_leaf(to_rows(np.zeros((40, 10))), labels)
-    one_leaf(rows, to_labels(np.ones((40, 1), bool)))
-    one_leaf(rows, labels, max_leaf=41)
-    one_leaf(rows, labels, cost=1e-6)
+    for case, data, chosen in [
+        ("alike", (to_rows(np.ones((40, 10))), labels), {}),
+        ("empty", (to_rows(np.zeros((40, 10))), labels), {}),
+        ("one label", (rows, to_labels(np.ones((40, 1), bool))), {}),
+        ("few", (rows, labels), {"max_leaf": 41}),
+        ("a low cost", (rows, labels), {"cost": 1e-6}),
+    ]:
+        for grown in forest(data, **chosen):
+            assert (grown.child_ptr.tolist(), len(grown.weight)) == ([1, 1], 0), case
 
 
 def test_the_scale_of_the_rows_is_nothing():
     rows, labels = rows_and_labels(9)
     larger = rows._replace(values=rows.values * np.float32(64))
-    one, other = (forest((x, labels), FastXmlParameters(trees=1))[0] for x in (rows, larger))
+    one, other = (forest((x, labels), trees=1)[0] for x in (rows, larger))
     # the constant term's column stays 1, so only the first splits are sure to be alike
     assert other.n_rows[1:3].tolist() == pytest.approx(one.n_rows[1:3].tolist(), abs=20)
     assert len(other.weight) == pytest.approx(len(one.weight), rel=0.3)
@@ -209,32 +187,19 @@ def test_the_scale_of_the_rows_is_nothing():
     assert typical_value(to_rows(np.zeros((2, 2)))) == 1.0
 
 
-def test_depth_is_bounded():
-    data = rows_and_labels(5)
-    for depth in (1, 3):
-        for grown in forest(data, FastXmlParameters(trees=2, max_leaf=1, max_depth=depth)):
-            level = np.zeros(len(grown.n_rows), int)
-            for node in range(len(level)):
-                level[grown.child_ptr[node] : grown.child_ptr[node + 1]] = level[node] + 1
-            assert level.max() == depth
+@pytest.mark.parametrize("depth", [1, 3])
+def test_depth_is_bounded(depth):
+    grown = forest(rows_and_labels(5), max_leaf=1, max_depth=depth)
+    assert [levels(tree.child_ptr).max() for tree in grown] == [depth, depth]
 
 
 def test_a_stopped_crew_ends_soon_with_what_there_is():
-    data, crew = rows_and_labels(6), Crew(1)
+    crew = Crew(1)
     crew.stop[0] = 1
-    ones = np.ones(20, np.float32)
-    grown = grow_forest(TrainingSet(*data), FastXmlParameters(trees=2), ones, 2, Tools(0, crew))
-    assert [len(tree.n_rows) for tree in grown] == [1, 1]
+    assert [len(tree.n_rows) for tree in forest(rows_and_labels(6), crew=crew)] == [1, 1]
 
 
 def test_trees_are_reported_to_their_end():
     seen = []
-    train(
-        "fastxml",
-        FastXmlParameters(trees=3),
-        *rows_and_labels(7),
-        0,
-        2,
-        lambda stage, done, total: seen.append((stage, done, total)),
-    )
+    train("fastxml", FastXmlParameters(trees=3), *rows_and_labels(7), 0, 2, lambda *told: seen.append(told))
     assert seen == [("trees", 1, 3), ("trees", 2, 3), ("trees", 3, 3)]
