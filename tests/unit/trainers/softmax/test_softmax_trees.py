@@ -15,30 +15,34 @@ from service.base.rows import LabelRows, SparseRows
 from service.base.settings import Limits
 from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.serving.lines import dump
 from service.serving.opening import serve_model
 from service.serving.schemas.predict import ScoreRequest
 from service.serving.scores import score_instances
-from service.trainers import parse_parameters, train
+from service.trainers import parse_parameters
 from service.trainers.shape import Shape
+from service.trainers.softmax import shapes
 from service.trainers.softmax import training as softmax_training
-from service.trainers.softmax.shapes import (
-    FLAT_MAX,
-    _fill,
-    clustered_shape,
-    even_shape,
-    label_vectors,
-    topology_of,
-    tree_of,
-)
-from service.trainers.softmax.training import _start
+from service.trainers.softmax.shapes import FLAT_MAX, even_shape, topology_of
 from service.trainers.softmax.updates import settle
 from service.trainers.source import MemorySource, Tools, TrainingSet, count
-from service.workflows.choose_features import trial_model
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
+from tests.oracles.label_trees import levels
 from tests.oracles.problems import to_labels, to_rows
+from tests.trainings import Data, predictor_of, trained_by
+
+both = pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
+
+
+def every_row_its_label(n: int) -> TrainingSet:
+    return TrainingSet(to_rows(np.eye(n)), to_labels(np.eye(n) > 0))
+
+
+def beginning(trainer: str, topology: Any, data: TrainingSet, *items: str) -> Any:
+    """What a training of these labels begins with."""
+    return softmax_training._start(count(data), parse_parameters(trainer, items), topology, Tools(1))
 
 
 @pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (9, 3), (10, 3), (100, 7), (5, 64)])
@@ -53,28 +57,24 @@ def test_even_trees_have_the_fewest_levels(n: int, arity: int) -> None:
 def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
     shape = even_shape(np.arange(20, dtype=np.int32), 3)
     topology = topology_of(shape, 4, 22)
-    data = TrainingSet(to_rows(np.eye(3)), to_labels(np.eye(3) > 0))
-    parameters: Any = parse_parameters("huffman-tree", ["dim=2", "arity=4"])
-    state = _start(count(data), parameters, topology, Tools(1))
-    state.network.weights[...] = np.arange(state.network.weights.size).reshape(state.network.weights.shape)
-    tree = tree_of(topology, state.network, 2)
+    network = beginning("huffman-tree", topology, every_row_its_label(3), "dim=2", "arity=4").network
+    network.weights[...] = np.arange(network.weights.size).reshape(network.weights.shape)
+    tree = shapes.tree_of(topology, network, 2)
     np.testing.assert_array_equal(tree.child_ptr, shape.child_ptr)
-    leaves = np.diff(shape.child_ptr) == 0
+    sizes = np.diff(shape.child_ptr)
+    leaves = sizes == 0
     assert tree.node_label[leaves].tolist() == shape.labels[shape.first[leaves]].tolist()
     assert topology.leaf_node[20] == -1
-    for node, chunk in enumerate(tree.chunks):
-        if chunk is not None:
-            n_children = int(shape.child_ptr[node + 1] - shape.child_ptr[node])
-            number = int(np.flatnonzero(shape.inner == node)[0])
-            expected = state.network.weights[number, :n_children, :2].T
-            np.testing.assert_array_equal(chunk.weight.reshape(2, n_children), expected)
+    chunks = [chunk for chunk in tree.chunks if chunk is not None]
+    assert [chunk is None for chunk in tree.chunks] == leaves.tolist()
+    for chunk, weights, n_children in zip(chunks, network.weights, sizes[~leaves], strict=False):
+        np.testing.assert_array_equal(chunk.weight.reshape(2, n_children), weights[:n_children, :2].T)
 
 
 def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None:
-    data = TrainingSet(to_rows(np.eye(4)), to_labels(np.eye(4) > 0))
-    parameters: Any = parse_parameters("learned-tree", ["dim=3", "arity=2", "optimiser=adagrad"])
     topology = topology_of(even_shape(np.arange(4, dtype=np.int32), 2), 2, 4)
-    state = _start(count(data), parameters, topology, Tools(1))
+    items = ("dim=3", "arity=2", "optimiser=adagrad")
+    state = beginning("learned-tree", topology, every_row_its_label(4), *items)
     for part in (*state.network, *state.squares):
         part[...] = 2.0
     settle(state)
@@ -85,7 +85,7 @@ def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None
         assert (numbers.transition == 2).all()
 
 
-def planted(n_rows: int, seed: int, arity: int = 3) -> tuple[SparseRows, LabelRows]:
+def planted(n_rows: int, seed: int, arity: int = 3) -> Data:
     """Rows of labels of a known hierarchy: a feature a branch, and noise; labels in random order."""
     rng = np.random.default_rng(seed)
     n_labels = arity**3
@@ -99,37 +99,41 @@ def planted(n_rows: int, seed: int, arity: int = 3) -> tuple[SparseRows, LabelRo
     return to_rows(x), to_labels(np.eye(n_labels)[order[label]] > 0)
 
 
-def held_out_loss(name: str, items: list[str]) -> float:
-    rows, labels = planted(3000, 1)
-    trained = train(name, parse_parameters(name, items), rows, labels, 3)
-
-    test_rows, test_labels = planted(1000, 2)
-    predictor = make_predictor(trial_model(trained, labels.n_labels, rows.n_features))
-    logs = predictor.score_labels(test_rows, test_labels.indptr, test_labels.indices).logs
+def held_out_loss(name: str, *items: str) -> float:
+    data, (rows, labels) = planted(3000, 1), planted(1000, 2)
+    trained = trained_by(name, data, "arity=3", "dim=16", "epochs=12", *items, seed=3)
+    logs = predictor_of(trained, data).score_labels(rows, labels.indptr, labels.indices).logs
     return float(-logs.mean())
 
 
 @pytest.mark.parametrize("statistics", ["means", "paths"])
 def test_a_planted_hierarchy_is_learnt_nearly_as_well_as_it_is_known(statistics: str) -> None:
-    common = ["arity=3", "dim=16", "epochs=12"]
-    random = held_out_loss("huffman-tree", [*common, "tree=random"])
-    flat = held_out_loss("huffman-tree", [*common, "tree=flat"])
+    random = held_out_loss("huffman-tree", "tree=random")
+    flat = held_out_loss("huffman-tree", "tree=flat")
     how = ["start=random", f"statistics={statistics}", "updates=20", "depth=3", "slack=0"]
     how += ["margin=0"] if statistics == "paths" else ["margin=4"]
-    learned = held_out_loss("learned-tree", [*common, *how])
+    learned = held_out_loss("learned-tree", *how)
     assert learned < 0.75 * random
     assert learned < (1.02 if statistics == "means" else 1.2) * flat
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
 def written(texts: list[str], folder: Path) -> Path:
-    data = folder / "texts.jsonl"
-    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return data
+    return write_lines(folder / "texts.jsonl", [{"text": text} for text in texts])
 
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     return written([" ".join(["one two three four"] * 6)] * 60, tmp_path)
+
+
+def scored(served: Any, *instances: dict[str, Any]) -> Any:
+    request = ScoreRequest.model_validate({"instances": list(instances)})
+    return json.loads(dump(score_instances(request.instances, served, Limits())))
 
 
 @pytest.mark.parametrize(
@@ -140,76 +144,68 @@ def texts(tmp_path: Path) -> Path:
         ("learned-tree", ["arity=3", "dim=8", "statistics=paths", "slack=0", "optimiser=sgd", "rate=0.1"]),
     ],
 )
-def test_next_words_of_a_cycle_are_certain(
-    trainer: str, items: list[str], texts: Path, tmp_path: Path
-) -> None:
-    store = Store(tmp_path / "store")
+def test_next_words_of_a_cycle_are_certain(trainer: str, items: list[str], texts: Path, store: Store) -> None:
     request = TrainRequest(trainer, texts, texts, ["task=text", "epochs=8", *items], seed=1)
     train_and_publish(store, "words", request)
     model = store.open("words")
     assert (model.manifest.schema_version, model.manifest.features["kind"]) == (2, "context")
     report = evaluate(model, texts)
-    assert isinstance(report["perplexity"], float)
     assert 1 <= report["perplexity"] < 1.3  # the end of a text comes after four, as one does
     assert report["without_probability"] == 0
     served = serve_model(model)
-    request_body = ScoreRequest.model_validate(
-        {"instances": [{"text": "one two three", "sequence": True}, {"text": "one", "labels": ["two"]}]}
-    )
-    sequence, named = json.loads(dump(score_instances(request_body.instances, served, Limits())))
+    asked = {"text": "one two three", "sequence": True}
+    sequence, named = scored(served, asked, {"text": "one", "labels": ["two"]})
     assert [label["label"] for label in sequence["labels"]] == ["one", "two", "three", "</s>"]
-    logs = [label["log_score"] for label in sequence["labels"]]
-    assert sequence["log_score"] == pytest.approx(sum(logs), rel=1e-5)
-    assert sequence["perplexity"] == pytest.approx(math.exp(-sum(logs) / 4), rel=1e-5)
+    log = sum(label["log_score"] for label in sequence["labels"])
+    assert sequence["log_score"] == pytest.approx(log, rel=1e-5)
+    assert sequence["perplexity"] == pytest.approx(math.exp(-log / 4), rel=1e-5)
     assert named["labels"][0]["score"] > 0.9
     rows = served.featurizer.transform_texts(["four one two", "", "nobody knows"])
     found = served.predictor.predict(rows, PredictOptions(top_r=1))
     assert served.labels.n_names == 7
-    assert (
-        json.loads(json.dumps(found.labels.tolist()))[0]
-        == served.featurizer.transform_texts(["three"]).indices[0]
-    )
+    assert found.labels[0] == served.featurizer.transform_texts(["three"]).indices[0]
 
 
-def test_a_corpus_of_one_word_and_short_texts_are_models_too(tmp_path: Path) -> None:
-    for texts in (["yes"] * 5, ["", "a"], ["rare"]):
-        data = written(texts, tmp_path)
-        for trainer in ("huffman-tree", "learned-tree"):
-            store = Store(tmp_path / f"store-{trainer}")
-            train_and_publish(store, "m", TrainRequest(trainer, data, data, ["task=text"]))
-            assert np.isfinite(float(evaluate(store.open("m"), data)["log_loss"] or 0))
+@both
+@pytest.mark.parametrize("texts", [["yes"] * 5, ["", "a"], ["rare"]])
+def test_a_corpus_of_one_word_and_short_texts_are_models_too(name, texts, store, tmp_path):
+    data = written(texts, tmp_path)
+    train_and_publish(store, "m", TrainRequest(name, data, data, ["task=text"]))
+    assert np.isfinite(float(evaluate(store.open("m"), data)["log_loss"] or 0))
 
 
-def test_what_does_not_fit_together_is_refused(texts: Path, tmp_path: Path) -> None:
-    rows, labels = to_rows(np.eye(9)), to_labels(np.eye(9) > 0)
-    for name, items, match in (
+@pytest.mark.parametrize(
+    ("name", "items", "message"),
+    [
         ("learned-tree", ["depth=1", "arity=3"], r"depth: expected room for 9 labels, found 3\^1 = 3"),
-        ("learned-tree", ["slack=0.5"], "slack: expected 0 or at least 1, found 0.5"),
         ("huffman-tree", ["task=text", "window=4"], "task: expected labels"),
-    ):
-        with pytest.raises(BadParameter, match=match):
-            train(name, parse_parameters(name, items), rows, labels)
-    store = Store(tmp_path / "store")
+    ],
+)
+def test_what_does_not_fit_to_the_rows_is_refused(name: str, items: list[str], message: str) -> None:
+    with pytest.raises(BadParameter, match=message):
+        trained_by(name, every_row_its_label(9), *items)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_next_words_are_learnt_of_texts_whose_features_have_no_norm(stream, texts, store, tmp_path):
     numeric = tmp_path / "rows.txt"
     numeric.write_text("1 2 2\n0 0:1\n")
     for data, more in ((numeric, []), (texts, ["features.norm=l1"])):
-        for stream in (False, True):
-            request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=stream)
-            with pytest.raises(BadInput, match=r"expected.*found"):
-                train_and_publish(store, "m", request)
+        request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=stream)
+        with pytest.raises(BadInput, match=r"expected.*found"):
+            train_and_publish(store, "m", request)
     assert store.models() == []
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def clustered(vectors: np.ndarray, arity: int, threads: int = 1) -> Shape:
     n = len(vectors)
     labels = np.arange(n, dtype=np.int32) * 2  # not all labels have a leaf
     counts = np.arange(n, dtype=np.int64)[::-1] + 1
-    return clustered_shape(vectors, labels, counts, arity, Tools(3, Crew(threads)))
+    return shapes.clustered_shape(vectors, labels, counts, arity, Tools(3, Crew(threads)))
 
 
 @pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (3, 20), (64, 4), (65, 4), (100, 7), (40, 2)])
@@ -220,13 +216,8 @@ def test_every_label_has_a_leaf_and_no_node_is_over_full(n: int, arity: int) -> 
         assert sorted(shape.labels.tolist()) == list(range(0, 2 * n, 2))
         assert np.diff(shape.child_ptr).max() <= arity
         n_levels = next(h for h in range(1, 20) if arity**h >= n)
-        depth = np.zeros(len(shape.first), int)
-        for node in shape.inner.tolist():
-            for child in range(shape.child_ptr[node], shape.child_ptr[node + 1]):
-                depth[child] = depth[node] + 1
-                assert shape.last[child] - shape.first[child] <= arity ** (n_levels - depth[child])
-        again = clustered(vectors, arity, 2)
-        assert again.labels.tobytes() == shape.labels.tobytes()
+        assert (shape.last - shape.first <= arity ** (n_levels - levels(shape.child_ptr))).all()
+        assert clustered(vectors, arity, 2).labels.tobytes() == shape.labels.tobytes()
 
 
 def test_labels_of_like_vectors_share_nodes() -> None:
@@ -240,16 +231,16 @@ def test_labels_of_like_vectors_share_nodes() -> None:
 
 def test_frequent_labels_choose_first_among_clusters_with_room() -> None:
     vectors = np.array([[1, 0], [1, 0], [1, 0], [0, 1]], np.float32)
-    chosen = _fill(vectors, np.eye(2, dtype=np.float32), np.array([1, 5, 5, 2]), 2)
+    chosen = shapes._fill(vectors, np.eye(2, dtype=np.float32), np.array([1, 5, 5, 2]), 2)
     assert chosen.tolist() == [1, 0, 0, 1]
 
 
 def test_a_label_lies_where_its_rows_are_and_a_word_at_its_own_embedding() -> None:
     embedding = np.array([[3, 4], [0, 2], [0, 0]], np.float32)
-    rows, labels = to_rows(np.array([[1, 0, 0], [0, 2, 0], [0, 0, 1]])), to_labels(np.eye(3) > 0)
+    data = TrainingSet(to_rows(np.diag([1, 2, 1])), to_labels(np.eye(3) > 0))
     every = np.arange(3, dtype=np.int32)
     for are_words in (True, False):
-        found = label_vectors(MemorySource(TrainingSet(rows, labels)), every, embedding, are_words)
+        found = shapes.label_vectors(MemorySource(data), every, embedding, are_words)
         np.testing.assert_allclose(found, [[0.6, 0.8], [0, 1], [0, 0]], atol=1e-6)
 
 
@@ -260,32 +251,34 @@ def many_labels(n_labels: int) -> TrainingSet:
     return TrainingSet(to_rows(np.eye(16)), labels)
 
 
+def scores_of_all(predictor: Any, row: SparseRows, n_labels: int) -> np.ndarray:
+    every = np.arange(n_labels, dtype=np.int32)
+    scores: np.ndarray = predictor.score_labels(row, np.array([0, n_labels]), every).scores
+    return scores.astype(np.float64)
+
+
 def test_a_flat_tree_takes_65536_labels_and_not_one_more() -> None:
-    parameters = parse_parameters("huffman-tree", ["tree=flat", "dim=2", "epochs=1"])
+    items = ("tree=flat", "dim=2", "epochs=1")
     with pytest.raises(BadParameter, match="tree: expected flat for at most 65536 labels, found 65537"):
-        train("huffman-tree", parameters, *many_labels(FLAT_MAX + 1))
+        trained_by("huffman-tree", many_labels(FLAT_MAX + 1), *items)
     data = many_labels(FLAT_MAX)
-    trained = train("huffman-tree", parameters, *data)
+    trained = trained_by("huffman-tree", data, *items)
     assert len(trained.ensemble.directory) == 1
-    predictor = make_predictor(trial_model(trained, FLAT_MAX, 16))
-    row = SparseRows(data.rows.indptr[:2], data.rows.indices[:1], data.rows.values[:1], 16)
-    every = np.arange(FLAT_MAX, dtype=np.int32)
-    scores = predictor.score_labels(row, np.array([0, FLAT_MAX]), every).scores.astype(np.float64)
+    predictor, row = predictor_of(trained, data), data.rows.cut(0, 1)
+    scores = scores_of_all(predictor, row, FLAT_MAX)
     assert abs(scores.sum() - 1) < 1e-5
     found = predictor.predict(row, PredictOptions(top_r=3, exact=True))
     assert found.scores.tolist() == np.sort(scores)[::-1][:3].tolist()
 
 
-def test_parameters_that_memory_cannot_hold_are_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+@both
+def test_parameters_that_memory_cannot_hold_are_refused_first(name, monkeypatch):
     monkeypatch.setattr(softmax_training, "memory_bytes", lambda: 1 << 20)
-    rows = SparseRows(np.arange(4), np.arange(3, dtype=np.int32), np.ones(3, np.float32), 1 << 20)
-    labels = to_labels(np.eye(3) > 0)
-    for name in ("huffman-tree", "learned-tree"):
-        with pytest.raises(BadParameter, match=r"dim: expected embeddings of 1048576 words .*1 MiB.*found"):
-            train(name, parse_parameters(name, []), rows, labels)
+    rows, labels = every_row_its_label(3)
+    with pytest.raises(BadParameter, match=r"dim: expected embeddings of 1048576 words .*1 MiB.*found"):
+        trained_by(name, (rows._replace(n_features=1 << 20), labels))
 
 
-both = pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
 KINDS = [
     *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
     *(("learned-tree", f"start={start}") for start in ("huffman", "random", "kmeans")),
@@ -294,40 +287,32 @@ KINDS = [
 
 @pytest.mark.parametrize(("name", "item"), KINDS)
 @pytest.mark.parametrize("n_labels", [1, 2, 3, 4])
-def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
-    name: str, item: str, n_labels: int
-) -> None:
+def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(name, item, n_labels):
     x = np.eye(8)
     x[3] = 0
     y = np.zeros((8, n_labels + 1), bool)  # the last label is on no row
     y[np.arange(8), np.arange(8) % n_labels] = True
     y[6] = False
-    parameters = parse_parameters(name, [item, "arity=4096", "epochs=2", "dim=3"])
-    trained = train(name, parameters, to_rows(x), to_labels(y))
-    predictor = make_predictor(trial_model(trained, n_labels + 1, 8))
-    every = np.arange(n_labels + 1, dtype=np.int32)
+    data = to_rows(x), to_labels(y)
+    predictor = predictor_of(trained_by(name, data, item, "arity=4096", "epochs=2", "dim=3"), data)
     for row in (to_rows(x[:1]), to_rows(np.zeros((1, 8)))):
-        scores = predictor.score_labels(row, np.array([0, n_labels + 1]), every).scores
+        scores = scores_of_all(predictor, row, n_labels + 1)
         assert scores[:-1].sum() == pytest.approx(1, abs=1e-5)
         assert scores[-1] == 0, "a label that no row carries has no leaf"
         found = predictor.predict(row, PredictOptions(top_r=9, exact=True))
-        assert sorted(found.labels.tolist()) == every[:-1].tolist()
+        assert sorted(found.labels.tolist()) == list(range(n_labels))
 
 
 @both
-def test_what_cannot_be_published_is_refused_and_nothing_is(name: str, tmp_path: Path) -> None:
-    n, store, rows = 300, Store(tmp_path / "store"), tmp_path / "rows.txt"
+def test_what_cannot_be_published_is_refused_and_nothing_is(name: str, store: Store, tmp_path: Path) -> None:
+    n, rows = 300, tmp_path / "rows.txt"
     rows.write_text(f"{n} {n} {n}\n" + "".join(f"{i} {i}:1\n" for i in range(n)))
     items = ["arity=300", "epochs=1", "dim=2"] if name == "learned-tree" else ["tree=flat", "epochs=1"]
+    wide = TrainRequest(name, rows, None, items, weights="int8")
+    wordless = TrainRequest(name, written(["", "  "], tmp_path), None, ["task=text"])
     for request, message in (
-        (
-            TrainRequest(name, rows, None, items, weights="int8"),
-            "int8: node 0: expected at most 256 children for int8, found 300",
-        ),
-        (
-            TrainRequest(name, written(["", "  "], tmp_path), None, ["task=text"]),
-            "expected texts with words, found none",
-        ),
+        (wide, "int8: node 0: expected at most 256 children for int8, found 300"),
+        (wordless, "expected texts with words, found none"),
         (TrainRequest(name, rows, None, ["trees=3"]), r"trees.*expected.*found"),
     ):
         with pytest.raises(BadInput, match=message):
@@ -336,16 +321,12 @@ def test_what_cannot_be_published_is_refused_and_nothing_is(name: str, tmp_path:
 
 
 @both
-def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
-    name: str, tmp_path: Path
-) -> None:
-    data, store = written(["a b", "b a", "rare"] * 4, tmp_path), Store(tmp_path / "store")
+def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(name, store, tmp_path):
+    data = written(["a b", "b a", "rare"] * 4, tmp_path)
     items = ["task=text", "window=16", "epochs=2", "dim=4", "min_count=8"]
     train_and_publish(store, "words", TrainRequest(name, data, None, items))
     served = serve_model(store.open("words"))
-    body = {"instances": [{"text": text, "sequence": True} for text in ("b never seen", "a", "")]}
-    instances = ScoreRequest.model_validate(body).instances
-    scores = json.loads(dump(score_instances(instances, served, Limits())))
+    scores = scored(served, *({"text": text, "sequence": True} for text in ("b never seen", "a", "")))
     words = [[label["label"] for label in one["labels"]] for one in scores]
     assert words == [["b", "<unk>", "<unk>", "</s>"], ["a", "</s>"], ["</s>"]]
     assert all(np.isfinite(one["log_score"]) and one["perplexity"] >= 1 for one in scores)
