@@ -11,9 +11,14 @@ from service.inference.predictors import make_predictor
 from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
 from service.trainers.source import Tools
 from service.workflows.choose_features import trial_model
-from tests.oracles.problems import dense_labels
+from tests.oracles.problems import dense_labels, to_labels, to_rows
 
 Data = tuple[SparseRows, LabelRows]
+
+
+def data_of(x: Any, carried: Any) -> TrainingSet:
+    """Dense rows, and who carries which label, as a training takes them."""
+    return TrainingSet(to_rows(np.asarray(x)), to_labels(np.asarray(carried)))
 
 
 def trained_by(name: str, data: Data, *items: str, seed: int = 0, threads: int = 1) -> Trained:

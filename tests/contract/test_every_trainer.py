@@ -32,7 +32,7 @@ from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
 from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
-from tests.trainings import Data, bits_of, estimate_by, predictor_of, trained_by
+from tests.trainings import bits_of, data_of, estimate_by, predictor_of, trained_by
 
 N_FEATURES = 40
 N_LABELS = 6
@@ -57,10 +57,6 @@ def learnable(n_rows: int = 120, seed: int = 3) -> tuple[np.ndarray, np.ndarray]
     for row, own in enumerate(label):
         x[row, 6 * own : 6 * own + 6] += rng.random(6) < 0.8
     return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), np.eye(N_LABELS, dtype=bool)[label]
-
-
-def data_of(x: Any, y: Any) -> Data:
-    return to_rows(np.asarray(x)), to_labels(np.asarray(y))
 
 
 def trained_on(name: str, x: Any, y: Any, seed: int = 1, threads: int = 1, **changes: Any) -> Trained:

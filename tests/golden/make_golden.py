@@ -37,53 +37,9 @@ from tests.small_models import calibrated_draft, random_rerank, small_draft, sof
 
 HERE = Path(__file__).resolve().parent
 
-SCHEMA_1: dict[str, dict[str, Any]] = {
-    "label-tree-float32": {"n_labels": 7, "arity": 3, "share": 0.1},
-    "label-tree-bfloat16": {"n_labels": 20, "arity": 17, "weights": "bfloat16", "link": "logistic"},
-    "label-tree-int8": {"n_labels": 20, "arity": 17, "weights": "int8", "link": "hinge3"},
-    "decision-tree-float32": {"n_labels": 6, "kind": "decision-tree", "n_features": 40},
-    "decision-tree-tail": {
-        "n_labels": 6,
-        "kind": "decision-tree",
-        "link": "argmax",
-        "n_features": 40,
-        "extra": {**random_rerank(1, 6, 40), REPORT: json_array(REPORT, {"splits": [1, 2]})},
-    },
-}
-
-SCHEMA_2: dict[str, dict[str, Any]] = {
-    "softmax-float32": {"n_labels": 11, "arity": 3},
-    "softmax-bfloat16": {"n_labels": 30, "arity": 17, "dim": 40, "weights": "bfloat16"},
-    "softmax-int8-window": {"n_labels": 7, "weights": "int8", "n_places": 3, "n_turned": 1},
-    "softmax-matrices": {"n_labels": 5, "dim": 6, "n_places": 2, "n_turned": 6},
-}
-SCHEMA_3: dict[str, Any] = {
-    "text-unicode": TfidfParameters(ngram_max=2, clean=False),
-    "text-chars": CharsParameters(char_min_df=1, clean=False),
-    "text-words-chars": WordsCharsParameters(char_min_df=1, clean=False),
-}
-CALIBRATED: dict[str, dict[str, Any]] = {
-    "calibrated-one-tree": {"n_labels": 12, "n_trees": 1},
-    "calibrated-trees-int8": {"n_labels": 20, "arity": 17, "weights": "int8"},
-    "calibrated-decision-tail": {
-        "n_labels": 6,
-        "kind": "decision-tree",
-        "n_features": 40,
-        "extra": random_rerank(1, 6, 40),
-    },
-}
-WORD_FORMS: dict[str, Any] = {
-    "text-stop-words": TfidfParameters(ngram_max=2, stop_words="golden.txt", clean=False),
-    "text-stems": WordsCharsParameters(char_min_df=1, stem="en", clean=False),
-}
 NEEDED = {"text-stems": "snowballstemmer"}
 """The library that a version cannot be read without."""
 
-MEMBERS = [TfidfParameters(ngram_max=2, clean=False), CharsParameters(char_min_df=1, clean=False)]
-SCHEMA_6: dict[str, Any] = {
-    "text-clean": TfidfParameters(ngram_max=2),
-    "text-clean-chars": WordsCharsParameters(char_min_df=1),
-}
 LABELS = [f"label::{i}" for i in range(9)]
 NAMES = ["red café", "blue", "北京大学", "green tea", "cafe red", "none", "of them", "is there", "at all"]
 """What a combined version holds, what its labels are and how they are called."""
@@ -98,9 +54,8 @@ SET_IN_LINES = ["a re-\n d ca\u00adf\u00e9", "\ufb01ne bl\u2010 \r\nue", "red-\n
 def text_draft(parameters: Any) -> Draft:
     """A draft whose features are those of TEXTS, or of SET_IN_LINES where they are cleaned."""
     if getattr(parameters, "stop_words", None):
-        parameters = parameters.model_copy(
-            update={"stop_words": str(HERE / "schema-4" / parameters.stop_words)}
-        )
+        words = str(HERE / "schema-4" / parameters.stop_words)
+        parameters = parameters.model_copy(update={"stop_words": words})
     texts = SET_IN_LINES if parameters.clean else TEXTS
     is_words = type(parameters) is TfidfParameters
     featurizer = fit_tfidf(texts, parameters)[0] if is_words else fit_chars(texts, parameters)
@@ -130,24 +85,45 @@ def combined_draft(each: Sequence[Any], words: NameParameters) -> Draft:
     return parts.draft(ranker, 0, {"ranker": "by hand"})
 
 
+WORDS, CHARS = TfidfParameters(ngram_max=2, clean=False), CharsParameters(char_min_df=1, clean=False)
+CLEAN_WORDS, CLEAN_BOTH = TfidfParameters(ngram_max=2), WordsCharsParameters(char_min_df=1)
+DECISIONS: dict[str, Any] = {"n_labels": 6, "kind": "decision-tree", "n_features": 40}
+REPORTED = {**random_rerank(1, 6, 40), REPORT: json_array(REPORT, {"splits": [1, 2]})}
+
 DRAFTS: dict[int, dict[str, Draft]] = {
-    1: {name: small_draft(20, **changes) for name, changes in SCHEMA_1.items()},
-    2: {name: softmax_draft(21, **changes) for name, changes in SCHEMA_2.items()},
-    3: {name: text_draft(parameters) for name, parameters in SCHEMA_3.items()},
-    4: {
-        **{name: calibrated_draft(23, **changes) for name, changes in CALIBRATED.items()},
-        **{
-            name: text_draft(parameters)
-            for name, parameters in WORD_FORMS.items()
-            if name not in NEEDED or find_spec(NEEDED[name])
-        },
+    1: {
+        "label-tree-float32": small_draft(20, n_labels=7, arity=3, share=0.1),
+        "label-tree-bfloat16": small_draft(20, n_labels=20, arity=17, weights="bfloat16", link="logistic"),
+        "label-tree-int8": small_draft(20, n_labels=20, arity=17, weights="int8", link="hinge3"),
+        "decision-tree-float32": small_draft(20, **DECISIONS),
+        "decision-tree-tail": small_draft(20, **DECISIONS, link="argmax", extra=REPORTED),
     },
-    5: {"combined": combined_draft(MEMBERS, NameParameters(clean=False))},
+    2: {
+        "softmax-float32": softmax_draft(21, n_labels=11, arity=3),
+        "softmax-bfloat16": softmax_draft(21, n_labels=30, arity=17, dim=40, weights="bfloat16"),
+        "softmax-int8-window": softmax_draft(21, n_labels=7, weights="int8", n_places=3, n_turned=1),
+        "softmax-matrices": softmax_draft(21, n_labels=5, dim=6, n_places=2, n_turned=6),
+    },
+    3: {
+        "text-unicode": text_draft(WORDS),
+        "text-chars": text_draft(CHARS),
+        "text-words-chars": text_draft(WordsCharsParameters(char_min_df=1, clean=False)),
+    },
+    4: {
+        "calibrated-one-tree": calibrated_draft(23, n_labels=12, n_trees=1),
+        "calibrated-trees-int8": calibrated_draft(23, n_labels=20, arity=17, weights="int8"),
+        "calibrated-decision-tail": calibrated_draft(23, **DECISIONS, extra=random_rerank(1, 6, 40)),
+        "text-stop-words": text_draft(TfidfParameters(ngram_max=2, stop_words="golden.txt", clean=False)),
+    },
+    5: {"combined": combined_draft([WORDS, CHARS], NameParameters(clean=False))},
     6: {
-        **{name: text_draft(parameters) for name, parameters in SCHEMA_6.items()},
-        "combined-clean": combined_draft([*SCHEMA_6.values()], NameParameters()),
+        "text-clean": text_draft(CLEAN_WORDS),
+        "text-clean-chars": text_draft(CLEAN_BOTH),
+        "combined-clean": combined_draft([CLEAN_WORDS, CLEAN_BOTH], NameParameters()),
     },
 }
+if find_spec(NEEDED["text-stems"]):
+    DRAFTS[4]["text-stems"] = text_draft(WordsCharsParameters(char_min_df=1, stem="en", clean=False))
 """The versions of each schema."""
 
 

@@ -17,6 +17,11 @@ def mean(numbers: list[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
+def discounted(gains: list[float]) -> float:
+    """DCG: each gain over the logarithm of its place."""
+    return sum(gain / math.log2(place + 2) for place, gain in enumerate(gains))
+
+
 def ranking(
     predicted: Rows, true: Rows, unknown: list[int], propensities: list[float], unknown_propensity: float
 ):
@@ -25,17 +30,17 @@ def ranking(
     for k in (1, 3, 5):
         precision, ndcg, psp, psp_best, psndcg, psndcg_best = [], [], [], [], [], []
         for top, known, n_unknown in zip(predicted, true, unknown, strict=True):
-            top = top[:k]
-            gains = [1 / propensities[label] if label in known else 0.0 for label in top]
+            hits = [float(label in known) for label in top[:k]]
+            gains = [1 / propensities[label] if label in known else 0.0 for label in top[:k]]
             best = [1 / propensities[label] for label in known] + [1 / unknown_propensity] * n_unknown
             best = sorted(best, reverse=True)[:k]
-            ideal = sum(1 / math.log2(rank + 2) for rank in range(len(best))) or math.inf
-            precision.append(sum(label in known for label in top) / k)
-            ndcg.append(sum((label in known) / math.log2(rank + 2) for rank, label in enumerate(top)) / ideal)
+            ideal = discounted([1.0] * len(best)) or math.inf
+            precision.append(sum(hits) / k)
+            ndcg.append(discounted(hits) / ideal)
             psp.append(sum(gains) / k)
             psp_best.append(sum(best) / k)
-            psndcg.append(sum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains)) / ideal)
-            psndcg_best.append(sum(gain / math.log2(rank + 2) for rank, gain in enumerate(best)) / ideal)
+            psndcg.append(discounted(gains) / ideal)
+            psndcg_best.append(discounted(best) / ideal)
         found[f"P@{k}"] = 100 * mean(precision)
         found[f"nDCG@{k}"] = 100 * mean(ndcg)
         found[f"PSP@{k}"] = 100 * mean(psp) / mean(psp_best) if mean(psp_best) else 0.0
@@ -48,8 +53,9 @@ def ranking(
     return found
 
 
-def f_measure(hits: int, n_true: int, n_predicted: int, empty: float) -> float:
-    return 2 * hits / (n_true + n_predicted) if n_true + n_predicted else empty
+def f_score(hits: int, marks: int, empty: float) -> float:
+    """F by how often a label is true and predicted, and how often it is either, both counted twice."""
+    return 2.0 * hits / marks if marks else empty
 
 
 def f_measures(
@@ -57,23 +63,14 @@ def f_measures(
 ):
     """(macro-F, micro-F, instance-F) in percent; labels beyond the n_labels are never predicted."""
     rows = list(zip(map(set, predicted), map(set, true), unknown, strict=True))
-    per_row = [f_measure(len(p & t), len(t) + u, len(p), empty) for p, t, u in rows]
-    per_label = [
-        f_measure(
-            sum(label in p and label in t for p, t, _ in rows),
-            sum(label in t for _, t, _ in rows),
-            sum(label in p for p, _, _ in rows),
-            empty,
-        )
-        for label in range(n_labels)
-    ]
-    micro = f_measure(
-        sum(len(p & t) for p, t, _ in rows),
-        sum(len(t) + u for _, t, u in rows),
-        sum(len(p) for p, _, _ in rows),
-        empty,
-    )
-    return 100 * mean([*per_label, *[0.0] * n_unknown]), 100 * micro, 100 * mean(per_row)
+    hits, marks = [len(p & t) for p, t, _ in rows], [len(p) + len(t) + u for p, t, u in rows]
+    per_row = [f_score(*of_row, empty) for of_row in zip(hits, marks, strict=True)]
+    per_label = []
+    for label in range(n_labels):
+        both = sum(label in p and label in t for p, t, _ in rows)
+        per_label.append(f_score(both, sum((label in p) + (label in t) for p, t, _ in rows), empty))
+    macro = mean([*per_label, *[0.0] * n_unknown])
+    return 100 * macro, 100 * f_score(sum(hits), sum(marks), empty), 100 * mean(per_row)
 
 
 def ofo_thresholds(
@@ -98,10 +95,6 @@ def ofo_thresholds(
                 marks[j] += int(truth[i, j]) + int(predicted[j])
                 tau[j] = max((a + hits[j]) / (b + marks[j]), float(bounds[j])) ** (1 / power) / scale
     return tau, hits, marks
-
-
-def f_score(hits: int, marks: int, empty: float) -> float:
-    return 2.0 * hits / marks if marks else empty
 
 
 def label_f(scores: np.ndarray, truth: np.ndarray, threshold: float, empty: float) -> float:

@@ -1,6 +1,7 @@
 """Concepts in a text by their names, the slow and obvious way: every name against every text."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -59,9 +60,7 @@ def kept_names(names: Sequence[OracleName]) -> list[OracleName]:
         key = (name.concept, name.words)
         if key not in best or _rank(name) < _rank(best[key]):
             best[key] = name
-    sharing: dict[tuple[str, ...], int] = {}
-    for name in best.values():
-        sharing[name.words] = sharing.get(name.words, 0) + 1
+    sharing = Counter(name.words for name in best.values())
     return [name for name in best.values() if sharing[name.words] <= CONCEPTS_A_NAME_MAX]
 
 
@@ -71,10 +70,7 @@ def _rank(name: OracleName) -> tuple[int, bool]:
 
 def rarity(names: Sequence[OracleName]) -> dict[str, tuple[int, str]]:
     """Return the order of words: how many of all names have each, then the word."""
-    having: dict[str, int] = {}
-    for name in names:
-        for word in set(name.words):
-            having[word] = having.get(word, 0) + 1
+    having = Counter(word for name in names for word in set(name.words))
     return {word: (n, word) for word, n in having.items()}
 
 

@@ -97,18 +97,14 @@ def to_labels(carried: np.ndarray) -> LabelRows:
 
 def dense_rows(rows: SparseRows) -> np.ndarray:
     """SparseRows as float64[n, D]."""
-    shape = (rows.n_rows, rows.n_features)
-    return (
-        sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape).toarray().astype(np.float64)
-    )
+    matrix = sparse.csr_array((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features))
+    return matrix.toarray().astype(np.float64)
 
 
 def dense_labels(labels: LabelRows) -> np.ndarray:
     """LabelRows as bool[n, K]."""
-    ones = np.ones(len(labels.indices), bool)
-    return sparse.csr_array(
-        (ones, labels.indices, labels.indptr), shape=(labels.n_rows, labels.n_labels)
-    ).toarray()
+    ones, shape = np.ones(len(labels.indices), bool), (labels.n_rows, labels.n_labels)
+    return sparse.csr_array((ones, labels.indices, labels.indptr), shape).toarray()
 
 
 def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -121,11 +117,9 @@ def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def readonly(arrays: tuple) -> list:
     """The arrays as views that cannot be written."""
-    views = []
-    for array in arrays:
-        view = array.view()
+    views = [array.view() for array in arrays]
+    for view in views:
         view.flags.writeable = False
-        views.append(view)
     return views
 
 
@@ -134,13 +128,9 @@ def training_sets(
 ) -> st.SearchStrategy[tuple[SparseRows, LabelRows]]:
     """Rows and labels, of at most so many: of these densities, each label on these shares of the rows."""
 
-    def made(
-        seed: int, rows: int, features: int, labels: int, density: float, share: float
-    ) -> tuple[SparseRows, LabelRows]:
-        return (
-            random_rows(np.random.default_rng(seed), rows, features, density),
-            random_labels(np.random.default_rng(seed + 1), rows, labels, share),
-        )
+    def made(seed, rows, features, labels, density, share):
+        x = random_rows(np.random.default_rng(seed), rows, features, density)
+        return x, random_labels(np.random.default_rng(seed + 1), rows, labels, share)
 
     sizes = (st.integers(1, most) for most in (n_rows, n_features, n_labels))
     return st.builds(made, st.integers(0, 2**31), *sizes, st.sampled_from(densities), st.sampled_from(shares))

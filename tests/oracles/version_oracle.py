@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from model_store.manifest import Manifest
+from tests.oracles.text_tokens import slow_hash
 
 LANES = 16
 
@@ -54,20 +55,11 @@ def names_hold(offsets: list[int], utf8: bytes, slots: list[int]) -> bool:
         return False
     expected = [-1] * (len(names) + len(names) // 2 + 1)
     for i, name in enumerate(names):
-        slot = name_hash(name) * len(expected) >> 32
+        slot = (slow_hash(name) >> 32) * len(expected) >> 32
         while expected[slot] >= 0:
             slot = (slot + 1) % len(expected)
         expected[slot] = i
     return slots == expected
-
-
-def name_hash(name: bytes) -> int:
-    h = 0xCBF29CE484222325
-    for byte in name:
-        h = (h ^ byte) * 0x100000001B3 % 2**64
-    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD % 2**64
-    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 % 2**64
-    return (h ^ h >> 33) >> 32
 
 
 def topology_holds(manifest: Manifest, a: dict[str, Any]) -> bool:

@@ -1,7 +1,6 @@
 """Metrics against their definitions, and against scikit-learn where it has them."""
 
 import itertools
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -38,45 +37,35 @@ cases = st.lists(st.tuples(label_sets, label_sets, st.integers(0, 3)), min_size=
 counts = st.lists(st.integers(0, 500), min_size=K, max_size=K)
 
 
-def truth(rows: list[list[int]]) -> LabelRows:
-    return LabelRows(*flat([sorted(row) for row in rows]), K)
+def ranked(rows: list[list[int]]) -> PredictedRows:
+    return PredictedRows(*flat(rows))
 
 
-def truth_alone(rows: list[list[int]]) -> Truth:
-    """The truth of rows without labels that the model does not know."""
-    return Truth(truth(rows), np.zeros(len(rows), np.int32))
-
-
-def split(case: list[tuple[list[int], list[int], int]]) -> tuple[list[list[int]], list[list[int]], list[int]]:
-    return [p for p, _, _ in case], [t for _, t, _ in case], [u for _, _, u in case]
+def judged(rows: list[list[int]], unknown: list[int] | None = None, n_unknown: int = 0) -> Truth:
+    """The truth of rows; `unknown`: how many more labels each has that the model does not know."""
+    labels = LabelRows(*flat([sorted(row) for row in rows]), K)
+    return Truth(labels, np.array(unknown or [0] * len(rows), np.int32), n_unknown)
 
 
 @settings(max_examples=300)
 @given(cases, counts, st.integers(1, 10_000))
-def test_ranking_is_its_definition(
-    case: list[tuple[list[int], list[int], int]], label_counts: list[int], n_rows: int
-) -> None:
-    predicted, true, unknown = split(case)
-    p = propensities(label_counts, n_rows)
-    p_unknown = float(propensities(0, n_rows))
-    judged = Truth(truth(true), np.array(unknown, np.int32))
-    found = ranking_metrics(PredictedRows(*flat(predicted)), judged, p, p_unknown)
+def test_ranking_is_its_definition(case, label_counts, n_rows):
+    predicted, true, unknown = map(list, zip(*case, strict=True))
+    p, p_unknown = propensities(label_counts, n_rows), float(propensities(0, n_rows))
+    found = ranking_metrics(ranked(predicted), judged(true, unknown), p, p_unknown)
     slow = [oracle.propensity(count, n_rows) for count in label_counts]
     np.testing.assert_allclose(p, slow)
     expected = oracle.ranking(predicted, true, unknown, slow, oracle.propensity(0, n_rows))
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert math.isclose(found[name], value, rel_tol=1e-9, abs_tol=1e-9), name
-        assert 0 <= found[name] <= 100 + 1e-9
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert all(0 <= value <= 100 + 1e-9 for value in found.values())
 
 
 @settings(max_examples=300)
-@given(cases, st.sampled_from(["one", "zero"]))
-def test_f_measures_are_their_definition(case: list[tuple[list[int], list[int], int]], empty: str) -> None:
-    predicted, true, unknown = split(case)
-    judged = Truth(truth(true), np.array(unknown, np.int32), max(unknown))
-    found = f_measures(PredictedRows(*flat(predicted)), judged, empty)  # type: ignore[arg-type]
-    value = 1.0 if empty == "one" else 0.0
+@given(cases, st.sampled_from([("one", 1.0), ("zero", 0.0)]))
+def test_f_measures_are_their_definition(case, convention):
+    empty, value = convention
+    predicted, true, unknown = map(list, zip(*case, strict=True))
+    found = f_measures(ranked(predicted), judged(true, unknown, max(unknown)), empty)
     expected = oracle.f_measures(predicted, true, unknown, K, value, n_unknown=max(unknown))
     np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
     assert found.empty_label_convention == empty
@@ -84,46 +73,42 @@ def test_f_measures_are_their_definition(case: list[tuple[list[int], list[int], 
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(label_sets, label_sets), min_size=1, max_size=8))
-def test_f_measures_are_scikit_learns(case: list[tuple[list[int], list[int]]]) -> None:
+def test_f_measures_are_scikit_learns(case):
     dense = np.zeros((2, len(case), K), np.int8)
     for row, (predicted, true) in enumerate(case):
         dense[0, row, predicted] = dense[1, row, true] = 1
     for empty, value in (("one", 1.0), ("zero", 0.0)):
-        judged = truth_alone([t for _, t in case])
-        found = f_measures(PredictedRows(*flat([p for p, _ in case])), judged, empty)  # type: ignore[arg-type]
-        for name, average in (("macro_f", "macro"), ("micro_f", "micro"), ("instance_f", "samples")):
-            expected = 100 * f1_score(dense[1], dense[0], average=average, zero_division=value)
-            assert math.isclose(getattr(found, name), expected, rel_tol=1e-12), name
+        found = f_measures(ranked([p for p, _ in case]), judged([t for _, t in case]), empty)
+        expected = [
+            100 * f1_score(dense[1], dense[0], average=average, zero_division=value)
+            for average in ("macro", "micro", "samples")
+        ]
+        np.testing.assert_allclose([found.macro_f, found.micro_f, found.instance_f], expected, rtol=1e-12)
 
 
 def test_ndcg_is_scikit_learns() -> None:
     random = np.random.default_rng(3)
     true = [sorted(random.choice(K, random.integers(1, 6), replace=False).tolist()) for _ in range(50)]
     scores = random.random((50, K))
-    order = np.argsort(-scores)
     dense = np.zeros((50, K))
     for row, labels in enumerate(true):
         dense[row, labels] = 1
-    found = ranking_metrics(PredictedRows(*flat(order.tolist())), truth_alone(true), np.ones(K))
+    found = ranking_metrics(ranked(np.argsort(-scores).tolist()), judged(true), np.ones(K))
     for k in (1, 3, 5):
-        assert math.isclose(found[f"nDCG@{k}"], 100 * ndcg_score(dense, scores, k=k), rel_tol=1e-9)
-        assert math.isclose(found[f"PSP@{k}"], 100 * found[f"P@{k}"] / best_precision(true, k), rel_tol=1e-9)
-
-
-def best_precision(true: list[list[int]], k: int) -> float:
-    return 100 * float(np.mean([min(k, len(labels)) / k for labels in true]))
+        assert found[f"nDCG@{k}"] == pytest.approx(100 * ndcg_score(dense, scores, k=k), rel=1e-9)
+        best_precision = 100 * np.mean([min(k, len(labels)) / k for labels in true])
+        assert found[f"PSP@{k}"] == pytest.approx(100 * found[f"P@{k}"] / best_precision, rel=1e-9)
 
 
 def test_what_the_best_ranking_scores() -> None:
     true = [[0, 1, 2, 3, 4, 5], [7], []]
     p = propensities([1, 5, 9, 20, 50, 99, 3, 2, 1], 1000)
     best = [sorted(row, key=lambda label: p[label]) for row in true]
-    found = ranking_metrics(PredictedRows(*flat(best)), truth_alone(true), p)
-    for k in (1, 3, 5):
-        assert math.isclose(found[f"PSP@{k}"], 100) and math.isclose(found[f"PSnDCG@{k}"], 100)
+    found = ranking_metrics(ranked(best), judged(true), p)
+    expected = {f"{metric}@{k}": 100 for metric in ("PSP", "PSnDCG") for k in (1, 3, 5)}
     # the row without labels counts as 0
-    assert math.isclose(found["P@1"], 200 / 3) and math.isclose(found["nDCG@5"], 200 / 3)
-    assert math.isclose(found["R@5"], 100 * (5 / 6 + 1) / 3)
+    expected |= {"P@1": 200 / 3, "nDCG@5": 200 / 3, "R@5": 100 * (5 / 6 + 1) / 3}
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-9)
 
 
 def test_propensities_of_one_and_two_rows_are_one() -> None:
@@ -137,20 +122,16 @@ def test_constants_of_a_version_are_those_it_was_trained_with() -> None:
     assert constants_of({}) == (0.55, 1.5)
     assert constants_of({"propensity_a": 0.6, "propensity_b": 2.6}) == (0.6, 2.6)
     assert constants_of({"propensity_a": "x", "propensity_b": 2.6}) == (0.55, 1.5)
-    ranked = PredictedRows(*flat([[0], [1]]))
-    judged, counts = Truth(truth([[0, 1], [0, 1]]), np.zeros(2, np.int32)), np.arange(1, K + 1)
-    for constants in (constants_of({}), constants_of({"propensity_a": 1.5, "propensity_b": 0.5})):
-        report = evaluation_report(ranked, ranked, judged, counts, 400, constants=constants)
+    top, counts = ranked([[0], [1]]), np.arange(1, K + 1)
+    for constants in ((0.55, 1.5), (1.5, 0.5)):
+        report = evaluation_report(top, top, judged([[0, 1], [0, 1]]), counts, 400, constants=constants)
         p = propensities(counts, 400, *constants)
-        expected = 100 * (1 / p[0] + 1 / p[1]) / (2 / p[0])
-        assert report["PSP@1"] == pytest.approx(expected)
+        assert report["PSP@1"] == pytest.approx(100 * (1 / p[0] + 1 / p[1]) / (2 / p[0]))
 
 
 def test_the_keys_of_a_report() -> None:
-    predicted = PredictedRows(*flat([[0, 1], [2]]))
-    report = evaluation_report(
-        predicted, predicted, Truth(truth([[0], [3]]), np.array([0, 1], np.int32)), np.arange(K), 40
-    )
+    predicted = ranked([[0, 1], [2]])
+    report = evaluation_report(predicted, predicted, judged([[0], [3]], [0, 1]), np.arange(K), 40)
     names = [f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)]
     other = ["R@5", "macro_f", "micro_f", "instance_f", "empty_label_convention"]
     assert list(report) == ["rows", *names, *other]
@@ -160,29 +141,23 @@ def test_the_keys_of_a_report() -> None:
 
 
 @pytest.mark.parametrize(("counts", "n_rows"), [(None, 40), (np.arange(K), 0)])
-def test_without_the_training_rows_propensity_scored_figures_are_none(
-    counts: np.ndarray | None, n_rows: int
-) -> None:
-    predicted = PredictedRows(*flat([[0, 1], [2]]))
-    judged = Truth(truth([[0], [3]]), np.zeros(2, np.int32))
-    report = evaluation_report(predicted, predicted, judged, counts, n_rows)
-    assert {name for name, value in report.items() if value is None} == {
-        f"{metric}@{k}" for metric in ("PSP", "PSnDCG") for k in (1, 3, 5)
-    }
+def test_without_the_training_rows_propensity_scored_figures_are_none(counts, n_rows):
+    predicted = ranked([[0, 1], [2]])
+    report = evaluation_report(predicted, predicted, judged([[0], [3]]), counts, n_rows)
+    nothing = [name for name, value in report.items() if value is None]
+    assert nothing == [f"{metric}@{k}" for metric in ("PSP", "PSnDCG") for k in (1, 3, 5)]
     assert report["P@1"] == 50.0
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)
 
 
-def pooled(scores, are_true):
+def pooled(pairs):
     """The blocks of the isotonic fit, (mean score, share of true ones) each, by exact arithmetic."""
     blocks = []
-    for score, group in itertools.groupby(
-        sorted(zip(scores, are_true, strict=True)), key=lambda pair: pair[0]
-    ):
-        truths = [bool(truth) for _, truth in group]
-        blocks.append([Fraction(float(score)) * len(truths), sum(truths), len(truths)])
+    for score, group in itertools.groupby(sorted(pairs), key=lambda pair: pair[0]):
+        truths = [truth for _, truth in group]
+        blocks.append([Fraction(score) * len(truths), sum(truths), len(truths)])
         while len(blocks) > 1 and Fraction(*blocks[-2][1:]) >= Fraction(*blocks[-1][1:]):
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]
@@ -198,9 +173,12 @@ def test_knots_are_the_blocks_of_the_isotonic_fit(pairs):
         patch.setattr(probabilities, "BLOCK_MIN", 1)
         found = fit_calibration(scores, are_true)
     check_calibration(found)
-    blocks = [(x, y) for x, y in pooled(scores, are_true) if 0 < x < 1]
     slope = probabilities.SLOPE_MIN
-    expected = [(x, min(max(y, slope * x), 1 - slope * (1 - x))) for x, y in blocks]
+    expected = [
+        (x, min(max(y, slope * x), 1 - slope * (1 - x)))
+        for x, y in pooled(zip(scores.tolist(), are_true.tolist(), strict=True))
+        if 0 < x < 1
+    ]
     assert np.allclose(np.stack(found).T[1:-1], np.array(expected).reshape(-1, 2), atol=1e-6)
 
 
@@ -249,8 +227,7 @@ def test_scores_all_the_same():
 @pytest.mark.parametrize("score", [0.0, 1.0])
 @pytest.mark.parametrize("truth", [False, True])
 def test_scores_at_an_end(score, truth):
-    found = fit_calibration(np.full(100, score, np.float32), np.full(100, truth))
-    check_calibration(found)
+    check_calibration(fit_calibration(np.full(100, score, np.float32), np.full(100, truth)))
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=60))

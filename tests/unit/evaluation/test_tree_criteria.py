@@ -62,18 +62,16 @@ def random_tree(seed: int, arity: int, n_inner: int, n_labels: int) -> tuple[np.
 @given(seeds, st.integers(1, 9), st.integers(1, 12), st.floats(2.01, 8.0))
 def test_criteria_of_nodes_follow_their_definitions(seed: int, n: int, k: int, c: float) -> None:
     matrix = np.random.default_rng(seed).integers(0, 4, (n, k))
-    found = criteria_of(counts_of_matrix(matrix), c)
-    for node, row in enumerate(matrix):
+    criteria = criteria_of(counts_of_matrix(matrix), c)
+    for row, found in zip(matrix, np.transpose(criteria), strict=True):
         if row.sum() == 0:
-            assert [values[node] for values in found] == [0, 0, 0, 0]
+            assert found.tolist() == [0, 0, 0, 0]
             continue
         share = row / row.sum()
-        assert found.shannon[node] == pytest.approx(entropy(row), abs=1e-12)
-        assert found.gini[node] == pytest.approx(1 - (share**2).sum(), abs=1e-12)
         modified = sum(sqrt(p * (c - p)) for p in share)
-        assert found.modified_gini[node] == pytest.approx(modified)
-        assert sqrt(c - 1) - 1e-9 <= found.modified_gini[node] <= sqrt(k * c - 1) + 1e-9
-        assert found.error[node] == pytest.approx(1 - share.max(), abs=1e-12)
+        expected = [entropy(row), 1 - (share**2).sum(), modified, 1 - share.max()]
+        assert found == pytest.approx(expected, abs=1e-12)
+        assert sqrt(c - 1) - 1e-9 <= found[2] <= sqrt(k * c - 1) + 1e-9
 
 
 @given(seeds, st.integers(1, 9), st.integers(1, 12))
@@ -90,9 +88,7 @@ def test_the_error_of_leaves_is_bounded_by_their_shannon_entropy(seed: int, n: i
 
 
 @given(seeds, st.integers(2, 5), st.integers(0, 12), st.integers(1, 7))
-def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(
-    seed: int, arity: int, n_inner: int, k: int
-) -> None:
+def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(seed, arity, n_inner, k):
     child_ptr, counts = random_tree(seed, arity, n_inner, k)
     growth = criteria_by_splits(child_ptr, counts)
     n_splits = np.count_nonzero(np.diff(child_ptr))
@@ -114,9 +110,7 @@ def objective(children: np.ndarray) -> float:
 
 
 @given(seeds, st.integers(2, 5), st.integers(1, 12), st.integers(1, 7))
-def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
-    seed: int, arity: int, n_inner: int, k: int
-) -> None:
+def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(seed, arity, n_inner, k):
     child_ptr, counts = random_tree(seed, arity, n_inner, k)
     matrix, found = matrix_of(counts, k), splits_of(child_ptr, counts)
     inner = [i for i in np.flatnonzero(np.diff(child_ptr)) if matrix[i].sum()]
@@ -130,8 +124,7 @@ def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
         assert alpha == pytest.approx(1 - children.max(axis=0).sum() / children.sum(), abs=1e-9)
         if len(children) == 2:
             p = children / children.sum()
-            two = 2 * np.abs(p.sum(axis=0) * beta - p[1]).sum()
-            assert j == pytest.approx(two, abs=1e-9)
+            assert j == pytest.approx(2 * np.abs(p.sum(axis=0) * beta - p[1]).sum(), abs=1e-9)
             slack = sqrt(max(0.0, 1 - j))
             assert 0.5 * (1 - slack) - 1e-6 <= beta <= 0.5 * (1 + slack) + 1e-6  # lemma 2
             assert alpha <= 0.5 + 1e-9

@@ -13,9 +13,8 @@ from service.trainers import blocks as blocks_module
 from service.trainers.blocks import Blocks
 from service.trainers.registry import estimate_blocks
 from service.trainers.source import MemorySource, Tools, TrainingSet, no_progress
-from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Parts
-from tests.trainings import bits_of
+from tests.trainings import bits_of, data_of
 
 
 def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
@@ -24,7 +23,7 @@ def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
     y = rng.random((n_rows, n_labels)) < 1.5 / n_labels
     y = y[np.argsort(y.argmax(axis=1), kind="stable")]
     x = (rng.random((n_rows, 90)) < 0.05) + y @ (rng.random((n_labels, 90)) < 0.06)
-    return TrainingSet(to_rows(x.astype(np.float64)), to_labels(y))
+    return data_of(x, y)
 
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:

@@ -15,8 +15,8 @@ from service.trainers.label_tree import prune_of
 from service.trainers.shape import join
 from service.trainers.source import Tools
 from service.trainers.spec import rows_by_label
-from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_labels, to_rows
-from tests.trainings import bits_of, dense_weights, estimate_by, scores_of, share_right, trained_by
+from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_rows
+from tests.trainings import bits_of, data_of, dense_weights, estimate_by, scores_of, share_right, trained_by
 
 VARIANTS = {
     "balanced": ("label-tree", ["leaf_size=5", "arity=4", "trees=2"]),
@@ -149,8 +149,7 @@ def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_s
 @pytest.mark.parametrize("name", ["label-tree", "ovr"])
 def test_a_model_of_long_rows_is_that_of_the_bound_that_its_rows_have(name):
     rng = np.random.default_rng(7)
-    rows = to_rows(np.abs(rng.standard_normal((60, 1200))) / 30)
-    data = rows, to_labels(rng.random((60, 5)) < 0.3)
+    data = data_of(np.abs(rng.standard_normal((60, 1200))) / 30, rng.random((60, 5)) < 0.3)
     auto, same, tenth = (trained_by(name, data, *items) for items in ([], ["prune=0.05"], ["prune=0.1"]))
     assert bits_of(auto) == bits_of(same)
     assert auto.n_nonzeros == same.n_nonzeros > tenth.n_nonzeros

@@ -44,19 +44,6 @@ for name in sys.argv[1:]:
 """
 
 
-def install(target: Path, sources: Path, distributions: dict[str, dict[str, str]]) -> None:
-    """Build distributions and install them into a directory, as pip does for a user."""
-    folders = []
-    for distribution, files in distributions.items():
-        folders.append(sources / distribution)
-        folders[-1].mkdir(parents=True)
-        for name, text in files.items():
-            (folders[-1] / name).write_text(text)
-    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--no-build-isolation", "--target", target]
-    subprocess.run([*command, *folders], check=True, timeout=120)
-
-
 def package(name: str, module: str, points: dict[str, str], code: str) -> dict[str, str]:
     """The files of a distribution with one module and its entry points."""
     lines = "".join(f'{key} = "{value}"\n' for key, value in points.items())
@@ -71,14 +58,9 @@ def package(name: str, module: str, points: dict[str, str], code: str) -> dict[s
 
 def python(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run Python where the packages in `target` are installed."""
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{target}"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{target}"}
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
 
 
 def xylem(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -89,26 +71,23 @@ def xylem(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with packages of every sort."""
     folder = tmp_path_factory.mktemp("plugins")
-    target, sources = folder / "target", folder / "sources"
     project, module = re.findall(r"```(?:toml|python)\n(.*?)```", PAGE, re.DOTALL)
-    points = {
-        "raises": "broken:SPEC.missing",
-        "number": "broken:NUMBER",
-        "renamed": "broken:SPEC",
-        "gone": "not_there:SPEC",
-        "ovr": "broken:SPEC",
-        "twice": "broken:SPEC",
+    points = dict.fromkeys(["renamed", "ovr", "twice"], "broken:SPEC")
+    points |= {"raises": "broken:SPEC.missing", "number": "broken:NUMBER", "gone": "not_there:SPEC"}
+    broken = GOOD.format(name="other") + "NUMBER = 7\n"
+    distributions = {
+        "xylem-means": {"pyproject.toml": project, "xylem_means.py": module},
+        "one": package("xylem-one", "broken", points, broken),
+        "two": package("xylem-two", "second", {"twice": "second:SPEC"}, GOOD.format(name="twice")),
     }
-    code = GOOD.format(name="other") + "NUMBER = 7\n"
-    install(
-        target,
-        sources,
-        {
-            "xylem-means": {"pyproject.toml": project, "xylem_means.py": module},
-            "one": package("xylem-one", "broken", points, code),
-            "two": package("xylem-two", "second", {"twice": "second:SPEC"}, GOOD.format(name="twice")),
-        },
-    )
+    for distribution, files in distributions.items():
+        (folder / distribution).mkdir()
+        for name, text in files.items():
+            (folder / distribution / name).write_text(text)
+    target = folder / "target"
+    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--no-build-isolation", "--target", target]
+    subprocess.run([*command, *(folder / name for name in distributions)], check=True, timeout=120)
     (target / "rows.jsonl").write_text(ROWS)
     return target
 

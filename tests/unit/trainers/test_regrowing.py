@@ -22,15 +22,9 @@ from service.trainers.regrowing import ANEW, Regrown
 from service.trainers.shape import shape_of
 from service.trainers.source import Tools
 from service.workflows.choose_features import trial_model
+from tests.oracles import problems
 from tests.oracles.label_trees import labels_below
-from tests.oracles.problems import (
-    dense_labels,
-    dense_rows,
-    hinge_objective,
-    learnable,
-    logistic_objective,
-    to_labels,
-)
+from tests.oracles.problems import dense_labels, dense_rows, learnable, to_labels
 from tests.trainings import scores_of
 
 LINEAR = {
@@ -196,7 +190,8 @@ def test_trees_go_on_from_their_weights():
 
 @pytest.mark.parametrize("is_optimal", [True, False])
 @pytest.mark.parametrize(
-    ("solve", "objective"), [(solve_squared_hinge, hinge_objective), (solve_logistic, logistic_objective)]
+    ("solve", "objective"),
+    [(solve_squared_hinge, problems.hinge_objective), (solve_logistic, problems.logistic_objective)],
 )
 def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(solve, objective, is_optimal):
     rows, labels = learnable(5, 300, 8, rarity=0.5)

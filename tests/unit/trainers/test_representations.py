@@ -13,16 +13,9 @@ from service.trainers.representations import label_representations, rerank_array
 from service.trainers.shape import join
 from service.trainers.source import Tools, derived_seed
 from tests.datasets_helpers import check_sparse
+from tests.oracles import problems
 from tests.oracles.label_trees import levels
-from tests.oracles.problems import (
-    dense_labels,
-    dense_rows,
-    random_labels,
-    random_rows,
-    to_labels,
-    to_rows,
-    unit,
-)
+from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
 
 
 def _vectors(n_labels, seed=0):
@@ -36,7 +29,7 @@ def test_representations_are_normalised_sums():
     rows, labels = random_rows(rng, 60, 25, 0.1), random_labels(rng, 60, 30, 0.1)
     found = label_representations(rows, labels, Tools())
     x, y = dense_rows(rows), dense_labels(labels)
-    expected = np.array([unit(x[y[:, label]].sum(axis=0)) for label in range(30)])
+    expected = np.array([problems.unit(x[y[:, label]].sum(axis=0)) for label in range(30)])
     np.testing.assert_allclose(dense_rows(type(rows)(*found)), expected, atol=1e-6)
     assert (np.diff(found.indptr) == 0).any(), "the data must have a label without a vector"
 
@@ -50,8 +43,7 @@ def test_representations_are_the_same_in_any_pieces(monkeypatch):
 
 def test_representations_of_rows_without_features_are_empty():
     found = label_representations(to_rows(np.zeros((3, 4))), to_labels(np.ones((3, 2), bool)), Tools())
-    assert found.indptr.tolist() == [0, 0, 0]
-    assert len(found.values) == 0
+    assert (found.indptr.tolist(), len(found.values)) == ([0, 0, 0], 0)
 
 
 def _balanced(n, leaf_size, arity):
@@ -109,7 +101,7 @@ def test_equal_labels_end_as_one_part():
 
 
 def test_seeds_differ_by_every_word():
-    seeds = {derived_seed(a, b, c) for a in range(5) for b in range(5) for c in range(5)}
+    seeds = {derived_seed(*words) for words in np.ndindex(5, 5, 5)}
     assert len(seeds) == 125
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert derived_seed(2**63 - 1, 7) == derived_seed(2**63 - 1, 7)
@@ -120,11 +112,8 @@ def _nested(shape, node=0):
     if not children:
         assert shape.last[node] - shape.first[node] == 1
         return int(shape.labels[shape.first[node]])
+    assert shape.child_bounds(node).tolist() == [*shape.first[children], shape.last[node]]
     return [_nested(shape, child) for child in children]
-
-
-def _labels(n):
-    return np.arange(100, 100 + n, dtype=np.int32)
 
 
 @pytest.mark.parametrize(
@@ -143,18 +132,12 @@ def _labels(n):
         (6, [[0, 2, 6], [0, 2, 4, 6]], [[100, 101], [[102, 103], [104, 105]]]),
     ],
 )
-def test_trees(n, cuts, expected):
-    shape = join(_labels(n), [np.array(level) for level in cuts])
+def test_cuts_of_labels_level_by_level_make_a_tree(n, cuts, expected):
+    shape = join(np.arange(100, 100 + n, dtype=np.int32), [np.array(level) for level in cuts])
     assert _nested(shape) == expected
     assert shape.child_ptr[0] == 1
     assert shape.child_ptr[-1] == len(shape.first) == len(shape.child_ptr) - 1
     assert shape.inner.tolist() == [i for i in range(len(shape.first)) if len(shape.child_bounds(i)) > 1]
-
-
-def test_child_bounds_are_the_labels_of_each_child():
-    shape = join(_labels(6), [np.array([0, 2, 6]), np.array([0, 2, 4, 6])])
-    assert shape.child_bounds(0).tolist() == [0, 2, 6]
-    assert shape.child_bounds(2).tolist() == [2, 4, 6]
 
 
 def dense_means(rows: SparseRows, labels: LabelRows) -> np.ndarray:
@@ -162,7 +145,7 @@ def dense_means(rows: SparseRows, labels: LabelRows) -> np.ndarray:
     x, y = dense_rows(rows), dense_labels(labels)
     means = np.zeros((labels.n_labels, rows.n_features))
     for label in np.flatnonzero(y.any(axis=0)):
-        means[label] = np.mean([unit(row) for row in x[y[:, label]]], axis=0)
+        means[label] = np.mean([problems.unit(row) for row in x[y[:, label]]], axis=0)
     return means
 
 
@@ -171,7 +154,8 @@ def dense_means(rows: SparseRows, labels: LabelRows) -> np.ndarray:
 def test_means_and_norms_are_those_of_dense_rows(seed: int, n_rows: int, n_labels: int, density: float):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, n_rows, 15, density)
-    rows = rows._replace(values=(rows.values * rng.uniform(0.1, 9)).astype(np.float32))
+    lengths = np.repeat(rng.uniform(0.1, 9, n_rows), np.diff(rows.indptr))
+    rows = rows._replace(values=(rows.values * lengths).astype(np.float32))
     labels = random_labels(rng, n_rows, n_labels, 0.3)
     found = rerank_arrays(rows, labels, 0.8, 30.0)
     integers = {"tail/ptr": np.int64, "tail/features": np.int32}
@@ -184,12 +168,3 @@ def test_means_and_norms_are_those_of_dense_rows(seed: int, n_rows: int, n_label
     check_sparse(stored)
     assert dense_rows(stored) == pytest.approx(means, abs=1e-6)
     assert found["tail/norm2"] == pytest.approx((means**2).sum(axis=1), abs=1e-6)
-
-
-def test_rows_without_features_and_labels_without_rows():
-    rows = to_rows(np.array([[3.0, 4.0], [0.0, 0.0], [0.0, 2.0]]))
-    labels = to_labels(np.array([[1, 0, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0]], bool))
-    found = rerank_arrays(rows, labels, 1.0, 0.0)
-    assert found["tail/ptr"].tolist() == [0, 2, 3, 3, 3]
-    assert found["tail/values"] == pytest.approx([0.3, 0.4, 1.0])
-    assert found["tail/norm2"] == pytest.approx([0.25, 1.0, 0.0, 0.0])

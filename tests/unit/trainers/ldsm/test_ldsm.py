@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 from service.base.errors import BadData
 from service.trainers import Trained
 from service.trainers.ldsm.trainer import LdsmParameters
-from tests.oracles.problems import (
-    dense_labels,
-    learnable,
-    random_labels,
-    random_rows,
-    to_labels,
-    to_rows,
-    training_sets,
-)
-from tests.trainings import Data, bits_of, estimate_by, scores_of, share_right, trained_by
+from tests.oracles.problems import dense_labels, learnable, random_labels, random_rows, training_sets
+from tests.trainings import Data, bits_of, data_of, estimate_by, scores_of, share_right, trained_by
 
 SMALL = ("trees=3", "max_nodes=60", "epochs=5")
 
@@ -151,7 +143,7 @@ def test_rows_without_labels_are_left_out():
 
 
 def test_rows_that_are_alike_become_one_leaf():
-    data = to_rows(np.tile([0.6, 0.0, 0.8], (12, 1))), to_labels(np.tile(np.eye(4, dtype=bool), (3, 1)))
+    data = data_of(np.tile([0.6, 0.0, 0.8], (12, 1)), np.tile(np.eye(4), (3, 1)) > 0)
     trained = _train(data)
     assert (trained.report["nodes_mean"], trained.report["splits_given_up"]) == (1, 3)
     assert (scores_of(trained, data) == 0.25).all()
@@ -164,7 +156,7 @@ def test_one_label_or_rows_without_features_give_a_leaf(x, shares):
     carried = np.zeros((10, 5), bool)
     carried[:, 2] = True
     carried[::2, 3] = shares[3] > 0
-    data = to_rows(x), to_labels(carried)
+    data = data_of(x, carried)
     trained = _train(data)
     assert trained.n_nonzeros == 0
     assert (scores_of(trained, data) == shares).all()

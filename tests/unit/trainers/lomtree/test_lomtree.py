@@ -11,8 +11,8 @@ from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers import Trained, TrainingSet
 from service.trainers.lomtree.learning import learn_rows
 from service.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
-from tests.oracles.problems import dense_labels, to_labels, to_rows
-from tests.trainings import Data, bits_of, estimate_by, scores_of, share_right, trained_by
+from tests.oracles.problems import dense_labels, to_labels
+from tests.trainings import Data, bits_of, data_of, estimate_by, scores_of, share_right, trained_by
 
 N_LABELS = 6
 
@@ -23,8 +23,8 @@ def data(seed: int = 0, n_rows: int = 600) -> TrainingSet:
     own = rng.integers(0, N_LABELS, n_rows)
     x = rng.random((n_rows, 20)) * (rng.random((n_rows, 20)) < 0.3)
     x[np.arange(n_rows), own] += 2
-    rows = to_rows(x / np.sqrt((x**2).sum(axis=1, keepdims=True)))
-    return TrainingSet(rows, to_labels(own[:, None] == range(N_LABELS)))
+    x /= np.sqrt((x**2).sum(axis=1, keepdims=True))
+    return data_of(x, own[:, None] == range(N_LABELS))
 
 
 def fitted(given: Data, *items: str, seed: int = 0) -> Trained:
@@ -132,13 +132,13 @@ def test_one_label_and_duplicate_rows_need_no_split():
     trained = fitted(one, "leaves=8")
     assert (trained.report["splits"], trained.n_nonzeros) == (0, 0)
     assert (scores_of(trained, one) == [0, 1, 0]).all()
-    same = to_rows(np.ones((40, 3))), to_labels(np.eye(2, dtype=bool)[np.arange(40) % 2])
+    same = data_of(np.ones((40, 3)), np.eye(2, dtype=bool)[np.arange(40) % 2])
     assert fitted(same, "leaves=8").report["criteria_by_splits"]["error"][-1] == 0.5
 
 
 def test_splits_that_separate_nothing_make_no_chain():
     own = np.where(np.arange(2000) % 30 == 0, 1 + np.arange(2000) % 7, 0)  # one label nearly always
-    alike = to_rows(np.ones((2000, 3))), to_labels(own[:, None] == np.arange(8))
+    alike = data_of(np.ones((2000, 3)), own[:, None] == np.arange(8))
     assert fitted(alike, "leaves=64").report["depth"] <= 5
 
 

@@ -26,8 +26,9 @@ from service.trainers.lomtree.tree import (
     make_tree,
 )
 from tests.oracles.lomtree_oracle import Lomtree, Node
-from tests.oracles.problems import dense_labels, to_labels, to_rows
+from tests.oracles.problems import dense_labels
 from tests.oracles.trees import row_dicts
+from tests.trainings import data_of
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -53,7 +54,7 @@ def data(seed: int, n_rows: int, n_labels: int, extra: float) -> tuple[SparseRow
     x = rng.random((n_rows, 8)) * (rng.random((n_rows, 8)) < 0.5) * 3
     x[np.arange(n_rows), own % 8] += 2
     x[rng.random(n_rows) < 0.05] = 0
-    return to_rows(x), to_labels(carried)
+    return data_of(x, carried)
 
 
 def learnt(rows: SparseRows, labels: LabelRows, budget: Budget, slots: int = 1 << 14) -> OnlineTree:
@@ -132,8 +133,7 @@ def test_huge_and_tiny_values_give_finite_weights() -> None:
     x = np.zeros((60, 4), np.float32)
     x[:, 0] = np.tile([3e38, 1e-38, 1e-20, 1.0], 15)
     x[:, 1] = np.tile([1.0, -3e38, 1e-30], 20)
-    labels = to_labels(np.arange(60)[:, None] % 3 == np.arange(3))
-    tree = learnt(to_rows(x), labels, Budget(4, 4.0, 0.5))
+    tree = learnt(*data_of(x, np.arange(60)[:, None] % 3 == np.arange(3)), Budget(4, 4.0, 0.5))
     for node in range(int(tree.state[N_NODES])):
         _, values = items(tree.weights, node)
         assert np.isfinite(values).all() and np.isfinite(values[:, WEIGHT] / values[:, SCALE]).all()

@@ -12,16 +12,16 @@ from service.trainers.plt.fobos import Descent
 from service.trainers.shape import huffman_shape, random_shape
 from service.trainers.source import MemorySource, Tools, TrainingSet, derived_seed
 from tests.oracles.label_trees import depths, fobos, labels_below, least_weighted_depth
-from tests.oracles.problems import (
-    dense_labels,
-    dense_rows,
-    learnable,
-    random_labels,
-    random_rows,
-    to_labels,
-    to_rows,
+from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows
+from tests.trainings import (
+    data_of,
+    dense_weights,
+    estimate_by,
+    predictor_of,
+    scores_of,
+    share_right,
+    trained_by,
 )
-from tests.trainings import dense_weights, estimate_by, predictor_of, scores_of, share_right, trained_by
 
 VARIANTS = {
     "kmeans": ["tree=kmeans", "leaf_size=5", "arity=4", "trees=2"],
@@ -72,7 +72,7 @@ def test_the_estimate_bounds_the_model(variant):
 def test_rows_without_labels_lower_the_probabilities(items):
     carried = np.tile(np.eye(2, dtype=bool), (100, 1))
     carried[::4] = False  # half of the rows with feature 0
-    data = to_rows(np.tile(np.eye(2), (100, 1))), to_labels(carried)
+    data = data_of(np.tile(np.eye(2), (100, 1)), carried)
     scores = scores_of(trained_by("plt", data, *items, "tree=random"), data, exact=True)[:2]
     assert scores.argmax(axis=1).tolist() == [0, 1]
     assert scores[0, 0] == pytest.approx(0.5, abs=0.1)
@@ -87,7 +87,7 @@ def test_one_label_more_children_than_labels_and_a_row_without_features(solver, 
     x[3] = 0
     carried = np.arange(30)[:, None] % n_labels == np.arange(n_labels)
     carried[5] = False
-    data = to_rows(x), to_labels(carried)
+    data = data_of(x, carried)
     scores = scores_of(trained_by("plt", data, solver, tree, "arity=64"), data, exact=True)
     assert np.isfinite(scores).all()
     assert scores.all(), "every label is found"

@@ -19,18 +19,10 @@ from service.trainers.ranking.forest import (
 from service.trainers.ranking.tree import Grown
 from service.trainers.representations import rerank_arrays
 from service.trainers.source import Tools, TrainingSet
+from tests.oracles import problems
 from tests.oracles.label_trees import levels
-from tests.oracles.problems import (
-    dense_labels,
-    dense_rows,
-    learnable,
-    random_labels,
-    random_rows,
-    to_labels,
-    to_rows,
-    training_sets,
-)
-from tests.trainings import Data, bits_of, estimate_by, scores_of, share_right, trained_by
+from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows, to_rows
+from tests.trainings import Data, bits_of, data_of, estimate_by, scores_of, share_right, trained_by
 
 NAMES = ["fastxml", "pfastrexml"]
 trainers = pytest.mark.parametrize("name", NAMES)
@@ -59,7 +51,7 @@ def leaf_of(grown: Grown, row: np.ndarray) -> int:
     return node
 
 
-data_sets = training_sets(60, 12, 12, [0.0, 0.2, 0.8], [0.05, 0.4])
+data_sets = problems.training_sets(60, 12, 12, [0.0, 0.2, 0.8], [0.05, 0.4])
 settings_of_trees = st.fixed_dictionaries(
     {
         "max_leaf": st.sampled_from([1, 3, 100]),
@@ -135,7 +127,7 @@ def test_propensities_raise_rare_labels_and_come_with_mean_rows():
     # every label occurs as often as the next, so one is made rare
     carried = dense_labels(labels)
     carried[np.flatnonzero(carried[:, 5])[2:], 5] = False
-    labels = to_labels(carried)
+    rows, labels = data_of(dense_rows(rows), carried)
     parameters = PfastreXmlParameters(trees=2, max_leaf=1000, alpha=0.25, gamma=7.0)
     trained = train("pfastrexml", parameters, rows, labels)
     worth = 1 / propensities(carried.sum(axis=0), rows.n_rows)
@@ -164,10 +156,11 @@ def test_the_estimate_has_room_and_says_something(name):
 def test_rows_that_cannot_or_need_not_be_split_are_one_leaf():
     rng = np.random.default_rng(8)
     rows, labels = random_rows(rng, 40, 10, 0.3), random_labels(rng, 40, 6, 0.4)
+    carried = dense_labels(labels)
     for case, data, chosen in [
-        ("alike", (to_rows(np.ones((40, 10))), labels), {}),
-        ("empty", (to_rows(np.zeros((40, 10))), labels), {}),
-        ("one label", (rows, to_labels(np.ones((40, 1), bool))), {}),
+        ("alike", data_of(np.ones((40, 10)), carried), {}),
+        ("empty", data_of(np.zeros((40, 10)), carried), {}),
+        ("one label", data_of(dense_rows(rows), np.ones((40, 1), bool)), {}),
         ("few", (rows, labels), {"max_leaf": 41}),
         ("a low cost", (rows, labels), {"cost": 1e-6}),
     ]:

@@ -11,19 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from service.base.rows import NO_ROWS, LabelRows, SparseRows
 from service.trainers.ranking.separator import columns_of, solve_separator
 from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
-from tests.oracles.problems import (
-    alternate,
-    best_ranking,
-    dense_labels,
-    dense_rows,
-    discounted,
-    random_labels,
-    random_rows,
-    separator_objective,
-    served,
-    to_labels,
-    to_rows,
-)
+from tests.oracles import problems
+from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
 
 DISCOUNT = 1.0 / np.log2(np.arange(40) + 2.0)
 IDEAL = np.concatenate([[0.0], np.cumsum(DISCOUNT)])
@@ -53,11 +42,7 @@ def split(labels: LabelRows, weight: np.ndarray, side: np.ndarray) -> tuple[np.n
 
 @settings(max_examples=160)
 @given(
-    st.integers(0, 2**31),
-    st.integers(1, 30),
-    st.integers(1, 12),
-    st.sampled_from([0.1, 0.4]),
-    st.booleans(),
+    st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 12), st.sampled_from([0.1, 0.4]), st.booleans()
 )
 def test_sides_and_totals_of_all_rounds_are_those_of_dense_rows_and_totals_never_fall(
     seed, n_rows, n_labels, share, is_weighted
@@ -67,19 +52,19 @@ def test_sides_and_totals_of_all_rounds_are_those_of_dense_rows_and_totals_never
     weight = (rng.uniform(1, 9, n_labels) if is_weighted else np.ones(n_labels)).astype(np.float32)
     side, totals = split(labels, weight, start)
     gains = dense_gains(labels, weight)
-    expected, expected_totals = alternate(gains[:, gains.any(axis=0)], start, DISCOUNT, GAIN_MIN)
+    expected, expected_totals = problems.alternate(gains[:, gains.any(axis=0)], start, DISCOUNT, GAIN_MIN)
     assert totals.tolist() == pytest.approx(expected_totals)
     assert side.tolist() == expected.tolist()
-    assert totals[0] == pytest.approx(served(gains, start))
+    assert totals[0] == pytest.approx(problems.served(gains, start))
     assert (np.diff(totals) >= -1e-9).all()
-    assert served(gains, side) >= totals[-1] - 1e-9
+    assert problems.served(gains, side) >= totals[-1] - 1e-9
 
 
 def test_sorting_by_gain_is_the_best_of_all_rankings():
     labels = random_labels(np.random.default_rng(3), 12, 5, 0.5)
     gains = dense_gains(labels, np.ones(5, np.float32))
-    best = max(discounted(gains, list(ranking)) for ranking in permutations(range(5)))
-    assert discounted(gains, best_ranking(gains)) == pytest.approx(best)
+    best = max(problems.discounted(gains, list(ranking)) for ranking in permutations(range(5)))
+    assert problems.discounted(gains, problems.best_ranking(gains)) == pytest.approx(best)
     _, totals = split(labels, np.ones(5, np.float32), np.zeros(12, np.uint8))
     assert totals[0] == pytest.approx(best)
 
@@ -127,7 +112,7 @@ def problem(seed, n_rows=150, n_features=60):
 
 
 def objective(rows, side, w, cost):
-    return separator_objective(dense_rows(rows), side, w, np.asarray(cost))
+    return problems.separator_objective(dense_rows(rows), side, w, np.asarray(cost))
 
 
 def liblinear(rows, side, cost):

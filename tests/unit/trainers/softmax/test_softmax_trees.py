@@ -30,14 +30,14 @@ from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 from tests.oracles.label_trees import levels
-from tests.oracles.problems import to_labels, to_rows
-from tests.trainings import Data, predictor_of, trained_by
+from tests.oracles.problems import to_rows
+from tests.trainings import Data, data_of, predictor_of, trained_by
 
 both = pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
 
 
 def every_row_its_label(n: int) -> TrainingSet:
-    return TrainingSet(to_rows(np.eye(n)), to_labels(np.eye(n) > 0))
+    return data_of(np.eye(n), np.eye(n) > 0)
 
 
 def beginning(trainer: str, topology: Any, data: TrainingSet, *items: str) -> Any:
@@ -96,7 +96,7 @@ def planted(n_rows: int, seed: int, arity: int = 3) -> Data:
     for level in range(3):
         heard = rng.random(n_rows) < (0.98, 0.9, 0.6)[level]
         x[np.arange(n_rows)[heard], level * arity + branches[label[heard], level]] = 1.0
-    return to_rows(x), to_labels(np.eye(n_labels)[order[label]] > 0)
+    return data_of(x, np.eye(n_labels)[order[label]] > 0)
 
 
 def held_out_loss(name: str, *items: str) -> float:
@@ -237,7 +237,7 @@ def test_frequent_labels_choose_first_among_clusters_with_room() -> None:
 
 def test_a_label_lies_where_its_rows_are_and_a_word_at_its_own_embedding() -> None:
     embedding = np.array([[3, 4], [0, 2], [0, 0]], np.float32)
-    data = TrainingSet(to_rows(np.diag([1, 2, 1])), to_labels(np.eye(3) > 0))
+    data = data_of(np.diag([1, 2, 1]), np.eye(3) > 0)
     every = np.arange(3, dtype=np.int32)
     for are_words in (True, False):
         found = shapes.label_vectors(MemorySource(data), every, embedding, are_words)
@@ -293,7 +293,7 @@ def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
     y = np.zeros((8, n_labels + 1), bool)  # the last label is on no row
     y[np.arange(8), np.arange(8) % n_labels] = True
     y[6] = False
-    data = to_rows(x), to_labels(y)
+    data = data_of(x, y)
     predictor = predictor_of(trained_by(name, data, item, "arity=4096", "epochs=2", "dim=3"), data)
     for row in (to_rows(x[:1]), to_rows(np.zeros((1, 8)))):
         scores = scores_of_all(predictor, row, n_labels + 1)
