@@ -317,17 +317,6 @@ def test_odd_data_give_a_model_or_a_clear_error(name: str, case: str) -> None:
         assert not np.isin(unseen, certain).any(), "a label that no row carries is never likely"
 
 
-def test_a_tree_of_fewer_nodes_than_children_is_a_leaf() -> None:
-    for name in TRAINERS:
-        if "max_nodes=2" in (items := items_of(name, arity=4, max_nodes=2)):
-            try:
-                trained = trained_on(name, *learnable(60), arity=4, max_nodes=2)
-            except BadInput as error:
-                assert "expected" in str(error)
-            else:
-                assert len(trained.ensemble.parent) == trained.ensemble.child_ptr[0], items
-
-
 @every_trainer
 def test_what_cannot_be_trained_on_is_refused(name: str) -> None:
     rows = to_rows(np.eye(4))

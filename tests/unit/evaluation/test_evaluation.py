@@ -7,27 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import isotonic_regression
 from sklearn.metrics import f1_score, ndcg_score
 
 from model_store.extras import KNOTS_MAX, check_calibration
 from service.base.rows import LabelRows
-from service.evaluation import (
-    PredictedRows,
-    Truth,
-    evaluation_report,
-    f_measures,
-    probabilities,
-    propensities,
-    ranking_metrics,
-)
-from service.evaluation.probabilities import (
-    apply_calibration,
-    calibration_error,
-    fit_calibration,
-    reliability,
-)
-from service.evaluation.ranking import constants_of
+from service.evaluation import PredictedRows, Truth, evaluation_report, probabilities
+from service.evaluation.probabilities import calibration_error, fit_calibration, reliability
+from service.evaluation.ranking import constants_of, f_measures, propensities, ranking_metrics
 from tests.oracles import metrics as oracle
 from tests.oracles.problems import flat
 
@@ -190,7 +176,7 @@ def test_every_fit_is_a_calibration(seed, n, power):
     found = fit_calibration(scores, rng.random(n) < rng.choice([0.0, 0.3, 1.0]))
     check_calibration(found)
     order = np.argsort(scores, kind="stable")
-    assert (np.diff(apply_calibration(found, scores[order])) >= 0).all()
+    assert (np.diff(probabilities.apply_calibration(found, scores[order])) >= 0).all()
 
 
 def test_many_blocks_are_joined_until_their_knots_fit(monkeypatch):
@@ -212,7 +198,9 @@ def test_blocks_have_enough_predictions():
     within = np.histogram(scores, np.append(found.x[:-1], 1.0))[0]
     assert within.min() >= probabilities.BLOCK_MIN // 2  # knots are at the means of blocks
     new = rng.random(50_000).astype(np.float32)
-    error = calibration_error(reliability(apply_calibration(found, new), rng.random(50_000) < new**2))
+    error = calibration_error(
+        reliability(probabilities.apply_calibration(found, new), rng.random(50_000) < new**2)
+    )
     assert error < 0.02
 
 
@@ -228,14 +216,3 @@ def test_scores_all_the_same():
 @pytest.mark.parametrize("truth", [False, True])
 def test_scores_at_an_end(score, truth):
     check_calibration(fit_calibration(np.full(100, score, np.float32), np.full(100, truth)))
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=60))
-def test_blocks_are_those_of_scipy(places):
-    n = np.array([count for count, _ in places], np.float64)
-    hits = np.array([min(hit, count) for count, hit in places], np.float64)
-    starts = probabilities.pooled(hits, n)
-    means = np.add.reduceat(hits, starts) / np.add.reduceat(n, starts)
-    sizes = np.diff(np.append(starts, len(n)))
-    assert np.allclose(np.repeat(means, sizes), isotonic_regression(hits / n, weights=n).x)
-    assert (np.diff(means) > 0).all()

@@ -9,18 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 
 from model_store.ensemble import TreeEnsemble
-from service.evaluation.tree_criteria import (
-    NodeCounts,
-    counts_of,
-    criteria_by_splits,
-    criteria_of,
-    depths,
-    leaf_criteria,
-    splits_by_depth,
-    splits_of,
-    sum_to_inner_nodes,
-    tree_labels,
-)
+from service.evaluation import tree_criteria
+from service.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, leaf_criteria, splits_of
 from tests.small_models import small_draft
 
 seeds = st.integers(0, 2**32 - 1)
@@ -56,7 +46,7 @@ def random_tree(seed: int, arity: int, n_inner: int, n_labels: int) -> tuple[np.
     child_ptr = random_shape(rng, arity, n_inner)
     matrix = rng.integers(0, 6, (len(child_ptr) - 1, n_labels)) * (rng.random((len(child_ptr) - 1, 1)) < 0.9)
     matrix[-1, 0] += 1
-    return child_ptr, sum_to_inner_nodes(child_ptr, counts_of_matrix(matrix))
+    return child_ptr, tree_criteria.sum_to_inner_nodes(child_ptr, counts_of_matrix(matrix))
 
 
 @given(seeds, st.integers(1, 9), st.integers(1, 12), st.floats(2.01, 8.0))
@@ -90,7 +80,7 @@ def test_the_error_of_leaves_is_bounded_by_their_shannon_entropy(seed: int, n: i
 @given(seeds, st.integers(2, 5), st.integers(0, 12), st.integers(1, 7))
 def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(seed, arity, n_inner, k):
     child_ptr, counts = random_tree(seed, arity, n_inner, k)
-    growth = criteria_by_splits(child_ptr, counts)
+    growth = tree_criteria.criteria_by_splits(child_ptr, counts)
     n_splits = np.count_nonzero(np.diff(child_ptr))
     assert growth["splits"].tolist() == list(range(n_splits + 1))
     leaves = matrix_of(counts, k)[np.diff(child_ptr) == 0]
@@ -150,32 +140,31 @@ def test_a_pure_and_balanced_split_has_the_objective_1() -> None:
     counts = counts_of_matrix(np.array([[2, 3, 5], [2, 3, 0], [0, 0, 5]]))
     found = splits_of(child_ptr, counts)
     assert (found.objective[0], found.balance[0], found.purity[0]) == pytest.approx((1.0, 0.5, 0.0))
-    assert depths(child_ptr).tolist() == [0, 1, 1]
+    assert tree_criteria.depths(child_ptr).tolist() == [0, 1, 1]
     line = {"depth": 0, "nodes": 1, "objective": 1.0, "smaller_side": 0.5, "purity": 0.0}
-    assert splits_by_depth(child_ptr, counts) == [pytest.approx(line)]
+    assert tree_criteria.splits_by_depth(child_ptr, counts) == [pytest.approx(line)]
 
 
 def test_a_tree_that_is_a_leaf_without_counts() -> None:
     child_ptr = np.array([1, 1], np.int32)
     counts = counts_of(1, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
     assert leaf_criteria(counts) == {"shannon": 0, "gini": 0, "modified_gini": 0, "error": 0}
-    assert criteria_by_splits(child_ptr, counts)["error"].tolist() == [0]
-    assert splits_by_depth(child_ptr, counts) == []
-    assert len(sum_to_inner_nodes(child_ptr, counts).value) == 0
+    assert tree_criteria.criteria_by_splits(child_ptr, counts)["error"].tolist() == [0]
+    assert tree_criteria.splits_by_depth(child_ptr, counts) == []
+    assert len(tree_criteria.sum_to_inner_nodes(child_ptr, counts).value) == 0
 
 
-def walk(
-    ensemble: TreeEnsemble, node: int, place: tuple[int, ...]
-) -> list[tuple[tuple[int, ...], list[int]]]:
-    """The nodes below a node, and itself, that have children, with the labels below each."""
-    first, end = ensemble.child_ptr[node], ensemble.child_ptr[node + 1]
-    if ensemble.node_label[node] >= 0:
-        return []
-    below = [walk(ensemble, child, (*place, child - first + 1)) for child in range(first, end)]
-    own = [int(ensemble.node_label[child]) for child in range(first, end) if ensemble.node_label[child] >= 0]
-    for nodes, child in zip(below, range(first, end), strict=True):
-        own += nodes[0][1] if ensemble.node_label[child] < 0 else []
-    return [(place, own), *(each for nodes in below for each in nodes)]
+def walk(ensemble: TreeEnsemble, node: int, place: tuple[int, ...]) -> dict[tuple[int, ...], list[int]]:
+    """The labels below each node that has children, by where the node is: this one and those below it."""
+    found: dict[tuple[int, ...], list[int]] = {place: []}
+    for number, child in enumerate(range(*ensemble.child_ptr[node : node + 2]), 1):
+        if ensemble.node_label[child] >= 0:
+            found[place].append(int(ensemble.node_label[child]))
+        else:
+            below = walk(ensemble, child, (*place, number))
+            found[place] += below[(*place, number)]
+            found |= below
+    return found
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 9])
@@ -184,8 +173,9 @@ def test_nodes_have_the_labels_that_a_walk_finds(depth: int, n_trees: int) -> No
     ensemble = small_draft(7, n_labels=40, n_features=30, n_trees=n_trees).ensemble
     counts = np.random.default_rng(0).integers(0, 5, 40)
     for tree in range(n_trees):
-        expected = {place: labels for place, labels in walk(ensemble, tree, ()) if len(place) <= depth}
-        found = tree_labels(ensemble, counts, tree=tree, depth=depth, n_labels=6)
+        places = walk(ensemble, tree, ())
+        expected = {place: labels for place, labels in places.items() if len(place) <= depth}
+        found = tree_criteria.tree_labels(ensemble, counts, tree=tree, depth=depth, n_labels=6)
         assert [each.place for each in found] == sorted(expected)
         for each in found:
             labels = sorted(expected[each.place], key=lambda label: (-counts[label], label))

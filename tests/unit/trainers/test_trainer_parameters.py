@@ -104,15 +104,15 @@ def test_a_whole_number_is_an_int_and_nothing_else(value):
 
 
 @pytest.mark.parametrize(
-    ("items", "cost"),
-    [([], 0.5), (["loss=logistic"], 8.0), (["cost=3"], 3.0), (["loss=logistic", "cost=3"], 3.0)],
+    ("items", "cost", "link"),
+    [
+        ([], 0.5, "hinge3"),
+        (["loss=logistic"], 8.0, "logistic"),
+        (["cost=3"], 3.0, "hinge3"),
+        (["loss=logistic", "cost=3"], 3.0, "logistic"),
+        (["link=hinge2"], 0.5, "hinge2"),
+    ],
 )
-def test_cost_zero_is_what_suits_the_loss(items, cost):
-    assert parse_parameters("label-tree", items).solving(1, 1).cost == cost
-
-
-@pytest.mark.parametrize(
-    ("items", "link"), [([], "hinge3"), (["link=hinge2"], "hinge2"), (["loss=logistic"], "logistic")]
-)
-def test_link_follows_the_loss(items, link):
-    assert parse_parameters("label-tree", items).model_link() == link
+def test_cost_zero_is_what_suits_the_loss_and_the_link_follows_it(items, cost, link):
+    parameters = parse_parameters("label-tree", items)
+    assert (parameters.solving(1, 1).cost, parameters.model_link()) == (cost, link)

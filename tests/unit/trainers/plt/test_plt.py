@@ -209,18 +209,6 @@ def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-def test_rows_are_shuffled_anew_in_each_epoch(monkeypatch):
-    orders = []
-    real = sgd.train_shard
-    monkeypatch.setattr(sgd, "train_shard", lambda *given: orders.append(given[2].tolist()) or real(*given))
-    data = _data(3, n_rows=50)
-    _descend(data, _shape(data, 20), Descent(1.0, 0.0, 2, 0.0))  # one inner node: one shard
-    assert [sorted(order) for order in orders] == [list(range(50))] * 2
-    assert orders[0] != orders[1]
-    # all rows are one window, which a window of the first 30 could not give
-    assert max(orders[0][:20]) >= 30 > min(orders[0][30:])
-
-
 def test_without_room_late_features_are_left_out_and_said():
     data = _data(5, n_rows=100, n_features=200, density=0.1)
     shape, descent = _shape(data, 3), Descent(1.0, 0.0, 2, 0.0)

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from service.evaluation.ranking import propensities
 from service.executors.local import Crew
 from service.trainers import train
-from service.trainers.ranking.forest import (
-    FastXmlParameters,
-    PfastreXmlParameters,
-    grow_forest,
-    typical_value,
-)
+from service.trainers.ranking import forest as ranking
+from service.trainers.ranking.forest import FastXmlParameters, PfastreXmlParameters
 from service.trainers.ranking.tree import Grown
 from service.trainers.representations import rerank_arrays
 from service.trainers.source import Tools, TrainingSet
@@ -36,7 +32,9 @@ def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen) -> lis
     """Trees of fastxml, two unless chosen otherwise."""
     parameters = FastXmlParameters(**{"trees": 2, **chosen})
     ones = np.ones(data[1].n_labels, np.float32)
-    return grow_forest(TrainingSet(*data), parameters, ones, parameters.trees, Tools(seed, crew or Crew(1)))
+    return ranking.grow_forest(
+        TrainingSet(*data), parameters, ones, parameters.trees, Tools(seed, crew or Crew(1))
+    )
 
 
 def leaf_of(grown: Grown, row: np.ndarray) -> int:
@@ -175,9 +173,9 @@ def test_the_scale_of_the_rows_is_nothing():
     # the constant term's column stays 1, so only the first splits are sure to be alike
     assert other.n_rows[1:3].tolist() == pytest.approx(one.n_rows[1:3].tolist(), abs=20)
     assert len(other.weight) == pytest.approx(len(one.weight), rel=0.3)
-    assert typical_value(larger) == pytest.approx(64 * typical_value(rows))
-    assert typical_value(to_rows(np.array([[0.0, 0.0], [3.0, -3.0]]))) == 3.0
-    assert typical_value(to_rows(np.zeros((2, 2)))) == 1.0
+    assert ranking.typical_value(larger) == pytest.approx(64 * ranking.typical_value(rows))
+    assert ranking.typical_value(to_rows(np.array([[0.0, 0.0], [3.0, -3.0]]))) == 3.0
+    assert ranking.typical_value(to_rows(np.zeros((2, 2)))) == 1.0
 
 
 @pytest.mark.parametrize("depth", [1, 3])

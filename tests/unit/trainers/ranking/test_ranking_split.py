@@ -12,7 +12,7 @@ from service.base.rows import NO_ROWS, LabelRows, SparseRows
 from service.trainers.ranking.separator import columns_of, solve_separator
 from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
 from tests.oracles import problems
-from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
+from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
 
 DISCOUNT = 1.0 / np.log2(np.arange(40) + 2.0)
 IDEAL = np.concatenate([[0.0], np.cumsum(DISCOUNT)])
@@ -67,23 +67,6 @@ def test_sorting_by_gain_is_the_best_of_all_rankings():
     assert problems.discounted(gains, problems.best_ranking(gains)) == pytest.approx(best)
     _, totals = split(labels, np.ones(5, np.float32), np.zeros(12, np.uint8))
     assert totals[0] == pytest.approx(best)
-
-
-def test_two_groups_of_rows_are_told_apart():
-    carried = np.zeros((20, 4), bool)
-    carried[:10, :2] = True
-    carried[10:, 2:] = True
-    start = np.array([0] * 8 + [1] * 2 + [1] * 7 + [0] * 3, np.uint8)
-    side, _ = split(to_labels(carried), np.ones(4, np.float32), start)
-    assert side.tolist() == [0] * 10 + [1] * 10
-
-
-def test_a_row_that_both_sides_serve_alike_stays():
-    labels = to_labels(np.ones((6, 1), bool))
-    start = np.array([0, 1, 1, 0, 1, 0], np.uint8)
-    side, totals = split(labels, np.ones(1, np.float32), start)
-    assert side.tolist() == start.tolist()
-    assert totals.tolist() == [6.0, 6.0]
 
 
 NEVER = np.zeros(1, np.uint8)

@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 from service.base.rows import LabelRows, SparseRows
+from service.trainers.softmax import tree
 from service.trainers.softmax.known import measure_nodes
-from service.trainers.softmax.tree import (
-    LabelStatistics,
-    LearningState,
-    Network,
-    SoftmaxTree,
-    Steps,
-    add_representations,
-    train_rows,
-)
+from service.trainers.softmax.tree import LabelStatistics, LearningState, Network, SoftmaxTree, Steps
 from tests.oracles.problems import to_rows
 from tests.oracles.softmax_trees import Net, Path, log_p, numeric_gradient, represent, softmax
 from tests.oracles.trees import row_dicts
@@ -83,7 +76,7 @@ def learn(rows, labels, network, found, steps, squares=NOTHING) -> float:
     """Take a step on each row in order; return the loss."""
     order, never = np.arange(rows.n_rows, dtype=np.int32), np.zeros(1, np.uint8)
     learning = LearningState(TREE, network, squares, found)
-    return train_rows(rows, labels, order, learning, steps, np.ones(1, np.uint64), never)
+    return tree.train_rows(rows, labels, order, learning, steps, np.ones(1, np.uint64), never)
 
 
 def data_of(kind: str, n_rows: int, seed: int) -> tuple[list[dict[int, float]], SparseRows, LabelRows]:
@@ -157,7 +150,7 @@ def test_representations_are_added_to_each_label_of_their_row(kind: str) -> None
     rows, sparse, labels = data_of(kind, 12, seed=6)
     two = LabelRows(labels.indptr * 2, np.stack([labels.indices, np.full(12, 6, np.int32)], 1).ravel(), 7)
     found, expected = np.zeros((7, PADDED)), np.zeros((7, DIM))
-    add_representations(sparse, two, network, kind == "bag", found)
+    tree.add_representations(sparse, two, network, kind == "bag", found)
     for row, label in zip(rows, labels.indices.tolist(), strict=True):
         expected[[label, 6]] += represent(net, row, kind == "bag")
     np.testing.assert_allclose(found[:, :DIM], expected, atol=1e-5)

@@ -40,11 +40,6 @@ def every_row_its_label(n: int) -> TrainingSet:
     return data_of(np.eye(n), np.eye(n) > 0)
 
 
-def beginning(trainer: str, topology: Any, data: TrainingSet, *items: str) -> Any:
-    """What a training of these labels begins with."""
-    return softmax_training._start(count(data), parse_parameters(trainer, items), topology, Tools(1))
-
-
 @pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (9, 3), (10, 3), (100, 7), (5, 64)])
 def test_even_trees_have_the_fewest_levels(n: int, arity: int) -> None:
     shape = even_shape(np.arange(n, dtype=np.int32)[::-1].copy(), arity)
@@ -54,27 +49,10 @@ def test_even_trees_have_the_fewest_levels(n: int, arity: int) -> None:
     assert (np.diff(shape.child_ptr) <= arity).all()
 
 
-def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
-    shape = even_shape(np.arange(20, dtype=np.int32), 3)
-    topology = topology_of(shape, 4, 22)
-    network = beginning("huffman-tree", topology, every_row_its_label(3), "dim=2", "arity=4").network
-    network.weights[...] = np.arange(network.weights.size).reshape(network.weights.shape)
-    tree = shapes.tree_of(topology, network, 2)
-    np.testing.assert_array_equal(tree.child_ptr, shape.child_ptr)
-    sizes = np.diff(shape.child_ptr)
-    leaves = sizes == 0
-    assert tree.node_label[leaves].tolist() == shape.labels[shape.first[leaves]].tolist()
-    assert topology.leaf_node[20] == -1
-    chunks = [chunk for chunk in tree.chunks if chunk is not None]
-    assert [chunk is None for chunk in tree.chunks] == leaves.tolist()
-    for chunk, weights, n_children in zip(chunks, network.weights, sizes[~leaves], strict=False):
-        np.testing.assert_array_equal(chunk.weight.reshape(2, n_children), weights[:n_children, :2].T)
-
-
 def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None:
     topology = topology_of(even_shape(np.arange(4, dtype=np.int32), 2), 2, 4)
-    items = ("dim=3", "arity=2", "optimiser=adagrad")
-    state = beginning("learned-tree", topology, every_row_its_label(4), *items)
+    parameters: Any = parse_parameters("learned-tree", ["dim=3", "arity=2", "optimiser=adagrad"])
+    state = softmax_training._start(count(every_row_its_label(4)), parameters, topology, Tools(1))
     for part in (*state.network, *state.squares):
         part[...] = 2.0
     settle(state)
