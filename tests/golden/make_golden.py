@@ -33,6 +33,7 @@ from service.vocabulary.featurizers import featurizer_of
 from service.vocabulary.names import NameParameters, count_words
 from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
 from service.workflows.near_rows import draw_near_rows
+from tests.oracles.problems import to_rows
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 HERE = Path(__file__).resolve().parent
@@ -129,14 +130,10 @@ if find_spec(NEEDED["text-stems"]):
 
 def rows_of(n_features: int) -> SparseRows:
     """Two rows: every feature with a falling value, and every third one."""
-    indices = [np.arange(n_features), np.arange(0, n_features, 3)]
-    values = [1 / (1 + indices[0]), np.ones(len(indices[1]))]
-    return SparseRows(
-        np.cumsum([0, *map(len, indices)]),
-        np.concatenate(indices).astype(np.int32),
-        np.concatenate(values).astype(np.float32),
-        n_features,
-    )
+    dense = np.zeros((2, n_features))
+    dense[0] = 1 / (1 + np.arange(n_features))
+    dense[1, ::3] = 1
+    return to_rows(dense)
 
 
 def answers(model: Model) -> dict[str, Any]:

@@ -65,14 +65,9 @@ def parse_txt(data: bytes, ids_max: int = 1 << 28) -> tuple[list[Row], int, int]
     n_rows, n_features, n_labels = (int(number) for number in header.groups())
     if n_rows < 1 or n_rows > 1 << 31 or max(n_features, n_labels) > ids_max:
         raise RefusedError("header sizes")
-    body = lines[1:]
-    while len(body) > n_rows and not body[-1]:
-        body.pop()
-    if len(body) != n_rows:
-        # empty lines after the last row are no rows, wherever they stand
-        if len(body) < n_rows or any(body[n_rows:]):
-            raise RefusedError("rows")
-        body = body[:n_rows]
+    body, after = lines[1 : n_rows + 1], lines[n_rows + 1 :]
+    if len(body) < n_rows or any(after):  # empty lines after the last row are no rows
+        raise RefusedError("rows")
     return [parse_row(line, n_labels, n_features) for line in body], n_labels, n_features
 
 

@@ -41,11 +41,8 @@ def least_weighted_depth(counts: tuple[int, ...], arity: int) -> int:
     def best(leaves: tuple[int, ...]) -> int:
         if len(leaves) == 1:
             return 0
-        found = []
-        for groups in partitions(leaves):
-            if 2 <= len(groups) <= arity:
-                found.append(sum(leaves) + sum(best(tuple(sorted(group))) for group in groups))
-        return min(found)
+        cuts = [groups for groups in partitions(leaves) if 2 <= len(groups) <= arity]
+        return sum(leaves) + min(sum(best(tuple(sorted(group))) for group in groups) for groups in cuts)
 
     return best(tuple(sorted(counts)))
 

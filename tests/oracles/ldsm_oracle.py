@@ -1,7 +1,5 @@
 """Slow and obvious: LdSM's objective and algorithms 3 and 4, word by word, with means in double precision."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 
@@ -26,18 +24,12 @@ def quality(sent: np.ndarray, carried: np.ndarray, lambda1: float, lambda2: floa
     return objective(p, p_of, pi, lambda1, lambda2), float(beta), alpha
 
 
-@dataclass
 class Means:
     """P_m, P_m^k and the counters of a node of M children."""
 
-    n_labels: int
-    n_children: int
-
-    def __post_init__(self) -> None:
-        self.c_v = 0
-        self.l_v = np.zeros(self.n_labels)
-        self.p = np.zeros(self.n_children)
-        self.p_of = np.zeros((self.n_labels, self.n_children))
+    def __init__(self, n_labels: int, n_children: int) -> None:
+        self.n_children, self.c_v, self.l_v = n_children, 0, np.zeros(n_labels)
+        self.p, self.p_of = np.zeros(n_children), np.zeros((n_labels, n_children))
 
     def see(self, labels: list[int]) -> None:
         """Count the labels of a row."""
@@ -72,18 +64,10 @@ def sigmoid(margin: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-margin))
 
 
-def train(
-    x: np.ndarray,
-    labels: list[list[int]],
-    orders: list[np.ndarray],
-    weights: np.ndarray,
-    step: float,
-    lambda1: float,
-    lambda2: float,
-    optimizer: str,
-) -> np.ndarray:
+def train(x, labels, orders, weights, step, lambda1, lambda2, optimizer) -> np.ndarray:
     """Algorithm 4: x with a column of ones, weights float64[features + 1, M] at the start.
 
+    labels: those of each row; orders: of the rows, by epoch.
     "sgd", or "nag": the normalised adaptive gradient of Ross et al., the scales known from the start.
     """
     weights = weights.copy()

@@ -110,8 +110,7 @@ class Lomtree:
             self.swaps += 1
             leaf = self.root
             while leaf.children:
-                left, right = leaf.children
-                leaf = left if left.least <= right.least else right
+                leaf = min(leaf.children, key=lambda child: child.least)
             gone = leaf.parent
             assert gone is not None
             sibling = next(child for child in gone.children if child is not leaf)

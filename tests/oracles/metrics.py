@@ -1,7 +1,7 @@
 """Slow and obvious: metrics by their definitions, and thresholds tuned by trying everything."""
 
 import math
-from collections.abc import Callable
+from statistics import fmean
 
 import numpy as np
 
@@ -13,18 +13,12 @@ def propensity(count: int, n_rows: int, a: float = 0.55, b: float = 1.5) -> floa
     return 1 / (1 + c * math.exp(-a * math.log(count + b)))
 
 
-def mean(numbers: list[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
 def discounted(gains: list[float]) -> float:
     """DCG: each gain over the logarithm of its place."""
     return sum(gain / math.log2(place + 2) for place, gain in enumerate(gains))
 
 
-def ranking(
-    predicted: Rows, true: Rows, unknown: list[int], propensities: list[float], unknown_propensity: float
-):
+def ranking(predicted: Rows, true: Rows, unknown: list[int], propensities, unknown_propensity):
     """All metrics in percent, as the Extreme Classification Repository's page defines them."""
     found = {}
     for k in (1, 3, 5):
@@ -41,15 +35,15 @@ def ranking(
             psp_best.append(sum(best) / k)
             psndcg.append(discounted(gains) / ideal)
             psndcg_best.append(discounted(best) / ideal)
-        found[f"P@{k}"] = 100 * mean(precision)
-        found[f"nDCG@{k}"] = 100 * mean(ndcg)
-        found[f"PSP@{k}"] = 100 * mean(psp) / mean(psp_best) if mean(psp_best) else 0.0
-        found[f"PSnDCG@{k}"] = 100 * mean(psndcg) / mean(psndcg_best) if mean(psndcg_best) else 0.0
+        found[f"P@{k}"] = 100 * fmean(precision)
+        found[f"nDCG@{k}"] = 100 * fmean(ndcg)
+        found[f"PSP@{k}"] = 100 * fmean(psp) / fmean(psp_best) if fmean(psp_best) else 0.0
+        found[f"PSnDCG@{k}"] = 100 * fmean(psndcg) / fmean(psndcg_best) if fmean(psndcg_best) else 0.0
     recalls = []
     for top, known, n_unknown in zip(predicted, true, unknown, strict=True):
         n_true = len(known) + n_unknown
         recalls.append(len(set(top[:5]) & set(known)) / n_true if n_true else 0.0)
-    found["R@5"] = 100 * mean(recalls)
+    found["R@5"] = 100 * fmean(recalls)
     return found
 
 
@@ -58,9 +52,7 @@ def f_score(hits: int, marks: int, empty: float) -> float:
     return 2.0 * hits / marks if marks else empty
 
 
-def f_measures(
-    predicted: Rows, true: Rows, unknown: list[int], n_labels: int, empty: float, n_unknown: int = 0
-):
+def f_measures(predicted: Rows, true: Rows, unknown: list[int], n_labels: int, empty: float, n_unknown=0):
     """(macro-F, micro-F, instance-F) in percent; labels beyond the n_labels are never predicted."""
     rows = list(zip(map(set, predicted), map(set, true), unknown, strict=True))
     hits, marks = [len(p & t) for p, t, _ in rows], [len(p) + len(t) + u for p, t, u in rows]
@@ -69,20 +61,11 @@ def f_measures(
     for label in range(n_labels):
         both = sum(label in p and label in t for p, t, _ in rows)
         per_label.append(f_score(both, sum((label in p) + (label in t) for p, t, _ in rows), empty))
-    macro = mean([*per_label, *[0.0] * n_unknown])
-    return 100 * macro, 100 * f_score(sum(hits), sum(marks), empty), 100 * mean(per_row)
+    macro = fmean([*per_label, *[0.0] * n_unknown])
+    return 100 * macro, 100 * f_score(sum(hits), sum(marks), empty), 100 * fmean(per_row)
 
 
-def ofo_thresholds(
-    scores: np.ndarray,
-    truth: np.ndarray,
-    a: float,
-    b: float,
-    power: float,
-    scale: float,
-    bounds: np.ndarray,
-    predict: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda row, tau: row >= tau,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def ofo_thresholds(scores, truth, a, b, power, scale, bounds, predict=np.greater_equal):
     """The paper's algorithm 2 over dense probabilities: (thresholds float32, hits, marks)."""
     n_labels = truth.shape[1]
     hits, marks = np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64)

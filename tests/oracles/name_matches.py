@@ -109,14 +109,11 @@ def _find(name: OracleName, text: Sequence[str], order: Mapping[str, tuple[int, 
     )
 
 
-def candidates(
-    names: Sequence[OracleName],
-    text: Sequence[str],
-    idf: Mapping[str, float],
-    broader: Mapping[int, set[int]],
-    related: Mapping[int, set[int]],
-) -> dict[int, dict[str, float]]:
-    """Return the features of each concept that a text has a name of, by the names of NAME_FEATURES."""
+def candidates(names, text, idf, broader, related) -> dict[int, dict[str, float]]:
+    """Return the features of each concept that a text has a name of, by the names of NAME_FEATURES.
+
+    text: its words; idf: of each word; broader, related: the concepts that are so to each concept.
+    """
     order, kept = rarity(names), kept_names(names)
     found = [one for name in kept if (one := _find(name, text, order)) is not None]
     parts = parts_of(kept, text)
@@ -174,9 +171,7 @@ def _summed(mine: Sequence[Found], parts: Sequence[Found], n: int) -> dict[str, 
     }
 
 
-def _of_best(
-    best: Found, text: Sequence[str], idf: Mapping[str, float], cover: Sequence[int]
-) -> dict[str, float]:
+def _of_best(best: Found, text: Sequence[str], idf: Mapping[str, float], cover: Sequence[int]):
     words = best.name.words
     inside = [cover[begin] > len(words) for begin in best.begins]
     qualifier = best.name.qualifier

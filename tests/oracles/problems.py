@@ -71,9 +71,7 @@ def random_labels(rng: np.random.Generator, n_rows: int, n_labels: int, share: f
     return to_labels(carried)
 
 
-def learnable(
-    seed: int, n_rows: int, n_labels: int, *, n_features: int = 50, rarity: float = 0.95, without: int = 4
-) -> tuple[SparseRows, LabelRows]:
+def learnable(seed, n_rows, n_labels, *, n_features=50, rarity=0.95, without=4):
     """Rows whose labels can be read off their features; some have none, label `without` is on none."""
     rng = np.random.default_rng(seed)
     x = dense_rows(random_rows(rng, n_rows, n_features, 0.15))
@@ -123,9 +121,7 @@ def readonly(arrays: tuple) -> list:
     return views
 
 
-def training_sets(
-    n_rows: int, n_features: int, n_labels: int, densities: list[float], shares: list[float]
-) -> st.SearchStrategy[tuple[SparseRows, LabelRows]]:
+def training_sets(n_rows, n_features, n_labels, densities, shares) -> st.SearchStrategy:
     """Rows and labels, of at most so many: of these densities, each label on these shares of the rows."""
 
     def made(seed, rows, features, labels, density, share):
@@ -152,9 +148,7 @@ def served(gains: np.ndarray, side: np.ndarray) -> float:
     return sum(discounted(gains[side == s], best_ranking(gains[side == s])) for s in (0, 1))
 
 
-def alternate(
-    gains: np.ndarray, side: np.ndarray, discount: np.ndarray, gain_min: float
-) -> tuple[np.ndarray, list[float]]:
+def alternate(gains, side, discount, gain_min) -> tuple[np.ndarray, list[float]]:
     """Rankings for sides and sides for rankings in turn; the sides at the end, each round's sum of nDCGs.
 
     Every label must have a gain. Sums are taken from the first to the last, so that what a kernel finds equal

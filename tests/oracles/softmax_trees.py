@@ -78,9 +78,7 @@ def mean_of(q: np.ndarray, p: np.ndarray, known: np.ndarray) -> tuple[np.ndarray
     return shares, p_j
 
 
-def alone_of(
-    q: np.ndarray, m: int, own: np.ndarray, capacity: int, alone: float, *, stay: bool
-) -> dict[int, int]:
+def alone_of(q, m, own, capacity, alone, *, stay) -> dict[int, int]:
     """Return the labels that get a child for themselves, of labels the most frequent first, and which."""
     n = len(q)
     if not capacity or n <= m:
@@ -104,9 +102,7 @@ def alone_of(
     return found
 
 
-def keepers(
-    q: np.ndarray, p: np.ndarray, is_known: np.ndarray, own: np.ndarray, n_rows: np.ndarray, margin: float
-) -> dict[int, int]:
+def keepers(q, p, is_known, own, n_rows, margin) -> dict[int, int]:
     """Return the labels that no child promises enough, with the child where they are."""
     _, p_j = mean_of(q, p, np.flatnonzero(is_known))
     found = {}
@@ -119,20 +115,11 @@ def keepers(
     return found
 
 
-def greedy(  # noqa: C901
-    q: np.ndarray,
-    p: np.ndarray,
-    is_known: np.ndarray,
-    capacity: int,
-    n_pads: int,
-    *,
-    times_p: bool,
-    slack: float = 0.0,
-    keeps: dict[int, int] | None = None,
-    alone: dict[int, int] | None = None,
-) -> list[int]:
+def greedy(q, p, is_known, capacity, n_pads, *, times_p, slack=0.0, keeps=None, alone=None):  # noqa: C901
     """Return each label's child: the best (label, child) of all pairs, again and again.
 
+    q, p      each label's share of the rows, and the probabilities of the children given it
+    is_known  whether the node knows anything of a label
     capacity  labels of a child at most; 0: sizes are to be 1 modulo M - 1, with n_pads labels that are none
     slack     times the mean mass of a child: with that, it takes no more; 0: no bound
     keeps     the child that a label keeps, whatever its mass
@@ -150,17 +137,18 @@ def greedy(  # noqa: C901
     for i, j in alone.items():
         child[i], sizes[j] = j, 1 << 40
 
+    def is_complete(j: int) -> bool:
+        return sizes[j] >= 1 and (sizes[j] - 1) % (m - 1) == 0
+
     def is_open(j: int) -> bool:
         if capacity:
             return sizes[j] < capacity and mass[j] < room
-        is_complete = sizes[j] >= 1 and (sizes[j] - 1) % (m - 1) == 0
-        return not is_complete or remaining > needed
+        return not is_complete(j) or remaining > needed
 
     def enter(i: int, j: int) -> None:
         nonlocal remaining, needed
         if not capacity:
-            is_complete = sizes[j] >= 1 and (sizes[j] - 1) % (m - 1) == 0
-            needed += m - 2 if is_complete else -1
+            needed += m - 2 if is_complete(j) else -1
         remaining -= 1
         sizes[j] += 1
         if i < n:

@@ -18,10 +18,6 @@ def _is_unspaced(character: str) -> bool:
     return in_block and re.fullmatch(r"\w", character) is not None
 
 
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] == "M"
-
-
 def word_runs(text: str, lowercase: bool, unicode: bool) -> list[tuple[str, bool]]:
     """Return (word, whether it touches the word before) of a text."""
     text = ready(text, lowercase, unicode)
@@ -31,7 +27,7 @@ def word_runs(text: str, lowercase: bool, unicode: bool) -> list[tuple[str, bool
     word, end = "", -1
     for i, character in enumerate([*text, " "]):
         starts_unspaced = _is_unspaced(character)
-        if word and _is_mark(character):
+        if word and unicodedata.category(character)[0] == "M":
             word += character
             continue
         if word and not _is_unspaced(word[0]) and not starts_unspaced and re.fullmatch(r"\w", character):

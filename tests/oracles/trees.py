@@ -1,12 +1,11 @@
 """Slow and obvious: random forests, and the probability of every label by walking every path."""
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 
 from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from model_store.ensemble import Chunk, Tree
 from tests.oracles.softmax_trees import softmax
 
 LINKS = {
@@ -57,16 +56,7 @@ def random_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity:
     return Tree(np.array(child_ptr, np.int32), np.array(node_label, np.int32), chunks)
 
 
-def random_forest(
-    seed: int,
-    *,
-    n_trees: int,
-    n_labels: int,
-    n_features: int,
-    arity: int,
-    weights: str = "float32",
-    make_tree: Callable[[np.random.Generator, int, int, int], Tree] = random_tree,
-) -> tuple[list[Tree], TreeEnsemble]:
+def random_forest(seed, *, n_trees, n_labels, n_features, arity, weights="float32", make_tree=random_tree):
     """Return trees and their ensemble, its arrays read-only as when mapped."""
     rng = np.random.default_rng(seed)
     trees = [make_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
@@ -76,9 +66,7 @@ def random_forest(
     return trees, ensemble
 
 
-def random_rows(
-    seed: int, n_rows: int, n_features: int, *, whole: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_rows(seed: int, n_rows: int, n_features: int, *, whole: bool = False):
     """Return (indptr, indices, values) of rows from empty to full; `whole`: of whole numbers."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, n_features + 1, n_rows)
@@ -124,22 +112,11 @@ def node_probabilities(tree: Tree, link: str, row: dict[int, float]) -> np.ndarr
 
 def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int) -> np.ndarray:
     """Return the mean over the trees of every label's product along its path, float64[n_labels]."""
-    total = np.zeros(n_labels)
-    for tree in trees:
-        probability = node_probabilities(tree, link, row)
-        probability[0] = 1.0
-        for node in range(len(tree.chunks)):
-            for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
-                probability[child] *= probability[node]
-        for node, label in enumerate(tree.node_label.tolist()):
-            if label >= 0:
-                total[label] += probability[node]
-    return total / len(trees)
+    wide = max(len(tree.chunks) for tree in trees)  # a beam that keeps every node
+    return beam_probabilities(trees, link, row, n_labels, wide)[0]
 
 
-def beam_probabilities(
-    trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int
-) -> tuple[np.ndarray, bool]:
+def beam_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int):
     """Return label_probabilities as a beam sees them: 0 for leaves that no beam reached.
 
     And whether float32 can tell the nodes that were kept from those that were not.
@@ -152,9 +129,7 @@ def beam_probabilities(
     return total / len(trees), is_clear
 
 
-def beam_passing(
-    tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray
-) -> tuple[np.ndarray, bool]:
+def beam_passing(tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray):
     """Return what a beam with thresholds finds in one tree: probabilities, 0 for what it does not reach.
 
     Nodes below the least threshold under them are not kept, and unused width goes to the next level.
