@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from model_store.ensemble import Chunk
 from service.base.rows import LabelRows, SparseRows
@@ -19,6 +20,11 @@ Data = tuple[SparseRows, LabelRows]
 def data_of(x: Any, carried: Any) -> TrainingSet:
     """Dense rows, and who carries which label, as a training takes them."""
     return TrainingSet(to_rows(np.asarray(x)), to_labels(np.asarray(carried)))
+
+
+def choices(**given: list[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """A value of each of these parameters."""
+    return st.fixed_dictionaries({name: st.sampled_from(values) for name, values in given.items()})
 
 
 def trained_by(name: str, data: Data, *items: str, seed: int = 0, threads: int = 1) -> Trained:

@@ -1,5 +1,7 @@
 """Figures of rows and of labels, and what follows from them: bands, intervals, reliability and sweeps."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -21,18 +23,15 @@ def random_rows(rng: np.random.Generator, most: int) -> list[list[int]]:
     return [rng.permutation(K)[: rng.integers(0, most + 1)].tolist() for _ in range(N)]
 
 
-Decided = tuple[list[list[int]], list[list[int]], PredictedRows, LabelRows]
-
-
 @pytest.fixture
-def decided(seed: int) -> Decided:
+def decided(seed: int) -> Any:
     """Rankings of 0 to 7 labels and 0 to 6 true ones, a row each: as lists, and as they are measured."""
     rng = np.random.default_rng(seed)
     ranked, true = random_rows(rng, 7), [sorted(row) for row in random_rows(rng, 6)]
     return ranked, true, PredictedRows(*flat(ranked)), LabelRows(*flat(true), K)
 
 
-def test_counts_of_labels_are_those_of_a_slow_count(decided: Decided) -> None:
+def test_counts_of_labels_are_those_of_a_slow_count(decided: Any) -> None:
     ranked, true, predicted, truth = decided
     rows = list(zip(ranked, true, strict=True))
     assert mark_true(predicted, truth).tolist() == [label in known for top, known in rows for label in top]
@@ -44,7 +43,7 @@ def test_counts_of_labels_are_those_of_a_slow_count(decided: Decided) -> None:
         assert counts.hits[label] == sum(label in top and label in known for top, known in rows)
 
 
-def test_f_of_labels_has_the_mean_that_the_report_tells(decided: Decided) -> None:
+def test_f_of_labels_has_the_mean_that_the_report_tells(decided: Any) -> None:
     _, _, predicted, truth = decided
     judged = Truth(truth, np.zeros(N, np.int32))
     for empty in ("one", "zero"):
@@ -52,7 +51,7 @@ def test_f_of_labels_has_the_mean_that_the_report_tells(decided: Decided) -> Non
         assert 100 * count_labels(predicted, truth).f(empty).mean() == pytest.approx(report["macro_f"])
 
 
-def test_bands_are_those_of_a_slow_count(decided: Decided) -> None:
+def test_bands_are_those_of_a_slow_count(decided: Any) -> None:
     ranked, true, predicted, truth = decided
     rows = list(zip(ranked, true, strict=True))
     training = np.array([0, 0, 1, 9, 9, 10, 99, 99, 100, 1000, 1001, 5000])
@@ -132,7 +131,7 @@ def ignore(done: int) -> None:
     """Report nothing."""
 
 
-def test_figures_of_rows_have_the_means_of_the_metrics(decided: Decided, seed: int) -> None:
+def test_figures_of_rows_have_the_means_of_the_metrics(decided: Any, seed: int) -> None:
     _, _, predicted, truth = decided
     judged = Truth(truth, np.random.default_rng(seed).integers(0, 3, N).astype(np.int32))
     whole = ranking_metrics(predicted, judged, np.ones(K))

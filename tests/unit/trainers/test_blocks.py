@@ -1,16 +1,12 @@
 """Trees of rows in blocks: the bits of rows in memory where they fit, and near them where they do not."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from service.base.errors import BadData, BadParameter, Unavailable
+from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
 from service.executors.local import Crew
-from service.trainers import Trained, estimate, fit, parse_parameters
-from service.trainers import blocks as blocks_module
-from service.trainers.blocks import Blocks
+from service.trainers import Trained, blocks, estimate, fit, parse_parameters
 from service.trainers.registry import estimate_blocks
 from service.trainers.source import MemorySource, Tools, TrainingSet, no_progress
 from tests.steps import Parts
@@ -28,23 +24,18 @@ def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     """A step holds so many bytes of the rows."""
-    planned = blocks_module._planned
-
-    def smaller(blocks: Blocks, shape: blocks_module.Shape) -> tuple[list[int], list[list[int]]]:
-        return planned(blocks._replace(memory_bytes=memory_bytes), shape)
-
-    monkeypatch.setattr(blocks_module, "_planned", smaller)
+    planned, less = blocks._planned, {"memory_bytes": memory_bytes}
+    monkeypatch.setattr(blocks, "_planned", lambda made, shape: planned(made._replace(**less), shape))
 
 
 def of_blocks(
     monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
 ) -> Trained:
     """Train on blocks, of which a step holds so many bytes."""
-    with_memory(monkeypatch, memory_bytes)
     parameters = parse_parameters(name, [*items, "memory_mib=2"])
-    found = fit(name, parameters, Parts(problem(), 8), Tools(1, Crew(threads)))
-    monkeypatch.undo()
-    return found
+    with monkeypatch.context() as patch:
+        with_memory(patch, memory_bytes)
+        return fit(name, parameters, Parts(problem(), 8), Tools(1, Crew(threads)))
 
 
 def of_memory(name: str, items: list[str]) -> Trained:
@@ -88,14 +79,6 @@ def test_a_row_that_takes_more_than_a_step_may_hold_is_named() -> None:
     message = "row 601: expected rows of at most memory_mib=1 MiB, found 2,097,152 bytes"
     with pytest.raises(BadData, match=message):
         fit("ovr", parse_parameters("ovr", ["memory_mib=1"]), Parts(data, 3), Tools(1))
-
-
-def test_what_is_held_is_refused_in_a_sentence_when_the_disk_is_full() -> None:
-    crew = Crew(1)
-    with Path("/dev/full").open("r+b", buffering=0) as full:
-        crew.__dict__["_scratch"] = full
-        with pytest.raises(Unavailable, match=r"stream: expected space for rows in .*, found: No space left"):
-            crew.hold(problem())
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 20_000])

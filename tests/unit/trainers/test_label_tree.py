@@ -114,16 +114,12 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
 
 
 def test_stages_are_reported_to_their_end():
-    seen = {}
-
-    def progress(stage, done, total):
-        assert 0 <= done <= total
-        seen[stage] = (done, total)
-
-    rows, labels = _data(0)
-    train("label-tree", parse_parameters("label-tree", ["leaf_size=5"]), rows, labels, 0, 2, progress)
-    assert set(seen) == {"label representations", "clustering", "classifiers"}
-    assert all(done == total for done, total in seen.values())
+    told = []
+    parameters = parse_parameters("label-tree", ["leaf_size=5"])
+    train("label-tree", parameters, *_data(0), 0, 2, lambda *now: told.append(now))
+    assert all(0 <= done <= total for _, done, total in told)
+    last = {stage: done == total for stage, done, total in told}
+    assert last == {"label representations": True, "clustering": True, "classifiers": True}
 
 
 def test_data_and_settings_that_cannot_be_used_are_refused():

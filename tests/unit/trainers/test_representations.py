@@ -41,11 +41,6 @@ def test_representations_are_the_same_in_any_pieces(monkeypatch):
         assert all(map(np.array_equal, _vectors(30), whole))
 
 
-def test_representations_of_rows_without_features_are_empty():
-    found = label_representations(to_rows(np.zeros((3, 4))), to_labels(np.ones((3, 2), bool)), Tools())
-    assert (found.indptr.tolist(), len(found.values)) == ([0, 0, 0], 0)
-
-
 def _balanced(n, leaf_size, arity):
     """The balanced tree of labels 3 to n + 2."""
     labels = np.arange(3, 3 + n, dtype=np.int32)

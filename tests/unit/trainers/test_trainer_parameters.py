@@ -9,29 +9,22 @@ from service.base.parameters import expected_of
 from service.trainers import TRAINERS, parse_parameters
 from service.trainers.label_tree import LabelTreeParameters
 
-trainers = pytest.mark.parametrize("name", TRAINERS)
 
-
-@trainers
-def test_defaults_are_valid_and_kept_as_plain_values(name):
+@pytest.mark.parametrize("name", TRAINERS)
+def test_defaults_are_valid_plain_values_and_every_parameter_says_what_it_is(name):
     parameters = parse_parameters(name, [])
     assert parameters == TRAINERS[name].parameters()
     kept = parameters.model_dump()
     assert all(type(value) in (int, float, str, bool) for value in kept.values())
     assert TRAINERS[name].parameters(**kept) == parameters
-
-
-@trainers
-def test_every_parameter_says_what_it_is(name):
-    parameters = TRAINERS[name].parameters
     schema = parameters.model_json_schema()
     assert schema["additionalProperties"] is False
     for field, said in schema["properties"].items():
         assert said["description"]
-        assert said["default"] == getattr(parameters(), field)
+        assert said["default"] == kept[field]
         for kind in said.get("anyOf", [said]):
             assert not {"enum", "const"}.isdisjoint(kind) or kind.keys() >= {"minimum", "maximum"}, field
-        assert expected_of(parameters, field)
+        assert expected_of(TRAINERS[name].parameters, field)
 
 
 def test_values_of_a_command_line():

@@ -242,12 +242,6 @@ def test_children_get_their_rows_labels_and_weights(arity):
     assert len(chunk.features) < len(split.features), "some weights are left out"
 
 
-def test_rows_that_are_alike_cannot_be_split():
-    rows = random_rows(np.random.default_rng(2), 1, 20, 0.4).take(np.zeros(12, int))
-    split = _split(rows, to_labels(np.tile(np.eye(4, dtype=bool), (3, 1))))
-    assert (split.n_children, split.n_retries) == (0, 2)
-
-
 def test_a_lopsided_split_is_trained_anew_and_then_kept():
     """Of twenty rows nineteen are alike, so that a child gets more than nine tenths however it is trained."""
     one, other = (random_rows(np.random.default_rng(seed), 1, 20, 0.4) for seed in (2, 3))

@@ -1,7 +1,6 @@
 """The trainer `lomtree`: what it learns, what it tells, and what strange data mean to it."""
 
 from itertools import pairwise
-from math import e, log2
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from service.trainers import Trained, TrainingSet
 from service.trainers.lomtree.learning import learn_rows
 from service.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
 from tests.oracles.problems import dense_labels, to_labels
-from tests.trainings import Data, bits_of, data_of, estimate_by, scores_of, share_right, trained_by
+from tests.trainings import bits_of, data_of, estimate_by, scores_of, share_right, trained_by
 
 N_LABELS = 6
 
@@ -27,10 +26,6 @@ def data(seed: int = 0, n_rows: int = 600) -> TrainingSet:
     return data_of(x, own[:, None] == range(N_LABELS))
 
 
-def fitted(given: Data, *items: str, seed: int = 0) -> Trained:
-    return trained_by("lomtree", given, *items, seed=seed)
-
-
 def assert_same(one: Trained, *others: Trained) -> None:
     for other in others:
         assert bits_of(one) == bits_of(other)
@@ -38,28 +33,28 @@ def assert_same(one: Trained, *others: Trained) -> None:
 
 
 def test_what_is_published_answers_rows_not_seen():
-    scores = scores_of(fitted(data()), data(1))
+    scores = scores_of(trained_by("lomtree", data()), data(1))
     assert share_right(scores, data(1).labels) > 0.9
     assert (scores.max(axis=1) > 0.5).mean() > 0.9
 
 
 def test_the_seed_is_nothing_to_rows_in_their_own_order():
-    assert_same(*(fitted(data(), "order=given", seed=seed) for seed in (1, 2)))
+    assert_same(*(trained_by("lomtree", data(), "order=given", seed=seed) for seed in (1, 2)))
 
 
 def test_the_budget_bounds_the_leaves():
     for leaves in (1, 2, 5):
-        trained = fitted(data(), f"leaves={leaves}")
+        trained = trained_by("lomtree", data(), f"leaves={leaves}")
         n_leaves = np.count_nonzero(np.diff(trained.ensemble.child_ptr) == 0)
         assert n_leaves <= leaves
         assert trained.report["splits"] == n_leaves - 1
-    assert len(fitted(data()).ensemble.parent) <= 2 * 4 * N_LABELS - 1
+    assert len(trained_by("lomtree", data()).ensemble.parent) <= 2 * 4 * N_LABELS - 1
 
 
 def test_a_tree_of_one_leaf_needs_no_kernels_of_its_own():
-    fitted(data(n_rows=40), "leaves=2")
+    trained_by("lomtree", data(n_rows=40), "leaves=2")
     known = set(learn_rows.overloads)
-    fitted(data(n_rows=40), "leaves=1")
+    trained_by("lomtree", data(n_rows=40), "leaves=1")
     assert set(learn_rows.overloads) == known
 
 
@@ -73,8 +68,8 @@ def test_rare_labels_count_less_for_the_number_of_leaves():
         assert found["nonzeros_bound"] == (n_leaves - 1) * 20
 
 
-def test_the_report_keeps_the_theory_and_fits_in_a_version():
-    report = fitted(data(), "leaves=20").report
+def test_the_report_tells_what_the_splits_gain_and_fits_in_a_version():
+    report = trained_by("lomtree", data(), "leaves=20").report
     assert report["rows"] == 5 * 600
     for line in report["splits_by_depth"]:
         assert 0 <= line["objective"] <= 1
@@ -83,8 +78,6 @@ def test_the_report_keeps_the_theory_and_fits_in_a_version():
     assert growth["splits"] == list(range(report["splits"] + 1))
     for name in ("shannon", "gini", "modified_gini", "error"):
         assert (np.diff(growth[name]) <= 1e-9).all()
-    for error, shannon in zip(growth["error"], growth["shannon"], strict=True):
-        assert error <= shannon * log2(e) + 1e-9
     assert growth["error"][-1] < 0.1 < growth["error"][0]
     assert len(json_array(REPORT, report)) < 1 << 16
 
@@ -122,38 +115,38 @@ def test_rows_with_several_labels_are_answered_with_the_share_of_each():
     rows, labels = data()
     carried = np.hstack([dense_labels(labels), np.ones((600, 1), bool)])
     given = rows, to_labels(carried)
-    scores = scores_of(fitted(given), given)
+    scores = scores_of(trained_by("lomtree", given), given)
     assert (scores[:, N_LABELS] == 1).all()
     assert share_right(scores[:, :N_LABELS], labels) > 0.9
 
 
 def test_one_label_and_duplicate_rows_need_no_split():
     one = data(n_rows=50).rows, to_labels(np.arange(3) == np.ones((50, 1)))
-    trained = fitted(one, "leaves=8")
+    trained = trained_by("lomtree", one, "leaves=8")
     assert (trained.report["splits"], trained.n_nonzeros) == (0, 0)
     assert (scores_of(trained, one) == [0, 1, 0]).all()
     same = data_of(np.ones((40, 3)), np.eye(2, dtype=bool)[np.arange(40) % 2])
-    assert fitted(same, "leaves=8").report["criteria_by_splits"]["error"][-1] == 0.5
+    assert trained_by("lomtree", same, "leaves=8").report["criteria_by_splits"]["error"][-1] == 0.5
 
 
 def test_splits_that_separate_nothing_make_no_chain():
     own = np.where(np.arange(2000) % 30 == 0, 1 + np.arange(2000) % 7, 0)  # one label nearly always
     alike = data_of(np.ones((2000, 3)), own[:, None] == np.arange(8))
-    assert fitted(alike, "leaves=64").report["depth"] <= 5
+    assert trained_by("lomtree", alike, "leaves=64").report["depth"] <= 5
 
 
 def test_rows_without_labels_are_passed_over_and_rows_without_features_are_routed():
     rows, labels = data()
     keep = np.arange(600) % 3 > 0
-    trained = fitted((rows, to_labels(dense_labels(labels) & keep[:, None])), "passes=1")
+    trained = trained_by("lomtree", (rows, to_labels(dense_labels(labels) & keep[:, None])), "passes=1")
     assert trained.report["rows"] == keep.sum()
     nothing = SparseRows(np.zeros(4, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
     assert scores_of(trained, (nothing, labels.cut(0, 3))).any(axis=1).all()
-    assert fitted((nothing, to_labels(np.eye(3, dtype=bool)))).n_nonzeros == 0
+    assert trained_by("lomtree", (nothing, to_labels(np.eye(3, dtype=bool)))).n_nonzeros == 0
 
 
 def test_leaves_answer_with_their_commonest_labels_only():
-    trained = fitted(data(), "leaves=1", "leaf_labels=2")
+    trained = trained_by("lomtree", data(), "leaves=1", "leaf_labels=2")
     counts = np.bincount(data().labels.indices)
     best = np.sort(np.argsort(-counts, kind="stable")[:2])
     assert trained.ensemble.leaf_label.tolist() == best.tolist()

@@ -1,12 +1,9 @@
 """The online tree against its definition, and the tables that it keeps."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.lomtree import finish, tables
@@ -22,7 +19,7 @@ from tests.trainings import data_of
 seeds = st.integers(0, 2**32 - 1)
 
 
-def items(pool: Pool, table: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def items(pool: Pool, table: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (keys ascending, their values) of a table, copied."""
     if pool.bits[table] < 0:
         return np.empty(0, np.int32), np.empty((0, N_VALUES), pool.value.dtype)
@@ -53,7 +50,7 @@ def learnt(rows: SparseRows, labels: LabelRows, budget: Budget, slots: int = 1 <
     return tree
 
 
-def leaves_of(tree: trees.OnlineTree, rows: SparseRows) -> NDArray[np.int32]:
+def leaves_of(tree: trees.OnlineTree, rows: SparseRows) -> np.ndarray:
     """The leaf that each row goes to."""
     leaf, waiting = np.empty(rows.n_rows, np.int32), np.empty((len(tree.left) + 1, 2), np.int64)
     route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, leaf)

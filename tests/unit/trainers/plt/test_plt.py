@@ -79,20 +79,6 @@ def test_rows_without_labels_lower_the_probabilities(items):
     assert scores[1, 1] > 0.85
 
 
-@pytest.mark.parametrize("n_labels", [1, 2, 5])
-@pytest.mark.parametrize("solver", ["solver=batch", "solver=sgd"])
-@pytest.mark.parametrize("tree", ["tree=kmeans", "tree=random", "tree=huffman"])
-def test_one_label_more_children_than_labels_and_a_row_without_features(solver, tree, n_labels):
-    x = dense_rows(random_rows(np.random.default_rng(1), 30, 8, 0.3))
-    x[3] = 0
-    carried = np.arange(30)[:, None] % n_labels == np.arange(n_labels)
-    carried[5] = False
-    data = data_of(x, carried)
-    scores = scores_of(trained_by("plt", data, solver, tree, "arity=64"), data, exact=True)
-    assert np.isfinite(scores).all()
-    assert scores.all(), "every label is found"
-
-
 def _check(shape, labels, arity):
     """Every rule of Shape, and that each label has one leaf."""
     n_children = np.diff(shape.child_ptr)
@@ -186,15 +172,6 @@ def test_sparse_steps_equal_the_dense_update(seed, rate, penalty, epochs, arity,
     assert report["passed_over"] == 0
 
 
-def test_a_large_penalty_makes_small_weights():
-    data = _data(1)
-    norms = []
-    for penalty in (0.0, 0.1, 10.0):
-        tree, _ = _descend(data, _shape(data, 4), Descent(1.0, penalty, 5, 0.0))
-        norms.append(sum(np.abs(chunk.weight).sum() for chunk in tree.chunks if chunk is not None))
-    assert norms[0] > 2 * norms[1] > 10 * norms[2]
-
-
 @pytest.mark.parametrize("shards", [1, 3, 50])
 def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
     data = _data(2, n_rows=200, n_labels=40)
@@ -203,10 +180,7 @@ def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
     expected, _ = _descend(data, shape, descent)
     monkeypatch.setattr(sgd, "SHARDS", shards)
     found, _ = _descend(data, shape, descent, threads=3)
-    for one, other in zip(expected.chunks, found.chunks, strict=True):
-        assert (one is None) == (other is None)
-        for a, b in zip(one or (), other or (), strict=True):
-            np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(found.chunks, expected.chunks)
 
 
 def test_without_room_late_features_are_left_out_and_said():

@@ -1,7 +1,5 @@
 """Trainers fastxml and pfastrexml from rows to an ensemble: the trees hold what they say, on any data."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +16,7 @@ from service.trainers.source import Tools, TrainingSet
 from tests.oracles import problems
 from tests.oracles.label_trees import levels
 from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows, to_rows
-from tests.trainings import Data, bits_of, data_of, estimate_by, scores_of, share_right, trained_by
+from tests.trainings import Data, bits_of, choices, data_of, estimate_by, scores_of, share_right, trained_by
 
 NAMES = ["fastxml", "pfastrexml"]
 trainers = pytest.mark.parametrize("name", NAMES)
@@ -50,14 +48,12 @@ def leaf_of(grown: Grown, row: np.ndarray) -> int:
 
 
 data_sets = problems.training_sets(60, 12, 12, [0.0, 0.2, 0.8], [0.05, 0.4])
-settings_of_trees = st.fixed_dictionaries(
-    {
-        "max_leaf": st.sampled_from([1, 3, 100]),
-        "max_depth": st.sampled_from([1, 4, 64]),
-        "leaf_labels": st.sampled_from([1, 3, 100]),
-        "cost": st.sampled_from([0.1, 3.0, 1000.0]),
-        "prune": st.sampled_from([0.0, 0.5]),
-    }
+settings_of_trees = choices(
+    max_leaf=[1, 3, 100],
+    max_depth=[1, 4, 64],
+    leaf_labels=[1, 3, 100],
+    cost=[0.1, 3.0, 1000.0],
+    prune=[0.0, 0.5],
 )
 
 
@@ -107,7 +103,6 @@ def test_an_ensemble_tells_the_labels_of_its_rows(name):
     trained = trained_by(name, data, "trees=10", threads=2)
     assert (trained.kind, trained.link) == ("decision-tree", "argmax")
     assert trained.n_nonzeros > 0
-    json.dumps(trained.parameters)
     assert share_right(scores_of(trained, data), data[1]) > 0.85
 
 
@@ -131,9 +126,7 @@ def test_propensities_raise_rare_labels_and_come_with_mean_rows():
     worth = 1 / propensities(carried.sum(axis=0), rows.n_rows)
     of_rows = carried[carried.any(axis=1)].mean(axis=0) * worth / worth.max()
     assert trained.ensemble.leaf_value == pytest.approx(np.tile(of_rows[of_rows > 0], 2))
-    expected = rerank_arrays(rows, labels, 0.25, 7.0)
-    assert trained.extra.keys() == expected.keys()
-    assert all(np.array_equal(trained.extra[key], expected[key]) for key in expected)
+    np.testing.assert_equal(trained.extra, rerank_arrays(rows, labels, 0.25, 7.0))
     assert trained_by("pfastrexml", (rows, labels), "trees=2", "rerank=no").extra == {}
 
 

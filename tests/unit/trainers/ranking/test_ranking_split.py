@@ -134,12 +134,6 @@ def test_steps_are_bounded_and_each_lowers_the_objective():
     assert (np.diff([objective(rows, side, w, (50.0, 50.0)) for w, _ in found]) < 0).all()
 
 
-def test_a_low_cost_keeps_no_weight():
-    rows, side = problem(4)
-    w, _ = solve(rows, side, (1e-3, 1e-3))
-    assert not w.any()
-
-
 def test_stop_ends_it():
     w, taken = solve(*problem(5), (5.0, 5.0), stop=np.ones(1, np.uint8))
     assert taken == 0
