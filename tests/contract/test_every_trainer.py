@@ -34,8 +34,8 @@ from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 from tests.trainings import bits_of, data_of, estimate_by, predictor_of, trained_by
 
-N_FEATURES = 40
-N_LABELS = 6
+N_FEATURES, N_LABELS = 40, 6
+NDJSON = {"content-type": "application/x-ndjson"}
 FEW = {"trees": 3, "epochs": 3, "passes": 2}
 """Parameters that make a training short, for trainers that have them."""
 
@@ -137,13 +137,12 @@ async def test_they_are_served_with_thresholds_and_explanations(store: Store) ->
     asked = {"instances": instances, "top_r": N_LABELS}
     ways = [asked, {**asked, "top_r": 2}, {**asked, "threshold": 0.3}, {**asked, "explain": True}]
     lines = "".join(json.dumps(instance) + "\n" for instance in instances)
-    ndjson = {"content-type": "application/x-ndjson"}
     async with serving(settings_of(store.root)) as (_, client):
         for name in TRAINERS:
             path = f"/v1/models/{name}"
             responses = [await client.post(f"{path}/predict", json=body) for body in ways]
             assert [response.status_code for response in responses] == [200] * 4, responses
-            batch = await client.post(f"{path}/batch?top_r={N_LABELS}", content=lines, headers=ndjson)
+            batch = await client.post(f"{path}/batch?top_r={N_LABELS}", content=lines, headers=NDJSON)
             assert batch.status_code == 200, batch.text
             full, two, passing, explained = (
                 [each["labels"] for each in response.json()["predictions"]] for response in responses
@@ -330,8 +329,13 @@ def test_what_cannot_be_trained_on_is_refused(name: str) -> None:
 def test_its_estimate_is_a_bound(name: str) -> None:
     data = data_of(*learnable(80))
     found, trained = estimate_by(name, data, *items_of(name), seed=1), trained_on(name, *learnable(80))
-    sizes = {"nonzeros_bound", "bytes_bound", "ratio_to_ovr", "stored_bytes", "alpha_per_depth"}
-    assert found.keys() == sizes
+    assert found.keys() == {
+        "nonzeros_bound",
+        "bytes_bound",
+        "ratio_to_ovr",
+        "stored_bytes",
+        "alpha_per_depth",
+    }
     assert found["nonzeros_bound"] >= trained.n_nonzeros
     if name == "huffman-tree":  # all but the 16 weights after the last row
         embedded = sum(trained.extra[f"embedding/{part}"].nbytes for part in "ur")

@@ -28,9 +28,7 @@ def parse_row(line: bytes, n_labels: int, n_features: int) -> Row:
     if labels and max(labels) >= n_labels:
         raise RefusedError("label range")
     sums: dict[int, float] = {}
-    for pair in pairs:
-        if not pair:
-            continue
+    for pair in filter(None, pairs):  # after a blank at the end is none
         match = _PAIR.fullmatch(pair)
         if not match or len(match[2]) > NUMBER_BYTES_MAX:
             raise RefusedError("pair")

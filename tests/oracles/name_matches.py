@@ -55,10 +55,9 @@ def kept_names(names: Sequence[OracleName]) -> list[OracleName]:
     """Return the names that count: one of a concept for each sequence of words, none that too many share."""
     best: dict[tuple[int, tuple[str, ...]], OracleName] = {}
     for name in names:
-        if not 1 <= len(name.words) <= NAME_WORDS_MAX:
-            continue
         key = (name.concept, name.words)
-        if key not in best or _rank(name) < _rank(best[key]):
+        is_better = key not in best or _rank(name) < _rank(best[key])
+        if is_better and 1 <= len(name.words) <= NAME_WORDS_MAX:
             best[key] = name
     sharing = Counter(name.words for name in best.values())
     return [name for name in best.values() if sharing[name.words] <= CONCEPTS_A_NAME_MAX]

@@ -112,8 +112,17 @@ def node_probabilities(tree: Tree, link: str, row: dict[int, float]) -> np.ndarr
 
 def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int) -> np.ndarray:
     """Return the mean over the trees of every label's product along its path, float64[n_labels]."""
-    wide = max(len(tree.chunks) for tree in trees)  # a beam that keeps every node
-    return beam_probabilities(trees, link, row, n_labels, wide)[0]
+    total = np.zeros(n_labels)
+    for tree in trees:
+        probability = node_probabilities(tree, link, row)
+        probability[0] = 1.0
+        for node in range(len(tree.chunks)):
+            for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
+                probability[child] *= probability[node]
+        for node, label in enumerate(tree.node_label.tolist()):
+            if label >= 0:
+                total[label] += probability[node]
+    return total / len(trees)
 
 
 def beam_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int):

@@ -28,9 +28,7 @@ def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     monkeypatch.setattr(blocks, "_planned", lambda made, shape: planned(made._replace(**less), shape))
 
 
-def of_blocks(
-    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
-) -> Trained:
+def of_blocks(monkeypatch, name, items, memory_bytes, threads=1) -> Trained:
     """Train on blocks, of which a step holds so many bytes."""
     parameters = parse_parameters(name, [*items, "memory_mib=2"])
     with monkeypatch.context() as patch:

@@ -16,7 +16,7 @@ from service.executors.local import Crew
 from service.kernels.training.newton import nothing_known, refine
 from service.kernels.training.problem import NO_ROOM, localise
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
-from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
+from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters
 from service.trainers.classifiers import aligned
 from service.trainers.regrowing import ANEW, Regrown
 from service.trainers.shape import shape_of
@@ -25,7 +25,7 @@ from service.workflows.choose_features import trial_model
 from tests.oracles import problems
 from tests.oracles.label_trees import labels_below
 from tests.oracles.problems import dense_labels, dense_rows, learnable, to_labels
-from tests.trainings import scores_of
+from tests.trainings import scores_of, trained_by
 
 LINEAR = {
     "balanced": ("label-tree", ["leaf_size=8", "arity=4", "trees=2"]),
@@ -51,18 +51,16 @@ MANY, FEW = 25, 3
 
 def _trained(variant: str, data: TrainingSet) -> Trained:
     name, items = VARIANTS[variant]
-    return train(name, parse_parameters(name, items), *data)
+    return trained_by(name, data, *items)
 
 
 def _growth(variant: str, data: TrainingSet) -> Any:
     name, items = VARIANTS[variant]
-    grows: Any = TRAINERS[name].growth
-    return grows(parse_parameters(name, items), data.rows)
+    return TRAINERS[name].growth(parse_parameters(name, items), data.rows)
 
 
 def _extended(variant: str, old: Model, data: TrainingSet, threads: int = 1) -> Regrown:
-    grown: Regrown = _growth(variant, data).extend(old, data, Tools(0, Crew(threads)))
-    return grown
+    return _growth(variant, data).extend(old, data, Tools(0, Crew(threads)))
 
 
 def _model(trained: Trained, data: TrainingSet) -> Model:
@@ -321,6 +319,5 @@ def test_many_labels_beside_one_get_nodes_of_their_own():
     ],
 )
 def test_trees_of_gradient_descent_and_of_words_get_no_labels(name, item, message):
-    grows: Any = TRAINERS[name].growth
     with pytest.raises(BadParameter, match=message):
-        grows(parse_parameters(name, [item]), NO_ROWS)
+        TRAINERS[name].growth(parse_parameters(name, [item]), NO_ROWS)

@@ -44,9 +44,7 @@ def split(labels: LabelRows, weight: np.ndarray, side: np.ndarray) -> tuple[np.n
 @given(
     st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 12), st.sampled_from([0.1, 0.4]), st.booleans()
 )
-def test_sides_and_totals_of_all_rounds_are_those_of_dense_rows_and_totals_never_fall(
-    seed, n_rows, n_labels, share, is_weighted
-):
+def test_rounds_are_those_of_dense_rows_and_totals_never_fall(seed, n_rows, n_labels, share, is_weighted):
     rng = np.random.default_rng(seed)
     labels, start = random_labels(rng, n_rows, n_labels, share), rng.integers(0, 2, n_rows).astype(np.uint8)
     weight = (rng.uniform(1, 9, n_labels) if is_weighted else np.ones(n_labels)).astype(np.float32)

@@ -15,9 +15,7 @@ from tests.oracles.softmax_trees import alone_of, greedy, keepers
 PADDED = 16
 
 
-def dealt(
-    labels: np.ndarray, share: np.ndarray, rule: Rule, tree: SoftmaxTree, known: LabelStatistics, seed: Any
-) -> tuple[SoftmaxTree, int, np.ndarray]:
+def dealt(labels, share, rule, tree, known, seed) -> tuple[SoftmaxTree, int, np.ndarray]:
     """The tree that a tree with random weights becomes, how many nodes it has, and which of them are new."""
     rng, (n_nodes, arity) = np.random.default_rng(seed), tree.child.shape
     network = Network(
