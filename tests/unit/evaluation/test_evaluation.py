@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import f1_score, ndcg_score
+from sklearn.metrics import ndcg_score
 
 from model_store.extras import KNOTS_MAX, check_calibration
 from service.base.rows import LabelRows
@@ -57,21 +57,6 @@ def test_f_measures_are_their_definition(case, convention):
     expected = oracle.f_measures(predicted, true, unknown, K, value, n_unknown=max(unknown))
     np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
     assert found.empty_label_convention == empty
-
-
-@settings(max_examples=100)
-@given(st.lists(st.tuples(label_sets, label_sets), min_size=1, max_size=8))
-def test_f_measures_are_scikit_learns(case):
-    dense = np.zeros((2, len(case), K), np.int8)
-    for row, (predicted, true) in enumerate(case):
-        dense[0, row, predicted] = dense[1, row, true] = 1
-    for empty, value in (("one", 1.0), ("zero", 0.0)):
-        found = f_measures(ranked([p for p, _ in case]), judged([t for _, t in case]), empty)
-        expected = [
-            100 * f1_score(dense[1], dense[0], average=average, zero_division=value)
-            for average in ("macro", "micro", "samples")
-        ]
-        np.testing.assert_allclose([found.macro_f, found.micro_f, found.instance_f], expected, rtol=1e-12)
 
 
 def test_ndcg_is_scikit_learns() -> None:

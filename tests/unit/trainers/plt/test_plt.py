@@ -11,17 +11,10 @@ from service.trainers.plt.descent import train_trees
 from service.trainers.plt.fobos import Descent
 from service.trainers.shape import huffman_shape, random_shape
 from service.trainers.source import MemorySource, Tools, TrainingSet, derived_seed
+from tests import trainings
 from tests.oracles.label_trees import depths, fobos, labels_below, least_weighted_depth
 from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows
-from tests.trainings import (
-    data_of,
-    dense_weights,
-    estimate_by,
-    predictor_of,
-    scores_of,
-    share_right,
-    trained_by,
-)
+from tests.trainings import estimate_by, scores_of, share_right, trained_by
 
 VARIANTS = {
     "kmeans": ["tree=kmeans", "leaf_size=5", "arity=4", "trees=2"],
@@ -38,7 +31,7 @@ SEED = 5
 def test_errors_add_up_at_most_along_a_path(variant):
     """Jasinska et al. 2016, bound (11): whatever the true probabilities of the nodes are."""
     data, rng = learnable(0, 300, 40), np.random.default_rng(5)
-    predictor = predictor_of(trained_by("plt", data, *VARIANTS[variant]), data)
+    predictor = trainings.predictor_of(trained_by("plt", data, *VARIANTS[variant]), data)
     for row in (0, 17, 100):
         for label in (0, 7, 31):
             (path,) = predictor.explain(data[0], row, label).trees
@@ -72,7 +65,7 @@ def test_the_estimate_bounds_the_model(variant):
 def test_rows_without_labels_lower_the_probabilities(items):
     carried = np.tile(np.eye(2, dtype=bool), (100, 1))
     carried[::4] = False  # half of the rows with feature 0
-    data = data_of(np.tile(np.eye(2), (100, 1)), carried)
+    data = trainings.data_of(np.tile(np.eye(2), (100, 1)), carried)
     scores = scores_of(trained_by("plt", data, *items, "tree=random"), data, exact=True)[:2]
     assert scores.argmax(axis=1).tolist() == [0, 1]
     assert scores[0, 0] == pytest.approx(0.5, abs=0.1)
@@ -167,7 +160,7 @@ def test_sparse_steps_equal_the_dense_update(seed, rate, penalty, epochs, arity,
         if chunk is not None:
             of_child = expected[first : first + len(chunk.bias)]
             weights, bias = np.transpose([w for w, _ in of_child]), [b for _, b in of_child]
-            np.testing.assert_allclose(dense_weights(chunk, 12), weights, rtol=2e-4, atol=2e-5)
+            np.testing.assert_allclose(trainings.dense_weights(chunk, 12), weights, rtol=2e-4, atol=2e-5)
             np.testing.assert_allclose(chunk.bias, bias, rtol=2e-4, atol=2e-5)
     assert report["passed_over"] == 0
 

@@ -29,10 +29,8 @@ def rows_and_labels(seed: int = 0, n_rows: int = 300) -> Data:
 def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen) -> list[Grown]:
     """Trees of fastxml, two unless chosen otherwise."""
     parameters = FastXmlParameters(**{"trees": 2, **chosen})
-    ones = np.ones(data[1].n_labels, np.float32)
-    return ranking.grow_forest(
-        TrainingSet(*data), parameters, ones, parameters.trees, Tools(seed, crew or Crew(1))
-    )
+    ones, tools = np.ones(data[1].n_labels, np.float32), Tools(seed, crew or Crew(1))
+    return ranking.grow_forest(TrainingSet(*data), parameters, ones, parameters.trees, tools)
 
 
 def leaf_of(grown: Grown, row: np.ndarray) -> int:
