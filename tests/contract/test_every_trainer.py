@@ -131,35 +131,38 @@ def instances_of(x: np.ndarray) -> list[dict[str, Any]]:
     return [{"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()} for row in x]
 
 
+async def ask(client: httpx.AsyncClient, name: str, **body: Any) -> list[list[dict[str, Any]]]:
+    """The labels of each instance, as a model answers."""
+    response = await client.post(f"/v1/models/{name}/predict", json={"top_r": N_LABELS, **body})
+    assert response.status_code == 200, response.text
+    return [each["labels"] for each in response.json()["predictions"]]
+
+
 async def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
     x, y = learnable(8, seed=6)
     instances = instances_of(x)
-    asked = {"instances": instances, "top_r": N_LABELS}
-    ways = [asked, {**asked, "top_r": 2}, {**asked, "threshold": 0.3}, {**asked, "explain": True}]
     lines = "".join(json.dumps(instance) + "\n" for instance in instances)
     async with serving(settings_of(store.root)) as (_, client):
         for name in TRAINERS:
-            path = f"/v1/models/{name}"
-            responses = [await client.post(f"{path}/predict", json=body) for body in ways]
-            assert [response.status_code for response in responses] == [200] * 4, responses
-            batch = await client.post(f"{path}/batch?top_r={N_LABELS}", content=lines, headers=NDJSON)
-            assert batch.status_code == 200, batch.text
-            full, two, passing, explained = (
-                [each["labels"] for each in response.json()["predictions"]] for response in responses
-            )
-            assert [json.loads(line)["labels"] for line in batch.text.splitlines()] == full, name
-            assert two == [labels[:2] for labels in full], name
-            assert passing == [[one for one in labels if one["score"] >= 0.3] for labels in full], name
-            for label in itertools.chain(*explained):
-                why = label.pop("explanation")
-                assert why.get("trees") or why.get("leaves"), name
-            assert explained == full, name
+            full = await ask(client, name, instances=instances)
             for labels in full:
                 scores = [label["score"] for label in labels]
                 assert scores == sorted(scores, reverse=True), name
                 assert all(0 <= score <= 1 for score in scores), name
             right = [truth[labels[0]["id"]] for truth, labels in zip(y, full, strict=True) if labels]
             assert sum(right) >= 5, name
+            two = await ask(client, name, instances=instances, top_r=2)
+            assert two == [labels[:2] for labels in full], name
+            passing = await ask(client, name, instances=instances, threshold=0.3)
+            assert passing == [[one for one in labels if one["score"] >= 0.3] for labels in full], name
+            path = f"/v1/models/{name}/batch?top_r={N_LABELS}"
+            batch = await client.post(path, content=lines, headers=NDJSON)
+            assert [json.loads(line)["labels"] for line in batch.text.splitlines()] == full, name
+            explained = await ask(client, name, instances=instances, explain=True)
+            for label in itertools.chain(*explained):
+                why = label.pop("explanation")
+                assert why.get("trees") or why.get("leaves"), name
+            assert explained == full, name
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
@@ -175,26 +178,17 @@ def test_fewer_bits_cost_little(name: str, weights: Any, store: Store, own: Stor
     assert after > before - 10
 
 
-async def labels_of(client: httpx.AsyncClient, name: str, **asked: Any) -> dict[str, float]:
-    """The scores of the labels of one instance, all of them considered."""
-    response = await client.post(f"/v1/models/{name}/predict", json={"exact": True, **asked})
-    assert response.status_code == 200, response.text
-    return {label["label"]: label["score"] for label in response.json()["predictions"][0]["labels"]}
-
-
 async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(tmp_path, store):
     shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
-    (instance,) = instances_of(learnable(1, seed=6)[0])
-    asked = {"instances": [instance], "top_r": N_LABELS}
+    instances = instances_of(learnable(1, seed=6)[0])
     async with serving(settings_of(tmp_path / "store")) as (_, client):
         for name in TRAINERS:
-            every = await labels_of(client, name, **asked)
-            some = list(every)[:2]
-            allowed = await labels_of(client, name, **asked, allow_labels=some)
-            denied = await labels_of(client, name, **asked, deny_labels=some)
-            assert allowed == {label: every[label] for label in some}, name
-            assert denied == {label: score for label, score in every.items() if label not in some}, name
-            events = [{"event_id": f"e{i}", "instance": instance, "labels": some[:1]} for i in range(3)]
+            (every,) = await ask(client, name, instances=instances, exact=True)
+            some = [label["label"] for label in every[:2]]
+            allowed = await ask(client, name, instances=instances, exact=True, allow_labels=some)
+            denied = await ask(client, name, instances=instances, exact=True, deny_labels=some)
+            assert (allowed, denied) == ([every[:2]], [every[2:]]), name
+            events = [{"event_id": f"e{i}", "instance": instances[0], "labels": some[:1]} for i in range(3)]
             told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
             assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
 
