@@ -84,9 +84,8 @@ def data_of(kind: str, n_rows: int, seed: int) -> tuple[list[dict[int, float]], 
     rng = np.random.default_rng(seed)
     n_places = 1 if kind == "bag" else WINDOW
     words = np.array([rng.choice(N_WORDS, 3, replace=False) for _ in range(n_rows)])
-    indices = np.sort(
-        words + N_WORDS * np.arange(3) * (n_places > 1), axis=1
-    )  # as in a window: a word a place
+    places = N_WORDS * np.arange(3) * (n_places > 1)  # as in a window: a word a place
+    indices = np.sort(words + places, axis=1)
     values = rng.normal(size=indices.shape).astype(np.float32)
     ptr, labels = np.arange(n_rows + 1), rng.integers(0, 6, n_rows).astype(np.int32)
     rows = SparseRows(ptr * 3, indices.ravel().astype(np.int32), values.ravel(), N_WORDS * n_places)
