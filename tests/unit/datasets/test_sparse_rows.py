@@ -159,6 +159,9 @@ def test_names_of_labels(tmp_path):
     assert dataset.unknown_labels.tolist() == [1, 0, 0] and dataset.unknown_names == ["e"]
     assert dataset.label_names is None and dataset.labels.n_labels == 4
     assert "expected at most 4 labels" in refusal(path, GOOD, labels=model)
+    (tmp_path / "few.txt").write_text("a\nb\n")
+    said = refusal(path, GOOD, label_names_file=tmp_path / "few.txt")
+    assert "expected at most 2 labels as in the model or names file, found 5" in said
     assert read(path, GOOD, labels=build_names(list("abcdef"))).labels.n_labels == 6
     with pytest.raises(BadParameter, match="expected a names file with numeric formats only"):
         read(tmp_path / "a.jsonl", '{"text": "a", "labels": ["b"]}\n', label_names_file=names)
@@ -178,13 +181,6 @@ def test_bad_names_files(tmp_path):
             read(tmp_path / "a.txt", GOOD, label_names_file=tmp_path / "labels.txt")
         said = str(caught.value)
         assert said.startswith(f"{tmp_path}/labels.txt{place}: ") and fault in said
-
-
-def test_fewer_names_than_labels_are_refused(tmp_path):
-    names = tmp_path / "labels.txt"
-    names.write_text("a\nb\n")
-    said = refusal(tmp_path / "a.txt", GOOD, label_names_file=names)
-    assert "expected at most 2 labels as in the model or names file, found 5" in said
 
 
 def test_every_cut_of_a_gzip_file_is_refused(tmp_path):

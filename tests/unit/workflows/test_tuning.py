@@ -165,7 +165,7 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
     assert len(tune(foreign, TuneRequest(METHODS, file), no_progress)) == len(METHODS)
 
 
-def test_what_is_out_of_its_range_is_refused():
+def test_what_is_out_of_its_range_is_refused_and_the_limits_are_not():
     for change, message in (
         ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto or all, found 'best'"),
         ({"methods": ()}, "method: expected some of ofo, fta, fta-one, sto, found none"),
@@ -177,9 +177,6 @@ def test_what_is_out_of_its_range_is_refused():
     ):
         with pytest.raises(BadParameter, match=message):
             TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change})
-
-
-def test_the_limits_of_kappa_are_allowed():
     for kappa in (KAPPA_MIN, KAPPA, KAPPA_MAX):
         assert TuneRequest(("ofo",), Path("none.txt"), kappa=kappa).kappa == kappa
 
@@ -290,6 +287,7 @@ def test_the_command_refuses_in_one_line(store, file, command):
         (("--method", "best"), "method: expected ofo"),
         (("--kappa", "best"), "--kappa: expected a number or auto, found 'best'"),
         (("--method", "ofo", "--start", "1"), "--start: expected two numbers A,B, found '1'"),
+        (("--method", "ofo", "--start", "2,3"), "expected 0 < a and 2 a <= b"),
     ):
         status, _, said = command("thresholds", "small", "--data", file, *arguments, store=store.root)
         assert (status, len(said.splitlines()), message in said) == (2, 1, True), said
