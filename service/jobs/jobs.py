@@ -56,6 +56,9 @@ _ID_BYTES = 12
 PUBLISHING = ("training", "combine", "extend", "vocabulary")
 """Kinds of jobs that publish a version."""
 
+ALL_KINDS = (*PUBLISHING, "threshold-tuning", "batch")
+"""Those of `service.jobs.kinds`, which takes a part of a second to import."""
+
 FOLLOW_SECONDS = 0.5
 """The pause between two looks at a job that is followed."""
 
@@ -191,13 +194,14 @@ class Jobs:
     ) -> list[Job]:
         """Return the newest jobs first, of a state, model and kind if asked, at most `limit` of them.
 
-        Raises BadRequest for a state that there is not, and DatabaseUnavailable.
+        Raises BadRequest for a state or kind that there is not, and DatabaseUnavailable.
         """
-        if state is not None and state not in STATES:
-            raise BadRequest(f"expected one of {', '.join(STATES)}, found {state[:40]!r}").at("state")
-        wanted = {"state": state, "model": model, "kind": kind}
-        if any("\0" in value for value in wanted.values() if value is not None):  # which PostgreSQL refuses
+        for name, value, known in (("state", state, STATES), ("kind", kind, ALL_KINDS)):
+            if value is not None and value not in known:
+                raise BadRequest(f"expected one of {', '.join(known)}, found {value[:40]!r}").at(name)
+        if model is not None and "\0" in model:  # which PostgreSQL refuses
             return []
+        wanted = {"state": state, "model": model, "kind": kind}
         query = select(JOBS).order_by(JOBS.c.number.desc()).limit(limit)
         for name, value in wanted.items():
             query = query if value is None else query.where(JOBS.c[name] == value)

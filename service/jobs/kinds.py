@@ -329,9 +329,9 @@ def _check_start_values(values: list[float]) -> None:
 
 KINDS: dict[str, JobKind] = {
     "training": JobKind(TrainingJob, _check_training, "service.jobs.training:run"),
-    "combine": JobKind(CombineJob, _check_combine, "service.jobs.combine:run"),
+    "combine": JobKind(CombineJob, _check_combine, "service.jobs.training:combine"),
     "extend": JobKind(ExtendJob, _check_extend, "service.jobs.training:run_extend"),
-    "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "service.jobs.combine:run_vocabulary"),
+    "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "service.jobs.training:publish_vocabulary"),
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "service.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "service.jobs.batch:run"),
 }

@@ -1,4 +1,4 @@
-"""Jobs of training and threshold tuning; a training: train, publish once, tune, judge, promote.
+"""Jobs that publish versions or tune thresholds; a training: train, publish once, tune, judge, promote.
 
 Killed at any moment and begun again it ends as if it had not been: the version says that it was made for the
 job, and the store takes one such; thresholds are tuned only if the version has none yet; a verdict is kept
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from model_store.errors import VersionNotFound
-from model_store.identifiers import parse_named
+from model_store.identifiers import LATEST, parse_named
+from model_store.label_info import URI
 from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.origin import read_report
@@ -21,8 +22,9 @@ from model_store.store import Store
 from service.base.columns import TableColumns
 from service.base.errors import BadParameter
 from service.jobs.context import JobContext, WatchedFiles, patiently
-from service.jobs.promotion import LATEST, promote_if
+from service.jobs.promotion import promote_if
 from service.jobs.requests import (
+    CombineJob,
     ExtendJob,
     FittingJob,
     PromotionRule,
@@ -30,11 +32,15 @@ from service.jobs.requests import (
     TrainingJob,
     TuningChoice,
     TuningJob,
+    VocabularyJob,
 )
 from service.jobs.sources import join_sources, split_lines
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.extend import carry_thresholds, extend_and_publish
+from service.workflows.label_info import read_label_info
 from service.workflows.labelled import OnProgress
+from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import OnKeep, keep, request_of
 from service.workflows.tune import tune as tune_version
@@ -255,3 +261,45 @@ def tune(
     opened = context.store.open(context.job.model, version)
     outcomes = tune_version(opened, request, context.on_progress)
     return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)
+
+
+def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
+    """Combine versions; return the figures of the version that was published."""
+    found = publish(context, request, _combine)
+    if request.vocabulary is not None and context.store.label_info(request.model) is None:
+        # an earlier run died between the two, or somebody removed it since
+        file = context.data.path_of(request.vocabulary, "vocabulary")
+        info = read_label_info(file, request.by or URI, request.language)
+        context.store.put_label_info(request.model, info)
+    return found
+
+
+def _combine(made: Publication, request: CombineJob) -> None:
+    assert made.data is not None
+    find = made.files.find
+    wanted = CombineRequest(
+        members=[parse_named(member) for member in request.members],
+        data=made.data,
+        vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
+        by=request.by or URI,
+        rerank=None if request.rerank is None else find(request.rerank, "rerank"),
+        columns=request.columns(),
+        **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
+        **made.marks(request),
+    )
+    combine_and_publish(made.store, request.model, wanted, made.on_progress)
+
+
+def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
+    wanted = VocabularyRequest(
+        made.files.find(request.vocabulary, "vocabulary"),
+        request.language,
+        request.by,
+        **made.marks(request),
+    )
+    version = LATEST if request.version is None else request.version
+    set_vocabulary(made.store, request.model, version, wanted, made.on_progress)
+
+
+publish_vocabulary = partial(publish, make=_set_vocabulary)
+"""Publish a version with another vocabulary; its figures are those of before."""

@@ -39,7 +39,6 @@ from service.api.routes import (
     pages,
     predict,
     registry,
-    schedules,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -75,7 +74,7 @@ ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
     pages.docs_router,
     pages.router,
-    *(part.router for part in (jobs, schedules, registry, aliases, keys)),
+    *(part.router for part in (jobs, registry, aliases, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,

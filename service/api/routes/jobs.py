@@ -1,10 +1,12 @@
-"""/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its files."""
+"""/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its files;
+/v1/admin/schedules: jobs that come by themselves.
+"""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Request, Response
 from starlette.responses import FileResponse
@@ -22,7 +24,7 @@ from service.api.routes.operations import (
     takes,
     takes_json,
 )
-from service.api.routes.requests import Services, Wired
+from service.api.routes.requests import Services, Wired, json_body
 from service.base.errors import Overloaded
 from service.jobs.job import Job
 from service.serving.lines import dump
@@ -32,6 +34,9 @@ from service.serving.schemas.jobs import (
     JobList,
     JobQuery,
     KindQuery,
+    ScheduleAnswer,
+    ScheduleList,
+    ScheduleRequest,
     SubmittedJob,
     UploadedFile,
     UploadedFileList,
@@ -284,3 +289,41 @@ async def delete_data(name: str, services: Wired) -> Response:
     """A job that reads it fails, and says why."""
     await services.admin_work.run(services.jobs.data.delete, name)
     return Response(status_code=204)
+
+
+_SCHEDULE: dict[str, Any] = {
+    "kind": "training",
+    "cron": "0 3 * * 0",
+    "job": {
+        "model": "debtags",
+        "trainer": "label-tree",
+        "data": ["train.jsonl.gz", {"feedback": {"model": "debtags", "days": 90}}],
+        "valid": {"feedback": 0.2},
+        "promotion": {"alias": "latest", "if": [{"metric": "P@5", "least_change": 0.0}]},
+    },
+}
+
+
+@router.post(
+    "/schedules", summary="Submit jobs automatically: by a cron line, or after a number of feedback rows"
+)
+async def create_schedule(
+    body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _SCHEDULE)], services: Wired
+) -> ScheduleAnswer:
+    """`job` is the body of such a job, and is checked at once. A model's alias has one schedule."""
+    create = services.schedules.create_schedule
+    found = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
+    return ScheduleAnswer(**found)
+
+
+@router.get("/schedules", summary="The schedules")
+async def list_schedules(services: Wired) -> ScheduleList:
+    """The oldest first: the time of the next run, the number of runs, and the last job."""
+    found = await services.admin_work.run(services.schedules.schedules)
+    return ScheduleList(schedules=[ScheduleAnswer(**one) for one in found])
+
+
+@router.delete("/schedules/{schedule}", summary="Remove a schedule")
+async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
+    """A job that it submitted continues."""
+    return ScheduleAnswer(**await services.admin_work.run(services.schedules.delete_schedule, schedule))

@@ -122,7 +122,7 @@ class Readiness(BaseModel):
     store_error: str | None
     waits_for: str | None = Field(
         description="what the models wait for while kernels are compiled; null: nothing is compiled",
-        examples=["kernels 12 of 45, 60 s left"],
+        examples=["kernels 12 of 40, 60 s left"],
     )
 
 
