@@ -114,9 +114,9 @@ def test_a_study_is_gone_on_with_and_no_other_is(request_of, tmp_path, monkeypat
 
 def test_a_search_that_is_killed_is_gone_on_with(request_of, tmp_path):
     study = tmp_path / "study"
-    asked = f"tune --data {request_of.data} --model m --store {tmp_path / 'store'} --study {study}"
-    options = "--trainer ovr --metric P@1 --threads 1"
-    command = [sys.executable, "-m", "service.cli.entry", *asked.split(), *options.split()]
+    asked = ("--data", request_of.data, "--model", "m", "--store", tmp_path / "store", "--study", study)
+    options = ("--trainer", "ovr", "--metric", "P@1", "--threads", "1")
+    command = [sys.executable, "-m", "service.cli.entry", "tune", *map(str, asked), *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and n_ended(study) < 2:
             time.sleep(0.05)

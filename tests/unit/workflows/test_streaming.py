@@ -84,8 +84,6 @@ def test_a_stream_has_the_rows_of_the_file(suffix, tmp_path):
 
 
 HASHED = ["features.kind=hashing", "features.n_features=1024"]
-
-
 PLT = (*SGD, "trees=2")
 SOFTMAX = ("epochs=3", "dim=5", "arity=3")
 TREES = [
