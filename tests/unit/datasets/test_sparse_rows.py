@@ -15,7 +15,7 @@ from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
 from service.datasets import read_dataset, stream
-from tests.datasets_helpers import as_rows, check_dataset, labels_of, read, refusal
+from tests.datasets_helpers import as_rows, check_dataset, labels_of, read, refusal, refused
 
 GOOD = b"3 4 5\n0,2 0:1 3:0.5\n 1:2\n4 \n"
 
@@ -159,6 +159,9 @@ def test_names_of_labels(tmp_path):
     assert dataset.unknown_labels.tolist() == [1, 0, 0] and dataset.unknown_names == ["e"]
     assert dataset.label_names is None and dataset.labels.n_labels == 4
     assert "expected at most 4 labels" in refusal(path, GOOD, labels=model)
+    (tmp_path / "few.txt").write_text("a\nb\n")
+    said = refusal(path, GOOD, label_names_file=tmp_path / "few.txt")
+    assert "expected at most 2 labels as in the model or names file, found 5" in said
     assert read(path, GOOD, labels=build_names(list("abcdef"))).labels.n_labels == 6
     with pytest.raises(BadParameter, match="expected a names file with numeric formats only"):
         read(tmp_path / "a.jsonl", '{"text": "a", "labels": ["b"]}\n', label_names_file=names)
@@ -174,17 +177,8 @@ def test_bad_names_files(tmp_path):
         (b"a\n" + b"x" * 4097 + b"\nc\nd\ne\n", ":2", "expected at most 4096 bytes"),
     ):
         (tmp_path / "labels.txt").write_bytes(names)
-        with pytest.raises(BadData) as caught:
+        with refused(BadData, f"^{tmp_path}/labels.txt{place}: .*{fault}"):
             read(tmp_path / "a.txt", GOOD, label_names_file=tmp_path / "labels.txt")
-        said = str(caught.value)
-        assert said.startswith(f"{tmp_path}/labels.txt{place}: ") and fault in said
-
-
-def test_fewer_names_than_labels_are_refused(tmp_path):
-    names = tmp_path / "labels.txt"
-    names.write_text("a\nb\n")
-    said = refusal(tmp_path / "a.txt", GOOD, label_names_file=names)
-    assert "expected at most 2 labels as in the model or names file, found 5" in said
 
 
 def test_every_cut_of_a_gzip_file_is_refused(tmp_path):
@@ -211,9 +205,8 @@ def test_files_that_are_not_there_or_not_what_their_name_says(tmp_path):
         path = tmp_path / name
         if data is not None:
             path.write_bytes(data)
-        with pytest.raises(BadData) as caught:
+        with refused(BadData, f"^{path}: .*{fault}"):
             read_dataset(path)
-        assert str(caught.value).startswith(f"{path}: ") and fault in str(caught.value)
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n2 2:2\n"])
@@ -350,12 +343,11 @@ def test_what_cannot_be_right_is_refused_before_it_is_unpacked(tmp_path):
         path = write_pair(tmp_path, file.getvalue(), packed(Y))
         tracemalloc.start()
         try:
-            with pytest.raises(BadData) as caught:
+            with refused(BadData, fault):
                 read_dataset(path)
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
         finally:
             tracemalloc.stop()
-        assert fault in str(caught.value)
 
 
 def test_labels_and_names_that_are_no_pairs(tmp_path):

@@ -19,7 +19,7 @@ from service.base.rows import Dataset
 from service.datasets import check_readable, delimited, read_dataset, stream, tables
 from service.datasets.reader import DataStream
 from service.datasets.tables import TableLines
-from tests.datasets_helpers import check_dataset, labels_of, read, refusal
+from tests.datasets_helpers import check_dataset, labels_of, read, refusal, refused
 
 GOOD = b'text,labels\r\nfirst,a;b\r\n"two ""lines"",\nof one cell", b ;;c;\r\n\r\nthree,\r\n'
 
@@ -155,8 +155,7 @@ def test_lines_of_a_table(tmp_path):
         assert table.read1(1) == b'{"text":"one"}\n'
         assert table.read1(1 << 20) + table.read1(9) == '{"text":"ä"}\n'.encode()
         assert table.tell() == table.n_bytes == path.stat().st_size
-    refused = pytest.raises(BadData, match=r"a\.csv:1: ")
-    with TableLines(path, TableColumns(), with_labels=True) as table, refused:
+    with TableLines(path, TableColumns(), with_labels=True) as table, refused(BadData, r"a\.csv:1: "):
         table.read1(1)
     with pytest.raises(BadData, match="expected a file that can be read"):
         TableLines(tmp_path / "none.csv", TableColumns())
@@ -173,9 +172,8 @@ def test_bad_columns():
         ((None, None, ""), "label separator: expected 1 to 16 characters, found 0"),
         ((None, None, "x" * 17), "label separator: expected 1 to 16 characters, found 17"),
     ):
-        with pytest.raises(BadParameter) as caught:
+        with refused(BadParameter, f"^{fault}"):
             columns_of(*options)
-        assert str(caught.value).startswith(fault)
 
 
 def test_columns_are_for_tables_only():
@@ -237,9 +235,8 @@ def test_bad_columns_of_parquet(tmp_path, monkeypatch):
         ({"text": ["a", "b" * 101], "labels": ["x", "y"]}, ":2: expected a row of at most 100 bytes"),
     ):
         path = write_parquet(tmp_path / "a.parquet", **columns)
-        with pytest.raises(BadData) as caught:
+        with refused(BadData, f"^{path}:.*{fault.removeprefix(':')}"):
             read_dataset(path)
-        assert fault in str(caught.value) and str(caught.value).startswith(f"{path}:")
 
 
 def test_damaged_parquet(tmp_path):

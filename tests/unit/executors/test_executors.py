@@ -219,7 +219,7 @@ def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_befo
         pass
 
 
-def test_values_come_back_from_bytes_as_they_were():
+def test_values_come_back_from_bytes_and_through_views_as_they_were():
     value = Found(3, 0.1, [MATRIX, None, MATRIX[:0]])
     back = unpacked(Found, packed(value))
     assert (back.number, back.share, back.arrays[1]) == (3, 0.1, None)
@@ -230,9 +230,7 @@ def test_values_come_back_from_bytes_as_they_were():
         packed([object()])
     with pytest.raises(ValueError, match="expected an array of 400 bytes, found 300"):
         unpacked(Found, packed(value)[:-100])
-
-
-def test_arrays_of_others_are_seen_through_views_that_are_not_read_only():
+    # arrays of others are seen through views that are not read-only
     step = Scaled(MATRIX.copy(), 1.0)
     step.matrix.flags.writeable = False
     seen = mapped(step, shared)

@@ -40,7 +40,6 @@ class Runs:
         assert claim.job.id == self.job
         directory = make_directory(settings.store, self.job)
         log = BoundedLog(directory, settings.limits.job_log_bytes_max)
-
         process = JobProcess(claim, settings, directory, log, self.tell, str, "tests.job_children")
         return process.run(stopping or threading.Event())
 

@@ -26,7 +26,7 @@ from service.workflows.compare import CompareRequest, Contender, compare
 from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.datasets_helpers import write_lines
+from tests.datasets_helpers import refused, write_lines
 from tests.jobs_helpers import write_data
 from tests.measured import evaluate
 
@@ -307,7 +307,7 @@ def test_what_cannot_be_fitted_to_is_refused(folder, tmp_path):
         few: "expected at least 100 rows, found 99",
         strange: "expected rows of which a prediction is true, found none in 200",
     }.items():
-        with pytest.raises(BadData, match=fault):
+        with refused(BadData, fault):
             calibrate_and_publish(store, "m", "1", file)
     assert store.versions("m") == before
 

@@ -21,6 +21,7 @@ from service.trainers.source import count
 from service.workflows.file_source import FileSource
 from service.workflows.labelled import no_progress
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.datasets_helpers import refused
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
 SGD = ("solver=sgd", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
@@ -84,8 +85,6 @@ def test_a_stream_has_the_rows_of_the_file(suffix, tmp_path):
 
 
 HASHED = ["features.kind=hashing", "features.n_features=1024"]
-
-
 PLT = (*SGD, "trees=2")
 SOFTMAX = ("epochs=3", "dim=5", "arity=3")
 TREES = [
@@ -186,7 +185,7 @@ def test_texts_that_change_while_they_are_read_are_refused(tmp_path):
         ('{"text": ""}\n', "expected texts with words, found none"),
     ):
         path.write_text(content)
-        with pytest.raises(BadData, match=fault):
+        with refused(BadData, fault):
             train_and_publish(store, "m", request)
     assert store.models() == []
 
@@ -209,10 +208,10 @@ def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt"
     """Return the message with which training on the stream is refused; nothing is published."""
     store = Store(directory / "store")
     request = TrainRequest(trainer, path, parameters=parameters, stream=True)
-    with pytest.raises((BadData, BadParameter)) as refused:
+    with pytest.raises((BadData, BadParameter)) as told:
         train_and_publish(store, "m", request)
     assert store.models() == []
-    return str(refused.value)
+    return str(told.value)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.extend import carry_thresholds, extend_and_publish
 from service.workflows.going_on import join_rows
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
-from tests.datasets_helpers import write_lines
+from tests.datasets_helpers import refused, write_lines
 from tests.foreign_models import save_pecos
 
 WORDS = [f"word{i}" for i in range(12)]
@@ -255,7 +255,7 @@ def test_a_state_of_another_release_or_trainer_is_refused(home, store):
         ("facts", 7, "state.json.npy: expected passes"),
     ):
         publish_state(store, "plt", "other", json=json_array(f"{STATE}/json", {**facts, field: value}))
-        with pytest.raises((BadInput, Corrupt), match=message):
+        with refused((BadInput, Corrupt), message):
             train_and_publish(store, "no", TrainRequest("plt", home / "rows.jsonl", base=("other", "latest")))
 
 

@@ -1,6 +1,7 @@
 """Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows without any."""
 
 import gzip
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from service.datasets.skos import ENTITY_LENGTH_MAX
 from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from service.workflows.label_info import read_label_info
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
-from tests.datasets_helpers import write_lines
+from tests.datasets_helpers import refused, write_lines
 
 PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
@@ -133,9 +134,8 @@ def test_tables_that_cannot_be_used(tmp_path):
         ("v.doc", "", {}, "expected a file named"),
         ("v.csv.gz", "uri,label_fi\na,b\n", {}, "expected gzip data"),
     ):
-        with pytest.raises(BadData) as refusal:
+        with refused(BadData, f"^{tmp_path / name}.*{re.escape(fault)}", content):
             read(tmp_path, name, content, **options)
-        assert str(refusal.value).startswith(str(tmp_path / name)) and fault in str(refusal.value)
 
 
 def test_rdf_that_cannot_be_used(tmp_path):
@@ -154,10 +154,8 @@ def test_rdf_that_cannot_be_used(tmp_path):
         (".rdf", "<html/>", "expected resources of type skos:Concept, found none"),
         (".rdf", TURTLE, "found what does not parse"),
     ):
-        with pytest.raises(BadData) as refusal:
+        with refused(BadData, f"^{tmp_path}/v{suffix}: .*{re.escape(fault)}", content):
             read(tmp_path, f"v{suffix}", content)
-        said = str(refusal.value)
-        assert said.startswith(f"{tmp_path / 'v'}{suffix}: ") and fault in said
 
 
 def doctype(*entities: str) -> str:
@@ -173,7 +171,7 @@ def test_entities_that_grow_or_leak_are_refused(tmp_path):
         ['% a SYSTEM "http://127.0.0.1/x.dtd"'],
     ):
         content = doctype(*entities) + RDF.format(CONCEPT.format("http://a/", "&a;"))
-        with pytest.raises(BadData, match="expected entities of"):
+        with refused(BadData, "expected entities of", entities):
             read(tmp_path, "v.rdf", content)
 
 
@@ -270,7 +268,7 @@ def test_auto_is_refused_where_it_cannot_choose(tmp_path):
         (named, (), "expected auto for texts, found instances of another kind"),
         (inflected(60), ("features.rows=49",), r"features\.rows: expected an integer from 50"),
     ):
-        with pytest.raises(BadParameter, match=fault):
+        with refused(BadParameter, fault):
             train(tmp_path, rows, "features.kind=auto", *more)
 
 
