@@ -80,11 +80,8 @@ def compared(bodies: RequestBodies, asked: BodyQuery, general: Callable[[], tupl
     else:
         assert options.threshold == {NO_THRESHOLD: None, TUNED: "tuned"}[asked.threshold]
     told = {"top_r": asked.top_r, "beam_width": asked.beam_width, "exact": bool(asked.is_exact)}
-    assert options.model_dump(exclude={"instances", "binary_data_output"}) == {
-        **Options().model_dump(),
-        "threshold": options.threshold,
-        **told,
-    }
+    expected_options = {**Options().model_dump(), "threshold": options.threshold, **told}
+    assert options.model_dump(exclude={"instances", "binary_data_output"}) == expected_options
     return True
 
 
