@@ -49,6 +49,10 @@ def without_ids(answer: bytes) -> Any:
     return found
 
 
+def names_of(rows: list[dict[str, Any]]) -> set[str]:
+    return {label["label"] for row in rows for label in row["labels"]}
+
+
 def asked(instances: Sequence[dict[str, Any]], options: dict[str, Any]) -> bytes:
     return json.dumps({"instances": instances, **options}).encode()
 
@@ -93,8 +97,7 @@ def test_its_answers_are_those_of_requests_that_deny(served: ServedVersion, opti
     (expected,) = answered(served, both)[-1:]
     found = answered(view, body)
     assert all(each == expected for each in found)
-    names = {label["label"] for prediction in expected["predictions"] for label in prediction["labels"]}
-    assert names.isdisjoint(DENIED)
+    assert names_of(expected["predictions"]).isdisjoint(DENIED)
     if served.opened.manifest.kind == "label-tree" and not options.keys() & {"threshold", "allow_labels"}:
         most = min(options.get("top_r", 5), 11 - len(DENIED) - len(options.get("deny_labels", [])))
         if options.get("beam_width") is None:
@@ -152,10 +155,6 @@ def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(s
         assert with_denied(by_number, ()).denied is None
         body = asked(instances_of(served), {"top_r": 11})
         assert answered(with_denied(by_number, ()), body) == answered(served, body)
-
-
-def names_of(rows: list[dict[str, Any]]) -> set[str]:
-    return {label["label"] for row in rows for label in row["labels"]}
 
 
 async def names_by_route(client: httpx.AsyncClient, base: str, project: str) -> dict[str, set[str]]:
