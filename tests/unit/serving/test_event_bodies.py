@@ -1,4 +1,4 @@
-"""Whatever the kernel takes for plain events is what the general way makes of them, to the bit."""
+"""Whatever kernels (service.kernels.text) take for plain events is what the general way makes of them."""
 
 import json
 from typing import Any
