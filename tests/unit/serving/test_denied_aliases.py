@@ -20,7 +20,7 @@ from service.serving.served import ServedVersion
 from tests.alias_helpers import deny, file_of, split
 from tests.feedback_helpers import RAW, client_of, event, send
 from tests.oip_requests import csr
-from tests.served_models import at_once, in_thread, publish_model
+from tests.served_models import at_once, in_thread
 from tests.small_models import small_draft, softmax_draft
 from tests.unit.serving.test_live import looked
 
@@ -63,22 +63,21 @@ def answered(served: ServedVersion, body: bytes) -> list[Any]:
     return [*([] if found is None else [without_ids(found)]), without_ids(in_thread(body, served))]
 
 
+FEATURES = {"kind": "raw", "norm": "l2"}
 DRAFTS = {
-    "forest": small_draft(kind="decision-tree", n_trees=3, features={"kind": "raw", "norm": "l2"}),
+    "label-tree": small_draft(n_trees=3, features=FEATURES),
+    "one-tree": small_draft(n_trees=1, features=FEATURES),
+    "forest": small_draft(kind="decision-tree", n_trees=3, features=FEATURES),
     "embedded": softmax_draft(n_words=70),
 }
-LABEL_TREES = {"label-tree": ("raw", 3), "one-tree": ("raw", 1), "text": ("tfidf", 2), "named": ("named", 2)}
-"""Their features, and how many trees they have."""
 
 
-@pytest.fixture(scope="module", params=[*DRAFTS, *LABEL_TREES])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ServedVersion:
+@pytest.fixture(scope="module", params=[*DRAFTS, "text", "named"])
+def served(request: pytest.FixtureRequest, shared_store: Path, tmp_path_factory: Any) -> ServedVersion:
+    if request.param not in DRAFTS:
+        return serve_model(Store(shared_store).open(request.param))
     store = Store(tmp_path_factory.mktemp("denied") / "store")
-    if request.param in DRAFTS:
-        store.publish("m", DRAFTS[request.param])
-    else:
-        kind, n_trees = LABEL_TREES[request.param]
-        publish_model(store, "m", kind, n_trees=n_trees)
+    store.publish("m", DRAFTS[request.param])
     return serve_model(store.open("m"))
 
 
