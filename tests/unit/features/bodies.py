@@ -80,11 +80,8 @@ def compared(bodies: RequestBodies, asked: BodyQuery, general: Callable[[], tupl
     else:
         assert options.threshold == {NO_THRESHOLD: None, TUNED: "tuned"}[asked.threshold]
     told = {"top_r": asked.top_r, "beam_width": asked.beam_width, "exact": bool(asked.is_exact)}
-    assert options.model_dump(exclude={"instances", "binary_data_output"}) == {
-        **Options().model_dump(),
-        "threshold": options.threshold,
-        **told,
-    }
+    expected_options = {**Options().model_dump(), "threshold": options.threshold, **told}
+    assert options.model_dump(exclude={"instances", "binary_data_output"}) == expected_options
     return True
 
 
@@ -140,10 +137,8 @@ def as_body(request: dict[str, Any], binary: bool, **style: Any) -> tuple[bytes,
 
 def both_ways(request: dict[str, Any], kind: str, **style: Any) -> tuple[bool, bool]:
     """Compare tensors; return whether they are taken in JSON, and as binary data."""
-    in_json, in_binary = (
-        is_the_same_tensors(*as_body(request, binary, **style), kind) for binary in (False, True)
-    )
-    return in_json, in_binary
+    in_json, in_binary = as_body(request, binary=False, **style), as_body(request, binary=True)
+    return is_the_same_tensors(*in_json, kind), is_the_same_tensors(*in_binary, kind)
 
 
 def parsed_line(line: bytes, *fields: str) -> Any:

@@ -9,24 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.compiled.decorators import kernel
 from model_store.names import NAME_BYTES_MAX, all_names, build_names, name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
+from service.features import char_ngrams as lookup
 from service.features import feature_names, load_featurizer
-from service.features.char_ngrams import (
-    SHORT_BYTES,
-    first_slot,
-    is_long,
-    key_and_byte,
-    key_slot,
-    long_key,
-    long_slot,
-    short_names,
-)
 from service.features.characters import BLOCK_TEXTS
 from service.features.chars import CharsFeaturizer, fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
@@ -279,30 +269,23 @@ NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_
 
 
 @kernel
-def found_id(
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    table: NDArray[np.uint64],
-    query: NDArray[np.uint8],
-    start: int,
-    end: int,
-) -> int:
+def found_id(offsets, utf8, table, query, start, end):
     """Return the id of the name query[start:end], or -1."""
     key = np.uint64(0)
-    if end - start > SHORT_BYTES:
-        key = long_key(query, start, end)
+    if end - start > lookup.SHORT_BYTES:
+        key = lookup.long_key(query, start, end)
     else:
         for i in range(start, end):
-            key = key_and_byte(key, i - start, query[i])
-    slot = key_slot(table, first_slot(key, len(table)), key)
-    if is_long(key):
-        slot = long_slot(table, slot, offsets, utf8, query, start)
+            key = lookup.key_and_byte(key, i - start, query[i])
+    slot = lookup.key_slot(table, lookup.first_slot(key, len(table)), key)
+    if lookup.is_long(key):
+        slot = lookup.long_slot(table, slot, offsets, utf8, query, start)
     return int(table[slot, 1]) if table[slot, 0] != np.uint64(0) else -1
 
 
 def found_in(names: list[str], wanted: list[str]) -> list[int]:
     table = build_names(names)
-    short, ids = short_names(table), []
+    short, ids = lookup.short_names(table), []
     for name in wanted:
         # what stands around a name in a text must not count
         query = np.frombuffer(f"x{name}y".encode(), np.uint8)
@@ -342,4 +325,4 @@ def test_long_names_of_one_key_are_told_apart_by_their_bytes() -> None:
     table[5], table[6], table[0] = (key, 0), (key, 1), (key, 2)
     for name, slot in (("abcdefghij", 5), ("abcdefghik", 6), ("abcdefghil", 0), ("abcdefghim", 1)):
         query = np.frombuffer(name.encode(), np.uint8)
-        assert long_slot(table, np.int64(5), names.offsets, names.utf8, query, 0) == slot
+        assert lookup.long_slot(table, np.int64(5), names.offsets, names.utf8, query, 0) == slot

@@ -118,24 +118,16 @@ def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body
     assert n_written <= len(body) + 2
 
 
-outputs = st.lists(
-    st.fixed_dictionaries(
-        {"name": st.sampled_from(["labels", "label_ids", "scores", "lengths", "exact", "none"])},
-        optional={
-            "parameters": st.fixed_dictionaries(
-                {}, optional={"binary_data": st.sampled_from([True, False, None])}
-            )
-        },
-    ),
-    max_size=6,
-)
+output_names = st.sampled_from(["labels", "label_ids", "scores", "lengths", "exact", "none"])
+binary_or_not = st.fixed_dictionaries({}, optional={"binary_data": st.sampled_from([True, False, None])})
+output = st.fixed_dictionaries({"name": output_names}, optional={"parameters": binary_or_not})
 more_options = {"binary_data_output": st.sampled_from([True, False, 0]), "deadline_ms": st.just(20)}
 members = st.fixed_dictionaries(
     {},
     optional={
         "id": st.sampled_from(["", "a-7", 'a"b', "é", "\x7f", 7, None]),
         "parameters": st.fixed_dictionaries({}, optional=options | more_options),
-        "outputs": outputs,
+        "outputs": st.lists(output, max_size=6),
     },
 )
 STYLES: dict[str, dict[str, Any]] = {"tight": {"separators": (",", ":")}, "sorted": {"sort_keys": True}}

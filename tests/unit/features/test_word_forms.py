@@ -28,11 +28,7 @@ from tests.oracles.text_tokens import word_runs
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
 ALL = TextReading(lowercase=True, unicode=True, clean=False)
-KINDS: dict[str, dict[str, Any]] = {
-    "tfidf": {},
-    "words+chars": {"char_min_df": 1},
-    "hashing": {"n_features": 1 << 10},
-}
+KINDS: dict[str, Any] = {"tfidf": {}, "words+chars": {"char_min_df": 1}, "hashing": {"n_features": 1024}}
 
 
 def fitted(texts: list[str], kind: str = "tfidf", **given: Any) -> tuple[Any, SparseRows]:

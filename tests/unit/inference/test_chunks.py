@@ -24,15 +24,12 @@ def test_chunks_are_the_text(parts: list[str], most: int) -> None:
 
 
 @pytest.mark.parametrize("most", [20, 50, 333])
-def test_words_stay_whole(most: int) -> None:
+def test_words_stay_whole_and_where_there_are_no_spaces_chunks_are_full(most: int) -> None:
     text = " ".join(f"word{i}" for i in range(500))
     chunks = chunks_of(text, most)
     assert " ".join(chunk.strip() for chunk in chunks).split() == text.split()
     assert len(chunks) <= 2 * -(-len(text) // most)
     assert min(map(len, chunks[:-1])) * 2 >= most // 2
-
-
-def test_a_text_without_spaces_is_cut_where_a_chunk_is_full() -> None:
     assert chunks_of("語" * 10, 4) == ["語" * 4, "語" * 3, "語" * 3]
     assert chunks_of("short", 500) == ["short"]
     assert chunks_of("", 500) == [""]

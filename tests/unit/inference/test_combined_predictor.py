@@ -3,7 +3,6 @@
 import io
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def model(store: Store) -> Model:
 
 @pytest.fixture(scope="module")
 def predictor(model: Model) -> CombinedPredictor:
-    return cast(CombinedPredictor, make_predictor(model))
+    return make_predictor(model)
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,8 @@ def test_rows_to_search_are_dense_where_they_are_chosen(model, predictor, rows):
 def test_chunks_that_are_full_of_the_first_features_only_are_not_read_for_others() -> None:
     """A model of 40 features of which no node uses more than the first 20, of rows with 20 others."""
     tree = random_tree(np.random.default_rng(1), 9, 20, 3, 1.0, is_label_tree=True)
-    draft = small_draft(1, n_labels=9, n_features=40, link="logistic", ensemble=build_ensemble([tree], 9, 40))
+    ensemble = build_ensemble([tree], 9, 40)
+    draft = small_draft(1, n_labels=9, n_features=40, link="logistic", ensemble=ensemble)
     predictor = make_predictor(model_of(draft))
     nothing, others, firsts = (
         predictor.predict(rows, PredictOptions(top_r=9, exact=True)).scores.tolist()

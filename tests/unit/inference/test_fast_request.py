@@ -13,16 +13,8 @@ from model_store.version import Model, model_of
 from service.base.rows import SparseRows
 from service.features import load_featurizer
 from service.features.request_bodies import BodyForms, BodyQuery
+from service.inference import fast_request as fast
 from service.inference.answering import Predictions
-from service.inference.fast_request import (
-    AS_PREDICTIONS,
-    AS_TENSORS,
-    FastAnswer,
-    FastForms,
-    FastLimits,
-    Present,
-    RowsRead,
-)
 from service.inference.fast_steps import FastRequests, fast_requests
 from service.inference.prediction_json import OUTPUTS, form_of, predictions_json, spans_of, tensors_json
 from service.inference.predictor import PredictOptions
@@ -33,11 +25,11 @@ from service.thresholds.live.tokens import Tokens, model_hash
 from tests.oip_requests import csr
 from tests.small_models import small_draft
 
-LIMITS = FastLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
+LIMITS = fast.FastLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
 BODIES = BodyForms(
     rows_max=32, values_max=2000, characters_max=400, text_bytes_max=300, top_r=5, beam_width=10
 )
-FORMS = FastForms(LIMITS, BODIES)
+FORMS = fast.FastForms(LIMITS, BODIES)
 EPOCH = 3
 TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]
@@ -76,20 +68,20 @@ class Both:
         self.thresholds = np.linspace(0, 1, manifest.n_labels, dtype=np.float32)
         self.tuned = self.predictor.node_thresholds(self.thresholds / 8)
         self.seal = TOKENS.seal(model_hash("m"), 7, EPOCH)
-        self.signed = (Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
+        self.signed = (fast.Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
 
-    def plainly(self, body: dict[str, Any], is_known: bool = True) -> FastAnswer | None:
-        signed = self.signed if is_known else (Present(self.thresholds, None, self.seal), EPOCH, 11)
+    def plainly(self, body: dict[str, Any], is_known: bool = True) -> fast.FastAnswer | None:
+        signed = self.signed if is_known else (fast.Present(self.thresholds, None, self.seal), EPOCH, 11)
         content = b"head" + orjson.dumps(body)
-        return self.plain.answer(content, (4, len(content)), AS_PREDICTIONS, signed)
+        return self.plain.answer(content, (4, len(content)), fast.AS_PREDICTIONS, signed)
 
-    def as_predictions(self, asked: Asked) -> FastAnswer | None:
+    def as_predictions(self, asked: Asked) -> fast.FastAnswer | None:
         return self.plainly({"instances": asked.instances, **asked.options})
 
-    def as_tensors(self, asked: Asked) -> FastAnswer | None:
+    def as_tensors(self, asked: Asked) -> fast.FastAnswer | None:
         parameters = {**asked.options, "binary_data_output": True}
         content = b"head" + orjson.dumps({"inputs": csr(asked.instances), "parameters": parameters})
-        return self.plain.answer(content, (4, len(content)), AS_TENSORS, self.signed)
+        return self.plain.answer(content, (4, len(content)), fast.AS_TENSORS, self.signed)
 
     def rows_of(self, instances: list[dict[str, Any]]) -> SparseRows:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
@@ -97,15 +89,15 @@ class Both:
         values = np.array([v for instance in instances for v in instance["values"]], np.float32)
         return self.featurizer.transform_csr(ends, indices, values)
 
-    def from_rows(self, asked: Asked) -> FastAnswer | None:
+    def from_rows(self, asked: Asked) -> fast.FastAnswer | None:
         """The answer for rows that were read before, as those of texts are."""
         rows, is_number = self.rows_of(asked.instances), isinstance(asked.threshold, float)
         kind = TUNED if asked.threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
         counts = rows.n_rows, len(rows.indices), asked.top_r, asked.beam_width
-        read = RowsRead(
+        read = fast.RowsRead(
             rows, BodyQuery(*counts, kind, int(asked.exact)), asked.threshold if is_number else 0.0
         )
-        return self.plain.answer(b"", (0, 0), AS_PREDICTIONS, self.signed, read)
+        return self.plain.answer(b"", (0, 0), fast.AS_PREDICTIONS, self.signed, read)
 
     def predicted(self, asked: Asked) -> Predictions:
         threshold = self.tuned if asked.threshold == "tuned" else asked.threshold
@@ -123,7 +115,7 @@ def both(request: pytest.FixtureRequest) -> Both:
     return Both(opened(request.param[0], n_trees=request.param[1]))
 
 
-def check_all_ways(both: Both, asked: Asked) -> FastAnswer | None:
+def check_all_ways(both: Both, asked: Asked) -> fast.FastAnswer | None:
     """Compare what is answered to a body, to tensors and to rows; return the first, None: nothing is."""
     found, as_tensors = both.as_predictions(asked), both.as_tensors(asked)
     assert both.from_rows(asked) == found

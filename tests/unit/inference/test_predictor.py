@@ -189,29 +189,21 @@ def test_after_the_warm_up_nothing_is_compiled(model):
 
 
 @of_label_trees
-@pytest.mark.parametrize("tuned", [False, True])
-def test_an_exact_search_says_so_and_a_beam_where_it_is_known(predictor, tuned):
-    rows = some_rows(100)
-    threshold = predictor.node_thresholds(np.full(40, 0.001, np.float32)) if tuned else None
-    options = PredictOptions(top_r=3, beam_width=1, threshold=threshold)
+@pytest.mark.parametrize("threshold", [None, "tuned", 0.001])
+def test_an_exact_search_says_so_and_a_beam_where_it_is_known(predictor, threshold):
+    """With a number as threshold each search is exact, whatever is asked."""
+    rows, is_number = some_rows(100), threshold == 0.001
+    if threshold == "tuned":
+        threshold = predictor.node_thresholds(np.full(40, 0.001, np.float32))
+    options = PredictOptions(top_r=30, beam_width=1, threshold=threshold)
     whole, narrow = (predictor.predict(rows, options._replace(exact=exact)) for exact in (True, False))
     wide = predictor.predict(rows, options._replace(beam_width=40))
     assert whole.exact.tolist() == wide.exact.tolist() == [1] * 100
-    assert not narrow.exact.all()
+    assert narrow.exact.all() == is_number
     expected = [labels for labels, _ in each_row(whole)]
     for found in (narrow, wide):
         for row, (labels, _) in enumerate(each_row(found)):
             assert labels == expected[row] or not found.exact[row]
-
-
-@of_label_trees
-def test_a_number_as_threshold_is_exact_whatever_is_asked(predictor):
-    rows, options = some_rows(100), PredictOptions(top_r=30, beam_width=1, threshold=0.001)
-    found = predictor.predict(rows, options)
-    assert found.exact.tolist() == [1] * 100
-    whole = predictor.predict(rows, options._replace(exact=True))
-    np.testing.assert_array_equal(found.labels, whole.labels)
-    np.testing.assert_array_equal(found.ptr, whole.ptr)
 
 
 SURE = {

@@ -20,7 +20,7 @@ from service.serving.served import ServedVersion
 from tests.alias_helpers import deny, file_of, split
 from tests.feedback_helpers import RAW, client_of, event, send
 from tests.oip_requests import csr
-from tests.served_models import at_once, in_thread, publish_model
+from tests.served_models import at_once, in_thread
 from tests.small_models import small_draft, softmax_draft
 from tests.unit.serving.test_live import looked
 
@@ -49,6 +49,10 @@ def without_ids(answer: bytes) -> Any:
     return found
 
 
+def names_of(rows: list[dict[str, Any]]) -> set[str]:
+    return {label["label"] for row in rows for label in row["labels"]}
+
+
 def asked(instances: Sequence[dict[str, Any]], options: dict[str, Any]) -> bytes:
     return json.dumps({"instances": instances, **options}).encode()
 
@@ -59,22 +63,21 @@ def answered(served: ServedVersion, body: bytes) -> list[Any]:
     return [*([] if found is None else [without_ids(found)]), without_ids(in_thread(body, served))]
 
 
+FEATURES = {"kind": "raw", "norm": "l2"}
 DRAFTS = {
-    "forest": small_draft(kind="decision-tree", n_trees=3, features={"kind": "raw", "norm": "l2"}),
+    "label-tree": small_draft(n_trees=3, features=FEATURES),
+    "one-tree": small_draft(n_trees=1, features=FEATURES),
+    "forest": small_draft(kind="decision-tree", n_trees=3, features=FEATURES),
     "embedded": softmax_draft(n_words=70),
 }
-LABEL_TREES = {"label-tree": ("raw", 3), "one-tree": ("raw", 1), "text": ("tfidf", 2), "named": ("named", 2)}
-"""Their features, and how many trees they have."""
 
 
-@pytest.fixture(scope="module", params=[*DRAFTS, *LABEL_TREES])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ServedVersion:
+@pytest.fixture(scope="module", params=[*DRAFTS, "text", "named"])
+def served(request: pytest.FixtureRequest, shared_store: Path, tmp_path_factory: Any) -> ServedVersion:
+    if request.param not in DRAFTS:
+        return serve_model(Store(shared_store).open(request.param))
     store = Store(tmp_path_factory.mktemp("denied") / "store")
-    if request.param in DRAFTS:
-        store.publish("m", DRAFTS[request.param])
-    else:
-        kind, n_trees = LABEL_TREES[request.param]
-        publish_model(store, "m", kind, n_trees=n_trees)
+    store.publish("m", DRAFTS[request.param])
     return serve_model(store.open("m"))
 
 
@@ -93,8 +96,7 @@ def test_its_answers_are_those_of_requests_that_deny(served: ServedVersion, opti
     (expected,) = answered(served, both)[-1:]
     found = answered(view, body)
     assert all(each == expected for each in found)
-    names = {label["label"] for prediction in expected["predictions"] for label in prediction["labels"]}
-    assert names.isdisjoint(DENIED)
+    assert names_of(expected["predictions"]).isdisjoint(DENIED)
     if served.opened.manifest.kind == "label-tree" and not options.keys() & {"threshold", "allow_labels"}:
         most = min(options.get("top_r", 5), 11 - len(DENIED) - len(options.get("deny_labels", [])))
         if options.get("beam_width") is None:
@@ -152,10 +154,6 @@ def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(s
         assert with_denied(by_number, ()).denied is None
         body = asked(instances_of(served), {"top_r": 11})
         assert answered(with_denied(by_number, ()), body) == answered(served, body)
-
-
-def names_of(rows: list[dict[str, Any]]) -> set[str]:
-    return {label["label"] for row in rows for label in row["labels"]}
 
 
 async def names_by_route(client: httpx.AsyncClient, base: str, project: str) -> dict[str, set[str]]:

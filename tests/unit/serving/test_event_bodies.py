@@ -1,4 +1,4 @@
-"""Whatever the kernel takes for plain events is what the general way makes of them, to the bit."""
+"""Whatever kernels (service.kernels.text) take for plain events is what the general way makes of them."""
 
 import json
 from typing import Any
@@ -119,6 +119,10 @@ def test_what_clients_write_is_plain() -> None:
         _EVENT.replace('"x y"', '"x\\u0020y"').replace('"1"', '"\u00e9"'),
         f' {{ "events" : [ {_EVENT} , {_BY_TOKEN} ] }} ',
         '{"labels": ["\u00e4", "{", "\u00e4"], "instance": {"indices": [], "values": []}, "event_id": "x y"}',
+        f'{{"events":[{",".join([_EVENT] * 4)}]}}',  # each limit
+        _EVENT.replace('"1"', '"12345678"'),
+        _EVENT.replace('"a"', '"a","a","a","a"'),
+        _EVENT.replace("[3,17]", "[1,2,3,4,5,6]").replace("[0.5,1]", "[1,2,3,4,5,6]"),
     ):
         assert is_the_same(body.encode()), body
     assert is_the_same(f"{_EVENT}\r\n{_BY_TOKEN}\n {_EVENT} ".encode(), are_lines=True)
@@ -135,6 +139,7 @@ def test_what_clients_write_is_plain() -> None:
         f'{{"events":[{_EVENT}],}}',
         f'{{"events":[{_EVENT}]}} x',
         f'{{"events":[{_EVENT}]}}{_EVENT}',
+        f'{{"events":[{",".join([_EVENT] * 5)}]}}',
         f"{_EVENT},{_EVENT}",
         f"[{_EVENT}]",
         _EVENT[:-1] + f',"prediction_id":"{_TOKEN}"}}',
@@ -157,15 +162,6 @@ def test_what_clients_write_is_plain() -> None:
 )
 def test_what_is_not_plain_is_left_to_the_general_way(body: str) -> None:
     assert plainly(body.encode()) is None
-
-
-def test_limits_hold_at_n_and_not_at_n_plus_1() -> None:
-    assert is_the_same(f'{{"events":[{",".join([_EVENT] * 4)}]}}'.encode())
-    assert plainly(f'{{"events":[{",".join([_EVENT] * 5)}]}}'.encode()) is None
-    assert is_the_same(_EVENT.replace('"1"', '"12345678"').encode())
-    assert is_the_same(_EVENT.replace('"a"', '"a","a","a","a"').encode())
-    six = _EVENT.replace("[3,17]", "[1,2,3,4,5,6]").replace("[0.5,1]", "[1,2,3,4,5,6]")
-    assert is_the_same(six.encode())
 
 
 def test_an_event_is_not_made_of_two_lines() -> None:

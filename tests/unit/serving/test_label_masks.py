@@ -37,10 +37,8 @@ Lists = tuple[list[str] | None, list[str] | None]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> ServedVersion:
-    store = Store(tmp_path_factory.mktemp("masks") / "store")
-    publish_model(store, "m", "raw", n_labels=N_LABELS)
-    return serve_model(store.open("m"))
+def served(shared_store: Path) -> ServedVersion:
+    return serve_model(Store(shared_store).open("raw"))
 
 
 def some_lists(draw: random.Random) -> Lists:

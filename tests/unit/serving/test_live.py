@@ -140,37 +140,29 @@ def test_aliases_and_versions(own_store: Store) -> None:
     assert live.status().failures == []
 
 
-def missing(root: Path) -> Store:
-    return Store(root / "none")
-
-
-def a_file(root: Path) -> Store:
-    (root / "file").write_bytes(b"")
-    return Store(root / "file")
-
-
-def unreadable(root: Path) -> Store:
-    return Store(root, fs=FaultyFileSystem(0, errno.EACCES))
-
-
 @pytest.mark.parametrize(
     ("make", "found"),
-    [(missing, "found none"), (a_file, "found a file"), (unreadable, "found Permission denied")],
+    [
+        (lambda root: Store(root / "none"), "found none"),
+        (lambda root: Store(Path(__file__)), "found a file"),
+        (lambda root: Store(root, fs=FaultyFileSystem(0, errno.EACCES)), "found Permission denied"),
+    ],
 )
 def test_a_store_that_is_not_there_says_why(
     tmp_path: Path, make: Callable[[Path], Store], found: str
 ) -> None:
-    live = looked(make(tmp_path))
+    store = make(tmp_path)
+    live = looked(store)
     assert not live.ready
     said = str(live.status().store_error)
     assert said.endswith(found)
-    assert str(tmp_path) not in said
+    assert str(store.root) not in said
     with pytest.raises(Unavailable, match=found):
         find(live)
 
 
 def test_a_store_that_is_made_later_becomes_ready_and_an_empty_one_is(tmp_path: Path) -> None:
-    store = missing(tmp_path)
+    store = Store(tmp_path / "none")
     live, of_empty = looked(store), looked(Store(tmp_path))
     assert (of_empty.ready, of_empty.status().store_error) == (True, None)
     with pytest.raises(ModelNotFound):

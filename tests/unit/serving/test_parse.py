@@ -6,14 +6,8 @@ import pytest
 
 from service.base.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
 from service.base.settings import Limits
-from service.serving.parse import (
-    parse_body,
-    parse_feedback,
-    parse_line,
-    parse_options,
-    parse_predict_and_query,
-    validated,
-)
+from service.serving import parse
+from service.serving.parse import parse_body, parse_feedback, parse_line, parse_options, validated
 from service.serving.schemas.feedback import FeedbackEvent
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options, PredictRequest, TextLine
@@ -289,7 +283,7 @@ def test_paths_within_a_line(line: dict[str, Any], path: str, says: str) -> None
 @pytest.mark.parametrize("query", [b"label_info", b"label_info=", b"label%5Finfo=maybe", b"x=1&label_info"])
 def test_an_option_without_its_value_is_refused_as_in_a_batch(query: bytes) -> None:
     for read in (
-        lambda: parse_predict_and_query(body(), query, LIMITS),
+        lambda: parse.parse_predict_and_query(body(), query, LIMITS),
         lambda: parse_options(query, LIMITS),
     ):
         with pytest.raises(BadRequest) as caught:
@@ -299,13 +293,13 @@ def test_an_option_without_its_value_is_refused_as_in_a_batch(query: bytes) -> N
 
 def test_options_of_predict_in_a_query_string() -> None:
     for query in (b"label_info=true&more", b"=&label%5Finfo=true&%ff", b"x=%ff&label_info=true"):
-        assert parse_predict_and_query(body(), query, LIMITS).label_info
+        assert parse.parse_predict_and_query(body(), query, LIMITS).label_info
 
 
 @pytest.mark.parametrize("query", [b"top_r=3", b"language=fi&top%5Fr=3", b"threshold"])
 def test_an_option_of_the_body_is_refused_in_a_query_string_of_predict(query: bytes) -> None:
     with pytest.raises(BadRequest, match="other options in the body"):
-        parse_predict_and_query(body(), query, LIMITS)
+        parse.parse_predict_and_query(body(), query, LIMITS)
 
 
 def test_options_of_a_query_string() -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from service.serving.served import ServedVersion
 from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
 from service.serving.split import Chooser, LiveSplit
 from tests.oip_requests import HEADER, binary_body, csr, tensor
-from tests.served_models import publish_model, reply_of
+from tests.served_models import reply_of
 from tests.servers import wait_for
 
 ROWS = b'{"indices": [1, 5], "values": [1.0, 0.5]}, {"indices": [2], "values": [1.0]}'
@@ -41,11 +42,8 @@ class Versions(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def versions(tmp_path_factory: pytest.TempPathFactory) -> Versions:
-    store = Store(tmp_path_factory.mktemp("shadows") / "store")
-    for seed in (1, 2):
-        publish_model(store, "m", "raw", seed=seed)
-    return Versions(*(serve_model(store.open("m", version)) for version in (1, 2)))
+def versions(shared_store: Path) -> Versions:
+    return Versions(*(serve_model(Store(shared_store).open("raw", version)) for version in (1, 2)))
 
 
 def top_labels(answer: Reply) -> list[list[str]]:
@@ -99,7 +97,7 @@ def test_versions_are_compared_by_labels_and_thresholds_stay(heard: Heard, versi
     assert heard.results(2) == {"answered": 2}
     assert thresholds_of(versions) == before
     outcome, of_itself = heard.outcomes
-    assert (outcome.model, outcome.version, outcome.answered) == ("m", 2, 1)
+    assert (outcome.model, outcome.version, outcome.answered) == ("raw", 2, 1)
     assert (outcome.compared, outcome.agreed) == ((2, 10), agreed)
     assert agreed < of_itself.agreed == of_itself.compared == (2, 10)
 

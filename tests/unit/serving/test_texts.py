@@ -149,17 +149,9 @@ LONG = " ".join(TEXTS * 60)
 N_LABELS = 11
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    store = Store(tmp_path_factory.mktemp("chunks") / "store")
-    publish_model(store, "m", "tfidf")
-    publish_model(store, "raw", "raw")
-    return store
-
-
 @pytest.fixture
-def served(store: Store) -> ServedVersion:
-    return serve_model(store.open("m"))
+def served(shared_store: Path) -> ServedVersion:
+    return serve_model(Store(shared_store).open("text"))
 
 
 def scores_of(served: ServedVersion, asked: bytes) -> list[dict[str, float]]:
@@ -197,7 +189,7 @@ def test_thresholds_are_those_of_the_means(served: ServedVersion) -> None:
     assert set(found) == {label for label, score in expected.items() if score >= least}
     own = np.linspace(0, 2 * np.median(list(expected.values())), N_LABELS).astype(np.float32)
     state = served.thresholds.start_state()._replace(thresholds=own)
-    served.thresholds.replace(state, Head(1, "m", 1, epoch=1, base_epoch=1, n_events=0))
+    served.thresholds.replace(state, Head(1, "text", 1, epoch=1, base_epoch=1, n_events=0))
     [found] = scores_of(served, body(LONG, threshold="tuned", **asked))
     passing = {f"label::{i}" for i, least in enumerate(own.tolist()) if expected[f"label::{i}"] >= least}
     assert set(found) == passing
@@ -214,8 +206,8 @@ def test_a_batch_divides_as_predict_does(served: ServedVersion) -> None:
     assert found[2]["error"]["code"] == "bad-request"
 
 
-def test_what_is_short_or_no_text_is_not_divided(store: Store) -> None:
-    raw = serve_model(store.open("raw"))
+def test_what_is_short_or_no_text_is_not_divided(shared_store: Path) -> None:
+    raw = serve_model(Store(shared_store).open("raw"))
     rows, divided = [{"indices": [1, 5], "values": [1.0, 2.0]}], {"chunk_characters": MOST}
     assert scores_of(raw, body(instances=rows, **divided)) == scores_of(raw, body(instances=rows))
     with pytest.raises(BadInput) as refused:
@@ -249,8 +241,8 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], fault: str
     assert refused.value.path == next(iter(options))
 
 
-def test_texts_are_divided_in_python_too(store: Store, served: ServedVersion) -> None:
-    model = xylem.load(store.root, "m")
+def test_texts_are_divided_in_python_too(shared_store: Path, served: ServedVersion) -> None:
+    model = xylem.load(shared_store, "text")
     [found] = model.predict([LONG], 3, chunk_characters=MOST)
     [expected] = scores_of(served, body(LONG, top_r=3, chunk_characters=MOST))
     assert {each.label: each.score for each in found} == pytest.approx(expected, rel=1e-6)

@@ -142,12 +142,10 @@ def test_a_refusal_takes_little_memory(model: type[BaseModel], value: Any, limit
 
 
 def test_the_number_of_items_is_told_before_what_they_are() -> None:
-    for name, most in (("instances_max", 1024), ("label_list_max", 10_000), ("features_max", 100_000)):
-        wrong = [None] * (most + 1)
-        body = {
-            "instances_max": {"instances": wrong},
-            "label_list_max": {"instances": [{"text": ""}], "deny_labels": wrong},
-            "features_max": {"instances": [{"indices": wrong, "values": wrong}]},
-        }[name]
-        with pytest.raises(BadInput, match=rf"at most {most} .*limit {name}.*, found {most + 1}"):
-            validated(body, PredictRequest, Limits())
+    for limit, most, body in (
+        ("instances_max", 1024, lambda wrong: {"instances": wrong}),
+        ("label_list_max", 10_000, lambda wrong: {"instances": [{"text": ""}], "deny_labels": wrong}),
+        ("features_max", 100_000, lambda wrong: {"instances": [{"indices": wrong, "values": wrong}]}),
+    ):
+        with pytest.raises(BadInput, match=rf"at most {most} .*limit {limit}.*, found {most + 1}"):
+            validated(body([None] * (most + 1)), PredictRequest, Limits())
