@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import make_url
 
 from model_store.store import Store
-from tests.campaign.network import Network
+from tests.campaign.disturbed import Network
 from tests.databases import socket_path
 from tests.jobs_helpers import TRAINING, Desk, settings_for, working
 from tests.served_models import publish_all
