@@ -24,8 +24,8 @@ from service.base.rows import Dataset, LabelRows, offsets
 from service.datasets import read_dataset
 from service.evaluation.ranking import PredictedRows
 from service.features.featurizer import Featurizer
+from service.inference.combined_predictor import make_predictor
 from service.inference.options import PredictOptions
-from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.combine import CombineRequest, combine_and_publish

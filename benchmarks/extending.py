@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from service.base.rows import LabelRows, offsets
 from service.evaluation.ranking import PredictedRows, mark_true, rows_of
 from service.executors.local import Crew
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.trainers.registry import train, trainer
 from service.trainers.source import Tools, TrainingSet
 from service.trainers.spec import Trained

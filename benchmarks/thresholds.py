@@ -19,8 +19,8 @@ from model_store.store import Store
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions, Predictor, predict_all
-from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.store.codec import METHODS
 from service.workflows.labelled import Labelled, read_labelled

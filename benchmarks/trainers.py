@@ -19,8 +19,8 @@ from benchmarks.runs import Settings, note, show
 from model_store.ensemble import TreeEnsemble
 from model_store.store import Store
 from service.base.rows import SparseRows
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.trainers import TRAINERS, parse_parameters, train
 from service.workflows.labelled import read_labelled

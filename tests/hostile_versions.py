@@ -22,8 +22,8 @@ from model_store.origin import REPORT, json_array
 from model_store.store import Store
 from model_store.version import Model, manifest_of, write_arrays, write_manifest
 from service.base.rows import SparseRows
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from tests.faulty_fs import QuickFileSystem
 from tests.mutations import mutated
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from model_store.ensemble import Chunk
 from service.base.rows import LabelRows, SparseRows
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
 from service.trainers.source import Tools
 from service.workflows.choose_features import trial_model

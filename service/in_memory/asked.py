@@ -20,8 +20,8 @@ from service.db.of_store import opened_database
 from service.features.context import ContextFeaturizer
 from service.inference.answering import Predictions
 from service.inference.chunks import check_chunk_characters, divide, search_chunks
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
 from service.vocabulary.featurizers import featurizer_of

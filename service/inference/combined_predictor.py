@@ -24,6 +24,7 @@ from service.features.combined import CombinedFeaturizer, members_of
 from service.inference.answering import places_for
 from service.inference.buffers import Need
 from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
+from service.inference.forest_predictor import ForestPredictor
 from service.inference.options import PredictOptions
 from service.inference.predictor import EmbeddedPredictor, Predictor
 from service.inference.searcher import LabelSearcher, Searcher
@@ -240,3 +241,12 @@ def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
         return member.explain(rows, 0, label)
     found = Predictor.explain(member, rows, 0, label)
     return Explanation([[node._replace(features=[]) for node in path] for path in found.trees])
+
+
+def make_predictor(model: Model) -> Searcher:
+    """Return what answers rows from an opened model, whose arrays have been checked."""
+    if model.manifest.kind == "combined":
+        return CombinedPredictor(model, [make_predictor(member) for member in members_of(model)])
+    if model.manifest.kind == "decision-tree":
+        return ForestPredictor(model)
+    return EmbeddedPredictor(model) if model.manifest.link == "softmax" else Predictor(model)

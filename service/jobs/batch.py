@@ -28,8 +28,7 @@ from service.serving.opening import open_named
 from service.serving.schemas.predict import TUNED
 from service.serving.served import DEFAULT_ALIAS
 
-SYNC_SECONDS = 2.0
-"""The pause between two moments that a later run can go on from."""
+SYNC_SECONDS = 2.0  # between two moments from which a later run can continue
 
 
 class Offset(NamedTuple):

@@ -46,8 +46,7 @@ from service.jobs.job import (
     take_turns,
 )
 
-REQUEST_BYTES_MAX = 64 << 10
-"""The most bytes of a job's request, as JSON."""
+REQUEST_BYTES_MAX = 64 << 10  # the most bytes of a job's request, as JSON
 
 IDEMPOTENCY_KEY_MAX = 255  # the most characters of an idempotency key; they are visible ASCII
 _KEY = re.compile(rf"[!-~]{{1,{IDEMPOTENCY_KEY_MAX}}}")
@@ -56,11 +55,9 @@ _ID_BYTES = 12
 PUBLISHING = ("training", "combine", "extend", "vocabulary")
 """Kinds of jobs that publish a version."""
 
-ALL_KINDS = (*PUBLISHING, "threshold-tuning", "batch")
-"""Those of `service.jobs.kinds`, which takes a part of a second to import."""
+_ALL_KINDS = (*PUBLISHING, "threshold-tuning", "batch")  # of `service.jobs.kinds`, which is slow to import
 
-FOLLOW_SECONDS = 0.5
-"""The pause between two looks at a job that is followed."""
+FOLLOW_SECONDS = 0.5  # the pause between two looks at a job that is followed
 
 Look: TypeAlias = Callable[..., Awaitable[Job]]
 """Runs a blocking call, given as function and arguments, elsewhere."""
@@ -196,7 +193,7 @@ class Jobs:
 
         Raises BadRequest for a state or kind that there is not, and DatabaseUnavailable.
         """
-        for name, value, known in (("state", state, STATES), ("kind", kind, ALL_KINDS)):
+        for name, value, known in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
             if value is not None and value not in known:
                 raise BadRequest(f"expected one of {', '.join(known)}, found {value[:40]!r}").at(name)
         if model is not None and "\0" in model:  # which PostgreSQL refuses

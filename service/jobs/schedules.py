@@ -33,8 +33,7 @@ from service.jobs.job import ENDED, feedback_models, now, take_turns, time_text
 from service.jobs.jobs import PUBLISHING, Jobs
 from service.thresholds.store.feedback_rows import count_after, newest_number
 
-SCHEDULES_MAX = 100
-"""Schedules of a database."""
+SCHEDULES_MAX = 100  # schedules of a database
 
 LOOK_SECONDS = 1.0
 """Between two looks of a worker."""

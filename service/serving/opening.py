@@ -18,9 +18,9 @@ from service.base.stages import StageTimes
 from service.features import feature_names
 from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
+from service.inference.combined_predictor import make_predictor
 from service.inference.fast_steps import fast_requests
 from service.inference.options import ALL_ALLOWED
-from service.inference.predictors import make_predictor
 from service.serving.answer import fast_forms
 from service.serving.denied import denied_by, with_denied
 from service.serving.dialect import Body

@@ -25,8 +25,8 @@ from service.evaluation.probabilities import (
     reliability,
 )
 from service.evaluation.ranking import mark_true, ranks_of, rows_of
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.workflows.evaluate import F_MEASURES, TOP_R
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 

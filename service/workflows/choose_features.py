@@ -17,8 +17,8 @@ from service.evaluation.ranking import KS, PredictedRows, Truth, ranking_metrics
 from service.executors.local import Crew
 from service.features import fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.trainers import Trained, parse_parameters, train
 
 HELD_OUT_PARTS = 5

@@ -25,8 +25,7 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, offsets
 from service.datasets import read_dataset
 from service.evaluation.ranking import PredictedRows, rows_of
-from service.inference.combined_predictor import CombinedPredictor
-from service.inference.predictors import make_predictor
+from service.inference.combined_predictor import CombinedPredictor, make_predictor
 from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import featurizer_of
 from service.vocabulary.names import count_words

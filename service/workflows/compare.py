@@ -22,8 +22,8 @@ from service.evaluation.bootstrap import (
 )
 from service.evaluation.ranking import mark_true, rows_of
 from service.features.parameters import ContextParameters
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions, predict_all
-from service.inference.predictors import make_predictor
 from service.workflows.evaluate import TOP_R
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 

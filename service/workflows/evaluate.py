@@ -25,8 +25,8 @@ from service.evaluation.probabilities import (
 from service.evaluation.ranking import LabelCounts, constants_of, count_labels, mark_true
 from service.evaluation.ranking import empty_convention as empty_convention
 from service.inference.answering import Predictions
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions, predict_all, predict_parts
-from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.workflows.labelled import Labelled, OnProgress, no_progress
 

@@ -13,8 +13,8 @@ from model_store.ensemble import TreeEnsemble
 from service.base.errors import BadData
 from service.base.rows import LabelRows
 from service.evaluation import USUAL_EMPTY
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import predict_parts
-from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of

@@ -16,8 +16,7 @@ from model_store.manifest import TrainerInfo
 from model_store.version import Draft, model_of
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, SparseRows, offsets
-from service.inference.combined_predictor import CombinedPredictor
-from service.inference.predictors import make_predictor
+from service.inference.combined_predictor import CombinedPredictor, make_predictor
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.combined_parts import combined_parts, no_ranker
 from service.workflows.labelled import OnProgress, labelled_dataset

@@ -17,8 +17,8 @@ from service.db.engine import Database
 from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, PredictedRows, f_measures
 from service.evaluation.ranking import empty_convention
 from service.inference.answering import writeable
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import predict_all, predict_parts
-from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters, instances_of

@@ -26,8 +26,8 @@ from service.base.rows import LabelRows, SparseRows
 from service.features.chars import fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.vocabulary.concepts import concepts_of
 from service.vocabulary.featurizers import featurizer_of
 from service.vocabulary.names import NameParameters, count_words

@@ -9,8 +9,8 @@ from model_store.compiled.decorators import kernel
 from model_store.extras import Calibration, check_calibration
 from model_store.version import model_of
 from service.base.rows import SparseRows
+from service.inference.combined_predictor import make_predictor
 from service.inference.options import PredictOptions
-from service.inference.predictors import make_predictor
 from service.kernels.search.calibrated import calibrate_scores, log_reaching
 from tests.oracles.trees import random_rows
 from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft

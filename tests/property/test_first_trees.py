@@ -12,8 +12,8 @@ from model_store.build import build_ensemble
 from model_store.checks import check_version
 from model_store.version import Model, first_trees, manifest_of, take_first_trees
 from service.base.rows import SparseRows
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from tests.oracles.routing import reranked_scores
 from tests.oracles.trees import row_dicts
 from tests.property.forests import Forest, draw_forests, forest_of

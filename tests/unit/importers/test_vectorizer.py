@@ -19,8 +19,8 @@ from service.base.errors import BadModel
 from service.features import Featurizer, load_featurizer
 from service.importers.registry import featurizer_of, text_draft
 from service.importers.vectorizer import read_vectorizer
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.datasets_helpers import assert_same_rows

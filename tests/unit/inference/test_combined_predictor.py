@@ -13,9 +13,8 @@ from model_store.names import name_of
 from model_store.store import Store
 from model_store.version import Model, pack, unpack
 from service.base.rows import SparseRows
-from service.inference.combined_predictor import CombinedPredictor
+from service.inference.combined_predictor import CombinedPredictor, make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.kernels.search.combined import LOG_FLOOR
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.ranker import margins_of

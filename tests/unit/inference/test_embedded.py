@@ -9,8 +9,8 @@ from model_store.build import build_ensemble
 from model_store.extras import assemble_embedding
 from model_store.version import Model, model_of
 from service.base.rows import SparseRows
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import EmbeddedPredictor, PredictOptions
-from service.inference.predictors import make_predictor
 from tests.oracles.trees import row_dicts
 from tests.small_models import random_tree, small_draft, softmax_draft
 from tests.unit.inference.answers import dense_scores, each_row, empty_rows, row_with

@@ -15,10 +15,10 @@ from service.features import load_featurizer
 from service.features.request_bodies import BodyForms, BodyQuery
 from service.inference import fast_request as fast
 from service.inference.answering import Predictions
+from service.inference.combined_predictor import make_predictor
 from service.inference.fast_steps import FastRequests, fast_requests
 from service.inference.prediction_json import OUTPUTS, form_of, predictions_json, spans_of, tensors_json
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.thresholds.live.tokens import Tokens, model_hash

@@ -11,10 +11,10 @@ import service.inference.predictor as predictor_module
 from model_store.version import Model, model_of
 from service.base.errors import UnknownLabel
 from service.base.rows import SparseRows
+from service.inference.combined_predictor import make_predictor
 from service.inference.explain import FEATURES_MAX
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
-from service.inference.predictors import make_predictor
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.explain import depth_of, explain_leaf

@@ -15,8 +15,8 @@ from model_store.origin import read_origin
 from model_store.store import Store
 from model_store.version import Model, model_of
 from service.base.errors import BadData, BadParameter
+from service.inference.combined_predictor import make_predictor
 from service.inference.options import PredictOptions
-from service.inference.predictors import make_predictor
 from service.registry.remote import RemoteStore
 from service.vocabulary.concepts import concepts_of
 from service.vocabulary.featurizers import featurizer_of

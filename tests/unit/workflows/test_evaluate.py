@@ -18,8 +18,8 @@ from model_store.store import Store
 from model_store.version import Model, draft_of
 from service.base.errors import BadData, BadInput, BadParameter
 from service.evaluation import kept_figures
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions, predict_all
-from service.inference.predictors import make_predictor
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.charts import label_lines
 from service.workflows.compare import CompareRequest, Contender, compare

@@ -20,7 +20,7 @@ from service.base.errors import BadData, BadInput, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.db.engine import Database, default_url
 from service.executors.local import Crew
-from service.inference.predictors import make_predictor
+from service.inference.combined_predictor import make_predictor
 from service.serving.opening import open_version
 from service.thresholds.live.threshold_counters import instances_of
 from service.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of

@@ -29,8 +29,8 @@ from model_store.store import Store
 from model_store.version import Draft, manifest_of, model_of
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.kernels.search.near_rows import LISTED_ROWS
 from service.workflows import rerank as reranking
 from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker

@@ -13,8 +13,8 @@ from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadData, BadParameter
 from service.db.of_store import ready_database
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.thresholds.methods.ofo import Start, lower_bounds
 from service.thresholds.methods.starts import C_GRID
 from service.thresholds.store.codec import METHODS

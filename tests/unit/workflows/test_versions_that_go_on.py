@@ -18,8 +18,8 @@ from service.base.rows import LabelRows, SparseRows
 from service.db import FILE_NAME
 from service.db.of_store import ready_database
 from service.importers.registry import import_model
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.thresholds.methods.ofo import Start, no_counts
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase

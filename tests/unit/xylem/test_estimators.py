@@ -24,7 +24,7 @@ from model_store.version import Model, pack, unpack
 from service.base.errors import BadInput
 from service.features import load_featurizer
 from service.features.request_bodies import BodyForms, RequestBodies
-from service.inference.predictors import make_predictor
+from service.inference.combined_predictor import make_predictor
 from service.serving.opening import serve_model
 from tests.copied_models import LABELS, TEXTS, answers_of
 

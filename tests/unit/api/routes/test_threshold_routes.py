@@ -16,7 +16,7 @@ import pytest
 from model_store.store import Store
 from service.api.routes import thresholds as threshold_routes
 from service.db.engine import Database, default_url
-from service.inference.predictors import make_predictor
+from service.inference.combined_predictor import make_predictor
 from service.thresholds.live import follower as follower_module
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned

@@ -14,8 +14,8 @@ from model_store.store import Store
 from service.base.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
 from service.base.rows import SparseRows
 from service.db import EVENT_KEY_BYTES
+from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import make_predictor
 from service.thresholds.live import feedback
 from service.thresholds.live import follower as follower_module
 from service.thresholds.live import served as live_module
