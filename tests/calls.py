@@ -6,7 +6,7 @@ import numpy as np
 
 from model_store.compiled.handles import handle_of, set_field
 from model_store.ensemble import TreeEnsemble
-from model_store.extras import NO_CALIBRATION, NO_RERANK, Calibration, Rerank
+from model_store.extras import NO_CALIBRATION, NO_RERANK, Rerank
 from service.kernels.search.call import Answers, Call, Rows, Search
 from service.kernels.search.scorer_kernels import scorer_of
 from service.kernels.search.workspace import Workspace
@@ -28,11 +28,10 @@ def make_call(
     answers: Answers,
     *,
     rerank: Rerank = NO_RERANK,
-    calibration: Calibration = NO_CALIBRATION,
     stop: Any = None,
 ) -> HandMadeCall:
     """Return a call for all of the rows (indptr, indices, values); `stop`: the flag, if not work.stop."""
-    structs = ensemble, rerank, calibration, Rows(*rows), search, answers, work, own.entries(), own
+    structs = ensemble, rerank, NO_CALIBRATION, Rows(*rows), search, answers, work, own.entries(), own
     handles = [handle_of(struct) for struct in structs]
     if stop is not None:
         set_field(handles[6], Workspace, "stop", stop.reshape(-1).view(np.uint8))

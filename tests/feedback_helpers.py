@@ -167,6 +167,11 @@ async def send(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> lis
     return response.json()["results"]
 
 
+def fault(response: httpx.Response) -> tuple[int, str]:
+    """The status and the code of a refusal."""
+    return response.status_code, response.json()["code"]
+
+
 async def outcomes(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[str]:
     """What became of events: `applied`, or with a reason as `rejected: bad-request`."""
     results = await send(client, *events, path=path)

@@ -14,7 +14,7 @@ from service.api.door.request_scope import RequestScope
 from service.base.errors import BadInput, BadInstance, Overloaded, XylemError
 from service.base.settings import Limits
 from service.server.app import ROUTERS
-from service.serving.problems import describe_error
+from service.serving.problems import code_of, describe_error
 from tests.conftest import InProcess
 
 
@@ -29,6 +29,7 @@ def test_an_error_says_where() -> None:
         "errors": [{"path": "instances[3].text", "detail": "expected a, found b"}],
     }
     assert describe_error(Overloaded("full")) == {"code": "overloaded", "detail": "full"}
+    assert code_of(KeyError()) == "internal-error"
 
 
 @pytest.mark.parametrize(

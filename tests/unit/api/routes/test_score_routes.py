@@ -86,7 +86,7 @@ def test_the_command_scores_lines_and_says_which_it_cannot(root: Path, tmp_path:
     lines = [good, {**RAW, "labels": ["nobody"]}, {**RAW, "labels": []}, {"text": "no"}]
     data = write_lines(tmp_path / "lines.jsonl", lines)
     with data.open("a") as file:
-        file.write("not JSON\n")
+        file.write("not JSON")
     done = run_here("score", "softmax", "--data", data, store=root)
     assert done.returncode == 2
     out = [json.loads(line) for line in done.stdout.splitlines()]

@@ -25,7 +25,7 @@ from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
 from tests.datasets_helpers import write_lines
-from tests.feedback_helpers import NDJSON, client_of, event, outcomes, predict, send
+from tests.feedback_helpers import NDJSON, client_of, event, fault, outcomes, predict, send
 from tests.jobs_helpers import working
 from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
@@ -36,8 +36,7 @@ RESTORE = "/v1/admin/models/raw/thresholds/restore"
 
 async def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
     async with client_of(own_store) as client:
-        none = await client.get(PATH)
-        assert (none.status_code, none.json()["code"]) == (409, "thresholds-not-tuned")
+        assert fault(await client.get(PATH)) == (409, "thresholds-not-tuned")
         await send(client, event("a", ["label::3"]), event("b", ["label::3", "label::4"]))
         whole = (await client.get(PATH)).json()
         assert (whole["n_labels"], whole["n_events"], whole["threshold_epoch"]) == (11, 2, 2)
@@ -53,14 +52,12 @@ async def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
         many = "&".join(["limit=1"] * 17)
         limits = "limit=-1", "limit=10001", "limit=%FF", "limit=1&limit=2", many
         for query in (*limits, "offset=x", "offset=", "other=1"):
-            refused = await client.get(f"{PATH}?{query}")
-            assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
+            assert fault(await client.get(f"{PATH}?{query}")) == (422, "bad-request"), query
 
 
 async def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
     async with client_of(own_store, as_admin=True) as client:
-        refused = await client.post(RESTORE, json={"epoch": 1})
-        assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
+        assert fault(await client.post(RESTORE, json={"epoch": 1})) == (409, "thresholds-not-tuned")
         await send(client, event("a", ["label::3"]))
         before = (await client.get(PATH)).json()
         token = (await predict(client))["predictions"][0]["prediction_id"]
@@ -130,7 +127,7 @@ async def test_a_database_that_hangs_is_not_asked(own_store: Store, monkeypatch:
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(follower_module, "HANG_SECONDS", -1000.0)
         for answer in (await client.get(PATH), await client.post(RESTORE, json={"epoch": 1})):
-            assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable")
+            assert fault(answer) == (503, "database-unavailable")
         monkeypatch.undo()
         assert (await client.get(PATH)).status_code == 200
 
@@ -257,23 +254,21 @@ async def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, da
         while not await jobs():
             await asyncio.sleep(0.01)
         for answer, code in ((await post(client, "tune", body), "overloaded"), (await first, "timed-out")):
-            assert (answer.status_code, answer.json()["code"]) == (503, code)
+            assert fault(answer) == (503, code)
         assert [(job["kind"], job["state"]) for job in await jobs()] == [("threshold-tuning", "cancelled")]
         assert (await client.get(SHOWN)).status_code == 409
         third = asyncio.create_task(post(client, "tune", body))
         while (await jobs())[0]["state"] != "queued":
             await asyncio.sleep(0.01)
         await client.delete(f"/v1/admin/jobs/{(await jobs())[0]['id']}")
-        answer = await third
-        assert (answer.status_code, answer.json()["code"]) == (409, "job-conflict")
+        assert fault(await third) == (409, "job-conflict")
 
 
 async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: Path) -> None:
     events = [json.loads(line) for line in (data / "events.jsonl").read_text().splitlines()]
     shadow = {"data": "more/valid.txt", "method": "fta", "shadow": True}
     async with tuning(store, data) as client:
-        answer = await post(client, "tune", shadow)
-        assert (answer.status_code, answer.json()["code"]) == (409, "thresholds-not-tuned")
+        assert fault(await post(client, "tune", shadow)) == (409, "thresholds-not-tuned")
         await client.post(FEEDBACK, json={"events": events[:10]})
         for action in ("switch", "drop"):
             assert (await post(client, action, {})).status_code == 409
