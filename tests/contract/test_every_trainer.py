@@ -178,7 +178,9 @@ def test_fewer_bits_cost_little(name: str, weights: Any, store: Store, own: Stor
     assert after > before - 10
 
 
-async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(tmp_path, store):
+async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
+    tmp_path: Path, store: Store
+) -> None:
     shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
     instances = instances_of(learnable(1, seed=6)[0])
     async with serving(settings_of(tmp_path / "store")) as (_, client):

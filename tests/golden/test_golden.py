@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ def test_a_schema_has_its_golden_versions(schema: int) -> None:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_golden_version_is_read_answers_and_is_written_again_to_the_bit(archive, tmp_path):
+def test_a_golden_version_is_read_answers_and_is_written_again_to_the_bit(
+    archive: Any, tmp_path: Path
+) -> None:
     store, again, before = Store(tmp_path), io.BytesIO(), archive.read_bytes()
     manifest = store.import_(io.BytesIO(before), "golden")
     store.export("golden", 1, again)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ def labels_below(shape: Shape) -> list[set[int]]:
     return [set(shape.labels[a:b].tolist()) for a, b in zip(shape.first, shape.last, strict=True)]
 
 
-def fobos(x: np.ndarray, carried: np.ndarray, shape: Shape, rate: float, penalty: float, epochs: int):
+def fobos(x: np.ndarray, carried: np.ndarray, shape: Shape, rate: float, penalty: float, epochs: int) -> Any:
     """Every classifier by the dense update of appendix B, rows in order.
 
     x is float64[n, D], carried bool[n, K]. Returns for each node (w float64[D], b): of the root, zero.
@@ -47,7 +48,7 @@ def least_weighted_depth(counts: tuple[int, ...], arity: int) -> int:
     return best(tuple(sorted(counts)))
 
 
-def partitions(items: tuple[int, ...]):
+def partitions(items: tuple[int, ...]) -> Any:
     """Every way to cut the items into groups."""
     if not items:
         yield []

@@ -64,7 +64,16 @@ def sigmoid(margin: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-margin))
 
 
-def train(x, labels, orders, weights, step, lambda1, lambda2, optimizer) -> np.ndarray:
+def train(
+    x: np.ndarray,
+    labels: list[list[int]],
+    orders: list[np.ndarray],
+    weights: np.ndarray,
+    step: float,
+    lambda1: float,
+    lambda2: float,
+    optimizer: str,
+) -> np.ndarray:
     """Algorithm 4: x with a column of ones, weights float64[features + 1, M] at the start.
 
     labels: those of each row; orders: of the rows, by epoch.

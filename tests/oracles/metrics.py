@@ -1,7 +1,9 @@
 """Slow and obvious: metrics by their definitions, and thresholds tuned by trying everything."""
 
 import math
+from collections.abc import Callable
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,9 @@ def discounted(gains: list[float]) -> float:
     return sum(gain / math.log2(place + 2) for place, gain in enumerate(gains))
 
 
-def ranking(predicted: Rows, true: Rows, unknown: list[int], propensities, unknown_propensity):
+def ranking(
+    predicted: Rows, true: Rows, unknown: list[int], propensities: list[float], unknown_propensity: float
+) -> Any:
     """All metrics in percent, as the Extreme Classification Repository's page defines them."""
     found = {}
     for k in (1, 3, 5):
@@ -52,7 +56,9 @@ def f_score(hits: int, marks: int, empty: float) -> float:
     return 2.0 * hits / marks if marks else empty
 
 
-def f_measures(predicted: Rows, true: Rows, unknown: list[int], n_labels: int, empty: float, n_unknown=0):
+def f_measures(
+    predicted: Rows, true: Rows, unknown: list[int], n_labels: int, empty: float, n_unknown: int = 0
+) -> Any:
     """(macro-F, micro-F, instance-F) in percent; labels beyond the n_labels are never predicted."""
     rows = list(zip(map(set, predicted), map(set, true), unknown, strict=True))
     hits, marks = [len(p & t) for p, t, _ in rows], [len(p) + len(t) + u for p, t, u in rows]
@@ -65,7 +71,16 @@ def f_measures(predicted: Rows, true: Rows, unknown: list[int], n_labels: int, e
     return 100 * macro, 100 * f_score(sum(hits), sum(marks), empty), 100 * fmean(per_row)
 
 
-def ofo_thresholds(scores, truth, a, b, power, scale, bounds, predict=np.greater_equal):
+def ofo_thresholds(
+    scores: np.ndarray,
+    truth: np.ndarray,
+    a: float,
+    b: float,
+    power: float,
+    scale: float,
+    bounds: np.ndarray,
+    predict: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.greater_equal,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The paper's algorithm 2 over dense probabilities: (thresholds float32, hits, marks)."""
     n_labels = truth.shape[1]
     hits, marks = np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64)

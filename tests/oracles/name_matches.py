@@ -108,7 +108,13 @@ def _find(name: OracleName, text: Sequence[str], order: Mapping[str, tuple[int, 
     )
 
 
-def candidates(names, text, idf, broader, related) -> dict[int, dict[str, float]]:
+def candidates(
+    names: Sequence[OracleName],
+    text: Sequence[str],
+    idf: Mapping[str, float],
+    broader: Mapping[int, set[int]],
+    related: Mapping[int, set[int]],
+) -> dict[int, dict[str, float]]:
     """Return the features of each concept that a text has a name of, by the names of NAME_FEATURES.
 
     text: its words; idf: of each word; broader, related: the concepts that are so to each concept.
@@ -170,7 +176,9 @@ def _summed(mine: Sequence[Found], parts: Sequence[Found], n: int) -> dict[str, 
     }
 
 
-def _of_best(best: Found, text: Sequence[str], idf: Mapping[str, float], cover: Sequence[int]):
+def _of_best(
+    best: Found, text: Sequence[str], idf: Mapping[str, float], cover: Sequence[int]
+) -> dict[str, float]:
     words = best.name.words
     inside = [cover[begin] > len(words) for begin in best.begins]
     qualifier = best.name.qualifier

@@ -1,5 +1,7 @@
 """Slow and obvious: what training computes, with dense arrays and Python integers; rankings of labels too."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
@@ -21,7 +23,9 @@ def splitmix64(seed: int, n: int) -> list[int]:
     return found
 
 
-def halves(vectors: np.ndarray, n_left: int, first: int, second: int, rounds_max: int, gain_min: float):
+def halves(
+    vectors: np.ndarray, n_left: int, first: int, second: int, rounds_max: int, gain_min: float
+) -> Any:
     """Balanced spherical 2-means of dense unit vectors, begun at two of them; returns the left half."""
     left, right = vectors[first], vectors[second]
     best = -np.inf
@@ -71,7 +75,9 @@ def random_labels(rng: np.random.Generator, n_rows: int, n_labels: int, share: f
     return to_labels(carried)
 
 
-def learnable(seed, n_rows, n_labels, *, n_features=50, rarity=0.95, without=4):
+def learnable(
+    seed: int, n_rows: int, n_labels: int, *, n_features: int = 50, rarity: float = 0.95, without: int = 4
+) -> tuple[SparseRows, LabelRows]:
     """Rows whose labels can be read off their features; some have none, label `without` is on none."""
     rng = np.random.default_rng(seed)
     x = dense_rows(random_rows(rng, n_rows, n_features, 0.15))
@@ -121,7 +127,9 @@ def readonly(arrays: tuple) -> list:
     return views
 
 
-def training_sets(n_rows, n_features, n_labels, densities, shares) -> st.SearchStrategy:
+def training_sets(
+    n_rows: int, n_features: int, n_labels: int, densities: list[float], shares: list[float]
+) -> st.SearchStrategy:
     """Rows and labels, of at most so many: of these densities, each label on these shares of the rows."""
 
     def made(seed, rows, features, labels, density, share):
@@ -148,7 +156,9 @@ def served(gains: np.ndarray, side: np.ndarray) -> float:
     return sum(discounted(gains[side == s], best_ranking(gains[side == s])) for s in (0, 1))
 
 
-def alternate(gains, side, discount, gain_min) -> tuple[np.ndarray, list[float]]:
+def alternate(
+    gains: np.ndarray, side: np.ndarray, discount: np.ndarray, gain_min: float
+) -> tuple[np.ndarray, list[float]]:
     """Rankings for sides and sides for rankings in turn; the sides at the end, each round's sum of nDCGs.
 
     Every label must have a gain. Sums are taken from the first to the last, so that what a kernel finds equal

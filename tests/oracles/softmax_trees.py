@@ -78,7 +78,9 @@ def mean_of(q: np.ndarray, p: np.ndarray, known: np.ndarray) -> tuple[np.ndarray
     return shares, p_j
 
 
-def alone_of(q, m, own, capacity, alone, *, stay) -> dict[int, int]:
+def alone_of(
+    q: np.ndarray, m: int, own: np.ndarray, capacity: int, alone: float, *, stay: bool
+) -> dict[int, int]:
     """Return the labels that get a child for themselves, of labels the most frequent first, and which."""
     n = len(q)
     if not capacity or n <= m:
@@ -102,7 +104,9 @@ def alone_of(q, m, own, capacity, alone, *, stay) -> dict[int, int]:
     return found
 
 
-def keepers(q, p, is_known, own, n_rows, margin) -> dict[int, int]:
+def keepers(
+    q: np.ndarray, p: np.ndarray, is_known: np.ndarray, own: np.ndarray, n_rows: np.ndarray, margin: float
+) -> dict[int, int]:
     """Return the labels that no child promises enough, with the child where they are."""
     _, p_j = mean_of(q, p, np.flatnonzero(is_known))
     found = {}
@@ -115,7 +119,18 @@ def keepers(q, p, is_known, own, n_rows, margin) -> dict[int, int]:
     return found
 
 
-def greedy(q, p, is_known, capacity, n_pads, *, times_p, slack=0.0, keeps=None, alone=None):  # noqa: C901
+def greedy(  # noqa: C901
+    q: np.ndarray,
+    p: np.ndarray,
+    is_known: np.ndarray,
+    capacity: int,
+    n_pads: int,
+    *,
+    times_p: bool,
+    slack: float = 0.0,
+    keeps: dict[int, int] | None = None,
+    alone: dict[int, int] | None = None,
+) -> list[int]:
     """Return each label's child: the best (label, child) of all pairs, again and again.
 
     q, p      each label's share of the rows, and the probabilities of the children given it

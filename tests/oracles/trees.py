@@ -1,11 +1,12 @@
 """Slow and obvious: random forests, and the probability of every label by walking every path."""
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 
 from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree
+from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from tests.oracles.softmax_trees import softmax
 
 LINKS = {
@@ -56,7 +57,16 @@ def random_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity:
     return Tree(np.array(child_ptr, np.int32), np.array(node_label, np.int32), chunks)
 
 
-def random_forest(seed, *, n_trees, n_labels, n_features, arity, weights="float32", make_tree=random_tree):
+def random_forest(
+    seed: int,
+    *,
+    n_trees: int,
+    n_labels: int,
+    n_features: int,
+    arity: int,
+    weights: str = "float32",
+    make_tree: Callable[[np.random.Generator, int, int, int], Tree] = random_tree,
+) -> tuple[list[Tree], TreeEnsemble]:
     """Return trees and their ensemble, its arrays read-only as when mapped."""
     rng = np.random.default_rng(seed)
     trees = [make_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
@@ -66,7 +76,9 @@ def random_forest(seed, *, n_trees, n_labels, n_features, arity, weights="float3
     return trees, ensemble
 
 
-def random_rows(seed: int, n_rows: int, n_features: int, *, whole: bool = False):
+def random_rows(
+    seed: int, n_rows: int, n_features: int, *, whole: bool = False
+) -> list[tuple[str, list[str]]]:
     """Return (indptr, indices, values) of rows from empty to full; `whole`: of whole numbers."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, n_features + 1, n_rows)
@@ -125,7 +137,9 @@ def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_l
     return total / len(trees)
 
 
-def beam_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int):
+def beam_probabilities(
+    trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int
+) -> tuple[np.ndarray, bool]:
     """Return label_probabilities as a beam sees them: 0 for leaves that no beam reached.
 
     And whether float32 can tell the nodes that were kept from those that were not.
@@ -138,7 +152,9 @@ def beam_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_la
     return total / len(trees), is_clear
 
 
-def beam_passing(tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray):
+def beam_passing(
+    tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray
+) -> tuple[np.ndarray, bool]:
     """Return what a beam with thresholds finds in one tree: probabilities, 0 for what it does not reach.
 
     Nodes below the least threshold under them are not kept, and unused width goes to the next level.

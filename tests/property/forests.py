@@ -33,7 +33,16 @@ class Forest(NamedTuple):
         return [oracle(self.trees[:n_trees], link, row, self.n_labels) for row in row_dicts(self.rows)]
 
 
-def forest_of(kind, seed, n_trees, n_labels, n_features, arity, weights="float32", n_rows=4) -> Forest:
+def forest_of(
+    kind: Any,
+    seed: int,
+    n_trees: int,
+    n_labels: int,
+    n_features: int,
+    arity: int,
+    weights: Any = "float32",
+    n_rows: int = 4,
+) -> Forest:
     """Return the forest of a seed, the same each time."""
     make_forest, make_rows = MAKERS[kind]
     shape = {"n_trees": n_trees, "n_labels": n_labels, "n_features": n_features, "arity": arity}
@@ -42,7 +51,15 @@ def forest_of(kind, seed, n_trees, n_labels, n_features, arity, weights="float32
     return Forest(kind, seed, n_labels, n_features, weights, trees, ensemble, rows)
 
 
-def draw_forests(kinds, trees_max, labels_max, n_features, arity, weights=("float32",), n_rows=4):
+def draw_forests(
+    kinds: Any,
+    trees_max: Any,
+    labels_max: Any,
+    n_features: int,
+    arity: int,
+    weights: Any = ("float32",),
+    n_rows: int = 4,
+) -> Any:
     """Forests of up to so many trees and labels, and of these kinds, features, arities and weights."""
     return st.builds(
         forest_of,

@@ -1,5 +1,7 @@
 """Calibrated scores: the map rises, thresholds go back through it, and every search answers with it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,23 +20,23 @@ from tests.small_models import calibrated_draft, random_calibration, random_rera
 STEP = st.floats(1e-6, 1.0)
 
 
-def apply(x, y, scores, out):
+def apply(x: Any, y: Any, scores: Any, out: Any) -> None:
     calibrate_scores((x, y), scores, out)
 
 
 @kernel
-def invert(x, y, thresholds, out):
+def invert(x: Any, y: Any, thresholds: Any, out: Any) -> None:
     for i in range(len(thresholds)):
         out[i] = log_reaching(x, y, thresholds[i])
 
 
 @kernel
-def exp_of(x, y, logs, out):
+def exp_of(x: Any, y: Any, logs: Any, out: Any) -> None:
     for i in range(len(logs)):
         out[i] = np.exp(logs[i])
 
 
-def through(function, calibration, values):
+def through(function: Any, calibration: Any, values: Any) -> Any:
     values = np.asarray(values, np.float32)
     out = np.empty(len(values), np.float32)
     function(calibration.x, calibration.y, values, out)
@@ -42,7 +44,7 @@ def through(function, calibration, values):
 
 
 @st.composite
-def calibrations(draw):
+def calibrations(draw: Any) -> Any:
     steps = draw(st.lists(st.tuples(STEP, STEP), min_size=1, max_size=40))
     x, y = (np.cumsum([0.0, *column]) for column in zip(*steps, strict=True))
     most = draw(st.floats(0.01, 1.0))
@@ -53,7 +55,7 @@ def calibrations(draw):
 
 @settings(max_examples=200)
 @given(calibration=calibrations(), seed=st.integers(0, 2**32))
-def test_the_map_rises_and_thresholds_go_back_through_it(calibration, seed):
+def test_the_map_rises_and_thresholds_go_back_through_it(calibration: Any, seed: int) -> None:
     check_calibration(calibration)
     rng = np.random.default_rng(seed)
     x, y = calibration
@@ -91,18 +93,18 @@ MODELS = {
 
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
-def models(request):
+def models(request: Any) -> Any:
     """A model that is calibrated, and the same model without its calibration."""
     return [model_of(draft(4, **request.param)) for draft in (calibrated_draft, small_draft)]
 
 
-def rows_for(model, n_rows=30):
+def rows_for(model: Any, n_rows: int = 30) -> Any:
     n_features = model.manifest.n_features
     return SparseRows(*random_rows(5, n_rows, n_features), n_features)
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_every_search_finds_the_same_labels_with_calibrated_scores(models, exact):
+def test_every_search_finds_the_same_labels_with_calibrated_scores(models: Any, exact: Any) -> None:
     model, plain = models
     assert (model.manifest.schema_version, plain.manifest.schema_version) == (4, 1)
     rows, options = rows_for(model), PredictOptions(top_r=7, beam_width=2, exact=exact)
@@ -117,7 +119,7 @@ def test_every_search_finds_the_same_labels_with_calibrated_scores(models, exact
     assert alone.scores.tobytes() == found.scores[: len(alone.scores)].tobytes()
 
 
-def test_thresholds_are_on_the_calibrated_scale(models):
+def test_thresholds_are_on_the_calibrated_scale(models: Any) -> None:
     model, _ = models
     predictor, rows, n_labels = make_predictor(model), rows_for(model), model.manifest.n_labels
     every = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True))
@@ -138,7 +140,7 @@ def test_thresholds_are_on_the_calibrated_scale(models):
     assert len(none.labels) == 0  # no score is calibrated to more than 0.9
 
 
-def test_scores_of_named_labels_are_those_of_the_search(models):
+def test_scores_of_named_labels_are_those_of_the_search(models: Any) -> None:
     model, _ = models
     predictor, rows = make_predictor(model), rows_for(model, 10)
     every = predictor.predict(rows, PredictOptions(top_r=model.manifest.n_labels, exact=True))
@@ -148,7 +150,7 @@ def test_scores_of_named_labels_are_those_of_the_search(models):
         assert np.allclose(found.logs, np.log(every.scores), rtol=1e-5)
 
 
-def test_scores_with_weights_of_labels_are_not_calibrated(models):
+def test_scores_with_weights_of_labels_are_not_calibrated(models: Any) -> None:
     one, other = map(make_predictor, models)
     weights = np.linspace(0.5, 2, models[0].manifest.n_labels, dtype=np.float32)
     rows, options = rows_for(models[0]), PredictOptions(exact=True, weights=one.node_weights(weights))
@@ -157,7 +159,7 @@ def test_scores_with_weights_of_labels_are_not_calibrated(models):
     assert found.scores.tobytes() == plain.scores.tobytes()
 
 
-def test_a_stopped_search_keeps_what_is_sure(models):
+def test_a_stopped_search_keeps_what_is_sure(models: Any) -> None:
     model, _ = models
     options = PredictOptions(exact=True, stop=np.ones(1, np.uint8))
     found = make_predictor(model).predict(rows_for(model), options)

@@ -75,13 +75,13 @@ def agrees(name: str, data: bytes, block_bytes: int) -> None:
 @pytest.mark.parametrize(("name", "data"), [("a.txt", TXT), ("a.svm", SVM)], ids=["txt", "svm"])
 @settings(max_examples=300)
 @given(edits, blocks)
-def test_an_edited_file(name, data, changes, block_bytes):
+def test_an_edited_file(name: str, data: Any, changes: Any, block_bytes: int) -> None:
     agrees(name, edited(data, changes), block_bytes)
 
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(ALPHABET), max_size=40).map(bytes), blocks)
-def test_random_bytes(data, block_bytes):
+def test_random_bytes(data: bytes, block_bytes: int) -> None:
     agrees("a.txt", b"2 9 7\n" + data, block_bytes)
     agrees("a.svm", data, block_bytes)
 
@@ -97,7 +97,9 @@ rows_of_numbers = st.lists(st.tuples(st.lists(st.integers(0, 6), max_size=4), pa
 
 @settings(max_examples=300)
 @given(rows_of_numbers, blocks)
-def test_rows_written_are_rows_read(rows, block_bytes):
+def test_rows_written_are_rows_read(
+    rows: list[tuple[list[int], list[tuple[int, str]]]], block_bytes: int
+) -> None:
     lines = [",".join(map(str, labels)) + "".join(f" {i}:{v}" for i, v in pairs) for labels, pairs in rows]
     body = "\n".join(line or " " for line in lines).encode()
     agrees("a.txt", b"%d 9 7\n" % len(rows) + body, block_bytes)
@@ -106,7 +108,9 @@ def test_rows_written_are_rows_read(rows, block_bytes):
 
 @settings(max_examples=200)
 @given(st.sampled_from([TEXTS, NAMED]), edits, st.binary(max_size=3), st.floats(0, 1), blocks)
-def test_an_edited_jsonl_file(data, changes, more, where, block_bytes):
+def test_an_edited_jsonl_file(
+    data: bytes, changes: list[tuple[int, float, int]], more: bytes, where: float, block_bytes: int
+) -> None:
     data = edited(data, changes)
     i = int(where * len(data))
     read_bytes("a.jsonl", data[:i] + more + data[i:], block_bytes)
@@ -126,7 +130,7 @@ Y = packed(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.int8))
 @given(
     st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=4), st.booleans(), st.floats(0, 1)
 )
-def test_an_edited_npz_pair(changes, of_labels, cut):
+def test_an_edited_npz_pair(changes: list[tuple[float, int]], of_labels: bool, cut: float) -> None:
     pair = [bytearray(X), bytearray(Y)]
     chosen = pair[of_labels]
     for where, byte in changes:
@@ -138,7 +142,7 @@ def test_an_edited_npz_pair(changes, of_labels, cut):
 
 @settings(max_examples=200)
 @given(st.integers(0), st.integers(0, 255))
-def test_an_edited_gzip_file(where, byte):
+def test_an_edited_gzip_file(where: int, byte: int) -> None:
     data = bytearray(gzip.compress(TXT, mtime=0))
     data[where % len(data)] = byte
     dataset = read_bytes("a.txt.gz", bytes(data))

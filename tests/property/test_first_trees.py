@@ -41,7 +41,7 @@ def scores_of(model: Model, rows: tuple[Any, ...]) -> list[dict[int, float]]:
 
 @settings(max_examples=80)
 @given(draw_forests(["decision-tree", "label-tree"], *SHAPES, ("float32", "bfloat16", "int8")), st.data())
-def test_they_have_the_bits_of_what_is_built_of_them_alone(forest, data):
+def test_they_have_the_bits_of_what_is_built_of_them_alone(forest: Any, data: Any) -> None:
     n_trees, weights = data.draw(st.integers(1, len(forest.trees))), forest.weights
     expected = build_ensemble(forest.trees[:n_trees], forest.n_labels, forest.n_features, weights)
     found = take_first_trees(forest.ensemble, n_trees)
@@ -54,7 +54,7 @@ def test_they_have_the_bits_of_what_is_built_of_them_alone(forest, data):
 
 @settings(max_examples=30)
 @given(draw_forests(["label-tree"], *SHAPES))
-def test_one_label_tree_answers_as_the_oracle_over_it(forest):
+def test_one_label_tree_answers_as_the_oracle_over_it(forest: Any) -> None:
     model = first_trees(in_memory(forest), 1)
     check_version(model.manifest, model.arrays)
     answers = scores_of(model, forest.rows)
@@ -65,7 +65,9 @@ def test_one_label_tree_answers_as_the_oracle_over_it(forest):
 
 @settings(max_examples=30)
 @given(draw_forests(["decision-tree"], *SHAPES), st.booleans(), st.data())
-def test_the_first_decision_trees_answer_as_the_oracle_over_them(forest, is_reranked, data):
+def test_the_first_decision_trees_answer_as_the_oracle_over_them(
+    forest: Any, is_reranked: Any, data: Any
+) -> None:
     extra = random_rerank(forest.seed, forest.n_labels, forest.n_features, 1.0) if is_reranked else {}
     n_trees = data.draw(st.integers(1, len(forest.trees)))
     model = first_trees(in_memory(forest, extra=extra), n_trees)
@@ -79,7 +81,7 @@ def test_the_first_decision_trees_answer_as_the_oracle_over_them(forest, is_rera
 
 
 @pytest.mark.parametrize("n_trees", [-1, 0, 3])
-def test_trees_that_are_not_there_are_refused(n_trees):
+def test_trees_that_are_not_there_are_refused(n_trees: int) -> None:
     model = in_memory(forest_of("label-tree", 1, n_trees=2, n_labels=5, n_features=33, arity=2))
     with pytest.raises(ValueError, match=f"expected 1 to 2 trees, found {n_trees}"):
         first_trees(model, n_trees)

@@ -80,7 +80,14 @@ def check_same(store: Store) -> set[str]:
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
 @pytest.mark.parametrize(("seed", "cuts"), [(2, (2,)), (3, (1, 2, 3))])
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_passes_that_are_left_give_what_was_never_stopped(learner, seed, cuts, is_stream, store, monkeypatch):
+def test_passes_that_are_left_give_what_was_never_stopped(
+    learner: str,
+    seed: int,
+    cuts: tuple[int, ...],
+    is_stream: bool,
+    store: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if "short" in learner:  # fewer slots of tables
         monkeypatch.setattr(lomtree, "_WEIGHT_SLOT_BYTES", 1500)
         monkeypatch.setattr(lomtree, "_CLASS_SLOT_BYTES", 3000)
@@ -108,7 +115,7 @@ def test_passes_that_are_left_give_what_was_never_stopped(learner, seed, cuts, i
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
 @pytest.mark.parametrize("trainer", ["huffman-tree", "learned-tree"])
-def test_so_it_is_with_the_next_words_of_texts(trainer, is_stream, store):
+def test_so_it_is_with_the_next_words_of_texts(trainer: str, is_stream: bool, store: Any) -> None:
     words = np.random.default_rng(3).integers(0, 12, (60, 8)).tolist()
     texts = [{"text": " ".join(f"w{word}" for word in line)} for line in words]
     data = write_lines(store.root.with_name("texts.jsonl"), texts)
@@ -129,7 +136,7 @@ def test_so_it_is_with_the_next_words_of_texts(trainer, is_stream, store):
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
 @pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
 @pytest.mark.parametrize("learner", ["plt", "huffman-tree", "lomtree"])
-def test_so_it_is_with_ids_and_with_names(learner, suffix, is_stream, store):
+def test_so_it_is_with_ids_and_with_names(learner: str, suffix: str, is_stream: bool, store: Any) -> None:
     trainer, *parameters = LEARNERS[learner]
     data, rng = store.root.with_name(f"rows{suffix}"), np.random.default_rng(8)
     lines = []

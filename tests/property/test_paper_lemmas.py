@@ -4,6 +4,7 @@ Four hold only in another form than the printed one; each has a counterexample b
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,14 +68,18 @@ def balanced_split(seed: int, n_children: int) -> LdsmSplit:
 
 
 @given(seeds, st.integers(2, 5), st.floats(0, 4), st.floats(0, 4))
-def test_ldsm_lemma_3_balance_is_bounded_by_j_without_its_purity_terms(seed, n_children, lambda1, lambda2):
+def test_ldsm_lemma_3_balance_is_bounded_by_j_without_its_purity_terms(
+    seed: int, n_children: int, lambda1: float, lambda2: float
+) -> None:
     split = random_split(seed, n_children)
     _, beta, _ = split.quality(lambda1, lambda2)
     assert beta <= split.balancing_term + 1e-9
 
 
 @given(seeds, st.integers(2, 5), st.floats(0.5, 4), st.floats(0, 4))
-def test_ldsm_lemma_6_of_a_pure_split_the_balance_is_bounded_by_j(seed, n_children, lambda1, lambda2):
+def test_ldsm_lemma_6_of_a_pure_split_the_balance_is_bounded_by_j(
+    seed: int, n_children: int, lambda1: float, lambda2: float
+) -> None:
     j, beta, alpha = pure_split(seed, n_children).quality(lambda1, lambda2)
     assert alpha == pytest.approx(0, abs=1e-12)
     assert beta <= j + lambda1 * (n_children - 1) + 1e-9
@@ -82,8 +87,8 @@ def test_ldsm_lemma_6_of_a_pure_split_the_balance_is_bounded_by_j(seed, n_childr
 
 @given(seeds, st.integers(2, 5), st.floats(0.1, 4), st.floats(0.01, 4), st.booleans())
 def test_ldsm_lemmas_4_and_7_purity_is_bounded_when_lambda2_is_large(
-    seed, n_children, lambda1, more, balanced
-):
+    seed: int, n_children: int, lambda1: float, more: Any, balanced: Any
+) -> None:
     """Mended: |a - b| <= a + b over all pairs gives M - 1 times the sum; inequality 35 has half of it."""
     split = (balanced_split if balanced else random_split)(seed, n_children)
     lambda2 = lambda1 * (n_children - 1) + more
@@ -94,7 +99,7 @@ def test_ldsm_lemmas_4_and_7_purity_is_bounded_when_lambda2_is_large(
     assert alpha <= (j - split.balancing_term + lambda2) / (n_children * more) + 1e-9
 
 
-def test_ldsm_lemma_7_as_printed_fails_for_a_pure_balanced_split():
+def test_ldsm_lemma_7_as_printed_fails_for_a_pure_balanced_split() -> None:
     lambda1, lambda2, m = 2.0, 1.5, 2  # lambda1 (M - 1) >= lambda2 >= lambda1 (M - 1) / 2, as the lemma asks
     split = LdsmSplit(np.eye(2, dtype=bool), np.array([1, 2]), m)
     j, beta, alpha = split.quality(lambda1, lambda2)
@@ -125,21 +130,21 @@ def random_children(seed: int, m: int) -> np.ndarray:
 
 
 @given(seeds)
-def test_criteria_lemma_3_purity_is_bounded_by_j_and_the_smaller_side(seed):
+def test_criteria_lemma_3_purity_is_bounded_by_j_and_the_smaller_side(seed: int) -> None:
     """Mended: printed with beta, it fails for beta > 1/2; the sides can be exchanged."""
     j, beta, alpha = split_into(random_children(seed, 2))
     smaller = min(beta, 1 - beta)
     assert alpha <= min((2 - j) / (4 * smaller) - smaller, 0.5) + 1e-9
 
 
-def test_criteria_lemma_3_as_printed_fails_for_a_large_side():
+def test_criteria_lemma_3_as_printed_fails_for_a_large_side() -> None:
     j, beta, alpha = split_into(np.array([[1, 1], [9, 9]]))
     assert (beta, j) == pytest.approx((0.9, 0.0), abs=1e-12)
     assert alpha > (2 - j) / (4 * beta) - beta
 
 
 @given(seeds, st.floats(2.05, 8))
-def test_criteria_lemma_4_a_split_lowers_the_modified_gini_entropy(seed, c):
+def test_criteria_lemma_4_a_split_lowers_the_modified_gini_entropy(seed: int, c: Any) -> None:
     children = random_children(seed, 2)
     entropy, (j, beta, _) = criteria_of(counts_below(children), c).modified_gini, split_into(children)
     fall = entropy[0] - (1 - beta) * entropy[1] - beta * entropy[2]
@@ -155,7 +160,7 @@ def greatest(m: int) -> float:
 
 
 @given(seeds, st.integers(2, 5))
-def test_learned_trees_lemmas_2_and_4(seed, m):
+def test_learned_trees_lemmas_2_and_4(seed: int, m: int) -> None:
     j, _, _ = split_into(random_children(seed, m))
     assert 0 <= j <= greatest(m) + 1e-9, "lemma 2"
     rng = np.random.default_rng(seed)
@@ -168,7 +173,7 @@ def test_learned_trees_lemmas_2_and_4(seed, m):
 
 
 @given(seeds, st.integers(2, 5))
-def test_learned_trees_lemmas_3_and_5(seed, m):
+def test_learned_trees_lemmas_3_and_5(seed: int, m: int) -> None:
     some = random_children(seed, m)
     even = np.hstack([np.roll(some, t, axis=0) for t in range(m)])  # each child gets as much
     j, _, _ = split_into(even)
@@ -180,7 +185,7 @@ def test_learned_trees_lemmas_3_and_5(seed, m):
     assert split_into(np.eye(m, dtype=int) * 3)[0] == pytest.approx(greatest(m)), "lemma 3"
 
 
-def test_learned_trees_lemma_5_as_printed_fails_for_three_children():
+def test_learned_trees_lemma_5_as_printed_fails_for_three_children() -> None:
     """Rotations of (3/5, 2/5, 0): alpha is 4/15, below 1/3 as definition 2 asks, half of J* - J is 2/9.
 
     Where each label goes to two of the children alike, alpha is 1/3, which the mended bound says too.

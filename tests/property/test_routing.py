@@ -1,5 +1,7 @@
 """Routing equals the oracle that sends every row down every tree, and itself in any block."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,18 @@ forests = draw_forests(*SHAPES, n_rows=7)
 links = st.sampled_from(LINKS["decision-tree"])
 
 
-def run(forest, link, *, top_r=None, block_rows=1, room=None, rerank=None, costs=None, stop=None, **fields):
+def run(
+    forest: Any,
+    link: str,
+    *,
+    top_r: int | None = None,
+    block_rows: int = 1,
+    room: int | None = None,
+    rerank: Rerank | None = None,
+    costs: Any = None,
+    stop: str | None = None,
+    **fields: Any,
+) -> str:
     """Return one {label: score} a row, in the order answered.
 
     room    of entries and leaves, instead of what the workspace would have
@@ -60,14 +73,14 @@ def check_answer(answer: dict[int, float], expected: np.ndarray, rtol: float) ->
 
 @settings(max_examples=80)
 @given(draw_forests(*SHAPES, ("float32", "bfloat16"), n_rows=7), links)
-def test_rows_reach_the_oracles_leaves(forest, link):
+def test_rows_reach_the_oracles_leaves(forest: Any, link: str) -> None:
     for answer, expected in zip(run(forest, link), forest.expected(link), strict=True):
         check_answer(answer, expected, 1e-6)
 
 
 @settings(max_examples=60)
 @given(draw_forests(*SHAPES, ("float32", "bfloat16"), n_rows=9), links, st.integers(1, 9), st.booleans())
-def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight):
+def test_blocks_and_their_room_change_no_bit(forest: Any, link: str, block_rows: Any, is_tight: Any) -> None:
     indptr, indices, values = forest.rows
     scaled = values * np.float32(0.1 if forest.seed % 2 else 1.0)  # tenths are rounded
     forest, ensemble = forest._replace(rows=(indptr, indices, scaled)), forest.ensemble
@@ -85,7 +98,9 @@ def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight)
 
 @settings(max_examples=60)
 @given(forests, links, st.integers(0, 2**31), st.integers(1, 5), st.booleans())
-def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is_reranked):
+def test_weights_rank_labels_by_score_times_weight(
+    forest: Any, link: str, seed: int, top_r: int, is_reranked: Any
+) -> None:
     rerank = random_rerank(seed, forest.n_labels, forest.n_features, 1.0) if is_reranked else None
     weight = np.random.default_rng(seed).uniform(0.5, 20, forest.n_labels).astype(np.float32)
     plain = run(forest, link, rerank=rerank)
@@ -98,7 +113,7 @@ def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is
 
 @settings(max_examples=60)
 @given(forests, links, st.integers(0, 2**31), st.sampled_from([0.0, 1.0, 30.0]))
-def test_reranking_equals_the_oracle(forest, link, seed, gamma):
+def test_reranking_equals_the_oracle(forest: Any, link: str, seed: int, gamma: Any) -> None:
     arrays = random_rerank(seed, forest.n_labels, forest.n_features, gamma)
     answers, best = run(forest, link, rerank=arrays), run(forest, link, rerank=arrays, top_r=2)
     rows = zip(answers, best, forest.expected(link), row_dicts(forest.rows), strict=True)
@@ -109,7 +124,9 @@ def test_reranking_equals_the_oracle(forest, link, seed, gamma):
 
 @settings(max_examples=60)
 @given(forests, links, st.integers(0, 2**31), st.integers(1, 5), st.booleans())
-def test_thresholds_masks_and_top_r_choose_from_the_full_answer(forest, link, seed, top_r, is_one):
+def test_thresholds_masks_and_top_r_choose_from_the_full_answer(
+    forest: Any, link: str, seed: int, top_r: int, is_one: Any
+) -> None:
     rng = np.random.default_rng(seed)
     thresholds = (rng.integers(0, 5, 1 if is_one else forest.n_labels) / 8).astype(np.float32)
     allowed = rng.integers(0, 2, forest.n_labels).astype(np.uint8)
@@ -125,7 +142,9 @@ def test_thresholds_masks_and_top_r_choose_from_the_full_answer(forest, link, se
 
 @settings(max_examples=40)
 @given(forests, links, st.integers(1, 5), st.booleans())
-def test_a_row_stopped_on_its_way_has_what_it_reached_or_nothing(forest, link, block_rows, is_sure):
+def test_a_row_stopped_on_its_way_has_what_it_reached_or_nothing(
+    forest: Any, link: str, block_rows: Any, is_sure: Any
+) -> None:
     """The flag is the first leaf reached, or its tree: set at some point of most searches, and it stays."""
     expected = run(forest, link)
     for stop in ("leaf_node", "leaf_tree"):
@@ -138,7 +157,7 @@ def test_a_row_stopped_on_its_way_has_what_it_reached_or_nothing(forest, link, b
 
 
 @pytest.mark.parametrize("link", LINKS["decision-tree"])
-def test_margins_that_overflow_lead_to_a_leaf(link):
+def test_margins_that_overflow_lead_to_a_leaf(link: str) -> None:
     everything = np.array([0, 33]), np.arange(33, dtype=np.int32), np.full(33, 3e38, np.float32)
     forest = forest_of("decision-tree", 5, n_trees=4, n_labels=9, n_features=33, arity=4)
     (answer,) = run(forest._replace(rows=everything), link)

@@ -122,7 +122,7 @@ class Oracle(Reference):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_replicas_against_a_dictionary(database_url, replica, seed):
+def test_replicas_against_a_dictionary(database_url: str, replica: Replica, seed: int) -> None:
     rng, oracle = random.Random(seed), Oracle()
     replicas = [replica(database_url) for _ in range(3)]
     base = 0
@@ -155,7 +155,7 @@ def test_replicas_against_a_dictionary(database_url, replica, seed):
         ThresholdDatabase(replicas[0].database).restore("m", 1, 10_000)
 
 
-def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url, replica):
+def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str, replica: Replica) -> None:
     rng, one, offline = random.Random(9), replica(database_url), Reference(Start(2.0, 9.0))
     events = [instance_event(f"e{i}", some_labels(rng), i) for i in range(150)]
     ThresholdDatabase(one.database).save("m", 1, state(2.0, 9.0, "one"))
@@ -187,7 +187,9 @@ def check_alike(*replicas: Replica) -> None:
 
 
 @pytest.mark.parametrize("halve_events", [None, 10])
-def test_a_candidate_is_scored_and_switched_on(database_url, replica, halve_events):
+def test_a_candidate_is_scored_and_switched_on(
+    database_url: str, replica: Replica, halve_events: int | None
+) -> None:
     one, other = (replica(database_url, halve_events) for _ in range(2))
     ThresholdDatabase(one.database).save("m", 1, state(1, 2))
     served, candidate = Reference(Start(1, 2)), Reference(Start(1, 20))
@@ -230,7 +232,7 @@ def test_a_candidate_is_scored_and_switched_on(database_url, replica, halve_even
         take_shadow(one.database, "m", 1, switch=True)
 
 
-def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url, replica):
+def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: str, replica: Replica) -> None:
     one, other = replica(database_url), replica(database_url)
     with pytest.raises(NotTuned, match="in force"):
         put_candidate(one.database, 1, state(1, 9))
@@ -257,7 +259,9 @@ def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url, r
     assert other.bits()[0] == before
 
 
-def test_the_log_that_a_candidate_needs_is_kept(database_url, replica, monkeypatch):
+def test_the_log_that_a_candidate_needs_is_kept(
+    database_url: str, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("service.thresholds.live.feedback.CHECKPOINT_EPOCHS", 5)
     monkeypatch.setattr("service.thresholds.store.state.CHECKPOINTS_MAX", 3)
     one = replica(database_url, 4)
@@ -274,7 +278,9 @@ def test_the_log_that_a_candidate_needs_is_kept(database_url, replica, monkeypat
     assert logged < one.live.epoch / 2
 
 
-def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(replica, tmp_path):
+def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(
+    replica: Replica, tmp_path: object
+) -> None:
     one = replica(f"sqlite:///{tmp_path}/xylem.db", 3)
     one.send(*some_events(5, 1))
     put_candidate(one.database, 1, state(1, 9))
@@ -291,7 +297,7 @@ def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(rep
     assert one.bits() != before
 
 
-def test_forgetting_does_not_depend_on_how_events_are_grouped(replica, tmp_path):
+def test_forgetting_does_not_depend_on_how_events_are_grouped(replica: Replica, tmp_path: object) -> None:
     events = some_events(60, 5)
     ends = set()
     for size in (1, 7, 60):
@@ -304,7 +310,7 @@ def test_forgetting_does_not_depend_on_how_events_are_grouped(replica, tmp_path)
     assert len(ends) == 1
 
 
-def test_scores_and_scored_blocks_come_back_as_they_were():
+def test_scores_and_scored_blocks_come_back_as_they_were() -> None:
     parts = [
         Deltas(labels_of(*some), labels_of(*range(len(some))), labels_of(*range(len(some))), np.float32(th))
         for some, th in (((1, 2, 5), (0.5, 0.25, 1)), ((), ()), ((7,), (0.1,)))
@@ -325,7 +331,7 @@ def test_scores_and_scored_blocks_come_back_as_they_were():
             codec.decode_scores(damaged, n_labels)
 
 
-def test_empty_labels_count_as_the_convention_says():
+def test_empty_labels_count_as_the_convention_says() -> None:
     counters = Counters(np.array([0, 1, 0]), np.array([0, 2, 3]))
     assert counters.macro_f("one") == pytest.approx(2 / 3)
     assert counters.macro_f("zero") == pytest.approx(1 / 3)

@@ -1,5 +1,7 @@
 """Every traversal equals the oracle that walks every path."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -33,7 +35,18 @@ searches = forests, links, st.integers(1, 12), st.integers(1, 12), st.booleans()
 """A forest, its link, top_r, the width, and whether labels have weights."""
 
 
-def run(kernel, forest, link, top_r, *, block_rows=1, costs=None, exact=None, stop=None, **fields):
+def run(
+    kernel: Any,
+    forest: Any,
+    link: str,
+    top_r: int | None,
+    *,
+    block_rows: int = 1,
+    costs: Any = None,
+    exact: Any = None,
+    stop: Any = None,
+    **fields: Any,
+) -> str:
     """Return one {label: score} a row, in the order answered.
 
     costs   int64[n, 2], filled in
@@ -70,18 +83,18 @@ def check_top(answer: dict[int, float], expected: np.ndarray, top_r: int, reacha
         assert expected[left_out].max() <= expected[labels].min() * 1.002 + 1e-6
 
 
-def check_scores(answer, expected):
+def check_scores(answer: Any, expected: Any) -> None:
     """The answer is what the oracle expects of every label, 0 of those that are not answered."""
     found = np.zeros(len(expected))
     found[list(answer)] = list(answer.values())
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
 
 
-def all_labels(trees) -> np.ndarray:
+def all_labels(trees: Any) -> np.ndarray:
     return np.unique(np.concatenate([t.node_label[t.node_label >= 0] for t in trees]))
 
 
-def weights_of(forest, are_weighted=True):
+def weights_of(forest: Any, are_weighted: Any = True) -> np.ndarray:
     """Weights between 1 and 50 a label, and their logarithms a node; or weights of 1, and none."""
     if not are_weighted:
         return np.ones(forest.n_labels), NO_NUMBERS
@@ -91,7 +104,9 @@ def weights_of(forest, are_weighted=True):
 
 @settings(max_examples=180)
 @given(forests, links, st.integers(1, 12), st.sampled_from([beam_rows, best_first_rows]), st.booleans())
-def test_the_best_labels_by_probability_times_weight(forest, link, top_r, kernel, are_weighted):
+def test_the_best_labels_by_probability_times_weight(
+    forest: Any, link: str, top_r: int, kernel: Any, are_weighted: Any
+) -> None:
     """Of a beam too, where it is wider than the tree."""
     weights, log_weight = weights_of(forest, are_weighted)
     answers = run(kernel, forest, link, top_r, beam_width=500, weight=log_weight)
@@ -102,7 +117,7 @@ def test_the_best_labels_by_probability_times_weight(forest, link, top_r, kernel
 @settings(max_examples=60)
 @given(forests, links, st.integers(1, 4))
 @example(forest_of("label-tree", 2487740, 1, 9, 1500, 40), "logistic", 1)
-def test_beam_search_equals_the_oracle(forest, link, beam_width):
+def test_beam_search_equals_the_oracle(forest: Any, link: str, beam_width: int) -> None:
     answers = run(beam_rows, forest, link, forest.n_labels, beam_width=beam_width)
     for answer, row in zip(answers, row_dicts(forest.rows), strict=True):
         expected, is_clear = beam_probabilities(forest.trees, link, row, forest.n_labels, beam_width)
@@ -110,7 +125,7 @@ def test_beam_search_equals_the_oracle(forest, link, beam_width):
             check_scores(answer, expected)
 
 
-def thresholds_for(forest, threshold, per_label):
+def thresholds_for(forest: Any, threshold: Any, per_label: Any) -> Any:
     """Thresholds of labels, around `threshold` or all equal to it, and their logarithms for kernels."""
     if not per_label:
         return np.full(forest.n_labels, threshold), np.log(np.full(1, threshold, np.float32))
@@ -128,7 +143,9 @@ def thresholds_for(forest, threshold, per_label):
 
 @settings(max_examples=60)
 @given(forests, links, st.floats(0.01, 0.9), st.booleans(), st.sampled_from([beam_rows, threshold_rows]))
-def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, per_label, kernel):
+def test_threshold_gives_every_label_that_reaches_it(
+    forest: Any, link: str, threshold: Any, per_label: Any, kernel: Any
+) -> None:
     n_labels = forest.n_labels
     thresholds, log_threshold = thresholds_for(forest, threshold, per_label)
     exact = np.full(N_ROWS, 7, np.uint8)
@@ -141,7 +158,7 @@ def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, pe
         np.testing.assert_allclose(list(answer.values()), expected[list(answer)], rtol=2e-3, atol=1e-6)
 
 
-def check_same(found, expected, are_weighted):
+def check_same(found: Any, expected: Any, are_weighted: Any) -> None:
     """Two searches gave the same answer.
 
     With weights a beam's scores are rounded otherwise. Scores that underflow are equal: which labels have
@@ -159,8 +176,8 @@ def check_same(found, expected, are_weighted):
 @settings(max_examples=60)
 @given(forests, links, low_thresholds, st.booleans(), st.integers(1, 60), st.integers(1, 4), st.booleans())
 def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
-    forest, link, threshold, per_label, top_r, beam_width, are_weighted
-):
+    forest: Any, link: str, threshold: Any, per_label: Any, top_r: int, beam_width: int, are_weighted: Any
+) -> None:
     """In one tree it finds what the oracle finds; in an ensemble the means that pass of what beams reach.
 
     Where it says so, its answer is that of the exact search.
@@ -192,7 +209,9 @@ def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
 
 @settings(max_examples=60)
 @given(*searches)
-def test_a_beam_that_says_so_is_exact(forest, link, top_r, beam_width, are_weighted):
+def test_a_beam_that_says_so_is_exact(
+    forest: Any, link: str, top_r: int, beam_width: int, are_weighted: Any
+) -> None:
     weight = weights_of(forest, are_weighted)[1]
     exact, exact_of_block = np.full((2, N_ROWS), 7, np.uint8)
     beam = {"beam_width": beam_width, "weight": weight}
@@ -204,7 +223,7 @@ def test_a_beam_that_says_so_is_exact(forest, link, top_r, beam_width, are_weigh
         check_same(found[row], whole[row], are_weighted)
 
 
-def test_a_beam_is_not_always_exact_and_knows_it():
+def test_a_beam_is_not_always_exact_and_knows_it() -> None:
     """Of 60 labels each beam of one node finds some: whether these are the best is known of some rows."""
     said = []
     for seed in range(20):
@@ -219,7 +238,7 @@ def test_a_beam_is_not_always_exact_and_knows_it():
 
 @settings(max_examples=40)
 @given(forests, st.integers(1, 5), st.sampled_from(["beam", "exact", "threshold"]))
-def test_a_mask_hides_labels_and_nothing_else(forest, top_r, way):
+def test_a_mask_hides_labels_and_nothing_else(forest: Any, top_r: int, way: str) -> None:
     allowed = np.random.default_rng(forest.seed).random(forest.n_labels) < 0.5
     parent, mask = forest.ensemble.parent, np.zeros(len(forest.ensemble.parent), np.uint8)
     for node in range(len(mask) - 1, -1, -1):
@@ -250,14 +269,14 @@ def as_int8(chunk: Chunk) -> Chunk:
     return chunk._replace(weight=weight)
 
 
-def with_chunks(trees, change):
+def with_chunks(trees: Any, change: Any) -> Any:
     """The trees with all of their chunks changed."""
     return [tree._replace(chunks=[chunk and change(chunk) for chunk in tree.chunks]) for tree in trees]
 
 
 @pytest.mark.parametrize("n_trees", [1, 3])
 @pytest.mark.parametrize(("weights", "rounded"), [("bfloat16", as_bfloat16), ("int8", as_int8)])
-def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
+def test_small_weights_are_float32_rounded(weights: Any, rounded: Any, n_trees: int) -> None:
     forest = forest_of("label-tree", 5, n_trees, 50, 70, 20, weights)
     forest = forest._replace(trees=with_chunks(forest.trees, rounded), rows=random_rows(3, 20, 70))
     for kernel in (beam_rows, best_first_rows):
@@ -268,7 +287,9 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
 
 @settings(max_examples=40)
 @given(forests_of_any_weights, links, st.integers(1, 8), st.integers(1, 6), st.booleans(), st.booleans())
-def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, masked, passing):
+def test_a_block_gives_the_bits_of_single_rows(
+    forest: Any, link: str, top_r: int, beam_width: int, masked: Any, passing: Any
+) -> None:
     options = {"beam_width": beam_width}
     if masked:
         allowed = np.random.default_rng(forest.seed).random(forest.n_labels) < 0.5
@@ -284,7 +305,9 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, 
 
 @settings(max_examples=40)
 @given(forests, links, st.floats(0.01, 0.9), st.sampled_from([beam_rows, threshold_rows]))
-def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold, kernel):
+def test_weights_do_not_change_what_passes_a_threshold(
+    forest: Any, link: str, threshold: Any, kernel: Any
+) -> None:
     weights, log_weight = weights_of(forest)
     options = {"log_threshold": np.log(np.full(1, threshold, np.float32)), "beam_width": 500}
     plain = run(kernel, forest, link, forest.n_labels, **options)
@@ -298,7 +321,9 @@ def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold, 
 
 @settings(max_examples=40)
 @given(forests, st.integers(1, 12), st.integers(1, 6))
-def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, beam_width):
+def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(
+    forest: Any, top_r: int, beam_width: int
+) -> None:
     costs, costs_passing = np.full((2, N_ROWS, 2), -1, np.int64)
     options = {"beam_width": beam_width}
     run(beam_rows, forest, "hinge2", top_r, **options, costs=costs)
@@ -323,7 +348,9 @@ def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, bea
 @settings(max_examples=60)
 @given(*searches)
 @example(forest_of("label-tree", 0, 2, 5, 1500, 2), "hinge2", 3, 1, False)
-def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_weighted):
+def test_fewer_labels_are_the_first_of_all(
+    forest: Any, link: str, top_r: int, beam_width: int, are_weighted: Any
+) -> None:
     """The nodes that a beam does not score for fewer labels would have changed nothing.
 
     Means over trees that underflow are equal, or rounded to be: which labels have them first is open.
@@ -341,7 +368,7 @@ def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_
     assert (costs <= costs_of_all).all()
 
 
-def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored():
+def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored() -> Any:
     """Of ten nodes one is certain and has two certain labels; with three labels the others are needed."""
     certain, hopeless = np.float32(1), np.float32(-9)
     none = np.empty(0, np.int32)
@@ -363,7 +390,7 @@ def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored():
             assert costs[:, 0].tolist() == [chunks, chunks]
 
 
-def test_equal_scores_come_in_the_order_of_labels():
+def test_equal_scores_come_in_the_order_of_labels() -> None:
     forest = forest_of("label-tree", 1, 1, 40, 5, 40, n_rows=1)
     silent = with_chunks(forest.trees, lambda c: c._replace(weight=c.weight * 0, bias=np.ones_like(c.bias)))
     forest = forest._replace(ensemble=build_ensemble(silent, 40, 5))
@@ -372,7 +399,7 @@ def test_equal_scores_come_in_the_order_of_labels():
         assert list(run(kernel, forest, "hinge2", len(expected), beam_width=99)[0]) == expected
 
 
-def stopped_at(forest, where):
+def stopped_at(forest: Any, where: Any) -> Any:
     """Stop an exact or thresholded traversal once a node has a score, so far on in the order of nodes."""
     n_trees = len(forest.trees)
     node = n_trees + int(where * (len(forest.ensemble.parent) - n_trees - 1))
@@ -381,7 +408,9 @@ def stopped_at(forest, where):
 
 @settings(max_examples=60)
 @given(forests_of_a_row, st.integers(1, 60), st.floats(0, 1), links)
-def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest, top_r, where, link):
+def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(
+    forest: Any, top_r: int, where: Any, link: str
+) -> None:
     (whole,) = run(best_first_rows, forest, link, top_r)
     (part,) = run(best_first_rows, forest, link, top_r, stop=stopped_at(forest, where))
     assert list(part.items()) == list(whole.items())[: len(part)]
@@ -389,7 +418,9 @@ def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest
 
 @settings(max_examples=60)
 @given(forests_of_a_row, low_thresholds, st.floats(0, 1), links)
-def test_a_stopped_threshold_search_gives_labels_of_its_answer(forest, threshold, where, link):
+def test_a_stopped_threshold_search_gives_labels_of_its_answer(
+    forest: Any, threshold: Any, where: Any, link: str
+) -> None:
     log_threshold = np.log(np.full(1, threshold, np.float32))
     search = threshold_rows, forest, link, forest.n_labels
     (whole,) = run(*search, log_threshold=log_threshold)
@@ -398,7 +429,7 @@ def test_a_stopped_threshold_search_gives_labels_of_its_answer(forest, threshold
 
 
 @pytest.mark.parametrize("way", ["exact", "threshold"])
-def test_searches_that_stop_half_way_have_part_of_their_answer(way):
+def test_searches_that_stop_half_way_have_part_of_their_answer(way: str) -> None:
     partial = 0
     for seed in range(40):
         forest = forest_of("label-tree", seed, 1, 60, 70, 5, n_rows=1)
@@ -410,7 +441,7 @@ def test_searches_that_stop_half_way_have_part_of_their_answer(way):
 
 
 @pytest.mark.parametrize("n_trees", [1, 3])
-def test_a_stopped_beam_gives_what_it_has_found(n_trees):
+def test_a_stopped_beam_gives_what_it_has_found(n_trees: int) -> None:
     partial = 0
     for seed in range(30):
         forest = forest_of("label-tree", seed, n_trees, 60, 70, 9, n_rows=1)
@@ -425,7 +456,7 @@ def test_a_stopped_beam_gives_what_it_has_found(n_trees):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_search_stopped_before_it_begins_finds_nothing(way):
+def test_a_search_stopped_before_it_begins_finds_nothing(way: str) -> None:
     forest = forest_of("label-tree", 3, 1, 30, 20, 4)._replace(rows=random_rows(1, N_ROWS, 20))
     kernel, options = WAYS[way]
     flag = np.ones(1, np.uint8)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from service.base.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import members_of
 from service.trainers.shape import join, random_shape
@@ -66,7 +67,7 @@ def ratio_of_the_paper(arity: int, depth: int, alpha: float) -> float:
 
 @settings(max_examples=25)
 @given(st.sampled_from([(4, 2), (4, 3), (5, 3), (8, 2)]), st.sampled_from([0.5, 0.75, 1.0]), seeds)
-def test_a_balanced_tree_has_the_weights_of_equation_14(tree, alpha, seed):
+def test_a_balanced_tree_has_the_weights_of_equation_14(tree: Any, alpha: Any, seed: int) -> None:
     arity, depth = tree
     assume(arity * alpha != 1)
     x, weights = balanced_data(arity, depth, 64, alpha, seed)
@@ -79,7 +80,7 @@ def test_a_balanced_tree_has_the_weights_of_equation_14(tree, alpha, seed):
         assert ratio < 1, "theorem 1"
 
 
-def test_a_tree_is_smaller_than_one_vs_rest_below_the_theorems_bound_and_larger_at_1():
+def test_a_tree_is_smaller_than_one_vs_rest_below_the_theorems_bound_and_larger_at_1() -> None:
     """Theorem 1: for arity 4 and depth 3, alpha* solves alpha (1 + alpha) = 1, about 0.618."""
     sizes = {}
     for alpha in (0.5, 1.0):
@@ -127,7 +128,9 @@ def size_of_depth(x: np.ndarray, arity: int, depth: int) -> SizeEstimate:
 
 @pytest.mark.parametrize(("arity", "n_labels"), [(2, 16), (2, 31 + 1), (3, 54), (4, 128)])
 @pytest.mark.parametrize("alpha", [0.5, 0.75])
-def test_a_deeper_balanced_tree_is_smaller_up_to_two_levels_above_the_deepest(arity, n_labels, alpha):
+def test_a_deeper_balanced_tree_is_smaller_up_to_two_levels_above_the_deepest(
+    arity: int, n_labels: int, alpha: Any
+) -> None:
     """Theorem 2 for d = 2, and equation (14) for both depths."""
     if alpha >= 1 - 1 / (2 * arity):
         alpha = 0.625
@@ -147,7 +150,9 @@ def test_a_deeper_balanced_tree_is_smaller_up_to_two_levels_above_the_deepest(ar
 @pytest.mark.parametrize(
     ("n_labels", "arity", "deepest"), [(2 * 10**8, 100, 5), (16, 2, 4), (15, 2, 3), (2, 7, 1)]
 )
-def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(n_labels, arity, deepest):
+def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(
+    n_labels: int, arity: int, deepest: Any
+) -> None:
     """Equations (12) and (13); the first case is the paper's."""
     assert largest_depth(n_labels, arity) == deepest
     assert n_labels / arity ** (deepest - 1) >= 2 > n_labels / arity**deepest
@@ -155,7 +160,9 @@ def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(n_labels, 
 
 @settings(max_examples=25)
 @given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), seeds)
-def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, density, seed):
+def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(
+    tree: Any, density: float, seed: int
+) -> None:
     """Theorem 3, of any rows: the children of a node have all of its features between them."""
     arity, depth = tree
     rng = np.random.default_rng(seed)
@@ -181,7 +188,9 @@ CHOICES = [
 
 @settings(max_examples=80)
 @given(data_sets, st.tuples(*map(st.sampled_from, CHOICES)), st.integers(0, 2**63 - 1))
-def test_trees_are_valid_and_do_not_depend_on_threads(data, items, seed):
+def test_trees_are_valid_and_do_not_depend_on_threads(
+    data: tuple[SparseRows, LabelRows], items: list[str], seed: int
+) -> None:
     rows, labels = data
     parameters = parse_parameters("label-tree", items)
     trained = train("label-tree", parameters, rows, labels, seed, 1)

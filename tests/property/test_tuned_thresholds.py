@@ -1,10 +1,14 @@
 """STO, FTA, and OFO's replay against oracles that try everything, on dense scores."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_store.ensemble import TreeEnsemble
+from service.base.rows import LabelRows, SparseRows
 from service.kernels.search.calibrated import NO_KNOTS
 from service.kernels.search.subtrees import greatest_below, move_thresholds, set_logs
 from service.thresholds.methods.estimates import EstimateKeeper, count_at, fit_power, mark_hits
@@ -21,7 +25,7 @@ EMPTY = {"one": 1.0, "zero": 0.0}
 empties = st.sampled_from(["one", "zero"])
 
 
-def dense(seed, n_rows, n_values, share):
+def dense(seed: int, n_rows: int, n_values: Any, share: Any) -> np.ndarray:
     """Scores, many of them equal where there are few values, and truth that goes with them."""
     rng = np.random.default_rng(seed)
     values = (rng.random(n_values) ** 2).astype(np.float32)
@@ -38,7 +42,7 @@ cases = st.builds(
 )
 
 
-def sparse(scores, truth, floor):
+def sparse(scores: Any, truth: Any, floor: Any) -> Any:
     keeper = EstimateKeeper(floor)
     for row in scores:
         labels = np.flatnonzero(row >= floor).astype(np.int32)
@@ -46,14 +50,14 @@ def sparse(scores, truth, floor):
     return keeper.all(), to_labels(truth)
 
 
-def f_at(scores, truth, thresholds, empty):
+def f_at(scores: Any, truth: Any, thresholds: Any, empty: Any) -> Any:
     """F of each label at its threshold."""
     return np.array([label_f(scores[:, j], truth[:, j], thresholds[j], EMPTY[empty]) for j in range(K)])
 
 
 @settings(max_examples=80)
 @given(cases, empties)
-def test_sto_is_the_best_of_all_cuts(case, empty):
+def test_sto_is_the_best_of_all_cuts(case: Any, empty: Any) -> None:
     scores, truth = case
     floor = np.linspace(0.001, 0.2, K).astype(np.float32)
     one = np.maximum(floor, np.float32(0.3))
@@ -67,7 +71,7 @@ def test_sto_is_the_best_of_all_cuts(case, empty):
 
 @settings(max_examples=60)
 @given(cases, empties, st.sampled_from([0.5, 1.0, 2.0]))
-def test_fta_is_the_best_of_the_grid(case, empty, power):
+def test_fta_is_the_best_of_the_grid(case: Any, empty: Any, power: Any) -> None:
     scores, truth = case
     bounds = np.linspace(0.01, 0.3, K).astype(np.float32)
     floor = (bounds.astype(float) ** (1 / power)).astype(np.float32)
@@ -84,7 +88,7 @@ def test_fta_is_the_best_of_the_grid(case, empty, power):
 
 @settings(max_examples=40)
 @given(cases, st.sampled_from([0.5, 1.0]))
-def test_the_replay_is_the_papers_loop(case, power):
+def test_the_replay_is_the_papers_loop(case: Any, power: Any) -> None:
     scores, truth = case
     bounds = np.linspace(0.01, 0.3, K).astype(np.float32)
     estimates, labels = sparse(scores, truth, (bounds * 0.5) ** np.float32(1 / power))
@@ -95,7 +99,9 @@ def test_the_replay_is_the_papers_loop(case, power):
 
 @pytest.mark.parametrize(("n_rows", "most"), [(40, 100), (999, 200), (1000, 1000), (10_000, 10_000)])
 @pytest.mark.parametrize(("seed", "share", "empty"), [(6, 0.05, "one"), (13, 0.3, "one"), (10, 0.3, "zero")])
-def test_start_values_are_the_best_of_the_grid(n_rows, most, seed, share, empty):
+def test_start_values_are_the_best_of_the_grid(
+    n_rows: int, most: Any, seed: int, share: Any, empty: Any
+) -> None:
     """Rows beyond 40 have neither estimates nor true labels: the slow loop need not see them."""
     scores, truth = dense(seed, 40, 10_000, share)
     bounds = np.full(K, 0.01, np.float32)
@@ -113,7 +119,7 @@ def test_start_values_are_the_best_of_the_grid(n_rows, most, seed, share, empty)
     assert found == (*max(slow, key=slow.__getitem__), 1.0, 1.0)
 
 
-def test_counts_are_those_of_every_decision():
+def test_counts_are_those_of_every_decision() -> None:
     scores, truth = dense(3, 50, 10_000, 0.3)
     floor, thresholds = np.full(K, 0.1, np.float32), np.linspace(0.1, 0.9, K).astype(np.float32)
     estimates, labels = sparse(scores, truth, floor)
@@ -127,7 +133,7 @@ def test_counts_are_those_of_every_decision():
 
 
 @pytest.mark.parametrize("estimates_max", [1, 40, 139, 140])
-def test_no_more_estimates_are_kept_than_allowed_and_all_above_the_floor(estimates_max):
+def test_no_more_estimates_are_kept_than_allowed_and_all_above_the_floor(estimates_max: Any) -> None:
     rng = np.random.default_rng(0)
     scores = rng.permutation(np.arange(1, 141, dtype=np.float32) / 140).reshape(70, 2)
     keeper = EstimateKeeper(np.zeros(2, np.float32), estimates_max)
@@ -144,7 +150,7 @@ def test_no_more_estimates_are_kept_than_allowed_and_all_above_the_floor(estimat
     assert estimates_max == 1 or len(found.labels) > estimates_max / 4
 
 
-def test_equal_scores_that_are_too_many_all_go():
+def test_equal_scores_that_are_too_many_all_go() -> None:
     keeper = EstimateKeeper(np.zeros(1, np.float32), 3)
     keeper.add(np.arange(5), np.zeros(4, np.int32), np.full(4, 0.5, np.float32))
     assert keeper.all().ptr.tolist() == [0] * 5
@@ -152,7 +158,7 @@ def test_equal_scores_that_are_too_many_all_go():
 
 
 @pytest.mark.parametrize("power", [0.3, 0.55, 1.0, 2.5])
-def test_the_power_that_scores_were_made_with_is_found(power):
+def test_the_power_that_scores_were_made_with_is_found(power: Any) -> None:
     rng = np.random.default_rng(1)
     scores = rng.random(200_000).astype(np.float32)
     hits = (rng.random(200_000) < scores.astype(float) ** power).astype(np.uint8)
@@ -160,18 +166,18 @@ def test_the_power_that_scores_were_made_with_is_found(power):
 
 
 @pytest.mark.parametrize("hits", [[0, 0], [1, 1], []])
-def test_without_hits_or_misses_the_power_is_the_usual_one(hits):
+def test_without_hits_or_misses_the_power_is_the_usual_one(hits: Any) -> None:
     assert fit_power(np.full(len(hits), 0.5, np.float32), np.array(hits, np.uint8), 0.55) == 0.55
 
 
-def test_the_power_stays_in_its_range():
+def test_the_power_stays_in_its_range() -> None:
     certain = np.full(50, 1.0, np.float32), np.array([1] + [0] * 49, np.uint8)
     never = np.full(50, 1e-30, np.float32), np.array([0] + [1] * 49, np.uint8)
     assert 0.1 <= fit_power(*never, 1.0) < 0.2
     assert 9 < fit_power(*certain, 1.0) <= 10.0
 
 
-def made(ensemble, thresholds):
+def made(ensemble: TreeEnsemble, thresholds: Any) -> tuple[SparseRows, LabelRows]:
     logs = np.empty(len(thresholds), np.float32)
     set_logs(NO_KNOTS, thresholds, logs)
     return -greatest_below(ensemble, -logs, -np.inf)
@@ -179,7 +185,7 @@ def made(ensemble, thresholds):
 
 @settings(max_examples=80)
 @given(draw_forests(["label-tree"], 3, 300, [3], [2, 5, 100]), st.sampled_from([2, 5, 1000]))
-def test_moved_thresholds_are_those_made_anew(forest, n_values):
+def test_moved_thresholds_are_those_made_anew(forest: Any, n_values: Any) -> None:
     ensemble, n_labels, rng = forest.ensemble, forest.n_labels, np.random.default_rng(forest.seed)
     values = np.append(0.0, rng.random(n_values)).astype(np.float32)
     thresholds = rng.choice(values, n_labels)
@@ -193,7 +199,7 @@ def test_moved_thresholds_are_those_made_anew(forest, n_values):
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1e-4, 0.25, 1 / 3, 0.5, 1.0])
-def test_logarithms_are_those_of_numpy_in_double(threshold):
+def test_logarithms_are_those_of_numpy_in_double(threshold: Any) -> None:
     found = np.empty(1, np.float32)
     set_logs(NO_KNOTS, np.float32([threshold]), found)
     with np.errstate(divide="ignore"):

@@ -22,7 +22,7 @@ from service.workflows.labelled import no_progress
 from tests.datasets_helpers import check_dataset, labels_of, read, refusal
 
 
-def test_texts_and_named_features(tmp_path):
+def test_texts_and_named_features(tmp_path: Path) -> None:
     content = (
         '{"text": "one", "labels": ["b", "a", "b"], "id": 7}\n\n{"labels": [], "text": ""}\r\n'
         '{"text": "zwei\\n€", "labels": ["ä", "B"]}'
@@ -36,14 +36,14 @@ def test_texts_and_named_features(tmp_path):
     assert (dataset.texts, dataset.rows, dataset.named) == (None, None, [{"x": 1, "y": -0.5}, {}])
 
 
-def test_label_ids_do_not_depend_on_the_order_of_lines(tmp_path):
+def test_label_ids_do_not_depend_on_the_order_of_lines(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"t{i}", "labels": [f"l{i * 7 % 13}", f"l{i % 5}"]}) for i in range(40)]
     first, second = (read(tmp_path / "a.jsonl", "\n".join(order)) for order in (lines, lines[::-1]))
     assert first.label_names == second.label_names == sorted(f"l{i}" for i in range(13))
     assert labels_of(first) == labels_of(second)[::-1]
 
 
-def test_labels_of_a_model(tmp_path):
+def test_labels_of_a_model(tmp_path: Path) -> None:
     text = '{"text": "1", "labels": ["c", "new", "a"]}\n{"text": "2", "labels": ["new", "newer", "new"]}\n'
     dataset = read(tmp_path / "a.jsonl", text, labels=build_names(["c", "b", "a"]))
     assert labels_of(dataset) == [[0, 2], []]
@@ -51,7 +51,7 @@ def test_labels_of_a_model(tmp_path):
     assert dataset.label_names is None and dataset.labels.n_labels == 3
 
 
-def test_bad_lines_after_a_text(tmp_path):
+def test_bad_lines_after_a_text(tmp_path: Path) -> None:
     for line, fault in (
         ("[]", "expected a JSON object, found an array of 0"),
         ("null", "expected a JSON object, found null"),
@@ -88,7 +88,7 @@ def test_bad_lines_after_a_text(tmp_path):
             assert fault in said and ", found " in said and len(said) < 300
 
 
-def test_bad_features(tmp_path):
+def test_bad_features(tmp_path: Path) -> None:
     good = '{"features": {"x": 1}, "labels": ["b"]}\n'
     for features, fault in (
         ("[]", "expected an object as `features`, found an array"),
@@ -109,7 +109,9 @@ def test_bad_features(tmp_path):
 
 
 @pytest.mark.parametrize("block_bytes", [1, 4, 1 << 20])
-def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, monkeypatch, block_bytes):
+def test_a_byte_order_mark_is_no_part_of_the_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
     monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     for name, content, label in (
         ("a.jsonl", '{"text": "\ufeffa", "labels": ["b"]}\n', 0),
@@ -122,13 +124,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, monkeypatch, b
         assert "found" in refusal(tmp_path / name, codecs.BOM_UTF8)
 
 
-def test_empty_files(tmp_path):
+def test_empty_files(tmp_path: Path) -> None:
     for content in ("", "\n\n", "\r\n"):
         said = refusal(tmp_path / "a.jsonl", content)
         assert said.startswith(":1: expected at least one row, found none")
 
 
-def test_lines_across_blocks(tmp_path, monkeypatch):
+def test_lines_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     text = "".join(json.dumps({"text": "ä" * i, "labels": [f"l{i}"]}) + "\n" for i in range(50))
     whole = read(path, text)
@@ -157,7 +159,7 @@ def as_json(line: str) -> str:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 @pytest.mark.parametrize("first", range(len(FASTTEXT) - 1))
-def test_lines_of_fasttext_are_read_as_lines_of_json(tmp_path, name, first):
+def test_lines_of_fasttext_are_read_as_lines_of_json(tmp_path: Path, name: str, first: int) -> None:
     lines = [FASTTEXT[0], *FASTTEXT[first:], *FASTTEXT[:first]]
     expected = read(tmp_path / "a.jsonl", "\n".join(as_json(line) for line in lines if line))
     found = read(tmp_path / name, "\r\n".join(lines).encode("utf-8-sig"))
@@ -169,7 +171,9 @@ def test_lines_of_fasttext_are_read_as_lines_of_json(tmp_path, name, first):
     assert streamed.sha256 == found.sha256
 
 
-def test_what_is_wrong_with_fasttext_is_said_and_a_label_in_the_middle_says_what_it_is(tmp_path):
+def test_what_is_wrong_with_fasttext_is_said_and_a_label_in_the_middle_says_what_it_is(
+    tmp_path: Path,
+) -> None:
     for content, fault in (
         ("\ufeff", ":1: expected a header"),  # of numbers
         ("\ufeffnot__label__x", ":1: expected a header"),
@@ -183,7 +187,7 @@ def test_what_is_wrong_with_fasttext_is_said_and_a_label_in_the_middle_says_what
     assert (found.texts, found.label_names) == (["some words"], ["x"])
 
 
-def test_a_job_divides_fasttext_by_lines(tmp_path):
+def test_a_job_divides_fasttext_by_lines(tmp_path: Path) -> None:
     lines = [f"__label__{i % 3} text {i}" for i in range(60)]
     (tmp_path / "a.txt").write_bytes("\r\n".join(lines).encode("utf-8-sig"))
     parts = split_lines(tmp_path / "a.txt", tmp_path / "work", 0.3, 1, no_progress, DEFAULT_COLUMNS)
@@ -215,7 +219,7 @@ def names_of(dataset: Dataset) -> list[list[str]]:
     return [[dataset.label_names[i] for i in row] for row in labels_of(dataset)]
 
 
-def test_a_directory(tmp_path):
+def test_a_directory(tmp_path: Path) -> None:
     path = directory(tmp_path / "corpus")
     check_readable(path)
     done = []
@@ -234,7 +238,7 @@ def test_a_directory(tmp_path):
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_a_directory_in_parts(tmp_path, monkeypatch, block):
+def test_a_directory_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(json_lines, "BLOCK_BYTES", block)
     path = directory(tmp_path / "corpus")
     streamed = DataStream(path)
@@ -251,7 +255,7 @@ def test_a_directory_in_parts(tmp_path, monkeypatch, block):
         list(streamed.parts())
 
 
-def test_keys_are_labels(tmp_path):
+def test_keys_are_labels(tmp_path: Path) -> None:
     for name in "xyz":
         (tmp_path / f"{name}.txt").write_text("text")
     (tmp_path / "x.key").write_text("cats and dogs\n\n birds \n")
@@ -277,7 +281,9 @@ def test_keys_are_labels(tmp_path):
         ({"a.txt": b"\x1f\x8b"}, "a.txt: expected no compression"),
     ],
 )
-def test_faults_name_the_file(tmp_path, monkeypatch, files, fault):
+def test_faults_name_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], fault: str
+) -> None:
     monkeypatch.setattr("service.datasets.annif.LINE_BYTES_MAX", 60)
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -285,7 +291,7 @@ def test_faults_name_the_file(tmp_path, monkeypatch, files, fault):
         read_dataset(tmp_path)
 
 
-def test_lines_of_text_and_uris(tmp_path):
+def test_lines_of_text_and_uris(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     found = read(path, f'a "dog\t<{A}>  <{B}>\n\nnone\t\nmany, "quoted"\t<{C}>')
     assert found.texts == ['a "dog', "none", 'many, "quoted"']
@@ -299,7 +305,7 @@ def test_lines_of_text_and_uris(tmp_path):
             read(path, f"text\t<{A}>\n{line}\n")
 
 
-def test_tables_and_parquet_with_subjects(tmp_path):
+def test_tables_and_parquet_with_subjects(tmp_path: Path) -> None:
     for name, content, names in (
         ("a.csv", f"text,subject_uris\na,{A} <{B}>\nb,\n", [[A, B], []]),
         ("a.csv", "text,subjects\na,cats; dogs\n", [["cats", "dogs"]]),
@@ -311,7 +317,7 @@ def test_tables_and_parquet_with_subjects(tmp_path):
     assert names_of(read_dataset(tmp_path / "a.parquet")) == [[A, B], []]
 
 
-def test_lines_of_json_with_subjects(tmp_path):
+def test_lines_of_json_with_subjects(tmp_path: Path) -> None:
     lines = [
         {"text": "a", "subjects": [{"uri": A, "label": "cats"}, {"label": "dogs"}]},
         {"text": "b", "subjects": [], "document_id": 7},

@@ -52,7 +52,7 @@ def bucket() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", ["", "*[.]*jso*", "*"])
-def test_files_of_a_folder_or_pattern_are_read_as_one(folder, tmp_path, name):
+def test_files_of_a_folder_or_pattern_are_read_as_one(folder: Path, tmp_path: Path, name: str) -> None:
     if name == "*":
         (folder / "notes.md").unlink()
         (folder / "_SUCCESS").unlink()
@@ -72,7 +72,7 @@ def test_files_of_a_folder_or_pattern_are_read_as_one(folder, tmp_path, name):
     assert read_texts(folder / name) == whole.texts
 
 
-def test_files_of_an_object_store(bucket, folder):
+def test_files_of_an_object_store(bucket: str, folder: Path) -> None:
     path = file_path(f"{bucket}/*.parquet")
     assert isinstance(path, RemotePath) and str(path) == f"{bucket}/*.parquet"
     found = read_dataset(path)
@@ -84,7 +84,7 @@ def test_files_of_an_object_store(bucket, folder):
         file_path("")
 
 
-def test_svm_files_and_tables_are_joined_too_and_faults_name_the_file(tmp_path):
+def test_svm_files_and_tables_are_joined_too_and_faults_name_the_file(tmp_path: Path) -> None:
     (tmp_path / "1.svm").write_text("0 0:1\n1 2:1\n")
     (tmp_path / "2.svm").write_text("3 4:0.5\n")
     (tmp_path / "1.csv").write_text("text,labels\none of 1,x;1\n")
@@ -119,7 +119,7 @@ def test_svm_files_and_tables_are_joined_too_and_faults_name_the_file(tmp_path):
         ("s3://me:secret@x/y.jsonl", "expected a URL without user and password"),
     ],
 )
-def test_names_of_nothing_that_can_be_read(folder, tmp_path, name, fault):
+def test_names_of_nothing_that_can_be_read(folder: Path, tmp_path: Path, name: str, fault: str) -> None:
     for directory in ("empty", "mixed", "both", "sized"):
         (tmp_path / directory).mkdir()
     for file in ("mixed/a.csv", "mixed/b.jsonl", "both/a.txt", "both/b.jsonl", "sized/a.txt", "sized/b.txt"):
@@ -146,7 +146,7 @@ class Refusing(fsspec.AbstractFileSystem):
     _open = ls = info
 
 
-def test_a_driver_without_credentials_is_told_in_a_sentence():
+def test_a_driver_without_credentials_is_told_in_a_sentence() -> None:
     fsspec.register_implementation("refusing", Refusing, clobber=True)
     with pytest.raises(BadData, match="expected a readable file, found: Denied: no credentials"):
         read_dataset(file_path("refusing://bucket/rows.jsonl"))
@@ -155,7 +155,7 @@ def test_a_driver_without_credentials_is_told_in_a_sentence():
         pass
 
 
-def test_a_name_with_signs_of_a_pattern_is_a_name_where_it_is_there(tmp_path):
+def test_a_name_with_signs_of_a_pattern_is_a_name_where_it_is_there(tmp_path: Path) -> None:
     (tmp_path / "a[1]*.jsonl").write_bytes(LINES[0])
     (tmp_path / "a1.jsonl").write_bytes(LINES[1])
     assert read_dataset(tmp_path / "a[1]*.jsonl").texts == ["alpha 0 beta"]
@@ -163,7 +163,7 @@ def test_a_name_with_signs_of_a_pattern_is_a_name_where_it_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, bucket, remote):
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, bucket: str, remote: bool) -> None:
     out = file_path(f"{bucket}/out") if remote else tmp_path / "out"
     with pytest.raises(KeyboardInterrupt), whole_file(out / "a") as file:
         file.write(b"half")

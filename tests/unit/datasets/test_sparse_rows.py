@@ -31,7 +31,7 @@ def sizes_of(dataset: Dataset) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_the_repository_format(tmp_path, name):
+def test_the_repository_format(tmp_path: Path, name: str) -> None:
     dataset = read(tmp_path / name, GOOD)
     assert as_rows(dataset.rows, dataset.labels) == [([0, 2], {0: 1.0, 3: 0.5}), ([], {1: 2.0}), ([4], {})]
     assert (dataset.n_rows, sizes_of(dataset), dataset.source) == (3, (4, 5), name)
@@ -95,26 +95,28 @@ def test_the_repository_format(tmp_path, name):
     ],
 )
 @pytest.mark.parametrize("block_bytes", [5, 1 << 20])
-def test_bad_input(tmp_path, monkeypatch, data, line, fault, block_bytes):
+def test_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, line: int, fault: str, block_bytes: int
+) -> None:
     monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     for name in ("bad.txt", "bad.txt.gz"):
         said = refusal(tmp_path / name, data)
         assert said.startswith(f":{line}: expected ") and ", found " in said and fault in said
 
 
-def test_values_are_rounded_to_32_bits_and_have_1100_bytes_at_most(tmp_path):
+def test_values_are_rounded_to_32_bits_and_have_1100_bytes_at_most(tmp_path: Path) -> None:
     numbers = ("16777217", "0.1000000000000000055511151231257827", "1e-400", "0" * 1099 + "1")
     pairs = " ".join(f"{feature}:{number}" for feature, number in enumerate(numbers))
     dataset = read(tmp_path / "a.txt", f"1 4 5\n2 {pairs}\n")
     assert dataset.rows.values.tolist() == [16777216.0, np.float32(0.1), 0.0, 1.0]
 
 
-def test_sizes_of_libsvm_are_those_of_its_ids_or_of_a_model(tmp_path):
+def test_sizes_of_libsvm_are_those_of_its_ids_or_of_a_model(tmp_path: Path) -> None:
     assert sizes_of(read(tmp_path / "a.svm", "1,3 2:0.5 1:1\n")) == (3, 4)
     assert sizes_of(read_dataset(tmp_path / "a.svm", labels=ids(9), n_features=8)) == (8, 9)
 
 
-def test_bad_libsvm(tmp_path):
+def test_bad_libsvm(tmp_path: Path) -> None:
     for data, line, fault in (
         (b"", 1, "expected at least one row, found none"),
         (b"\n# nothing\n\n", 1, "expected at least one row, found none"),
@@ -128,7 +130,7 @@ def test_bad_libsvm(tmp_path):
         assert said.startswith(f":{line}: ") and fault in said
 
 
-def test_sizes_of_a_model_hold(tmp_path):
+def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     assert sizes_of(read(path, GOOD, labels=ids(7), n_features=6)) == (6, 7)
     expected = ":1: expected at most {} as in the model or names file, found {}"
@@ -136,7 +138,7 @@ def test_sizes_of_a_model_hold(tmp_path):
     assert refusal(path, GOOD, n_features=3).startswith(expected.format("3 features", 4))
 
 
-def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path):
+def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path: Path) -> None:
     """A file without a header may have ids that the training rows did not have."""
     content = "1,3 2:0.5 1:4\n3,4 5:1\n2,0 0:2\n 268435455:1\n268435455 0:1\n"
     dataset = read(tmp_path / "a.svm", content, labels=ids(3), n_features=2)
@@ -150,7 +152,7 @@ def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path):
     assert said.startswith(":1: expected a label id below 3")
 
 
-def test_names_of_labels(tmp_path):
+def test_names_of_labels(tmp_path: Path) -> None:
     path, names, model = tmp_path / "a.txt", tmp_path / "labels.txt", build_names(["a", "b", "c", "d"])
     names.write_bytes(b"e\nd\r\nc\nb\na")
     assert read(path, GOOD, label_names_file=names).label_names == ["e", "d", "c", "b", "a"]
@@ -167,7 +169,7 @@ def test_names_of_labels(tmp_path):
         read(tmp_path / "a.jsonl", '{"text": "a", "labels": ["b"]}\n', label_names_file=names)
 
 
-def test_bad_names_files(tmp_path):
+def test_bad_names_files(tmp_path: Path) -> None:
     for names, place, fault in (
         (b"", "", "expected the names of labels, found an empty file"),
         (b"a\n\nb\nc\nd\n", ":2", "expected a name of at least one byte"),
@@ -181,7 +183,7 @@ def test_bad_names_files(tmp_path):
             read(tmp_path / "a.txt", GOOD, label_names_file=tmp_path / "labels.txt")
 
 
-def test_every_cut_of_a_gzip_file_is_refused(tmp_path):
+def test_every_cut_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(GOOD, mtime=0)
     for cut in range(len(packed)):
         path = tmp_path / "a.txt.gz"
@@ -190,7 +192,7 @@ def test_every_cut_of_a_gzip_file_is_refused(tmp_path):
             read_dataset(path)
 
 
-def test_files_that_are_not_there_or_not_what_their_name_says(tmp_path):
+def test_files_that_are_not_there_or_not_what_their_name_says(tmp_path: Path) -> None:
     for name, data, fault in (
         ("a.txt.gz", GOOD, "expected gzip data, as the suffix .gz says, found other data"),
         ("a.txt", gzip.compress(GOOD, mtime=0), "expected no compression, found gzip data"),
@@ -210,7 +212,7 @@ def test_files_that_are_not_there_or_not_what_their_name_says(tmp_path):
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n2 2:2\n"])
-def test_the_longest_line(tmp_path, monkeypatch, end):
+def test_the_longest_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Any) -> None:
     path, longest = tmp_path / "a.txt", b"1 1:1" + b" " * 35
     monkeypatch.setattr(stream, "LINE_BYTES_MAX", 40)
     for block_bytes in (7, 16, 1 << 20):
@@ -223,7 +225,7 @@ def test_the_longest_line(tmp_path, monkeypatch, end):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_progress_ends_at_the_size_of_the_file(tmp_path, name):
+def test_progress_ends_at_the_size_of_the_file(tmp_path: Path, name: str) -> None:
     path, seen = tmp_path / name, []
     rows = b"".join(b"%d %d:1.5\n" % (i % 5, i % 4) for i in range(300_000))
     dataset = read(path, b"300000 4 5\n" + rows, on_progress=lambda *so_far: seen.append(so_far))
@@ -265,7 +267,7 @@ def write_pair(folder: Path, x: bytes, y: bytes, suffix: str = "npz") -> Path:
 
 @pytest.mark.parametrize("suffix", ["npz", "npz.gz"])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint8])
-def test_a_pair(tmp_path, suffix, kind):
+def test_a_pair(tmp_path: Path, suffix: str, kind: type) -> None:
     x, y = packed(abs(X).astype(kind)), packed(Y)
     dataset = read_dataset(write_pair(tmp_path, x, y, suffix))
     check_dataset(dataset)
@@ -276,7 +278,7 @@ def test_a_pair(tmp_path, suffix, kind):
     assert dataset.sha256 == hashlib.sha256(x + y).hexdigest()
 
 
-def test_unsorted_repeated_and_zero_entries(tmp_path):
+def test_unsorted_repeated_and_zero_entries(tmp_path: Path) -> None:
     x = packed_arrays(**csr_arrays(X, indices=np.array([3, 3, 3, 0]), data=np.array([1.0, 2.0, 4.0, 5.0])))
     y = packed_arrays(**csr_arrays(Y, indices=np.array([2, 2, 1]), data=np.array([1.0, 1.0, 0.0])))
     dataset = read_dataset(write_pair(tmp_path, x, y))
@@ -284,7 +286,7 @@ def test_unsorted_repeated_and_zero_entries(tmp_path):
     assert as_rows(dataset.rows, dataset.labels) == [([2], {3: 3.0}), ([], {}), ([], {0: 5.0, 3: 4.0})]
 
 
-def test_sizes_and_names_of_a_model_hold_for_a_pair(tmp_path):
+def test_sizes_and_names_of_a_model_hold_for_a_pair(tmp_path: Path) -> None:
     path = write_pair(tmp_path, packed(X), packed(Y))
     dataset = read_dataset(path, labels=build_names(["a", "b", "c", "d"]), n_features=9)
     assert sizes_of(dataset) == (9, 4)
@@ -322,14 +324,14 @@ def test_sizes_and_names_of_a_model_hold_for_a_pair(tmp_path):
         (packed(X[:2]), "expected 2 rows as in a.X.npz, found 3"),
     ],
 )
-def test_bad_pairs(tmp_path, x, fault):
+def test_bad_pairs(tmp_path: Path, x: bytes, fault: str) -> None:
     with pytest.raises(BadData) as caught:
         read_dataset(write_pair(tmp_path, x, packed(Y)))
     assert fault in str(caught.value)
     assert "allow_pickle=`" not in str(caught.value)  # numpy's advice for what it takes for a pickle
 
 
-def test_what_cannot_be_right_is_refused_before_it_is_unpacked(tmp_path):
+def test_what_cannot_be_right_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     """Zeros shrink to a thousandth: 128 MB would be unpacked for a file of 130 kB."""
     for changes, fault in (
         ({"indices": np.zeros(1 << 24, np.int32)}, "expected 4 indices and data, found 16777216 and 4"),
@@ -350,7 +352,7 @@ def test_what_cannot_be_right_is_refused_before_it_is_unpacked(tmp_path):
             tracemalloc.stop()
 
 
-def test_labels_and_names_that_are_no_pairs(tmp_path):
+def test_labels_and_names_that_are_no_pairs(tmp_path: Path) -> None:
     y = packed_arrays(**csr_arrays(Y, data=np.array([1, np.nan, 1])))
     path = write_pair(tmp_path, packed(X), y)
     with pytest.raises(BadData, match=r"a\.Y\.npz: expected numbers in data, found nan"):

@@ -26,7 +26,7 @@ GOOD = b'text,labels\r\nfirst,a;b\r\n"two ""lines"",\nof one cell", b ;;c;\r\n\r
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 1 << 20])
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
-def test_a_csv_file(tmp_path, monkeypatch, block_bytes, mark):
+def test_a_csv_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, mark: bytes) -> None:
     monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     for name in ("a.csv", "a.csv.gz"):
         dataset = read(tmp_path / name, mark + GOOD)
@@ -37,7 +37,7 @@ def test_a_csv_file(tmp_path, monkeypatch, block_bytes, mark):
         assert dataset.source == name
 
 
-def test_columns_weights_and_separators(tmp_path):
+def test_columns_weights_and_separators(tmp_path: Path) -> None:
     content = "id\tbody\ttitle\tsubjects\n1\tlong ä\tshort\tx y\n2\t\t\ty\n"
     columns = columns_of(["title=2", "body"], "subjects", " ")
     assert columns == TableColumns((TextColumn("title", 2), TextColumn("body")), "subjects", " ")
@@ -74,19 +74,21 @@ def test_columns_weights_and_separators(tmp_path):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-def test_bad_tables(tmp_path, content, line, fault, name):
+def test_bad_tables(tmp_path: Path, content: bytes, line: int, fault: str, name: str) -> None:
     said = refusal(tmp_path / name, content)
     assert said.startswith(f":{line}: ") and fault in said
 
 
-def test_a_fault_far_down_names_its_line(tmp_path, monkeypatch):
+def test_a_fault_far_down_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "BLOCK_BYTES", 100)
     for bad, place in ((b"x\xff,y", 0), (b'"x', 0), (b"x", 0), (b'"x\n\n\0,y', 2)):
         said = refusal(tmp_path / "a.csv", b"text,labels\n" + b"some,a\n" * 3000 + bad + b"\n")
         assert said.startswith(f":{3002 + place}: expected"), bad
 
 
-def test_a_quote_that_never_ends_takes_no_more_than_a_row_may(tmp_path, monkeypatch):
+def test_a_quote_that_never_ends_takes_no_more_than_a_row_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(delimited, "ROW_BYTES_MAX", 1000)
     path, rest = tmp_path / "a.csv", "line after line,x\n" * 100
     said = refusal(path, 'text,labels\nx,y\n"oh,y\n' + rest)
@@ -96,7 +98,7 @@ def test_a_quote_that_never_ends_takes_no_more_than_a_row_may(tmp_path, monkeypa
     assert said.startswith(":2: expected a row of at most 1000 bytes")
 
 
-def test_cells_may_be_larger_than_the_parser_s_own_limit(tmp_path):
+def test_cells_may_be_larger_than_the_parser_s_own_limit(tmp_path: Path) -> None:
     text = "long " * 60_000
     assert read(tmp_path / "a.csv", f"text,labels\n{text},a\n").texts == [text]
     said = refusal(tmp_path / "a.csv", "text,labels\n" + "x" * (stream.LINE_BYTES_MAX + 1) + ",y\n")
@@ -117,7 +119,7 @@ def same_rows_of_json(folder: Path, rows: list[tuple[str, list[str]]]) -> Datase
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_a_writer_writes_is_read_as_lines_of_json_are(tmp_path, seed):
+def test_what_a_writer_writes_is_read_as_lines_of_json_are(tmp_path: Path, seed: int) -> None:
     rows = random_rows(seed, 60)
     wanted = same_rows_of_json(tmp_path, rows)
     for suffix, delimiter, end in ((".csv", ",", "\r\n"), (".csv", ",", "\n"), (".tsv", "\t", "\n")):
@@ -130,7 +132,7 @@ def test_what_a_writer_writes_is_read_as_lines_of_json_are(tmp_path, seed):
         assert labels_of(found) == labels_of(wanted)
 
 
-def test_a_stream_of_parts_is_the_whole(tmp_path, monkeypatch):
+def test_a_stream_of_parts_is_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,labels\n" + "".join(f"row {i},l{i * 7 % 31}\n" for i in range(500)))
     monkeypatch.setattr("service.datasets.json_lines.BLOCK_BYTES", 2000)
@@ -148,7 +150,7 @@ def test_a_stream_of_parts_is_the_whole(tmp_path, monkeypatch):
         list(parts.parts())
 
 
-def test_lines_of_a_table(tmp_path):
+def test_lines_of_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,text\n1,one\n2,ä\n")
     with TableLines(path, TableColumns()) as table:
@@ -161,7 +163,7 @@ def test_lines_of_a_table(tmp_path):
         TableLines(tmp_path / "none.csv", TableColumns())
 
 
-def test_bad_columns():
+def test_bad_columns() -> None:
     for options, fault in (
         ((["a=0"], None, None), "text column 'a': expected a weight from 1 to 9, found 0"),
         ((["a=10"], None, None), "text column 'a': expected a weight from 1 to 9, found 10"),
@@ -176,7 +178,7 @@ def test_bad_columns():
             columns_of(*options)
 
 
-def test_columns_are_for_tables_only():
+def test_columns_are_for_tables_only() -> None:
     chosen = columns_of(["a=b=2", "=3x"], None, None)
     assert chosen.texts == (TextColumn("a=b", 2), TextColumn("=3x"))
     refuse_without_table(chosen, Path("a.jsonl"), Path("b.csv.gz"))
@@ -185,7 +187,9 @@ def test_columns_are_for_tables_only():
         refuse_without_table(chosen, Path("a.jsonl"), None)
 
 
-def test_without_the_reader_of_parquet_the_extra_is_named(tmp_path, monkeypatch):
+def test_without_the_reader_of_parquet_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
@@ -200,7 +204,7 @@ def write_parquet(path: Path, **columns: object) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_of_parquet(tmp_path, seed, monkeypatch):
+def test_rows_of_parquet(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "BATCH_ROWS", 7)
     rows = random_rows(seed, 60)
     wanted = same_rows_of_json(tmp_path, rows)
@@ -216,13 +220,13 @@ def test_rows_of_parquet(tmp_path, seed, monkeypatch):
         assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_numbers_of_parquet_are_labels_and_nothing_is_an_empty_text(tmp_path):
+def test_numbers_of_parquet_are_labels_and_nothing_is_an_empty_text(tmp_path: Path) -> None:
     dataset = read_dataset(write_parquet(tmp_path / "a.parquet", text=["a", None, "c"], labels=[10, 9, None]))
     assert (dataset.texts, dataset.label_names) == (["a", "", "c"], ["10", "9"])
     assert labels_of(dataset) == [[0], [1], []]
 
 
-def test_bad_columns_of_parquet(tmp_path, monkeypatch):
+def test_bad_columns_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LINE_BYTES_MAX", 100)
     for columns, fault in (
         ({"text": ["a"], "tags": ["b"]}, "expected one column 'labels', found columns 'text', 'tags'"),
@@ -239,7 +243,7 @@ def test_bad_columns_of_parquet(tmp_path, monkeypatch):
             read_dataset(path)
 
 
-def test_damaged_parquet(tmp_path):
+def test_damaged_parquet(tmp_path: Path) -> None:
     texts = [f"text {i} {i * i}" for i in range(2000)]
     whole = write_parquet(tmp_path / "a.parquet", text=texts, labels=["x"] * 2000).read_bytes()
     rng = random.Random(1)

@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,9 @@ def judged(rows: list[list[int]], unknown: list[int] | None = None, n_unknown: i
 @given(cases, counts, st.integers(1, 10_000))
 @example([([0], [0], 0)], [1] * K, 1)  # of one and two rows each propensity is 1
 @example([([0], [0], 0)], [1] * K, 2)
-def test_ranking_is_its_definition(case, label_counts, n_rows):
+def test_ranking_is_its_definition(
+    case: list[tuple[list[int], list[int], int]], label_counts: list[int], n_rows: int
+) -> None:
     predicted, true, unknown = map(list, zip(*case, strict=True))
     p, p_unknown = propensities(label_counts, n_rows), float(propensities(0, n_rows))
     found = ranking_metrics(ranked(predicted), judged(true, unknown), p, p_unknown)
@@ -50,7 +53,9 @@ def test_ranking_is_its_definition(case, label_counts, n_rows):
 
 @settings(max_examples=300)
 @given(cases, st.sampled_from([("one", 1.0), ("zero", 0.0)]))
-def test_f_measures_are_their_definition(case, convention):
+def test_f_measures_are_their_definition(
+    case: list[tuple[list[int], list[int], int]], convention: Any
+) -> None:
     empty, value = convention
     predicted, true, unknown = map(list, zip(*case, strict=True))
     found = f_measures(ranked(predicted), judged(true, unknown, max(unknown)), empty)
@@ -96,7 +101,9 @@ def test_the_keys_of_a_report() -> None:
 
 
 @pytest.mark.parametrize(("counts", "n_rows"), [(None, 40), (np.arange(K), 0)])
-def test_without_the_training_rows_propensity_scored_figures_are_none(counts, n_rows):
+def test_without_the_training_rows_propensity_scored_figures_are_none(
+    counts: np.ndarray | None, n_rows: int
+) -> None:
     predicted = ranked([[0, 1], [2]])
     report = evaluation_report(predicted, predicted, judged([[0], [3]]), counts, n_rows)
     nothing = [name for name, value in report.items() if value is None]
@@ -107,7 +114,7 @@ def test_without_the_training_rows_propensity_scored_figures_are_none(counts, n_
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)
 
 
-def pooled(pairs):
+def pooled(pairs: Any) -> Any:
     """The blocks of the isotonic fit, (mean score, share of true ones) each, by exact arithmetic."""
     blocks = []
     for score, group in itertools.groupby(sorted(pairs), key=lambda pair: pair[0]):
@@ -121,7 +128,7 @@ def pooled(pairs):
 
 @settings(max_examples=150)
 @given(pairs=PAIRS)
-def test_knots_are_the_blocks_of_the_isotonic_fit(pairs):
+def test_knots_are_the_blocks_of_the_isotonic_fit(pairs: Any) -> None:
     scores = np.array([place / 40 for place, _ in pairs], np.float32)
     are_true = np.array([truth for _, truth in pairs])
     with pytest.MonkeyPatch.context() as patch:
@@ -139,7 +146,7 @@ def test_knots_are_the_blocks_of_the_isotonic_fit(pairs):
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 3000), power=st.sampled_from([0.1, 1.0, 8.0]))
-def test_every_fit_is_a_calibration(seed, n, power):
+def test_every_fit_is_a_calibration(seed: int, n: int, power: Any) -> None:
     rng = np.random.default_rng(seed)
     scores = (rng.random(n) ** power).astype(np.float32)
     found = fit_calibration(scores, rng.random(n) < rng.choice([0.0, 0.3, 1.0]))
@@ -148,7 +155,7 @@ def test_every_fit_is_a_calibration(seed, n, power):
     assert (np.diff(probabilities.apply_calibration(found, scores[order])) >= 0).all()
 
 
-def test_many_blocks_are_joined_until_their_knots_fit(monkeypatch):
+def test_many_blocks_are_joined_until_their_knots_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probabilities, "BLOCK_MIN", 1)
     scores = np.linspace(0, 1, 20_000, dtype=np.float32)
     rng = np.random.default_rng(0)
@@ -160,7 +167,7 @@ def test_many_blocks_are_joined_until_their_knots_fit(monkeypatch):
     assert np.abs(found.x - found.y).max() < 0.05
 
 
-def test_blocks_have_enough_predictions():
+def test_blocks_have_enough_predictions() -> None:
     rng = np.random.default_rng(0)
     scores = rng.random(5000).astype(np.float32)
     found = fit_calibration(scores, rng.random(5000) < scores**2)
@@ -174,7 +181,7 @@ def test_blocks_have_enough_predictions():
 
 
 @pytest.mark.parametrize(("score", "n_true"), [(0.25, 40), (0.0, 0), (0.0, 100), (1.0, 0), (1.0, 100)])
-def test_scores_all_the_same(score, n_true):
+def test_scores_all_the_same(score: Any, n_true: Any) -> None:
     found = fit_calibration(np.full(100, score, np.float32), np.arange(100) < n_true)
     check_calibration(found)
     if 0 < score < 1:

@@ -7,7 +7,14 @@ import pytest
 from scipy.sparse import csr_array
 
 from service.base.rows import LabelRows
-from service.evaluation import PredictedRows, Truth, evaluation_report, f_measures, ranking_metrics
+from service.evaluation import (
+    EmptyConvention,
+    PredictedRows,
+    Truth,
+    evaluation_report,
+    f_measures,
+    ranking_metrics,
+)
 from service.evaluation.bootstrap import DecisionPair, _macro_f, compare_rows, ones_at, row_figures
 from service.evaluation.kept_figures import frequency_bands
 from service.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
@@ -142,7 +149,9 @@ def test_figures_of_rows_have_the_means_of_the_metrics(decided: Any, seed: int) 
 
 
 @pytest.mark.parametrize("empty", ["one", "zero"])
-def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(decided, seed, empty):
+def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(
+    decided: Any, seed: int, empty: EmptyConvention
+) -> None:
     rng = np.random.default_rng(seed + 1)
     ranked, true, _, truth = decided
     sides = [random_rows(rng, 3), ranked]

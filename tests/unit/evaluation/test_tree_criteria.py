@@ -1,6 +1,7 @@
 """The criteria of decision trees against their definitions and against the lemmas of the paper."""
 
 from math import e, log, log2, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,9 @@ def test_the_error_of_leaves_is_bounded_by_their_shannon_entropy(seed: int, n: i
 
 
 @given(seeds, st.integers(2, 5), st.integers(1, 13), st.integers(1, 7))
-def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(seed, arity, n_leaves, k):
+def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(
+    seed: int, arity: int, n_leaves: Any, k: int
+) -> None:
     child_ptr, counts = random_counts(seed, arity, n_leaves, k)
     growth = tree_criteria.criteria_by_splits(child_ptr, counts)
     n_splits = np.count_nonzero(np.diff(child_ptr))
@@ -91,7 +94,9 @@ def objective(children: np.ndarray) -> float:
 
 
 @given(seeds, st.integers(2, 5), st.integers(2, 13), st.integers(1, 7))
-def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(seed, arity, n_leaves, k):
+def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
+    seed: int, arity: int, n_leaves: Any, k: int
+) -> None:
     child_ptr, counts = random_counts(seed, arity, n_leaves, k)
     matrix, found = matrix_of(counts, k), splits_of(child_ptr, counts)
     inner = [i for i in np.flatnonzero(np.diff(child_ptr)) if matrix[i].sum()]

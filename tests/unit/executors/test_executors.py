@@ -24,6 +24,7 @@ from service.executors.values import Calls, Step, digest_of, mapped, packed, sha
 from service.trainers import fit, parse_parameters, train
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, Tools, TrainingSet
+from tests.conftest import Run
 from tests.contract.test_every_trainer import bits_of, items_of, learnable
 from tests.jobs_helpers import write_data
 from tests.oracles.problems import random_labels, random_rows, to_labels, to_rows
@@ -35,7 +36,7 @@ SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.paramete
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_results_and_errors_come_in_the_order_of_the_items_though_later_ones_end_first(threads):
+def test_results_and_errors_come_in_the_order_of_the_items_though_later_ones_end_first(threads: Any) -> None:
     items = [0.2, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert list(Crew(threads).mapped(Sleeping(), items)) == items
     assert not list(Crew(threads).mapped(Sleeping(), []))
@@ -48,7 +49,7 @@ def test_results_and_errors_come_in_the_order_of_the_items_though_later_ones_end
 
 
 @pytest.mark.parametrize(("threads", "ahead"), [(1, 1), (3, 6)])
-def test_few_items_are_taken_before_the_first_result_is(threads, ahead):
+def test_few_items_are_taken_before_the_first_result_is(threads: int, ahead: int) -> None:
     taken = []
 
     def items() -> Iterator[int]:
@@ -68,7 +69,7 @@ def workers() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("n", [0, 1, 4, 50])
-def test_every_item_is_done_once_and_reported_in_this_thread(threads, n):
+def test_every_item_is_done_once_and_reported_in_this_thread(threads: Any, n: int) -> None:
     here, found = threading.current_thread(), []
 
     def done(item: int, result: int) -> None:
@@ -80,7 +81,7 @@ def test_every_item_is_done_once_and_reported_in_this_thread(threads, n):
     assert not workers()
 
 
-def test_a_failure_ends_the_work_and_goes_on():
+def test_a_failure_ends_the_work_and_goes_on() -> None:
     begun, crew = [], Crew(2)
 
     def work(item: int) -> None:
@@ -98,7 +99,7 @@ def test_a_failure_ends_the_work_and_goes_on():
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-def test_an_interrupt_stops_solvers_that_would_go_on_for_hours(loss):
+def test_an_interrupt_stops_solvers_that_would_go_on_for_hours(loss: Any) -> None:
     rng = np.random.default_rng(0)
     rows, labels = random_rows(rng, 3000, 100, 0.2), random_labels(rng, 3000, 40, 0.3)
     settings = [f"loss={loss}", "cost=1e6", "eps=1e-4", "max_epochs=100000", "cost_decay=0"]
@@ -155,7 +156,9 @@ BLOCKS = "label-tree, on blocks"
 
 
 @pytest.mark.parametrize("name", [*SPREADING, BLOCKS])
-def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(name, tmp_path):
+def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
+    name: str, tmp_path: Path
+) -> None:
     x, y = learnable()
     data, place = TrainingSet(to_rows(x), to_labels(y)), tmp_path / "steps"
     if name == BLOCKS:
@@ -177,7 +180,7 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
     assert not place.exists()
 
 
-def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_asked_for(tmp_path):
+def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), kept_steps(Counting(), tmp_path / "s", True) as kept:
         run(kept, Scaled(MATRIX, 2.0), range(6))
         run(kept, Calls(scaled, (MATRIX, 2.0)), range(6))
@@ -197,7 +200,7 @@ def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_aske
         assert n_run == expected
 
 
-def test_what_a_killed_process_wrote_half_is_cut_off(tmp_path):
+def test_what_a_killed_process_wrote_half_is_cut_off(tmp_path: Path) -> None:
     step = Scaled(MATRIX, 2.0)
     run_and_keep(tmp_path, step, range(6), True)
     (file,) = (file for file in tmp_path.iterdir() if file.name != "lock")
@@ -210,7 +213,9 @@ def test_what_a_killed_process_wrote_half_is_cut_off(tmp_path):
         assert packed(found[5]) == packed(run(Crew(1), step, range(5, 6))[5])
 
 
-def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_before_its_first(tmp_path):
+def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_before_its_first(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(BadData), kept_steps(Crew(1), tmp_path / "steps", False):
         raise BadData("row 1: expected another, found this one")
     assert not list(tmp_path.iterdir())
@@ -219,7 +224,7 @@ def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_befo
         pass
 
 
-def test_values_come_back_from_bytes_and_through_views_as_they_were():
+def test_values_come_back_from_bytes_and_through_views_as_they_were() -> None:
     value = Found(3, 0.1, [MATRIX, None, MATRIX[:0]])
     back = unpacked(Found, packed(value))
     assert (back.number, back.share, back.arrays[1]) == (3, 0.1, None)
@@ -245,7 +250,7 @@ def refusal(address: str) -> str:
     return str(refused.value)
 
 
-def test_addresses_at_which_there_is_no_cluster(monkeypatch, tmp_path):
+def test_addresses_at_which_there_is_no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for address in ("here", "host:", ":1", "host:99999", "ray://host"):
         assert f"expected auto, HOST:PORT or ray://HOST:PORT, found {address!r}" in refusal(address)
@@ -263,7 +268,7 @@ def test_addresses_at_which_there_is_no_cluster(monkeypatch, tmp_path):
     assert refusal("auto").endswith("found none: pip install 'xylem-serve[ray]'")
 
 
-def test_trainings_that_are_no_steps_are_refused(run_here, tmp_path):
+def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) -> None:
     data = write_data(tmp_path / "train.jsonl", 20)
     for trainer, options, found in (
         ("lomtree", (), "found lomtree, which learns one row after the other"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.compiled.decorators import kernel
@@ -269,7 +270,14 @@ NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_
 
 
 @kernel
-def found_id(offsets, utf8, table, query, start, end):
+def found_id(
+    offsets: NDArray[np.int64],
+    utf8: NDArray[np.uint8],
+    table: NDArray[np.uint64],
+    query: NDArray[np.uint8],
+    start: int,
+    end: int,
+) -> int:
     """Return the id of the name query[start:end], or -1."""
     key = np.uint64(0)
     if end - start > lookup.SHORT_BYTES:

@@ -79,7 +79,9 @@ def slow_scores(model: Model, predictor: CombinedPredictor, alone: SparseRows) -
     return dict(zip(candidates, (1 / (1 + np.exp(-margins))).tolist(), strict=True))
 
 
-def test_answers_are_those_of_the_specification(model, predictor, rows):
+def test_answers_are_those_of_the_specification(
+    model: Model, predictor: CombinedPredictor, rows: SparseRows
+) -> None:
     found = predictor.predict(rows, PredictOptions(top_r=7))
     for row, (labels, scores) in enumerate(each_row(found)):
         expected = slow_scores(model, predictor, rows.cut(row, row + 1))
@@ -89,7 +91,7 @@ def test_answers_are_those_of_the_specification(model, predictor, rows):
     assert found.exact.all()
 
 
-def test_a_name_alone_proposes_a_label_that_no_member_has(model, predictor):
+def test_a_name_alone_proposes_a_label_that_no_member_has(model: Model, predictor: CombinedPredictor) -> None:
     rows = featurizer_of(model).transform_texts(["an old salt mine"])
     labels = predictor.predict(rows, PredictOptions(top_r=7)).labels
     assert "l6" in [name_of(model.labels, int(label)) for label in labels]
@@ -97,14 +99,16 @@ def test_a_name_alone_proposes_a_label_that_no_member_has(model, predictor):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_batches_are_the_same_bits_on_any_number_of_threads(predictor, rows, threads):
+def test_batches_are_the_same_bits_on_any_number_of_threads(
+    predictor: CombinedPredictor, rows: SparseRows, threads: int
+) -> None:
     together = predictor.predict(rows, PredictOptions(top_r=4), threads)
     for row, (labels, scores) in enumerate(each_row(together)):
         alone = predictor.predict(rows.cut(row, row + 1), PredictOptions(top_r=4))
         assert (alone.labels.tolist(), alone.scores.tobytes()) == (labels, scores.tobytes())
 
 
-def test_thresholds_masks_and_weights_hold(predictor, rows):
+def test_thresholds_masks_and_weights_hold(predictor: CombinedPredictor, rows: SparseRows) -> None:
     every = predictor.predict(rows, PredictOptions(top_r=7))
     above = predictor.predict(rows, PredictOptions(top_r=7, threshold=0.3))
     assert above.labels.tolist() == every.labels[every.scores >= 0.3].tolist()
@@ -118,7 +122,7 @@ def test_thresholds_masks_and_weights_hold(predictor, rows):
     np.testing.assert_allclose(dense_scores(weighed, 7), dense_scores(every, 7) * weights, rtol=1e-6)
 
 
-def test_scores_of_named_labels_are_those_of_answers(predictor, rows):
+def test_scores_of_named_labels_are_those_of_answers(predictor: CombinedPredictor, rows: SparseRows) -> None:
     every = predictor.predict(rows, PredictOptions(top_r=7))
     label_ptr = np.arange(rows.n_rows + 1, dtype=np.int64) * 7
     named = np.tile(np.arange(7, dtype=np.int32), rows.n_rows)

@@ -9,7 +9,7 @@ from model_store.build import build_ensemble
 from model_store.extras import assemble_embedding
 from model_store.version import Model, model_of
 from service.base.rows import SparseRows
-from service.inference.combined_predictor import make_predictor
+from service.inference.combined_predictor import CombinedPredictor, make_predictor
 from service.inference.predictor import EmbeddedPredictor, PredictOptions
 from tests.oracles.trees import row_dicts
 from tests.small_models import random_tree, small_draft, softmax_draft
@@ -91,7 +91,9 @@ def slow_scores(model: Model, r: np.ndarray) -> np.ndarray:
     return p[e.label_leaf[0]]
 
 
-def test_searches_and_scores_are_the_probabilities_of_the_arrays(model, predictor, rows):
+def test_searches_and_scores_are_the_probabilities_of_the_arrays(
+    model: Any, predictor: CombinedPredictor, rows: Any
+) -> None:
     predictor.warm_up()
     n_labels = model.manifest.n_labels
     found = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True))
@@ -106,7 +108,9 @@ def test_searches_and_scores_are_the_probabilities_of_the_arrays(model, predicto
         np.testing.assert_allclose(scores, slow_scores(model, dense), rtol=2e-3, atol=1e-6)
 
 
-def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(predictor, rows):
+def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(
+    predictor: CombinedPredictor, rows: Any
+) -> None:
     exact = predictor.predict(rows, PredictOptions(top_r=3, exact=True))
     for threads in (1, 2):
         beam = predictor.predict(rows, PredictOptions(top_r=3, beam_width=1000), threads)
@@ -118,7 +122,9 @@ def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(predictor,
             assert alone.scores.tobytes() == scores.tobytes()
 
 
-def test_an_explanation_ends_with_the_score_and_names_features_of_the_row(model, predictor, rows):
+def test_an_explanation_ends_with_the_score_and_names_features_of_the_row(
+    model: Any, predictor: CombinedPredictor, rows: Any
+) -> None:
     row = int(np.argmax(np.diff(rows.indptr)))
     alone = rows.cut(row, row + 1)
     best = predictor.predict(alone, PredictOptions(top_r=1, exact=True))
@@ -129,7 +135,9 @@ def test_an_explanation_ends_with_the_score_and_names_features_of_the_row(model,
     assert any(node.features for node in path) or model.manifest.n_labels == 1
 
 
-def test_rows_to_search_are_dense_where_they_are_chosen(model, predictor, rows):
+def test_rows_to_search_are_dense_where_they_are_chosen(
+    model: Any, predictor: CombinedPredictor, rows: Any
+) -> None:
     chosen = np.array([3, 4, 9])
     found = predictor.rows_to_search(rows, chosen)
     assert found.n_rows == rows.n_rows

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from model_store.ensemble import LINK_CODES
 from model_store.version import model_of
 from service.base.rows import SparseRows
+from service.inference.combined_predictor import CombinedPredictor
 from service.inference.explain import FEATURES_MAX, most_shares, told_shares, top_features
 from service.inference.label_weights import _named, leaf_weights, mean_weights
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
@@ -35,7 +36,7 @@ class OracleNode(NamedTuple):
     weights: dict[int, float]
 
 
-def oracle_path(tree, leaf):
+def oracle_path(tree: Any, leaf: Any) -> Any:
     """The nodes from below the root to the leaf."""
     above = {
         child: node for node, (a, b) in enumerate(itertools.pairwise(tree.child_ptr)) for child in range(a, b)
@@ -54,7 +55,7 @@ def oracle_path(tree, leaf):
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("link", list(LINKS))
 @pytest.mark.parametrize(("seed", "n_features", "arity"), [(1, 5, 2), (2, 70, 40), (3, 1500, 17)])
-def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
+def test_a_path_equals_the_oracle(weights: Any, link: str, seed: int, n_features: int, arity: int) -> None:
     (tree,), ensemble = random_forest(
         seed, n_trees=1, n_labels=40, n_features=n_features, arity=arity, weights=weights
     )
@@ -90,7 +91,7 @@ shares = st.floats(width=32, allow_nan=True) | st.sampled_from([0.0, -0.0, 1.0, 
 
 
 @given(st.lists(shares, max_size=20))
-def test_the_features_chosen_are_those_of_a_sort(added):
+def test_the_features_chosen_are_those_of_a_sort(added: Any) -> None:
     largest = float(np.finfo(np.float32).max)
     shares = [0.0 if math.isnan(share) else max(-largest, min(share, largest)) for share in added]
     order = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))  # stable: of equals by place
@@ -100,12 +101,14 @@ def test_the_features_chosen_are_those_of_a_sort(added):
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-tree", "three-trees"])
-def predictor(request):
+def predictor(request: Any) -> CombinedPredictor:
     draft = small_draft(3, n_labels=40, n_features=70, n_trees=request.param, arity=4, share=0.2)
     return Predictor(model_of(draft))
 
 
-def test_the_last_score_is_the_labels_and_features_are_those_that_count_most(predictor):
+def test_the_last_score_is_the_labels_and_features_are_those_that_count_most(
+    predictor: CombinedPredictor,
+) -> None:
     rows = SparseRows(*random_rows(5, 6, 70), 70)
     found = predictor.predict(rows, PredictOptions(top_r=9, exact=True))
     for row, (labels, scores) in enumerate(each_row(found)):
@@ -129,7 +132,7 @@ def test_the_last_score_is_the_labels_and_features_are_those_that_count_most(pre
                 assert {share.feature for share in node.features} <= own
 
 
-def test_an_empty_row_and_values_that_overflow_have_explanations(predictor):
+def test_an_empty_row_and_values_that_overflow_have_explanations(predictor: CombinedPredictor) -> None:
     nothing, huge = empty_rows(1, 70), row_with(np.arange(70), 70, 3e38)
     assert all(not node.features for path in predictor.explain(nothing, 0, 3).trees for node in path)
     nodes = [node for path in predictor.explain(huge, 0, 3).trees for node in path]
@@ -138,7 +141,7 @@ def test_an_empty_row_and_values_that_overflow_have_explanations(predictor):
     assert np.isfinite(found).all()
 
 
-def test_a_tree_without_the_label_has_no_path():
+def test_a_tree_without_the_label_has_no_path() -> None:
     trees, ensemble = random_forest(4, n_trees=3, n_labels=30, n_features=20, arity=3)
     predictor = Predictor(model_of(small_draft(n_labels=30, n_features=20, n_trees=3, ensemble=ensemble)))
     rows = SparseRows(*random_rows(4, 1, 20), 20)
@@ -149,7 +152,9 @@ def test_a_tree_without_the_label_has_no_path():
 
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize(("seed", "n_features", "arity"), [(1, 5, 2), (2, 70, 40), (3, 2100, 17)])
-def test_weights_of_a_label_are_those_that_the_tree_was_built_from(weights, seed, n_features, arity):
+def test_weights_of_a_label_are_those_that_the_tree_was_built_from(
+    weights: Any, seed: int, n_features: int, arity: int
+) -> None:
     trees, ensemble = random_forest(
         seed, n_trees=2, n_labels=24, n_features=n_features, arity=arity, weights=weights
     )

@@ -11,7 +11,7 @@ import service.inference.predictor as predictor_module
 from model_store.version import Model, model_of
 from service.base.errors import UnknownLabel
 from service.base.rows import SparseRows
-from service.inference.combined_predictor import make_predictor
+from service.inference.combined_predictor import CombinedPredictor, make_predictor
 from service.inference.explain import FEATURES_MAX
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
@@ -72,7 +72,7 @@ def some_rows(n_rows: int, seed: int = 1) -> SparseRows:
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, "tuned", "tuned, exact"])
-def test_threads_and_batches_do_not_change_an_answer(predictor, options):
+def test_threads_and_batches_do_not_change_an_answer(predictor: CombinedPredictor, options: Any) -> None:
     rows = some_rows(157)
     if isinstance(options, str):
         tuned = predictor.node_thresholds(np.linspace(0.001, 0.1, 40).astype(np.float32))
@@ -88,7 +88,7 @@ def test_threads_and_batches_do_not_change_an_answer(predictor, options):
         np.testing.assert_array_equal(alone.scores, scores)
 
 
-def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
+def test_callers_at_the_same_time_do_not_mix_their_answers(predictor: CombinedPredictor) -> None:
     rows = some_rows(200, seed=9)
     expected = predictor.predict(rows, PredictOptions())
     with ThreadPoolExecutor(4) as pool:
@@ -96,7 +96,7 @@ def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
             assert_same(answer, expected)
 
 
-def test_no_rows_empty_rows_and_read_only_rows_have_answers(predictor):
+def test_no_rows_empty_rows_and_read_only_rows_have_answers(predictor: CombinedPredictor) -> None:
     rows = some_rows(5)
     expected = predictor.predict(rows, PredictOptions())
     for array in rows[:3]:
@@ -107,7 +107,7 @@ def test_no_rows_empty_rows_and_read_only_rows_have_answers(predictor):
         assert len(predictor.predict(empty_rows(3, N_FEATURES), options).ptr) == 4
 
 
-def test_rows_longer_than_any_before_get_larger_buffers(model):
+def test_rows_longer_than_any_before_get_larger_buffers(model: Any) -> None:
     predictor, few = make_predictor(model), PredictOptions(top_r=1, beam_width=1)
     expected = predictor.predict(some_rows(3), few)
     predictor.predict(some_rows(3), PredictOptions(top_r=40, exact=True))
@@ -115,7 +115,7 @@ def test_rows_longer_than_any_before_get_larger_buffers(model):
     assert_same(predictor.predict(some_rows(3), few), expected)
 
 
-def test_allowed_and_denied_labels(predictor):
+def test_allowed_and_denied_labels(predictor: CombinedPredictor) -> None:
     rows = some_rows(60)
     names = [f"label::{i}" for i in (3, 5, 8)]
     for mode in (PredictOptions(top_r=40, exact=True), PredictOptions(top_r=40, threshold=0.0)):
@@ -136,7 +136,7 @@ def test_allowed_and_denied_labels(predictor):
         predictor.label_mask(deny=["label::1", "nobody"])
 
 
-def test_a_threshold_for_each_label_that_may_move(predictor):
+def test_a_threshold_for_each_label_that_may_move(predictor: CombinedPredictor) -> None:
     rows = some_rows(20)
     everything = predictor.predict(rows, PredictOptions(top_r=40, exact=True))
     thresholds = np.linspace(0.001, 0.1, N_LABELS).astype(np.float32)
@@ -153,7 +153,7 @@ def test_a_threshold_for_each_label_that_may_move(predictor):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("n_rows", [1, 50])
-def test_a_stop_ends_its_own_call_only(model, options, n_rows):
+def test_a_stop_ends_its_own_call_only(model: Any, options: Any, n_rows: int) -> None:
     predictor = make_predictor(model)
     rows, stop = some_rows(n_rows), np.zeros(1, np.uint8)
     expected = predictor.predict(rows, options)
@@ -165,7 +165,7 @@ def test_a_stop_ends_its_own_call_only(model, options, n_rows):
     assert_same(predictor.predict(rows, options), expected)
 
 
-def test_after_the_warm_up_nothing_is_compiled(model):
+def test_after_the_warm_up_nothing_is_compiled(model: Any) -> None:
     of_searches = beam_rows, best_first_rows, threshold_rows, route_rows, reach_leaves
     kernels = *of_searches, lift, explain_leaf, set_logs
     predictor = make_predictor(model)
@@ -190,7 +190,9 @@ def test_after_the_warm_up_nothing_is_compiled(model):
 
 @of_label_trees
 @pytest.mark.parametrize("threshold", [None, "tuned", 0.001])
-def test_an_exact_search_says_so_and_a_beam_where_it_is_known(predictor, threshold):
+def test_an_exact_search_says_so_and_a_beam_where_it_is_known(
+    predictor: CombinedPredictor, threshold: Any
+) -> None:
     """With a number as threshold each search is exact, whatever is asked."""
     rows, is_number = some_rows(100), threshold == 0.001
     if threshold == "tuned":
@@ -217,7 +219,9 @@ SURE = {
 @of_label_trees
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("options", SURE.values(), ids=SURE)
-def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, options, masked):
+def test_what_a_beam_answers_shortly_is_the_exact_answer(
+    predictor: CombinedPredictor, model: Any, options: Any, masked: Any
+) -> None:
     """To the bit; a beam as wide as the tree always has it, and an ensemble's never tries."""
     if isinstance(options.threshold, np.ndarray):
         tuned = predictor.node_thresholds(np.linspace(0.001, 0.1, 40).astype(np.float32))
@@ -238,7 +242,7 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, optio
 
 
 @of_label_trees
-def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor):
+def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor: CombinedPredictor) -> None:
     row, options = some_rows(1), PredictOptions(exact=True, beam_width=40)
     weights = predictor.node_weights(np.linspace(1, 2, 40).astype(np.float32))
     assert predictor.predict_on_event_loop(row, options._replace(costs=True)) is None
@@ -247,7 +251,7 @@ def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor):
 
 
 @of_label_trees
-def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
+def test_blocks_of_rows_are_cut_to_bounded_memory(predictor: CombinedPredictor) -> None:
     rows = some_rows(200, seed=4)
     options = PredictOptions(top_r=40, beam_width=2000)
     with mock.patch.object(predictor_module, "_BLOCK_ENTRIES_MAX", 40 * 33):
@@ -256,7 +260,7 @@ def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
 
 
 @pytest.mark.parametrize("link", ["multiway", "argmax"])
-def test_explanations_add_up_to_the_score(link):
+def test_explanations_add_up_to_the_score(link: str) -> None:
     trees, model = forest_of(link)
     predictor, rows = ForestPredictor(model), SparseRows(*whole_rows(1, 12, N_FEATURES), N_FEATURES)
     found = predictor.predict(rows, PredictOptions(top_r=40))
@@ -279,7 +283,9 @@ def test_explanations_add_up_to_the_score(link):
     assert predictor.explain(empty_rows(1, N_FEATURES), 0, absent).leaves == []
 
 
-def test_the_children_scored_are_bounded_by_trees_and_width_and_by_the_beam_or_levels(model, predictor):
+def test_the_children_scored_are_bounded_by_trees_and_width_and_by_the_beam_or_levels(
+    model: Any, predictor: CombinedPredictor
+) -> None:
     ensemble = model.ensemble
     if model.manifest.kind == "label-tree":
         n_trees = int(ensemble.child_ptr[0])

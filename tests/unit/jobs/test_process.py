@@ -85,17 +85,19 @@ def is_alive(pid: int) -> bool:
         ("open-files", {}, "os-error", "^Too many open files$"),
     ],
 )
-def test_a_process_that_misbehaves_ends_with_the_reason(runs, way, limits, code, error):
+def test_a_process_that_misbehaves_ends_with_the_reason(
+    runs: Runs, way: str, limits: Any, code: Any, error: Any
+) -> None:
     outcome = runs(way, **limits)
     assert outcome.end == "failed" and re.fullmatch(code, outcome.code)
     assert re.search(error, outcome.error)
 
 
-def test_mapped_files_are_no_memory_of_the_job(runs):
+def test_mapped_files_are_no_memory_of_the_job(runs: Runs) -> None:
     assert runs("map-a-file").end == "succeeded"
 
 
-def test_what_fills_the_disk_is_stopped_and_removed(runs):
+def test_what_fills_the_disk_is_stopped_and_removed(runs: Runs) -> None:
     outcome = runs("fill-a-disk", job_file_bytes_max=64 << 20)
     assert (outcome.end, outcome.error) == ("failed", "File too large")
     directory = runs.desk.settings.store / "jobs" / runs.job
@@ -104,14 +106,14 @@ def test_what_fills_the_disk_is_stopped_and_removed(runs):
     assert {path.name for path in directory.iterdir()} <= {"log"}
 
 
-def test_a_version_that_is_too_large_leaves_nothing_in_the_store(runs):
+def test_a_version_that_is_too_large_leaves_nothing_in_the_store(runs: Runs) -> None:
     outcome = runs("fill-a-store", job_memory_bytes_max=1 << 30, job_file_bytes_max=4096)
     assert outcome.end == "failed" and "expected about" in outcome.error, outcome
     store = Store(runs.desk.settings.store)
     assert store.versions("m") == () and not list((store.root / "staging").iterdir())
 
 
-def test_a_database_that_is_away_does_not_stop_a_job(desk, capfd):
+def test_a_database_that_is_away_does_not_stop_a_job(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     job, said = desk.add("wait-for-a-word"), ""
 
     def has_failed() -> bool:
@@ -131,19 +133,21 @@ def test_a_database_that_is_away_does_not_stop_a_job(desk, capfd):
     assert (desk.jobs.get(job).state, desk.jobs.get(job).attempts) == ("succeeded", 1)
 
 
-def test_a_log_is_finite_and_keeps_its_end(runs):
+def test_a_log_is_finite_and_keeps_its_end(runs: Runs) -> None:
     assert runs("write-a-long-log", job_log_bytes_max=100_000).end == "succeeded"
     assert 40_000 < len(runs.log) <= 100_000
     assert runs.log.splitlines()[-1].startswith("line 3999 ")
 
 
-def test_what_a_process_left_behind_dies_with_it(runs):
+def test_what_a_process_left_behind_dies_with_it(runs: Runs) -> None:
     assert runs("leave-a-child").end == "succeeded"
     [left] = re.findall(r"left (\d+)", runs.log)
     wait_for(lambda: not is_alive(int(left)))
 
 
-def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(runs, monkeypatch):
+def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XYLEM_ADMIN_KEY", "secret")
     outcome = runs("look-around", job_nice=19)
     assert outcome == Outcome("succeeded", result={"done": True}, progress=outcome.progress)
@@ -158,8 +162,8 @@ def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(run
     [("cancel", False, "cancelled"), ("lost", False, "lost"), ("go on", True, "stopped")],
 )
 def test_a_process_is_killed_when_its_job_is_cancelled_or_lost_or_its_worker_stops(
-    runs, word, is_stopping, end
-):
+    runs: Runs, word: Any, is_stopping: Any, end: Any
+) -> None:
     runs.word, stopping = word, threading.Event()
     if is_stopping:
         stopping.set()
@@ -176,7 +180,7 @@ Worker(desk.settings, desk.database, "doomed", "tests.job_children").run(threadi
 """
 
 
-def test_a_process_dies_with_its_worker(desk, tmp_path):
+def test_a_process_dies_with_its_worker(desk: Desk, tmp_path: Path) -> None:
     job = desk.add("tell-number-and-sleep")
     worker = subprocess.Popen([sys.executable, "-c", _WORKER, str(tmp_path)])
     try:
@@ -191,12 +195,12 @@ def test_a_process_dies_with_its_worker(desk, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_store_that_cannot_be_written_is_noticed_by_its_mode(tmp_path):
+def test_a_store_that_cannot_be_written_is_noticed_by_its_mode(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir(mode=0o500)
     assert not can_work(tmp_path)
 
 
-def test_a_worker_without_a_store_that_can_be_written_takes_no_job(desk, tmp_path):
+def test_a_worker_without_a_store_that_can_be_written_takes_no_job(desk: Desk, tmp_path: Path) -> None:
     assert can_work(desk.settings.store)
     job = desk.add("sleep")
     (tmp_path / "file").write_text("")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -57,7 +58,7 @@ def figures(desk: Desk) -> dict[tuple[str, str, str], float]:
     }
 
 
-def test_a_job_is_kept_as_it_was_submitted(desk, others):
+def test_a_job_is_kept_as_it_was_submitted(desk: Desk, others: Any) -> None:
     said = {"a": [1, "ü"], "b": {"c": None}}
     job = desk.jobs.add("batch", "m", said, "key-1")
     assert others[0].jobs.get(job.id) == job
@@ -65,7 +66,9 @@ def test_a_job_is_kept_as_it_was_submitted(desk, others):
     assert json.loads(json.dumps(job.as_json()))["created"].endswith("Z")
 
 
-def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jobs(desk, others):
+def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jobs(
+    desk: Desk, others: Any
+) -> None:
     def submit(at: int) -> tuple[int, str]:
         number = at % 40
         return number, others[at % 4].jobs.add("training", "m", {"number": number}, f"key-{number}").id
@@ -76,7 +79,7 @@ def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jo
     assert len({job for _, job in found}) == 40 == len(desk.jobs.list(limit=1000))
 
 
-def test_a_key_stands_for_one_request(desk):
+def test_a_key_stands_for_one_request(desk: Desk) -> None:
     first = desk.jobs.add("training", "m", {"a": 1, "b": 2}, "k")
     assert desk.jobs.add("training", "m", {"b": 2, "a": 1}, "k") == first
     for kind, request in (("training", {"a": 2}), ("batch", {"a": 1, "b": 2})):
@@ -87,7 +90,7 @@ def test_a_key_stands_for_one_request(desk):
             desk.jobs.add("training", "m", {}, key)
 
 
-def test_no_more_jobs_wait_than_may_nor_longer_ones(desk, monkeypatch):
+def test_no_more_jobs_wait_than_may_nor_longer_ones(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     few = desk.limited(jobs_queued_max=3)
     ids = [few.add(n=n) for n in range(3)]
     with pytest.raises(errors.Overloaded, match="jobs_queued_max"):
@@ -103,7 +106,7 @@ def test_no_more_jobs_wait_than_may_nor_longer_ones(desk, monkeypatch):
         desk.jobs.submit("training", TRAINING)
 
 
-def test_jobs_are_listed_by_state_model_and_kind(desk):
+def test_jobs_are_listed_by_state_model_and_kind(desk: Desk) -> None:
     ids = [desk.jobs.add(kind, model, {}).id for kind in ("training", "batch") for model in ("a", "b")]
     desk.jobs.cancel(ids[3])
     assert [job.id for job in desk.jobs.list()] == ids[::-1]
@@ -115,7 +118,7 @@ def test_jobs_are_listed_by_state_model_and_kind(desk):
             desk.jobs.list(**wrong)
 
 
-def test_of_many_workers_each_job_is_claimed_by_one(desk, others):
+def test_of_many_workers_each_job_is_claimed_by_one(desk: Desk, others: Any) -> None:
     ids = [desk.add(n=n) for n in range(24)]
     claimed = []
     gate = threading.Barrier(8)
@@ -137,7 +140,7 @@ def test_of_many_workers_each_job_is_claimed_by_one(desk, others):
     assert {job.state for job in desk.jobs.list()} == {"succeeded"}
 
 
-def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk):
+def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk: Desk) -> None:
     ids = [desk.add(n=n) for n in range(3)]
     claim = desk.claim()
     assert claim.job.id == ids[0] and claim.job.state == "running"
@@ -153,7 +156,7 @@ def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk):
     assert job.created <= job.started <= job.ended
 
 
-def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk):
+def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk: Desk) -> None:
     job_id = desk.add()
     first = desk.leases.claim("first")
     assert desk.leases.claim("second") is None
@@ -180,7 +183,7 @@ def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk)
     desk.leases.succeed(second, None)
 
 
-def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_something_new(desk):
+def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_something_new(desk: Desk) -> None:
     job_id = desk.add(n=1)
     claim = desk.claim()
     progress = JobProgress("train", 1, 2)
@@ -196,7 +199,7 @@ def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_somethi
     assert desk.leases.claim("other") is None
 
 
-def test_a_job_that_workers_die_of_fails_with_the_reason_or_is_cancelled_as_asked(desk):
+def test_a_job_that_workers_die_of_fails_with_the_reason_or_is_cancelled_as_asked(desk: Desk) -> None:
     job_id = desk.add()
     for _ in range(desk.settings.limits.job_attempts_max):
         desk.leases.claim("a-worker")
@@ -213,7 +216,7 @@ def test_a_job_that_workers_die_of_fails_with_the_reason_or_is_cancelled_as_aske
     assert desk.jobs.get(asked).state == "cancelled"
 
 
-def test_a_stopping_worker_gives_its_job_back(desk):
+def test_a_stopping_worker_gives_its_job_back(desk: Desk) -> None:
     job_id = desk.add()
     for is_counted, attempts in ((False, 0), (True, 1)):
         desk.leases.give_back(desk.claim(), is_counted=is_counted)
@@ -221,7 +224,7 @@ def test_a_stopping_worker_gives_its_job_back(desk):
         assert (job.state, job.attempts, job.progress) == ("queued", attempts, None)
 
 
-def test_cancelling_at_once_while_running_twice_and_too_late(desk):
+def test_cancelling_at_once_while_running_twice_and_too_late(desk: Desk) -> None:
     waits, runs = desk.add(n=1), desk.add(n=2)
     assert desk.jobs.cancel(waits).state == "cancelled"
     assert desk.jobs.cancel(waits).state == "cancelled"
@@ -239,7 +242,7 @@ def test_cancelling_at_once_while_running_twice_and_too_late(desk):
         desk.jobs.cancel(done)
 
 
-def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk):
+def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> None:
     job_id = desk.add()
     with pytest.raises(errors.JobConflict, match="queued"):
         desk.jobs.retry(job_id)
@@ -257,7 +260,7 @@ def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk):
         desk.jobs.retry(job_id)
 
 
-def test_what_is_not_there_or_cannot_be_held_is_no_fault_of_the_database(desk):
+def test_what_is_not_there_or_cannot_be_held_is_no_fault_of_the_database(desk: Desk) -> None:
     for call in (desk.jobs.get, desk.jobs.cancel, desk.jobs.retry, desk.jobs.log_text, desk.jobs.result_file):
         for name in ("nope", "", "../../etc", "x" * 100_000, "0" * 24, "\0" * 24):
             with pytest.raises(errors.JobNotFound):
@@ -270,7 +273,7 @@ def test_what_is_not_there_or_cannot_be_held_is_no_fault_of_the_database(desk):
     assert (job.state, job.error) == ("failed", "expected text, found   and ?")
 
 
-def test_the_history_is_finite_and_totals_outlive_it(desk):
+def test_the_history_is_finite_and_totals_outlive_it(desk: Desk) -> None:
     few = desk.limited(jobs_kept_max=3)
     ids = []
     for number in range(6):
@@ -283,7 +286,9 @@ def test_the_history_is_finite_and_totals_outlive_it(desk):
     assert len(few.jobs.list()) == 3
 
 
-def test_who_follows_a_job_hears_of_every_state_and_of_its_end(desk, monkeypatch):
+def test_who_follows_a_job_hears_of_every_state_and_of_its_end(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("service.jobs.jobs.FOLLOW_SECONDS", 0.001)
     job_id = desk.add()
 
@@ -310,7 +315,7 @@ def test_who_follows_a_job_hears_of_every_state_and_of_its_end(desk, monkeypatch
         asyncio.run(anext(desk.jobs.follow("nope")))
 
 
-def test_what_waits_runs_and_has_ended_is_counted(desk):
+def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
     assert figures(desk) == {}
     ids = [desk.add() for _ in range(6)]
     tuning = desk.jobs.add("threshold-tuning", "m", {}).id
@@ -351,7 +356,7 @@ def ask(port: int, path: str = "/metrics", **headers: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_page_is_for_those_who_may_see_figures(desk):
+def test_a_page_is_for_those_who_may_see_figures(desk: Desk) -> None:
     desk.add()
     page = FiguresPage(desk.database, desk.settings, 0)
     status, text = ask(page.port)
@@ -375,7 +380,7 @@ def test_a_page_is_for_those_who_may_see_figures(desk):
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_worker_answers_on_its_port(desk, tmp_path):
+def test_a_worker_answers_on_its_port(desk: Desk, tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-m", "service.cli.entry", "worker", "--metrics-port", "0"]
     own = {"XYLEM_STORE": str(desk.settings.store), "XYLEM_DATABASE_URL": desk.database.shown}

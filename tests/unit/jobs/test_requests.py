@@ -50,7 +50,7 @@ def faults(kind: str, body: Any, data: DataRoot) -> dict[str, str]:
     return {fault.path or "": str(fault) for fault in caught.value.faults}
 
 
-def test_a_good_request_is_kept_as_it_was_said(data):
+def test_a_good_request_is_kept_as_it_was_said(data: DataRoot) -> None:
     for kind, body in (
         ("training", TRAINING),
         ("training", {**OVR, "trainer": "plt", "data": "rows.txt", "label_names": "names.txt", "split": 0.1}),
@@ -68,7 +68,7 @@ def test_a_good_request_is_kept_as_it_was_said(data):
 
 
 @pytest.mark.parametrize("kind", ["training", "threshold-tuning", "batch"])
-def test_columns_of_tables(kind, data):
+def test_columns_of_tables(kind: str, data: DataRoot) -> None:
     body = {"model": "m", "data": "train.csv", **({"trainer": "ovr"} if kind == "training" else {})}
     good = {"text_column": ["title=2", "body"], "label_column": "tags", "label_separator": "|"}
     said, _ = check_request(kind, {**body, **good}, data, Limits())
@@ -83,7 +83,7 @@ def test_columns_of_tables(kind, data):
         assert set(faults(kind, {**body, **good, **change}, data)) == {place}
 
 
-def test_all_faults_of_a_training_are_told_at_once(data):
+def test_all_faults_of_a_training_are_told_at_once(data: DataRoot) -> None:
     found = faults(
         "training",
         {
@@ -111,7 +111,7 @@ def test_all_faults_of_a_training_are_told_at_once(data):
     assert found["seed"] == "expected at least 0, found -1"
 
 
-def test_a_fault_of_a_training_is_told_where_it_is(data):
+def test_a_fault_of_a_training_is_told_where_it_is(data: DataRoot) -> None:
     for change, places in (
         ({"trainer": "forest"}, {"trainer"}),
         ({"trainer": 3}, {"trainer"}),
@@ -147,7 +147,7 @@ def test_a_fault_of_a_training_is_told_where_it_is(data):
         assert faults("training", {**TRAINING, **change}, data).keys() == places, change
 
 
-def test_faults_of_the_other_kinds(data):
+def test_faults_of_the_other_kinds(data: DataRoot) -> None:
     assert faults("training", {**OVR, "data": "pair.X.npz", "split": 0.1}, data).keys() == {"split"}
     tuning = {"model": "m", "data": "x", "test": "..", "version": "A!", "start": [1, 2, 3], "method": "best"}
     assert faults("threshold-tuning", tuning, data).keys() == {"data", "test", "version", "start", "method"}
@@ -174,7 +174,7 @@ def test_faults_of_the_other_kinds(data):
     assert faults("batch", both, data).keys() == {"data", "chunk_characters"}
 
 
-def test_what_is_no_object_or_of_no_kind_is_refused(data):
+def test_what_is_no_object_or_of_no_kind_is_refused(data: DataRoot) -> None:
     for body in (None, [], "x", 3):
         with pytest.raises(BadRequest, match="expected an object"):
             check_request("batch", body, data, Limits())
@@ -182,7 +182,7 @@ def test_what_is_no_object_or_of_no_kind_is_refused(data):
         check_request("baking", {}, data, Limits())
 
 
-def test_schemas_say_what_every_trainer_and_all_features_take_and_their_defaults_are_taken():
+def test_schemas_say_what_every_trainer_and_all_features_take_and_their_defaults_are_taken() -> None:
     found = parameter_schemas()
     assert found["trainers"].keys() == openapi()["x-parameters"]["trainers"].keys() >= TRAINERS.keys()
     assert found["features"].keys() == PARAMETERS.keys()
@@ -236,7 +236,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:30])
-def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root, below, name):
+def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root: Path, below: Any, name: str) -> None:
     with pytest.raises(BadRequest) as caught:
         below.path_of(name, "valid")
     assert caught.value.path == "valid" and len(str(caught.value)) < 500
@@ -246,13 +246,13 @@ def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root, below, name):
     assert (root.parent / "secret.jsonl").read_text() == "secret"
 
 
-def test_a_name_is_a_string(below):
+def test_a_name_is_a_string(below: Any) -> None:
     for name in (None, 3, ["a.jsonl"], {"a": 1}, True):
         with pytest.raises(BadRequest):
             below.path_of(name)
 
 
-def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(root, below):
+def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(root: Path, below: Any) -> None:
     assert below.path_of("a.jsonl") == root / "a.jsonl" == below.path_of("inside.jsonl")
     assert below.path_of("sub/b.jsonl") == root / "sub" / "b.jsonl" == below.path_of("sub/../sub/b.jsonl")
     found = [(info.name, info.bytes) for info in below.list()]
@@ -265,14 +265,14 @@ def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(roo
 
 
 @pytest.mark.parametrize("name", [None, "none"])
-def test_without_a_root_everything_is_refused(tmp_path, name):
+def test_without_a_root_everything_is_refused(tmp_path: Path, name: str | None) -> None:
     none = DataRoot(None if name is None else tmp_path / name, BYTES_MAX)
     for call in (lambda: none.path_of("a"), none.list, lambda: none.upload("a"), lambda: none.delete("a")):
         with pytest.raises(BadRequest, match="XYLEM_DATA_DIR"):
             call()
 
 
-def test_an_upload_is_there_when_it_is_finished_and_replaces_a_link(root, below):
+def test_an_upload_is_there_when_it_is_finished_and_replaces_a_link(root: Path, below: Any) -> None:
     with below.upload("sub/new.jsonl") as upload:
         for piece in (b"one\n", b"", b"two\n"):
             upload.write(piece)
@@ -286,7 +286,9 @@ def test_an_upload_is_there_when_it_is_finished_and_replaces_a_link(root, below)
     assert not (root / "outside.jsonl").is_symlink()
 
 
-def test_an_upload_that_is_cut_off_or_too_long_leaves_nothing_and_the_old_file(root, below):
+def test_an_upload_that_is_cut_off_or_too_long_leaves_nothing_and_the_old_file(
+    root: Path, below: Any
+) -> None:
     with pytest.raises(ConnectionError), below.upload("a.jsonl") as upload:
         upload.write(b"half")
         raise ConnectionError
@@ -307,14 +309,14 @@ def test_an_upload_that_is_cut_off_or_too_long_leaves_nothing_and_the_old_file(r
         *("x/y", "sub//x", "sub/x/", "../x", "a.jsonl/x", "up/x", "sub", "/x"),
     ],
 )
-def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root, below, name):
+def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root: Path, below: Any, name: str) -> None:
     before = sorted(root.rglob("*"))
     with pytest.raises(BadRequest):
         below.upload(name)
     assert sorted(root.rglob("*")) == before
 
 
-def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(root, below):
+def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(root: Path, below: Any) -> None:
     left = root / ".upload-left"
     left.write_bytes(b"half")
     with below.upload("a.jsonl"), below.upload("a.jsonl"):
@@ -326,7 +328,7 @@ def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(root, b
     assert not list(root.glob(".upload-*"))
 
 
-def test_files_are_deleted_of_links_the_link(root, below):
+def test_files_are_deleted_of_links_the_link(root: Path, below: Any) -> None:
     below.delete("inside.jsonl")
     assert (root / "a.jsonl").exists()
     below.delete("sub/b.jsonl")
@@ -345,7 +347,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_changes_is_noticed(root, below, change):
+def test_a_file_that_changes_is_noticed(root: Path, below: Any, change: str) -> None:
     files = WatchedFiles(below)
     assert files.find("a.jsonl") == root / "a.jsonl"
     files.check()
@@ -354,7 +356,7 @@ def test_a_file_that_changes_is_noticed(root, below, change):
         files.check()
 
 
-def test_a_pair_of_files_is_watched_as_one_and_neither_leads_out_of_the_root(root, below):
+def test_a_pair_of_files_is_watched_as_one_and_neither_leads_out_of_the_root(root: Path, below: Any) -> None:
     other = root / "d.Y.npz"
     for path in (root / "d.X.npz", other):
         path.write_bytes(b"x")

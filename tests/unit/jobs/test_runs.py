@@ -132,7 +132,9 @@ ANYWAY = rule("latest", ("P@1", -100.0))
 """A rule that holds, after both versions were measured."""
 
 
-def test_a_training_publishes_a_version_that_says_whose_it_is_calibrated_on_what_was_split_off(place):
+def test_a_training_publishes_a_version_that_says_whose_it_is_calibrated_on_what_was_split_off(
+    place: Any,
+) -> None:
     write_data(place.data / "many.jsonl", 400, seed=3, noise=0.4)
     job = place.train(data="many.jsonl", valid=None, split=0.4, calibrate=True)
     assert (job.state, job.version, job.promotion) == ("succeeded", 2, None)
@@ -144,7 +146,7 @@ def test_a_training_publishes_a_version_that_says_whose_it_is_calibrated_on_what
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_a_training_tells_its_warnings_and_the_features_that_were_tried(place, died):
+def test_a_training_tells_its_warnings_and_the_features_that_were_tried(place: Place, died: bool) -> None:
     with (place.data / "train.jsonl").open("a") as file:
         file.write(40 * '{"text": "", "labels": ["label0"]}\n')
     parameters = {"trees": 1, "features.kind": "auto", "features.rows": 100}
@@ -160,7 +162,7 @@ def test_a_training_tells_its_warnings_and_the_features_that_were_tried(place, d
     assert first["features"] == "words" and "us_per_row" not in first
 
 
-def test_thresholds_are_tuned_before_the_version_is_served(place):
+def test_thresholds_are_tuned_before_the_version_is_served(place: Place) -> None:
     def at(phase: str) -> None:
         if phase == "estimates":
             assert place.store.resolve("m") == 1
@@ -181,7 +183,9 @@ def test_thresholds_are_tuned_before_the_version_is_served(place):
         ((), True),
     ],
 )
-def test_an_alias_moves_if_the_rule_says_so(place, conditions, promoted):
+def test_an_alias_moves_if_the_rule_says_so(
+    place: Place, conditions: tuple[tuple[str, float], ...], promoted: bool
+) -> None:
     verdict = place.train(promotion=rule("latest", *conditions)).promotion
     assert (verdict.baseline, verdict.promoted) == (1, promoted), verdict
     assert len(verdict.reasons) == max(len(conditions), 1)
@@ -189,7 +193,7 @@ def test_an_alias_moves_if_the_rule_says_so(place, conditions, promoted):
     assert place.store.resolve("m") == (2 if promoted else 1)
 
 
-def test_a_rule_for_no_alias_moves_none(place):
+def test_a_rule_for_no_alias_moves_none(place: Place) -> None:
     job = place.train(promotion={"alias": None})
     assert (job.state, job.version, job.promotion) == ("succeeded", 2, None)
     assert place.store.info("m").aliases == {"latest": 1}
@@ -198,13 +202,15 @@ def test_a_rule_for_no_alias_moves_none(place):
 
 
 @pytest.mark.parametrize("alias", ["stable", "latest"])
-def test_without_a_version_to_compare_with_the_first_is_promoted_and_says_so(place, alias):
+def test_without_a_version_to_compare_with_the_first_is_promoted_and_says_so(
+    place: Place, alias: Any
+) -> None:
     verdict = place.train(model="new", promotion=rule(alias, ("P@1", 5.0))).promotion
     assert verdict.promoted and verdict.baseline is None and "no other version" in verdict.reasons[0]
     assert place.store.resolve("new", alias) == 1
 
 
-def test_a_version_that_cannot_be_opened_is_not_replaced_by_a_rule(place):
+def test_a_version_that_cannot_be_opened_is_not_replaced_by_a_rule(place: Place) -> None:
     array = next((place.store.root / "models/m/versions/1/arrays").iterdir())
     array.chmod(0o644)
     array.write_bytes(array.read_bytes()[:-1] + b"?")
@@ -213,7 +219,7 @@ def test_a_version_that_cannot_be_opened_is_not_replaced_by_a_rule(place):
     assert place.store.resolve("m") == 1
 
 
-def test_conditions_tell_each_figure_and_need_both():
+def test_conditions_tell_each_figure_and_need_both() -> None:
     conditions = [PromotionCondition(metric="P@5", least_change=-0.2), PromotionCondition(metric="PSP@1")]
     judge = partial(judge_conditions, conditions, {"P@5": 40.0, "PSP@1": 3.0})
     holds, reasons = judge({"P@5": 40.2, "PSP@1": 3.0})
@@ -223,7 +229,7 @@ def test_conditions_tell_each_figure_and_need_both():
 
 
 @pytest.mark.parametrize("phase", ["read", "report", "publish", "estimates", "measure ofo", "decide"])
-def test_a_training_that_died_in_any_phase_is_finished_by_the_next_worker(place, phase):
+def test_a_training_that_died_in_any_phase_is_finished_by_the_next_worker(place: Place, phase: str) -> None:
     request = {**TRAINING, "thresholds": {"method": "ofo"}, "promotion": rule("latest", ("P@5", -100.0))}
     job_id = place.submit("training", request)
 
@@ -237,7 +243,7 @@ def test_a_training_that_died_in_any_phase_is_finished_by_the_next_worker(place,
     assert epoch == 1  # tuned once
 
 
-def test_a_worker_that_lost_its_job_publishes_nothing_besides(place):
+def test_a_worker_that_lost_its_job_publishes_nothing_besides(place: Place) -> None:
     job_id = place.submit("training", {**TRAINING, "thresholds": {"method": "ofo"}})
 
     def at(phase: str) -> None:
@@ -251,7 +257,7 @@ def test_a_worker_that_lost_its_job_publishes_nothing_besides(place):
     assert place.desk.jobs.get(job_id).state == "succeeded"
 
 
-def test_a_verdict_is_acted_on_once_and_undoes_nobodys_decision(place):
+def test_a_verdict_is_acted_on_once_and_undoes_nobodys_decision(place: Place) -> None:
     job_id = place.submit("training", {**TRAINING, "promotion": rule("latest")})
     place.die(job_id, "publish")
     run_job(place.claimed(job_id))  # all is done, but nobody was told
@@ -269,7 +275,7 @@ COMBINE = {"model": "both", "members": ["m@1"], "vocabulary": "names.csv", "lang
 
 
 @pytest.mark.parametrize("phase", [None, "read", "publish", "decide"])
-def test_a_combination_and_its_next_vocabulary_are_published_once(place, phase):
+def test_a_combination_and_its_next_vocabulary_are_published_once(place: Place, phase: str | None) -> None:
     (place.data / "names.csv").write_text(VOCABULARY)
     (place.data / "more.csv").write_text(VOCABULARY + "label9,word7\n")
     write_data(place.data / "other.jsonl", 120, seed=3)
@@ -293,7 +299,9 @@ def test_a_combination_and_its_next_vocabulary_are_published_once(place, phase):
     assert (moved.alias, moved.who) == ("stable", "a vocabulary job")
 
 
-def test_names_of_a_combination_whose_job_died_after_it_was_published_are_there(place, monkeypatch):
+def test_names_of_a_combination_whose_job_died_after_it_was_published_are_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place.data / "names.csv").write_text(VOCABULARY)
     job_id = place.submit("combine", {**COMBINE, "data": "valid.jsonl"})
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
@@ -305,7 +313,7 @@ def test_names_of_a_combination_whose_job_died_after_it_was_published_are_there(
     assert place.store.versions("both") == (1,) and place.store.label_info("both") is not None
 
 
-def test_a_version_that_was_deleted_meanwhile_fails_the_job(place):
+def test_a_version_that_was_deleted_meanwhile_fails_the_job(place: Place) -> None:
     job_id = place.submit("training", TRAINING)
     run_job(place.claimed(job_id))
     place.store.promote("m", 1)
@@ -323,7 +331,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_data_that_changes_under_a_training_fails_it_and_nothing_is_published(place, change):
+def test_data_that_changes_under_a_training_fails_it_and_nothing_is_published(
+    place: Place, change: str
+) -> None:
     def at(phase: str) -> None:
         if phase == "report":
             CHANGES[change](place.data / "train.jsonl")
@@ -334,7 +344,7 @@ def test_data_that_changes_under_a_training_fails_it_and_nothing_is_published(pl
 
 
 @pytest.mark.parametrize("held_out", [{"valid": None, "split": 0.3}, {"valid": "valid.csv"}])
-def test_jobs_read_tables(place, held_out):
+def test_jobs_read_tables(place: Place, held_out: Any) -> None:
     for name in ("train", "valid"):
         lines = [json.loads(line) for line in (place.data / f"{name}.jsonl").read_text().splitlines()]
         rows = "".join(f"{line['labels'][0]}|other,{line['text']}\n" for line in lines)
@@ -357,7 +367,7 @@ def test_jobs_read_tables(place, held_out):
         ("d.txt", "100 7 3\n" + "".join(f"{i % 3} {i % 7}:1\n" for i in range(100))),
     ],
 )
-def test_lines_are_split_into_two_files_that_can_be_read(tmp_path, name, content):
+def test_lines_are_split_into_two_files_that_can_be_read(tmp_path: Path, name: str, content: Any) -> None:
     path = tmp_path / name
     path.write_text(content)
     split = partial(split_lines, path, tmp_path / "work", 0.3, 1, no_progress)
@@ -371,7 +381,7 @@ def test_lines_are_split_into_two_files_that_can_be_read(tmp_path, name, content
         split()
 
 
-def test_a_tuning_is_kept_with_its_result_or_not_at_all(place):
+def test_a_tuning_is_kept_with_its_result_or_not_at_all(place: Place) -> None:
     request = {"model": "m", "data": "valid.jsonl"}
     job_id = place.submit("threshold-tuning", {**request, "method": "fta"})
     report = run_job(place.claimed(job_id))  # then its worker dies
@@ -394,7 +404,7 @@ def batch_data(place: Place, n_rows: int) -> None:
     path.write_text(path.read_text() + "no json\n")
 
 
-def test_a_batch_answers_each_line_and_tells_what_labels_are_called(place):
+def test_a_batch_answers_each_line_and_tells_what_labels_are_called(place: Any) -> None:
     batch_data(place, 50)
     names = all_names(place.store.open("m", verify=False).labels)
     subjects = [Subject(name, None, {"fi": f"nimi {name}"}) for name in names]
@@ -409,7 +419,7 @@ def test_a_batch_answers_each_line_and_tells_what_labels_are_called(place):
     assert job.version == 1 and path.name == RESULT
 
 
-def test_a_batch_divides_long_texts(place):
+def test_a_batch_divides_long_texts(place: Place) -> None:
     lines = write_data(place.data / "x.jsonl", 30, seed=9).read_text().splitlines()
     texts = [json.loads(line)["text"] for line in lines]
     write_lines(place.data / "long.jsonl", [{"text": " ".join(texts * 9)}])
@@ -419,7 +429,7 @@ def test_a_batch_divides_long_texts(place):
     assert divided[0]["labels"] != whole[0]["labels"]
 
 
-def test_a_batch_that_died_goes_on_where_it_was(place, monkeypatch):
+def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.jobs.batch.SYNC_SECONDS", 0.0)
     place.desk = place.desk.limited(block_rows_max=64)
     batch_data(place, 1000)
@@ -448,7 +458,7 @@ def test_a_batch_that_died_goes_on_where_it_was(place, monkeypatch):
     assert (job.result["lines"], job.result["bad"]) == (1001, 1)
 
 
-def test_a_batch_that_was_done_and_could_not_say_so_is_not_done_again(place):
+def test_a_batch_that_was_done_and_could_not_say_so_is_not_done_again(place: Place) -> None:
     batch_data(place, 20)
     job_id = place.submit("batch", {"model": "m", "data": "batch.jsonl"})
     context = place.claimed(job_id)
@@ -458,7 +468,7 @@ def test_a_batch_that_was_done_and_could_not_say_so_is_not_done_again(place):
     assert place.run(job_id).result == result and (context.directory / RESULT).stat() == before
 
 
-def test_a_batch_of_a_file_that_changes_fails(place, monkeypatch):
+def test_a_batch_of_a_file_that_changes_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.jobs.batch.SYNC_SECONDS", 0.0)
     batch_data(place, 50)
     job_id = place.submit("batch", {"model": "m", "data": "batch.jsonl"})
@@ -480,7 +490,7 @@ KEPT = {"model": "kept", "keep_rows": True, "valid": "valid.jsonl", "thresholds"
 
 
 @pytest.mark.parametrize("phase", [None, "classifiers", "publish"])
-def test_labels_are_added_once_and_tuned_thresholds_stay(place, phase):
+def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: str | None) -> None:
     place.train(**KEPT)
     write_lines(place.data / "new.jsonl", [{"text": "word0 word1", "labels": ["label0", "brand new"]}])
     job_id = place.submit("extend", {"model": "kept", "data": "new.jsonl"})
@@ -495,7 +505,7 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place, phase):
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
 
 
-def test_a_learner_goes_on_from_the_state_that_a_job_kept(place):
+def test_a_learner_goes_on_from_the_state_that_a_job_kept(place: Place) -> None:
     learning = {"trainer": "huffman-tree", "parameters": {"epochs": 2, "dim": 4}, "seed": 3}
     place.train(**learning, model="whole")
     place.train(**learning, model="cut", keep_state=True, until=1)
@@ -506,7 +516,9 @@ def test_a_learner_goes_on_from_the_state_that_a_job_kept(place):
         assert one.tobytes() == other.tobytes()
 
 
-def test_a_version_that_goes_on_is_tuned_if_asked_and_else_judged_at_the_thresholds_it_takes(place):
+def test_a_version_that_goes_on_is_tuned_if_asked_and_else_judged_at_the_thresholds_it_takes(
+    place: Place,
+) -> None:
     place.train(**KEPT)
     seen = []
 

@@ -1,4 +1,5 @@
 """Schedules, each run once whatever happens; jobs whose data is feedback, the newest of it held out."""
+
 # ruff: noqa: F811 - place is a fixture of another file
 
 import json
@@ -7,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -72,7 +74,7 @@ def desks(tmp_path: Path, database_url: str) -> Iterator[Desks]:
     made.desk.database.close()
 
 
-def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_have(desks):
+def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_have(desks: Any) -> None:
     desks.keep_rows(40)  # before the schedule: not for it
     made = desks.schedules.create_schedule("training", FEEDBACK, rows=30)
     desks.keep_rows(29)
@@ -96,7 +98,7 @@ def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_hav
         desks.schedules.delete_schedule(made["id"])
 
 
-def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(desks):
+def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(desks: Any) -> None:
     made = desks.schedules.create_schedule("training", TRAINING, cron="0 3 * * 0")
     assert (made["alias"], made["rows"], made["runs"]) == ("latest", None, 0)
     assert desks.schedules.run_due() == 0
@@ -110,7 +112,9 @@ def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(d
     assert desks.schedules.run_due() == 0
 
 
-def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(desks, monkeypatch):
+def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(
+    desks: Any, monkeypatch: Any
+) -> None:
     desks.schedules.create_schedule("training", TRAINING, cron="* * * * *")
     desks.pass_time(3600)
     with monkeypatch.context() as patched:
@@ -123,7 +127,7 @@ def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(desk
     assert desks.schedules.schedules()[0]["runs"] == 1
 
 
-def test_a_queue_that_is_full_is_tried_again(desks):
+def test_a_queue_that_is_full_is_tried_again(desks: Any) -> None:
     full = Schedules(desks.desk.database, desks.desk.limited(jobs_queued_max=1).settings)
     full.create_schedule("training", TRAINING, cron="* * * * *")
     job = desks.desk.jobs.submit("training", TRAINING)
@@ -135,7 +139,7 @@ def test_a_queue_that_is_full_is_tried_again(desks):
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_what_no_job_would_take_is_refused_at_once(desks):
+def test_what_no_job_would_take_is_refused_at_once(desks: Any) -> None:
     for body, path, found in (
         ({"cron": "0 0 31 2 *"}, "cron", "which never does"),
         ({"cron": "every day"}, "cron", "of 5 fields, found 'every day'"),
@@ -157,7 +161,7 @@ def test_what_no_job_would_take_is_refused_at_once(desks):
     assert desks.schedules.schedules() == []
 
 
-def test_an_alias_has_one_schedule(desks, monkeypatch):
+def test_an_alias_has_one_schedule(desks: Any, monkeypatch: Any) -> None:
     stable = {**TRAINING, "promotion": {"alias": "stable"}}
     kept = {**TRAINING, "promotion": {"alias": None}}
     create = desks.schedules.create_schedule
@@ -178,7 +182,7 @@ def test_an_alias_has_one_schedule(desks, monkeypatch):
     assert create("training", TRAINING, cron="0 3 * * *")["alias"] == "latest"
 
 
-def test_times_are_those_of_utc(monkeypatch):
+def test_times_are_those_of_utc(monkeypatch: Any) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
@@ -190,7 +194,9 @@ def test_times_are_those_of_utc(monkeypatch):
         time.tzset()
 
 
-def test_no_schedule_waits_for_rows_that_are_not_kept_or_holds_up_others_by_its_length(desks, monkeypatch):
+def test_no_schedule_waits_for_rows_that_are_not_kept_or_holds_up_others_by_its_length(
+    desks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     off = Schedules(desks.desk.database, desks.desk.settings.model_copy(update={"feedback_rows": False}))
     with pytest.raises(errors.BadRequest, match="expected XYLEM_FEEDBACK_ROWS=1, without which no rows"):
         off.create_schedule("training", FEEDBACK, rows=5)
@@ -199,7 +205,7 @@ def test_no_schedule_waits_for_rows_that_are_not_kept_or_holds_up_others_by_its_
         desks.schedules.create_schedule("training", TRAINING, cron="0 3 * * *")
 
 
-def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(place):
+def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(place: Place) -> None:
     lines = keep_rows(place.desk, 201)
     job_id = place.submit("training", {**FEEDBACK, "promotion": rule("latest", ("P@1", 5.0))})
     keep_rows(place.desk, 20, first=900)  # which come later than the job, and are not for it
@@ -219,21 +225,21 @@ def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(pla
     assert job.promotion.promoted, job.promotion
 
 
-def test_tables_and_files_are_joined_line_by_line(place):
+def test_tables_and_files_are_joined_line_by_line(place: Place) -> None:
     (place.data / "more.csv").write_text("text,labels\nfirst1 word2,label1;label2\n")
     job = place.train(data=["train.jsonl", "more.csv", "valid.jsonl"], valid=None, split=0.2)
     assert 200 < job.result["rows"] < 281
 
 
 @pytest.mark.parametrize(("n", "valid", "least"), [(0, None, "1 row"), (1, {"feedback": 0.5}, "2 rows")])
-def test_a_job_for_feedback_that_is_not_there_says_so(place, n, valid, least):
+def test_a_job_for_feedback_that_is_not_there_says_so(place: Place, n: int, valid: Any, least: str) -> None:
     keep_rows(place.desk, n)
     fault = f"expected at least {least} of feedback to m, found {n or 'none'}"
     with pytest.raises(errors.BadData, match=fault):
         place.train(**{**LOOP, "valid": valid})
 
 
-def test_what_is_wrong_with_data_is_told_at_its_place(place):
+def test_what_is_wrong_with_data_is_told_at_its_place(place: Place) -> None:
     (place.data / "rows.svm").write_text("1 1:1\n")
     for changes, path, found in (
         ({"data": [OF_A_MONTH, "nowhere.jsonl"]}, "data[1]", "expected a file below the data directory"),
@@ -254,7 +260,7 @@ def test_what_is_wrong_with_data_is_told_at_its_place(place):
         assert len(told) == 1 + ("seed" in changes)
 
 
-def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(place):
+def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(place: Place) -> None:
     place.train(model="kept", keep_rows=True)
     keep_rows(place.desk, 40)
     (place.data / "new.jsonl").write_text('{"text": "word0 word1", "labels": ["brand new"]}\n' * 5)
@@ -264,7 +270,7 @@ def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(pl
     assert model.arrays["labels/counts"].sum() == 200 + 5 + 30 and model.manifest.metrics
 
 
-def test_feedback_of_sparse_rows_is_refused_as_data(place):
+def test_feedback_of_sparse_rows_is_refused_as_data(place: Place) -> None:
     place.store.publish("sparse", small_draft(1))
     with pytest.raises(errors.BadFields, match="found sparse, a model of sparse rows"):
         place.train(data=[{"feedback": {"model": "sparse"}}])

@@ -55,7 +55,9 @@ def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray
     st.sampled_from([1, 31, 32, 33, 1023, 1024, 1025, 2100]),
     st.sampled_from([2, 17, 40]),
 )
-def test_every_weight_is_found_where_the_format_says(seed, n_trees, n_labels, n_features, arity):
+def test_every_weight_is_found_where_the_format_says(
+    seed: int, n_trees: int, n_labels: int, n_features: int, arity: int
+) -> None:
     sizes = {"n_trees": n_trees, "n_labels": n_labels, "n_features": n_features, "arity": arity}
     trees, ensemble = random_forest(seed, **sizes)
     assert ensemble.child_ptr[0] == n_trees
@@ -83,7 +85,7 @@ def test_every_weight_is_found_where_the_format_says(seed, n_trees, n_labels, n_
             np.testing.assert_array_equal(bias, chunk.bias)
 
 
-def test_a_row_is_dense_from_the_share_on():
+def test_a_row_is_dense_from_the_share_on() -> None:
     for n_weights, is_dense in ((16 // DENSE_SHARE, False), (16 // DENSE_SHARE + 1, True)):
         ensemble = build_ensemble([stump(16, np.arange(n_weights))], 16, 1)
         assert len(ensemble.dense) == 16 * is_dense + LANES
@@ -121,20 +123,20 @@ STUMP = stump(3, np.array([0]))
         (STUMP._replace(child_ptr=np.array([1, 4, 4, 4, 5], np.int32)), "child_ptr"),
     ],
 )
-def test_a_tree_that_breaks_the_rules_is_refused(tree, message):
+def test_a_tree_that_breaks_the_rules_is_refused(tree: Any, message: Any) -> None:
     with pytest.raises(ValueError, match=message):
         build_ensemble([tree], 3, 4)
 
 
 @pytest.mark.parametrize(("weights", "most"), [("bfloat16", 65536), ("int8", 256)])
-def test_words_that_cannot_name_every_child_are_refused(weights, most):
+def test_words_that_cannot_name_every_child_are_refused(weights: Any, most: Any) -> None:
     assert CHILDREN_MAX[weights] == most
     assert build_ensemble([stump(most, np.array([most - 1]))], most, 1, weights).sparse.tolist()
     with pytest.raises(ValueError, match=f"at most {most} children for {weights}, found {most + 1}"):
         build_ensemble([stump(most + 1, np.array([0]))], most + 1, 1, weights)
 
 
-def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others():
+def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others() -> None:
     weight = np.array([-2.54, 0.5, 0.031, 0.0], np.float32)
     feature, child = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     chunk = Chunk.of(feature, child, weight, np.zeros(20, np.float32))
@@ -144,7 +146,7 @@ def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others():
     assert stored == [(0, -127), (1, 127), (0, 2), (1, 0)]
 
 
-def test_no_trees_and_unknown_weights_are_refused():
+def test_no_trees_and_unknown_weights_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one tree"):
         build_ensemble([], 3, 4)
     with pytest.raises(ValueError, match="float32, bfloat16, int8, found 'float64'"):
@@ -152,7 +154,7 @@ def test_no_trees_and_unknown_weights_are_refused():
 
 
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
-def test_storing_weights_changes_nothing_else(weights):
+def test_storing_weights_changes_nothing_else(weights: Any) -> None:
     _, ensemble = random_forest(3, n_trees=2, n_labels=50, n_features=70, arity=20)
     stored = store_weights(ensemble, weights)
     assert (stored is ensemble) == (weights == "float32")

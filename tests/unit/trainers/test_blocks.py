@@ -28,7 +28,9 @@ def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     monkeypatch.setattr(blocks, "_planned", lambda made, shape: planned(made._replace(**less), shape))
 
 
-def of_blocks(monkeypatch, name, items, memory_bytes, threads=1) -> Trained:
+def of_blocks(
+    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
+) -> Trained:
     """Train on blocks, of which a step holds so many bytes."""
     parameters = parse_parameters(name, [*items, "memory_mib=2"])
     with monkeypatch.context() as patch:
@@ -48,7 +50,9 @@ def of_memory(name: str, items: list[str]) -> Trained:
         ("label-tree", ["leaf_size=5", "arity=4", "idf=no", "clustering=kmeans", "loss=logistic"]),
     ],
 )
-def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(monkeypatch, name, items):
+def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
+    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str]
+) -> None:
     whole = of_memory(name, [*items, "memory_mib=2"])
     assert bits_of(of_blocks(monkeypatch, name, items, 1 << 30)) == bits_of(whole)
 
@@ -56,7 +60,9 @@ def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(monkeypatch, 
 @pytest.mark.parametrize(
     ("loss", "memory_bytes"), [("squared_hinge", 1), ("logistic", 20_000), ("squared_hinge", 40_000)]
 )
-def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(monkeypatch, loss, memory_bytes):
+def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
+) -> None:
     items = ["leaf_size=5", "arity=4", "idf=no", "prune=0", "cost=0.5", "eps=0.005", f"loss={loss}"]
     found = of_blocks(monkeypatch, "label-tree", items, memory_bytes)
     there, here = found.ensemble, of_memory("label-tree", items).ensemble
@@ -80,7 +86,9 @@ def test_a_row_that_takes_more_than_a_step_may_hold_is_named() -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 20_000])
-def test_the_estimate_of_blocks_is_that_of_rows_in_memory(monkeypatch, memory_bytes):
+def test_the_estimate_of_blocks_is_that_of_rows_in_memory(
+    monkeypatch: pytest.MonkeyPatch, memory_bytes: int
+) -> None:
     with_memory(monkeypatch, memory_bytes)
     parameters = parse_parameters("label-tree", ["leaf_size=5", "arity=4", "idf=no", "memory_mib=2"])
     found = estimate_blocks("label-tree", parameters, Parts(problem(), 8), Tools(1, Crew(2), no_progress))

@@ -1,13 +1,14 @@
 """The linear trainers from rows to an ensemble: validity, determinism, size, and that they learn."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 
 from service.base.errors import BadData, BadParameter
-from service.base.rows import LabelRows
+from service.base.rows import LabelRows, SparseRows
 from service.executors.local import Crew
 from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.classifiers import Solving, members_of, train_classifiers
@@ -27,12 +28,12 @@ VARIANTS = {
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def _data(seed=0, n_rows=400, n_labels=70):
+def _data(seed: int = 0, n_rows: int = 400, n_labels: int = 70) -> tuple[SparseRows, LabelRows]:
     return learnable(seed, n_rows, n_labels, rarity=0.97)
 
 
 @variants
-def test_trained_size_is_within_the_bound(variant):
+def test_trained_size_is_within_the_bound(variant: str) -> None:
     data, (name, items) = _data(1), VARIANTS[variant]
     bound = estimate_by(name, data, *items, "prune=0")
     trained = trained_by(name, data, *items, "prune=0")
@@ -45,7 +46,7 @@ def test_trained_size_is_within_the_bound(variant):
     assert trained_by(name, data, *items, "prune=0.3").n_nonzeros < trained.n_nonzeros
 
 
-def test_estimate_by_hand():
+def test_estimate_by_hand() -> None:
     # Features 0-1 belong to labels 0-1, features 2-3 to labels 2-3; feature 4 to all, feature 5 to none.
     x = np.zeros((5, 6))
     x[[0, 1, 2, 3], [0, 1, 2, 3]] = 1
@@ -64,7 +65,7 @@ def test_estimate_by_hand():
 
 
 @variants
-def test_what_is_trained_has_learnt(variant):
+def test_what_is_trained_has_learnt(variant: str) -> None:
     data, (name, items) = _data(2), VARIANTS[variant]
     scores = scores_of(trained_by(name, data, *items), data)
     assert share_right(scores, data[1]) > 0.7
@@ -72,14 +73,14 @@ def test_what_is_trained_has_learnt(variant):
     assert (scores.any(axis=0) == (np.arange(70) != 4)).all(), "a label without rows has no leaf"
 
 
-def _two_groups(labels, first):
+def _two_groups(labels: Any, first: int) -> Any:
     """A tree of two groups of the labels that occur, the first of so many; who carries each; these labels."""
     ptr, of_label = rows_by_label(labels)
     used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
     return join(used, [np.array([0, first, len(used)])]), members_of(ptr, of_label, used), used
 
 
-def test_chunks_hold_the_solvers_weights():
+def test_chunks_hold_the_solvers_weights() -> None:
     rows, labels = _data(3, n_rows=80, n_labels=40)
     shape, members, used = _two_groups(labels, 20)
     solving = Solving("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, 0.0)
@@ -101,7 +102,7 @@ def test_chunks_hold_the_solvers_weights():
             assert found == pytest.approx(least, rel=1e-3)
 
 
-def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
+def test_cost_rises_from_the_root_to_nodes_of_fewer_rows() -> None:
     rows, labels = _data(5)
     shape, members, _ = _two_groups(labels, 8)
     even, rising = (Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0) for decay in (0.0, 1.0))
@@ -113,7 +114,7 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
     assert costs.tolist() == pytest.approx([2.0, 4.0, 20.0] + 13 * [2.0])
 
 
-def test_stages_are_reported_to_their_end():
+def test_stages_are_reported_to_their_end() -> None:
     told = []
     parameters = parse_parameters("label-tree", ["leaf_size=5"])
     train("label-tree", parameters, *_data(0), 0, 2, lambda *now: told.append(now))
@@ -122,7 +123,7 @@ def test_stages_are_reported_to_their_end():
     assert last == {"label representations": True, "clustering": True, "classifiers": True}
 
 
-def test_data_and_settings_that_cannot_be_used_are_refused():
+def test_data_and_settings_that_cannot_be_used_are_refused() -> None:
     rows, labels = _data(0)
     parameters = parse_parameters("label-tree", [])
     with pytest.raises(BadData, match="expected labels for 399 rows, found them for 400"):
@@ -135,7 +136,7 @@ def test_data_and_settings_that_cannot_be_used_are_refused():
         train("label-tree", parse_parameters("ovr", []), rows, labels)
 
 
-def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones():
+def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones() -> None:
     assert [prune_of("auto", n) for n in (0, 1, 40, 300)] == [0.1] * 4
     assert [prune_of("auto", n) for n in (1200, 30_000)] == pytest.approx([0.05, 0.01])
     for said in (0, 0.0, 0.1, 0.3, 100):
@@ -143,7 +144,7 @@ def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_s
 
 
 @pytest.mark.parametrize("name", ["label-tree", "ovr"])
-def test_a_model_of_long_rows_is_that_of_the_bound_that_its_rows_have(name):
+def test_a_model_of_long_rows_is_that_of_the_bound_that_its_rows_have(name: str) -> None:
     rng = np.random.default_rng(7)
     data = data_of(np.abs(rng.standard_normal((60, 1200))) / 30, rng.random((60, 5)) < 0.3)
     auto, same, tenth = (trained_by(name, data, *items) for items in ([], ["prune=0.05"], ["prune=0.1"]))

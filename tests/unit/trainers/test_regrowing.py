@@ -113,7 +113,9 @@ def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
 
 @pytest.mark.parametrize("most", [MANY, FEW])
 @pytest.mark.parametrize("variant", LINEAR)
-def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(variant, most):
+def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
+    variant: str, most: int
+) -> None:
     data, without = _data(most=most)
     old = _trained(variant, without)
     grown = _extended(variant, _model(old, data), data)
@@ -132,7 +134,7 @@ def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(va
 
 
 @pytest.mark.parametrize(("most", "from_nothing"), [(MANY, True), (FEW, False)])
-def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most, from_nothing):
+def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most: int, from_nothing: bool) -> None:
     data, without = _data(most=most)
     old = _model(_trained("balanced", without), data)
     bias = old.ensemble.node_bias + np.float32(1)  # of which the margins have the same order
@@ -146,7 +148,7 @@ def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most, from_no
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
-def test_weights_of_fewer_bits_stay_to_the_bit(weights):
+def test_weights_of_fewer_bits_stay_to_the_bit(weights: Weights) -> None:
     data, without = _data(3, FEW)
     model = _in_fewer_bits(_model(_trained("balanced", without), data), weights)
     old, grown = model.ensemble, _extended("balanced", model, data).ensemble
@@ -158,7 +160,7 @@ def test_weights_of_fewer_bits_stay_to_the_bit(weights):
 
 
 @pytest.mark.parametrize("variant", ["balanced", "kmeans", "plt", "random"])
-def test_a_group_that_grows_too_large_is_divided(variant):
+def test_a_group_that_grows_too_large_is_divided(variant: str) -> None:
     data, _ = _data(1)
     few = LabelRows(np.arange(501), (np.arange(500) % 2).astype(np.int32), 2)
     shifted = data.labels._replace(indices=data.labels.indices + np.int32(2), n_labels=N_LABELS + 2)
@@ -173,7 +175,7 @@ def test_a_group_that_grows_too_large_is_divided(variant):
         assert all(bias or weights for bias, weights in scorers.values()), "each is trained"
 
 
-def test_trees_go_on_from_their_weights():
+def test_trees_go_on_from_their_weights() -> None:
     data, _ = _data(4)
     old = _trained("balanced", data.take(np.arange(0, 500, 2)))
     grown = _growth("balanced", data).refit(_model(old, data), data, Tools(0))
@@ -191,7 +193,9 @@ def test_trees_go_on_from_their_weights():
     ("solve", "objective"),
     [(solve_squared_hinge, problems.hinge_objective), (solve_logistic, problems.logistic_objective)],
 )
-def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(solve, objective, is_optimal):
+def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(
+    solve: Any, objective: Any, is_optimal: bool
+) -> None:
     rows, labels = learnable(5, 300, 8, rarity=0.5)
     positive = (dense_labels(labels) @ (1 << np.arange(8))).astype(np.uint16)
     costs = np.full(16, 2.0, np.float32)
@@ -275,7 +279,7 @@ def _stayed(old: TreeEnsemble, grown: TreeEnsemble) -> int:
 
 
 @pytest.mark.parametrize("variant", SOFTMAX)
-def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(variant):
+def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(variant: str) -> None:
     data, trained, model = _without_new(variant, 0)
     grown = _extended(variant, model, data).ensemble
     scores = _scores(trained, grown, data)
@@ -289,7 +293,7 @@ def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
-def test_weights_of_softmax_nodes_of_fewer_bits_stay_to_the_bit(weights):
+def test_weights_of_softmax_nodes_of_fewer_bits_stay_to_the_bit(weights: Any) -> None:
     data, _, model = _without_new("softmax-huffman", 1)
     model = _in_fewer_bits(model, weights)
     grown = _extended("softmax-huffman", model, data).ensemble
@@ -297,7 +301,7 @@ def test_weights_of_softmax_nodes_of_fewer_bits_stay_to_the_bit(weights):
     assert _stayed(model.ensemble, grown)
 
 
-def test_many_labels_beside_one_get_nodes_of_their_own():
+def test_many_labels_beside_one_get_nodes_of_their_own() -> None:
     data, _, model = _without_new("softmax-binary", 2)
     many = np.where(data.labels.indices == 0, N_NAMES + np.arange(N_ROWS) % 20, data.labels.indices)
     old, divided = (
@@ -318,6 +322,6 @@ def test_many_labels_beside_one_get_nodes_of_their_own():
         ("huffman-tree", "task=text", "task: expected labels, found text"),
     ],
 )
-def test_trees_of_gradient_descent_and_of_words_get_no_labels(name, item, message):
+def test_trees_of_gradient_descent_and_of_words_get_no_labels(name: str, item: Any, message: Any) -> None:
     with pytest.raises(BadParameter, match=message):
         TRAINERS[name].growth(parse_parameters(name, [item]), NO_ROWS)

@@ -1,5 +1,7 @@
 """Label representations, the shapes made of them, and the arrays of re-ranking."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,13 +20,13 @@ from tests.oracles.label_trees import levels
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
 
 
-def _vectors(n_labels, seed=0):
+def _vectors(n_labels: int, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, 300, 40, 0.2)
     return label_representations(rows, random_labels(rng, 300, n_labels, 0.1), Tools())
 
 
-def test_representations_are_normalised_sums():
+def test_representations_are_normalised_sums() -> None:
     rng = np.random.default_rng(1)
     rows, labels = random_rows(rng, 60, 25, 0.1), random_labels(rng, 60, 30, 0.1)
     found = label_representations(rows, labels, Tools())
@@ -34,14 +36,14 @@ def test_representations_are_normalised_sums():
     assert (np.diff(found.indptr) == 0).any(), "the data must have a label without a vector"
 
 
-def test_representations_are_the_same_in_any_pieces(monkeypatch):
+def test_representations_are_the_same_in_any_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _vectors(30)
     for piece in (1, 50):
         monkeypatch.setattr(representations, "_PIECE", piece)
         assert all(map(np.array_equal, _vectors(30), whole))
 
 
-def _balanced(n, leaf_size, arity):
+def _balanced(n: int, leaf_size: Any, arity: int) -> Any:
     """The balanced tree of labels 3 to n + 2."""
     labels = np.arange(3, 3 + n, dtype=np.int32)
     shape = balanced_shape(_vectors(3 + n), labels, leaf_size, arity, Tools(5, Crew(2)))
@@ -50,7 +52,7 @@ def _balanced(n, leaf_size, arity):
 
 
 @pytest.mark.parametrize(("leaf_size", "arity"), [(1, 2), (3, 2), (10, 16), (7, 4), (1000, 16), (20, 256)])
-def test_balanced_trees_are_balanced_and_no_wider_than_asked(leaf_size, arity):
+def test_balanced_trees_are_balanced_and_no_wider_than_asked(leaf_size: Any, arity: int) -> None:
     shape = _balanced(157, leaf_size, arity)
     n_children, inner = np.diff(shape.child_ptr), shape.inner
     above = n_children[shape.child_ptr[inner]] > 0
@@ -63,19 +65,19 @@ def test_balanced_trees_are_balanced_and_no_wider_than_asked(leaf_size, arity):
 
 # 160 labels in parts of at most 10: 4 halvings
 @pytest.mark.parametrize(("arity", "inner_levels"), [(2, 4), (4, 2), (8, 2), (16, 1), (256, 1)])
-def test_levels_are_as_few_as_the_arity_allows(arity, inner_levels):
+def test_levels_are_as_few_as_the_arity_allows(arity: int, inner_levels: Any) -> None:
     assert levels(_balanced(160, 10, arity).child_ptr).max() == inner_levels + 1
 
 
 @pytest.mark.parametrize(("n", "n_inner"), [(10, 1), (11, 1), (20, 1), (21, 5)])
-def test_one_halving_is_not_made(n, n_inner):
+def test_one_halving_is_not_made(n: int, n_inner: int) -> None:
     assert len(_balanced(n, 10, 16).inner) == n_inner
 
 
 @pytest.mark.parametrize(
     ("leaf_size", "arity", "depth"), [(5, 4, 6), (5, 4, 2), (1, 3, 32), (500, 4, 6), (5, 4, 1)]
 )
-def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size, arity, depth):
+def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size: Any, arity: int, depth: int) -> None:
     labels = np.arange(120, dtype=np.int32)
     shape = kmeans_shape(_vectors(120), labels, leaf_size, arity, depth, Tools(5, Crew(2)))
     assert sorted(shape.labels) == labels.tolist()
@@ -86,7 +88,7 @@ def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size, arity, depth)
     assert levels(shape.child_ptr).max() <= depth
 
 
-def test_equal_labels_end_as_one_part():
+def test_equal_labels_end_as_one_part() -> None:
     rows = to_rows(np.ones((10, 3)))
     vectors = label_representations(rows, to_labels(np.ones((10, 8), bool)), Tools())
     every = np.arange(8, dtype=np.int32)
@@ -95,14 +97,14 @@ def test_equal_labels_end_as_one_part():
     assert (np.diff(shape.child_ptr)[1:5] == 2).all()
 
 
-def test_seeds_differ_by_every_word():
+def test_seeds_differ_by_every_word() -> None:
     seeds = {derived_seed(*words) for words in np.ndindex(5, 5, 5)}
     assert len(seeds) == 125
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert derived_seed(2**63 - 1, 7) == derived_seed(2**63 - 1, 7)
 
 
-def _nested(shape, node=0):
+def _nested(shape: Any, node: Any = 0) -> Any:
     children = range(shape.child_ptr[node], shape.child_ptr[node + 1])
     if not children:
         assert shape.last[node] - shape.first[node] == 1
@@ -127,7 +129,7 @@ def _nested(shape, node=0):
         (6, [[0, 2, 6], [0, 2, 4, 6]], [[100, 101], [[102, 103], [104, 105]]]),
     ],
 )
-def test_cuts_of_labels_level_by_level_make_a_tree(n, cuts, expected):
+def test_cuts_of_labels_level_by_level_make_a_tree(n: int, cuts: Any, expected: Any) -> None:
     shape = join(np.arange(100, 100 + n, dtype=np.int32), [np.array(level) for level in cuts])
     assert _nested(shape) == expected
     assert shape.child_ptr[0] == 1
@@ -146,7 +148,9 @@ def dense_means(rows: SparseRows, labels: LabelRows) -> np.ndarray:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 20), st.sampled_from([0.0, 0.2, 0.9]))
-def test_means_and_norms_are_those_of_dense_rows(seed: int, n_rows: int, n_labels: int, density: float):
+def test_means_and_norms_are_those_of_dense_rows(
+    seed: int, n_rows: int, n_labels: int, density: float
+) -> None:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, n_rows, 15, density)
     lengths = np.repeat(rng.uniform(0.1, 9, n_rows), np.diff(rows.indptr))

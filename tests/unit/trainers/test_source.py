@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,12 @@ from tests.steps import Parts
 from tests.trainings import scores_of, trained_by
 
 
-def _data(seed, n_rows):
+def _data(seed: int, n_rows: int) -> tuple[SparseRows, LabelRows]:
     rng = np.random.default_rng(seed)
     return TrainingSet(random_rows(rng, n_rows, 10, 0.3), random_labels(rng, n_rows, 5, 0.4))
 
 
-def _visited(source):
+def _visited(source: Any) -> Any:
     """The windows of two epochs."""
     tools = Tools(4)  # rows are held as long as its crew is there
     found = dealt(source, tools)
@@ -39,7 +40,9 @@ def _visited(source):
     st.lists(st.integers(1, 79), max_size=8),
     st.sampled_from([15, 20, 40, 60, 150, 1 << 20]),
 )
-def test_windows_have_every_row_once_and_are_the_same_of_a_file(monkeypatch, seed, n_rows, cuts, most):
+def test_windows_have_every_row_once_and_are_the_same_of_a_file(
+    monkeypatch: pytest.MonkeyPatch, seed: int, n_rows: int, cuts: Any, most: Any
+) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", most)
     data = _data(seed, n_rows)
     expected = np.hstack([dense_rows(data.rows), dense_labels(data.labels)])
@@ -53,7 +56,9 @@ def test_windows_have_every_row_once_and_are_the_same_of_a_file(monkeypatch, see
         assert sorted(map(bytes, np.vstack(found))) == sorted(map(bytes, expected))
 
 
-def test_each_window_has_rows_from_all_over_and_another_turn_in_each_epoch(monkeypatch):
+def test_each_window_has_rows_from_all_over_and_another_turn_in_each_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = _data(1, 4000)
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", data.n_entries // 7)
     numbered = data._replace(rows=to_rows(np.arange(1.0, 4001)[:, None]))
@@ -65,7 +70,9 @@ def test_each_window_has_rows_from_all_over_and_another_turn_in_each_epoch(monke
         assert 0.05 < tenth.min() <= tenth.max() < 0.16
 
 
-def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(monkeypatch):
+def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
     source = Parts(_data(2, 50), [])
     usage = SimpleNamespace(free=8 * source.census.n_entries - 1)
@@ -75,7 +82,7 @@ def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(monk
         _visited(source)
 
 
-def test_a_disk_that_is_full_is_told(monkeypatch):
+def test_a_disk_that_is_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
     with Path("/dev/full").open("r+b", buffering=0) as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: full)
@@ -83,7 +90,7 @@ def test_a_disk_that_is_full_is_told(monkeypatch):
             _visited(Parts(_data(2, 50), []))
 
 
-def test_a_census_counts_rows_and_non_zeros_of_labels():
+def test_a_census_counts_rows_and_non_zeros_of_labels() -> None:
     rows = to_rows(np.array([[1.0, 0, 2], [0, 0, 0], [1, 1, 1]]))
     labels = LabelRows(np.array([0, 2, 3, 4]), np.array([0, 3, 3, 0], np.int32), 4)
     counted = [np.asarray(each).tolist() for each in count(TrainingSet(rows, labels))]

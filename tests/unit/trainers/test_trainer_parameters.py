@@ -1,6 +1,7 @@
 """What trainers' parameters take, at every bound, and what they say of the rest."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from service.trainers import TRAINERS, parse_parameters
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_defaults_are_valid_plain_values_and_every_parameter_says_what_it_is(name):
+def test_defaults_are_valid_plain_values_and_every_parameter_says_what_it_is(name: str) -> None:
     parameters = parse_parameters(name, [])
     assert parameters == TRAINERS[name].parameters()
     kept = parameters.model_dump()
@@ -39,7 +40,7 @@ def test_defaults_are_valid_plain_values_and_every_parameter_says_what_it_is(nam
         ("prune", "auto or a number", 0, 100),
     ],
 )
-def test_numbers_at_their_bounds(key, expected, low, high):
+def test_numbers_at_their_bounds(key: Any, expected: Any, low: Any, high: Any) -> None:
     for value in (low, high):
         assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
     beyond = (low - 1, high + 1, "1.5", "true") if expected == "an integer" else (low - 1e-7, high * 1.01)
@@ -65,12 +66,12 @@ def test_numbers_at_their_bounds(key, expected, low, high):
         ("learned-tree", ["slack=0.5"], "slack: expected 0 or at least 1, found 0.5"),
     ],
 )
-def test_refusals_say_expected_and_found(name, items, message):
+def test_refusals_say_expected_and_found(name: str, items: Any, message: Any) -> None:
     with pytest.raises(BadParameter, match=message):
         parse_parameters(name, items)
 
 
-def test_what_is_just_within_a_rule_of_two_parameters_is_taken():
+def test_what_is_just_within_a_rule_of_two_parameters_is_taken() -> None:
     assert parse_parameters("plt", ["arity=3", "tree=random"])
     assert parse_parameters("ldsm", ["max_nodes=5"])
 
@@ -85,6 +86,6 @@ def test_what_is_just_within_a_rule_of_two_parameters_is_taken():
         (["link=hinge2"], 0.5, "hinge2"),
     ],
 )
-def test_cost_zero_is_what_suits_the_loss_and_the_link_follows_it(items, cost, link):
+def test_cost_zero_is_what_suits_the_loss_and_the_link_follows_it(items: Any, cost: Any, link: str) -> None:
     parameters = parse_parameters("label-tree", items)
     assert (parameters.solving(1, 1).cost, parameters.model_link()) == (cost, link)

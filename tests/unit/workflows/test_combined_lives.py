@@ -59,7 +59,7 @@ def scores_of(store: Store, version: int) -> dict[tuple[int, str], float]:
     return dict(zip(zip(row, labels, strict=True), found.scores.tolist(), strict=True))
 
 
-def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home):
+def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: Path) -> None:
     store = Store(home / "store")
     before, after, later = (scores_of(store, version) for version in (1, 2, 3))
     assert before.keys() == after.keys() and before != after
@@ -78,14 +78,14 @@ def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home):
     assert len({path.stat().st_ino for path in arrays}) == 1
 
 
-def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home):
+def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home: Path) -> None:
     store = Store(home / "store")
     for name in ("train.jsonl", "valid.jsonl"):
         with pytest.raises(BadData, match="rows that the model was not trained on"):
             calibrate_and_publish(store, "both", "1", home / name)
 
 
-def test_deprecated_concepts_are_never_suggested(home):
+def test_deprecated_concepts_are_never_suggested(home: Path) -> None:
     """Though a member knows them: when it is combined, and with another vocabulary."""
     member = Store(home / "store").open("words", 1)
     subjects = [Subject(f"l{i}", None, {"en": name}, deprecated=i == 2) for i, name in enumerate(NAMES)]
@@ -99,7 +99,7 @@ def test_deprecated_concepts_are_never_suggested(home):
     assert predict(model, [NAMES[2]], 10).labels.max() < 6
 
 
-def test_an_object_store_has_it_whole(home, tmp_path):
+def test_an_object_store_has_it_whole(home: Path, tmp_path: Path) -> None:
     store, there = Store(home / "store"), Store(tmp_path / "there")
     there.prepare()
     remote = RemoteStore(f"file://{tmp_path}/remote")
@@ -108,7 +108,7 @@ def test_an_object_store_has_it_whole(home, tmp_path):
     assert scores_of(there, pulled.version) == scores_of(store, 3)
 
 
-async def test_one_answers_beside_another(home):
+async def test_one_answers_beside_another(home: Path) -> None:
     store, found = Store(home / "store"), []
     split(store, "both", canary=(1, 5000))
     body = {"instances": [{"text": "an apple tree and a lime kiln"}], "top_r": 8}
@@ -133,7 +133,7 @@ ODD = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 """
 
 
-def test_circles_letters_and_thousands_of_names_are_taken(home):
+def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
     labels = ", ".join(f'"other name {i}"@en' for i in range(3000))
     (home / "odd.ttl").write_text(ODD.replace("LABELS", labels))
     rows = [
@@ -159,7 +159,9 @@ def test_circles_letters_and_thousands_of_names_are_taken(home):
         (["words@1", "words@latest"], NAMES[0], "expected each version once, found it twice"),
     ],
 )
-def test_names_and_members_that_cannot_be_used_publish_nothing(home, members, name, fault):
+def test_names_and_members_that_cannot_be_used_publish_nothing(
+    home: Path, members: Any, name: str, fault: str
+) -> None:
     store, names = Store(home / "store"), home / "bad.tsv"
     finnish = TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
     train_and_publish(store, "fi", finnish)

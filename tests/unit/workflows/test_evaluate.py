@@ -17,7 +17,7 @@ from model_store.origin import ORIGIN, REPORT, content_digest, read_origin, read
 from model_store.store import Store
 from model_store.version import Model, draft_of
 from service.base.errors import BadData, BadInput, BadParameter
-from service.evaluation import kept_figures
+from service.evaluation import EmptyConvention, kept_figures
 from service.inference.combined_predictor import make_predictor
 from service.inference.predictor import PredictOptions, predict_all
 from service.workflows.calibrate import calibrate_and_publish
@@ -26,6 +26,7 @@ from service.workflows.compare import CompareRequest, Contender, compare
 from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.conftest import Run
 from tests.datasets_helpers import refused, write_lines
 from tests.jobs_helpers import write_data
 from tests.measured import evaluate
@@ -70,7 +71,7 @@ def decisions(model: Model, data: Path, threshold: float) -> list[list[str]]:
     return [names[first:last] for first, last in pairwise(ptr)]
 
 
-def test_figures_worked_out_by_hand(model, tmp_path):
+def test_figures_worked_out_by_hand(model: Model, tmp_path: Path) -> None:
     rows = [("red", ["red"]), ("green", ["green"]), ("blue", ["red", "green"]), ("red", [])]
     report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
     # Two rows have their label first, one has its two behind blue; a row without labels counts as a row.
@@ -79,7 +80,7 @@ def test_figures_worked_out_by_hand(model, tmp_path):
     assert report["rows"] == 4
 
 
-def test_thresholds_decide_and_leave_the_ranking_alone(model, tmp_path):
+def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", [(word, [word]) for word in WORDS])
     plain = evaluate(model, file)
     rows = read_labelled(model, file, no_progress).rows
@@ -95,7 +96,9 @@ def test_thresholds_decide_and_leave_the_ranking_alone(model, tmp_path):
 
 
 @pytest.mark.parametrize("empty", [None, "zero", "one"])
-def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_file(model, tmp_path, empty):
+def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_file(
+    model: Model, tmp_path: Path, empty: EmptyConvention | None
+) -> None:
     true = [["red"], ["red", "x"], ["green", "y", "x"], []]
     file = write(tmp_path / "rows.jsonl", [("red" if "red" in row else "", row) for row in true])
     report = evaluate(model, file, **({} if empty is None else {"empty": empty}))
@@ -111,7 +114,9 @@ def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_fi
     assert (report["unknown_labels"], report["unknown_label_names"]) == (2, ["x", "y"])
 
 
-def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(model, tmp_path):
+def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
+    model: Model, tmp_path: Path
+) -> None:
     rows = [("red", ["red", f"new{i % 30}"]) for i in range(60)]
     report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
     assert report["unknown_labels"] == 30
@@ -142,7 +147,7 @@ def kept_of(store: Path, file: Path, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_a_version_keeps_what_an_evaluation_of_it_finds(weights, file, tmp_path):
+def test_a_version_keeps_what_an_evaluation_of_it_finds(weights: Any, file: Path, tmp_path: Path) -> None:
     kept = kept_of(tmp_path, file, weights=weights, parameters=("leaf_size=2",))
     model = Store(tmp_path).open("m")
     assert model.manifest.weights == weights
@@ -163,7 +168,9 @@ def test_a_version_keeps_what_an_evaluation_of_it_finds(weights, file, tmp_path)
         assert precision is None or precision == pytest.approx(100 * hits / label["predicted"], abs=1e-4)
 
 
-def test_the_labels_that_are_true_most_often_are_kept(file, tmp_path, monkeypatch):
+def test_the_labels_that_are_true_most_often_are_kept(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert kept_of(tmp_path / "all", file)["labels"][-1]["label"] == "rare"
     monkeypatch.setattr(kept_figures, "LABELS_MAX", 3)
     assert [label["support"] for label in kept_of(tmp_path / "few", file)["labels"]] == [20, 20, 20]
@@ -181,7 +188,7 @@ def contender(home: Path, name: str, *, tuned: bool = True) -> Contender:
     return Contender(model, np.full(model.labels.n_names, LEVEL) if tuned else None)
 
 
-def test_labels_are_matched_by_name(home):
+def test_labels_are_matched_by_name(home: Path) -> None:
     data, sides = home / "test.jsonl", (contender(home, "some"), contender(home, "others"))
     report = compare(*sides, CompareRequest(data, resamples=100))
     assert report["labels"] == {"both": 1, "only_a": 2, "only_b": 1, "neither": 0}
@@ -201,7 +208,7 @@ def test_labels_are_matched_by_name(home):
         assert turned["metrics"][name]["difference"] == pytest.approx(-each["difference"])
 
 
-def test_a_better_model_is_really_better_and_one_like_itself_is_not(home):
+def test_a_better_model_is_really_better_and_one_like_itself_is_not(home: Path) -> None:
     request = CompareRequest(home / "test.jsonl", resamples=200)
     some, noise = contender(home, "some"), contender(home, "noise")
     report = compare(noise, some, request)
@@ -214,7 +221,7 @@ def test_a_better_model_is_really_better_and_one_like_itself_is_not(home):
     assert "some@1 not tuned" in report["note"]
 
 
-def test_what_cannot_be_compared_is_refused(home, tmp_path):
+def test_what_cannot_be_compared_is_refused(home: Path, tmp_path: Path) -> None:
     some, file = contender(home, "some"), home / "test.jsonl"
     with pytest.raises(BadParameter, match="resamples: expected 100 to 100000, found 9"):
         compare(some, some, CompareRequest(file, resamples=9))
@@ -227,7 +234,7 @@ def test_what_cannot_be_compared_is_refused(home, tmp_path):
         compare(words, some, CompareRequest(file))
 
 
-def test_the_command_says_which_is_better(run_here, home):
+def test_the_command_says_which_is_better(run_here: Run, home: Path) -> None:
     asked = ("compare", "noise", "some@1", "--data", home / "test.jsonl")
     report = json.loads(run_here(*asked, "--json", "--seed", 3, store=home / "store").stdout)
     assert (report["a"], report["b"], report["rows"], report["seed"]) == ("noise@1", "some@1", 36, 3)
@@ -267,7 +274,7 @@ def copied(folder: Path, facts: dict[str, Any], tmp_path: Path) -> Store:
     return store
 
 
-def test_what_a_calibration_publishes(folder, facts):
+def test_what_a_calibration_publishes(folder: Path, facts: dict[str, Any]) -> None:
     store = Store(folder / "store")
     store.verify("m", 2)
     before, after = store.open("m", 1), store.open("m", 2)
@@ -287,7 +294,7 @@ def test_what_a_calibration_publishes(folder, facts):
     assert told["error_after"] == facts["calibration_error"]["after"]
 
 
-def test_scores_are_as_true_as_they_say(folder, facts):
+def test_scores_are_as_true_as_they_say(folder: Path, facts: dict[str, Any]) -> None:
     store = Store(folder / "store")
     before, after = (evaluate(store.open("m", version), folder / "test.jsonl") for version in (1, 2))
     assert before["calibration_error"] > 0.08
@@ -297,7 +304,7 @@ def test_scores_are_as_true_as_they_say(folder, facts):
     assert rankings[0] == rankings[1]
 
 
-def test_what_cannot_be_fitted_to_is_refused(folder, tmp_path):
+def test_what_cannot_be_fitted_to_is_refused(folder: Path, tmp_path: Path) -> None:
     store = Store(folder / "store")
     before = store.versions("m")
     few, strange = write_data(tmp_path / "few.jsonl", 99), tmp_path / "strange.jsonl"
@@ -312,7 +319,9 @@ def test_what_cannot_be_fitted_to_is_refused(folder, tmp_path):
     assert store.versions("m") == before
 
 
-def test_calibrated_at_once_with_training(folder, run_here, facts, tmp_path):
+def test_calibrated_at_once_with_training(
+    folder: Path, run_here: Run, facts: dict[str, Any], tmp_path: Path
+) -> None:
     train = ("--data", folder / "train.jsonl", "--model", "m", "--calibrate", "--json")
     valid = ("--valid", folder / "valid.jsonl")
     done = run_here("train", "label-tree", *train, *valid, store=tmp_path)
@@ -333,7 +342,9 @@ def test_calibrated_at_once_with_training(folder, run_here, facts, tmp_path):
         assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
 
 
-def test_the_command_calibrates_a_calibrated_version_anew(folder, facts, run_here, copied):
+def test_the_command_calibrates_a_calibrated_version_anew(
+    folder: Path, facts: dict[str, Any], run_here: Run, copied: Any
+) -> Any:
     def calibrate(*options: object, data: str = "valid.jsonl") -> tuple[int, str, str]:
         done = run_here("calibrate", *options, "--data", folder / data, store=copied.root)
         return done.returncode, done.stdout, done.stderr
@@ -351,7 +362,7 @@ def test_the_command_calibrates_a_calibrated_version_anew(folder, facts, run_her
     assert (status, "found those that it was trained on" in err) == (2, True)
 
 
-def test_a_model_in_python_is_calibrated(folder, facts, tmp_path):
+def test_a_model_in_python_is_calibrated(folder: Path, facts: dict[str, Any], tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (folder / "valid.jsonl").read_text().splitlines()]
     texts, labels = [line["text"] for line in lines], [line["labels"] for line in lines]
     model = xylem.load(folder / "store", "m@1").calibrate(texts, labels)

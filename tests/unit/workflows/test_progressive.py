@@ -68,7 +68,9 @@ def shown_by(data: TrainingSet, items: list[str], on_rows: Any = None) -> list[A
 
 
 @pytest.mark.parametrize(("trees", "entries_max"), [(1, 300), (1, 1 << 20), (2, 500)])
-def test_every_row_but_those_of_the_first_part_is_shown_once(trees, entries_max, monkeypatch):
+def test_every_row_but_those_of_the_first_part_is_shown_once(
+    trees: int, entries_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", entries_max)
     data = data_of(93)
     parts = shown_by(data, [*SGD, "epochs=3", f"trees={trees}"])
@@ -85,7 +87,7 @@ def order_of(n_rows: int) -> Any:
     return np.random.Generator(np.random.PCG64(seed)).permutation(n_rows)
 
 
-def test_the_trees_shown_have_learnt_the_rows_before_and_no_others():
+def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
     data = data_of(60)
     parts = shown_by(data, [*SGD, "epochs=4"])
     in_turn = data.take(order_of(60))
@@ -98,7 +100,7 @@ def test_the_trees_shown_have_learnt_the_rows_before_and_no_others():
             assert array.tobytes() == getattr(ensemble, name).tobytes(), name
 
 
-def test_showing_rows_does_not_change_the_tree():
+def test_showing_rows_does_not_change_the_tree() -> None:
     data, parameters = data_of(), parse_parameters("plt", [*SGD, "epochs=3"])
     plain = fit("plt", parameters, MemorySource(data), Tools(3))
     shown = fit("plt", parameters, MemorySource(data), Tools(3, on_rows=lambda ensemble, rows: None))
@@ -106,7 +108,7 @@ def test_showing_rows_does_not_change_the_tree():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_thresholds_are_those_of_feedback_on_these_rows(database, threads):
+def test_thresholds_are_those_of_feedback_on_these_rows(database: ThresholdDatabase, threads: int) -> None:
     data = data_of(200)
     source = MemorySource(data)
     found = ProgressiveThresholds(source, threads, database)
@@ -124,7 +126,7 @@ def test_thresholds_are_those_of_feedback_on_these_rows(database, threads):
     assert found.n_rows == 180
 
 
-def test_a_version_is_published_with_its_thresholds(tmp_path, database):
+def test_a_version_is_published_with_its_thresholds(tmp_path: Path, database: ThresholdDatabase) -> None:
     path, store = write_file(tmp_path / "train.txt", *learnable(150)), Store(tmp_path / "store")
     kept = []
     for threads in (1, 2):
@@ -138,7 +140,7 @@ def test_a_version_is_published_with_its_thresholds(tmp_path, database):
     assert kept[0].counters.marks.sum() > 150
 
 
-def test_what_has_no_thresholds_is_refused(tmp_path, database):
+def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDatabase) -> None:
     path, store = write_file(tmp_path / "train.txt", *learnable(30)), Store(tmp_path / "store")
     plt = TrainRequest("plt", path, parameters=SGD, stream=True)
     calibrated = replace(plt, valid=path, calibrate=True)
@@ -159,7 +161,7 @@ def test_what_has_no_thresholds_is_refused(tmp_path, database):
     assert database.load("m", 1) is None
 
 
-def test_labels_that_no_shown_row_has_keep_their_first_threshold(database):
+def test_labels_that_no_shown_row_has_keep_their_first_threshold(database: ThresholdDatabase) -> None:
     rows = SparseRows(np.arange(21), np.zeros(20, np.int32), np.ones(20, np.float32), 1)
     carried = np.zeros(20, np.int32)
     carried[order_of(20)[0]] = 1  # label 1 only in the first part
@@ -203,7 +205,9 @@ def trained(trainer: str, data: Path, at: Path) -> Model:
 
 
 @pytest.mark.parametrize("trainer", ["huffman-tree", "learned-tree"])
-def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(trainer, files, tmp_path):
+def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
+    trainer: str, files: dict[str, Path], tmp_path: Path
+) -> None:
     model = trained(trainer, files["train"], tmp_path)
     request = TuneRequest(["ofo", "fta"], files["valid"], files["test"])
     ofo, fta = tune(model, request, no_progress)
@@ -219,7 +223,7 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(trainer, files
     assert (thresholds < 1 / A_ROW).all()
 
 
-def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path):
+def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Path) -> None:
     model = trained("huffman-tree", write_shares(tmp_path / "train.jsonl", 3000, 3, always=0.95), tmp_path)
     labelled = read_labelled(model, write_shares(tmp_path / "new.jsonl", 200, 4, always=0.95), no_progress)
     live = open_version(model).thresholds
@@ -233,7 +237,7 @@ def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path):
     assert counters.marks[label] <= n_true + 200
 
 
-def test_scores_of_several_labels_a_row_are_read_as_shares_and_others_as_they_are():
+def test_scores_of_several_labels_a_row_are_read_as_shares_and_others_as_they_are() -> None:
     counts = {"labels/counts": np.array([4, 6])}
     assert start_for("softmax", counts, 10) == Start()
     assert start_for("softmax", counts, 20) == Start()
@@ -246,7 +250,9 @@ def test_scores_of_several_labels_a_row_are_read_as_shares_and_others_as_they_ar
     assert read.probability_of(np.array([0.9], np.float32)).tolist() == [1.0]
 
 
-def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(files, tmp_path):
+def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
     model = trained("huffman-tree", files["train"], tmp_path)
     stuck = Start(2e6, 1e8)  # its thresholds stay at 0.02, whatever it sees
     request = TuneRequest(["ofo", "fta-one"], files["valid"], start=stuck)

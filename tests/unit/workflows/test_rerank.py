@@ -37,7 +37,7 @@ from service.workflows.combine import CombineRequest, combine_and_publish, combi
 from service.workflows.near_rows import ALIKE, FEATURES_MAX, draw_near_rows, group_alike, near_of, place_near
 from service.workflows.ranker import Candidates, precisions
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import answer
+from tests.conftest import Command, answer
 from tests.datasets_helpers import refused, write_lines
 from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
 from tests.small_models import small_draft, softmax_draft
@@ -119,7 +119,7 @@ def context_of(member: Any, row: SparseRows, labels: np.ndarray, votes: np.ndarr
     return np.array([[of_label.get(label, 0.0), *shared] for label in labels.tolist()])
 
 
-def test_labels_that_are_true_together_are_counted(seed):
+def test_labels_that_are_true_together_are_counted(seed: int) -> None:
     labels = random_labels(seed, 200, 60)
     near = draw_near_rows(random_rows(seed, 200), labels, seed)
     is_true = dense_labels(labels).astype(np.float64)
@@ -133,7 +133,7 @@ def test_labels_that_are_true_together_are_counted(seed):
     assert np.diff(near.other_ptr).max() == OTHERS_MAX
 
 
-def test_near_rows_move_with_their_labels(seed):
+def test_near_rows_move_with_their_labels(seed: int) -> None:
     near = draw_near_rows(random_rows(seed, 200), random_labels(seed, 200), seed)
     old = [-1, 5, 1, 7, -1, 0, 3]  # 2, 4 and 6 are gone
     placed = place_near(near, np.array(old, np.int32))
@@ -156,7 +156,7 @@ def near_draft(seed: int) -> tuple[Draft, NearRows]:
     return parts.draft(no_ranker(parts), 0, {}), near
 
 
-def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed):
+def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int) -> None:
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     near = draw_near_rows(rows, labels, seed)
     again = draw_near_rows(rows, labels, seed)
@@ -176,7 +176,7 @@ def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed):
         assert left_out <= np.abs(source[is_kept]).min() + 0.51 * step  # what rounds to 0 is left out too
 
 
-def test_rows_of_a_feature_are_those_where_it_weighs_most(seed):
+def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
     rows = random_rows(seed, 1500)
     near = draw_near_rows(rows, random_labels(seed, 1500), seed)
     whole, kept = np.abs(dense(rows)), dense_near(near) != 0
@@ -188,7 +188,7 @@ def test_rows_of_a_feature_are_those_where_it_weighs_most(seed):
             assert left_out.max() <= whole[kept[:, feature], feature].min() + 1e-6
 
 
-def test_few_rows_are_kept_beside_those_of_labels(monkeypatch, seed):
+def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     monkeypatch.setattr("service.workflows.near_rows.KEPT_ROWS", 0)
     near = draw_near_rows(rows, labels, seed)
@@ -203,7 +203,9 @@ def test_few_rows_are_kept_beside_those_of_labels(monkeypatch, seed):
 
 
 @pytest.mark.parametrize("listed_rows", [0, LISTED_ROWS])
-def test_features_of_candidates_are_those_of_a_slow_oracle(monkeypatch, seed, listed_rows):
+def test_features_of_candidates_are_those_of_a_slow_oracle(
+    monkeypatch: pytest.MonkeyPatch, seed: int, listed_rows: int
+) -> None:
     monkeypatch.setattr("service.inference.combined_predictor.LISTED_ROWS", listed_rows)
     draft, near = near_draft(seed)
     predictor = make_predictor(model_of(draft))
@@ -240,7 +242,7 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(monkeypatch, seed, li
     assert n_votes > 40 and len(near.scale) > NEAREST
 
 
-def test_answers_are_those_of_the_ranker_whatever_the_threads(seed):
+def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
     draft, _ = near_draft(seed)
     linear = np.zeros_like(draft.extra["ranker/linear"])
     linear[-1 - len(NEAR_FEATURES)] = 3.0  # the greatest cosine alone
@@ -258,7 +260,7 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed):
         assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_damaged_arrays_and_a_missing_one_are_refused():
+def test_damaged_arrays_and_a_missing_one_are_refused() -> None:
     draft, near = near_draft(1)
     arrays, manifest = draft.arrays(), manifest_of(draft)
     for name, index, value, expected in (
@@ -310,7 +312,9 @@ def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
     return to_rows(values)
 
 
-def test_groups_are_of_rows_that_are_alike_and_rows_that_all_are_or_are_empty_are_dealt_too(seed):
+def test_groups_are_of_rows_that_are_alike_and_rows_that_all_are_or_are_empty_are_dealt_too(
+    seed: int,
+) -> None:
     rows = rows_with_alike(seed, 200)
     group = group_alike(rows)
     unit = dense(rows)
@@ -332,7 +336,7 @@ def test_groups_are_of_rows_that_are_alike_and_rows_that_all_are_or_are_empty_ar
 
 
 @pytest.mark.parametrize("n_rows", [100, 2003])
-def test_parts_hold_all_rows_once_and_rows_alike_together(seed, n_rows):
+def test_parts_hold_all_rows_once_and_rows_alike_together(seed: int, n_rows: int) -> None:
     parts = reranking.divide(rows_with_alike(seed, n_rows), seed)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n_rows))
     assert min(map(len, parts)) > n_rows / 10
@@ -341,7 +345,7 @@ def test_parts_hold_all_rows_once_and_rows_alike_together(seed, n_rows):
     assert np.mean([part_of[row] == part_of[row - 1] for row in twins]) > 0.9
 
 
-def test_precisions_are_those_of_sorted_candidates():
+def test_precisions_are_those_of_sorted_candidates() -> None:
     labels, features = np.array([5, 1, 2, 7], np.int32), np.zeros((4, 2), np.float32)
     found = Candidates(np.array([0, 3, 4]), labels, features, np.array([False, True, True, True]))
     margins = np.array([0.5, 0.5, 0.1, 9.0])
@@ -360,7 +364,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_lines(tmp_path_factory.mktemp("near") / "rows.jsonl", lines)
 
 
-def test_a_ranker_is_kept_where_held_out_rows_gain(texts, tmp_path):
+def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) -> None:
     store = Store(tmp_path)
     request = TrainRequest("label-tree", texts, valid=texts, rerank=True, origin={"job": "j"})
     report = train_and_publish(store, "near", request)
@@ -378,7 +382,7 @@ def test_a_ranker_is_kept_where_held_out_rows_gain(texts, tmp_path):
     assert all(np.array_equal(array, same[name]) for name, array in model.arrays.items() if "/" in name)
 
 
-def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path, command):
+def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Command) -> None:
     lines = [{"text": f"word{i % 4} other{i % 3}", "labels": [f"l{i % 4}"]} for i in range(200)]
     path = write_lines(tmp_path / "easy.jsonl", lines)
     done = command("train", "label-tree", "--data", path, "--model", "easy", "--rerank", "--json")
@@ -388,7 +392,9 @@ def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path, command):
 
 
 @pytest.mark.parametrize("are_own", [True, False])
-def test_near_rows_of_a_combination_are_kept_where_they_gain(are_own, texts, tmp_path):
+def test_near_rows_of_a_combination_are_kept_where_they_gain(
+    are_own: Any, texts: Path, tmp_path: Path
+) -> None:
     lines = [json.loads(line) for line in texts.read_text().splitlines()]
     train = write_lines(tmp_path / "train.jsonl", lines[:400])
     valid = write_lines(tmp_path / "valid.jsonl", lines[400:])
@@ -410,7 +416,9 @@ def test_near_rows_of_a_combination_are_kept_where_they_gain(are_own, texts, tmp
         assert told in report["warnings"]
 
 
-def test_what_cannot_be_ranked_is_refused_before_training(texts, tmp_path, monkeypatch):
+def test_what_cannot_be_ranked_is_refused_before_training(
+    texts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
     few = write_lines(tmp_path / "few.jsonl", rows)
     request = TrainRequest("label-tree", texts, valid=texts, rerank=True)

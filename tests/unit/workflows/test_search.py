@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from service.workflows.request import from_json
 from service.workflows.search import SearchRequest, folds_of, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset
+from tests.conftest import Run
 from tests.datasets_helpers import refused, write_lines
 from tests.oracles.problems import dense_labels, dense_rows, flat
 
@@ -49,7 +51,7 @@ def request_of(file: Path) -> SearchRequest:
     return SearchRequest(file, trainers=("ovr", "plt"), metric="P@1", minutes=10.0, trials=2)
 
 
-def test_characters_beside_the_words_are_tried():
+def test_characters_beside_the_words_are_tried() -> None:
     for fixed, expected in (
         ({}, Choice(("tfidf", "words+chars"))),
         ({"features.min_df": 2}, Choice(("tfidf", "words+chars"))),
@@ -62,7 +64,7 @@ def test_characters_beside_the_words_are_tried():
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_everything_that_is_tried_is_a_parameter_in_its_range(name):
+def test_everything_that_is_tried_is_a_parameter_in_its_range(name: str) -> None:
     dimensions = dimensions_of(name, {}, are_texts=True)
     assert any(key.startswith("features.") for key in dimensions)
     for key, dimension in dimensions.items():
@@ -77,7 +79,7 @@ def test_everything_that_is_tried_is_a_parameter_in_its_range(name):
     assert not any(key.startswith("features.") for key in hashed)
 
 
-def test_a_value_is_that_of_a_training_on_the_other_rows(request_of):
+def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchRequest) -> None:
     found = search(request_of)
     assert {each.trainer for each in found} == {"ovr", "plt"}
     assert found[0].value >= found[1].value
@@ -89,7 +91,9 @@ def test_a_value_is_that_of_a_training_on_the_other_rows(request_of):
     assert best.value == pytest.approx(report["P@1"])
 
 
-def test_a_study_is_gone_on_with_and_no_other_is(request_of, tmp_path, monkeypatch):
+def test_a_study_is_gone_on_with_and_no_other_is(
+    request_of: SearchRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = tmp_path / "a study"
     short = replace(request_of, trainers=("ovr",), study=study, trials=3)
     first = search(short)
@@ -112,7 +116,7 @@ def test_a_study_is_gone_on_with_and_no_other_is(request_of, tmp_path, monkeypat
         search(replace(short, trials=6))
 
 
-def test_a_search_that_is_killed_is_gone_on_with(request_of, tmp_path):
+def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_path: Path) -> None:
     study = tmp_path / "study"
     asked = ("--data", request_of.data, "--model", "m", "--store", tmp_path / "store", "--study", study)
     options = ("--trainer", "ovr", "--metric", "P@1", "--threads", "1")
@@ -138,7 +142,7 @@ def n_ended(study: Path) -> int:
             return 0
 
 
-def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of):
+def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: SearchRequest) -> None:
     asked = replace(request_of, trainers=("ovr",), trials=3, folds=2, seed=7)
     one, two = search(asked), search(asked)
     assert [(each.parameters, each.value) for each in one] == [(each.parameters, each.value) for each in two]
@@ -146,7 +150,9 @@ def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of):
     assert by_file.value == 100.0  # on its own training rows
 
 
-def test_a_trial_that_takes_longer_than_the_search_is_given_up(request_of, tmp_path):
+def test_a_trial_that_takes_longer_than_the_search_is_given_up(
+    request_of: SearchRequest, tmp_path: Path
+) -> None:
     asked = replace(request_of, trainers=("ovr",), study=tmp_path / "study")
     with pytest.raises(BadParameter, match="--minutes: expected time for one trial, found 1e-09"):
         search(replace(asked, minutes=1e-9))
@@ -154,7 +160,7 @@ def test_a_trial_that_takes_longer_than_the_search_is_given_up(request_of, tmp_p
     assert search(replace(asked, minutes=1e-9)) == kept
 
 
-def test_what_cannot_be_searched_is_refused(request_of):
+def test_what_cannot_be_searched_is_refused(request_of: SearchRequest) -> None:
     for changes, words in (
         ({"trainers": ("ovr", "huffman-tree")}, r"--trainer: expected some of .*found 'huffman-tree'"),
         ({"trainers": ("ovr", "ovr")}, "expected each once"),
@@ -171,13 +177,17 @@ def test_what_cannot_be_searched_is_refused(request_of):
         list(folds_of(dataset(4, texts=True), 1, 0))
 
 
-def test_without_optuna_the_error_says_what_to_install(file, hide_module):
+def test_without_optuna_the_error_says_what_to_install(
+    file: Path, hide_module: Callable[[str], None]
+) -> None:
     hide_module("optuna")
     with pytest.raises(BadInput, match=r"expected optuna.*xylem-serve\[tune\]"):
         search(SearchRequest(file))
 
 
-def test_the_command_publishes_the_best_trained_on_all_rows(run_here, file, tmp_path):
+def test_the_command_publishes_the_best_trained_on_all_rows(
+    run_here: Run, file: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("optuna")
     home = tmp_path / "store"
     tune = partial(run_here, "tune", "--data", file, "--model", "best", "--trainer", "ovr", "--trials", 2)
@@ -208,7 +218,7 @@ def dataset(n_rows: int, *, texts: bool) -> Dataset:
 
 
 @pytest.mark.parametrize(("folds", "parts"), [(1, 5), (2, 2), (3, 3), (7, 7)])
-def test_each_row_is_held_out_once_and_else_trained_on(folds, parts):
+def test_each_row_is_held_out_once_and_else_trained_on(folds: int, parts: int) -> None:
     n_rows = 31
     found = list(folds_of(dataset(n_rows, texts=True), folds, 3))
     assert len(found) == folds
@@ -224,7 +234,7 @@ def test_each_row_is_held_out_once_and_else_trained_on(folds, parts):
 
 
 @pytest.mark.parametrize("texts", [True, False])
-def test_what_is_taken_is_what_the_rows_had(texts):
+def test_what_is_taken_is_what_the_rows_had(texts: bool) -> None:
     whole, chosen = dataset(23, texts=texts), np.array([0, 3, 4, 11, 22])
     some = whole.take(chosen)
     assert (some.n_rows, some.labels.n_labels) == (5, 3)

@@ -67,7 +67,7 @@ def _source(path: Path, **features: Any) -> FileSource:
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".svm.gz", ".jsonl", ".jsonl.gz"])
-def test_a_stream_has_the_rows_of_the_file(suffix, tmp_path):
+def test_a_stream_has_the_rows_of_the_file(suffix: str, tmp_path: Path) -> None:
     path = _write(tmp_path, suffix)
     whole = read_dataset(path)
     source = _source(path, norm="none", **({"n_features": 1024} if ".jsonl" in suffix else {}))
@@ -123,7 +123,9 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
         *((name, ".jsonl.gz", [*SOFTMAX, *HASHED]) for name in ("huffman-tree", "learned-tree")),
     ],
 )
-def test_a_stream_trains_the_same_model_as_memory(name, suffix, parameters, tmp_path):
+def test_a_stream_trains_the_same_model_as_memory(
+    name: str, suffix: str, parameters: Any, tmp_path: Path
+) -> None:
     path = _write(tmp_path, suffix)
     if suffix == ".svm":
         assert _source(path).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
@@ -138,7 +140,9 @@ def test_a_stream_trains_the_same_model_as_memory(name, suffix, parameters, tmp_
         (".jsonl", [*HASHED, "features.norm=none"]),
     ],
 )
-def test_decision_trees_of_a_stream_are_those_of_memory(suffix, parameters, tmp_path, monkeypatch):
+def test_decision_trees_of_a_stream_are_those_of_memory(
+    suffix: str, parameters: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, real = [], windows.mapped
 
     def mapped(dtype: Any, n: int, census: Any) -> Any:
@@ -154,7 +158,7 @@ def test_decision_trees_of_a_stream_are_those_of_memory(suffix, parameters, tmp_
 @pytest.mark.parametrize(
     ("name", "tree"), [*TREES[:4], ("learned-tree", "start=random"), ("learned-tree", "transition=full")]
 )
-def test_next_words_of_a_stream_are_those_of_memory(name, tree, tmp_path):
+def test_next_words_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     path = tmp_path / "texts.jsonl"
     texts = [" ".join(f"w{word}" for word in rng.geometric(0.1, rng.integers(0, 12))) for _ in range(60)]
@@ -174,7 +178,7 @@ def _appending(path: Path, more: str) -> Callable[[str, int, int], None]:
     return append
 
 
-def test_texts_that_change_while_they_are_read_are_refused(tmp_path):
+def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
     path, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
     path.write_text('{"text": "one two one two"}\n' * 50)
     request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
@@ -190,7 +194,7 @@ def test_texts_that_change_while_they_are_read_are_refused(tmp_path):
     assert store.models() == []
 
 
-def test_named_features_stream_hashed_and_a_names_file_names_labels(tmp_path):
+def test_named_features_stream_hashed_and_a_names_file_names_labels(tmp_path: Path) -> None:
     path = tmp_path / "named.jsonl"
     path.write_text(NAMED)
     source = _source(path, n_features=256, signed=False)
@@ -224,13 +228,15 @@ def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt"
         ("rows.X.npz", None, "plt", SGD, ".npz"),
     ],
 )
-def test_what_does_not_stream_is_refused(name, content, trainer, parameters, fault, tmp_path):
+def test_what_does_not_stream_is_refused(
+    name: str, content: Any, trainer: str, parameters: Any, fault: str, tmp_path: Path
+) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
     assert fault in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
 
 
-def test_a_temporary_directory_without_room_is_told(tmp_path):
+def test_a_temporary_directory_without_room_is_told(tmp_path: Path) -> None:
     path = _write(tmp_path, ".svm")
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
@@ -255,7 +261,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("trainer", "parameters"), [("plt", SGD), ("ldsm", ("trees=1",))])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_file_is_refused(name, trainer, parameters, tmp_path):
+def test_a_bad_file_is_refused(name: str, trainer: str, parameters: tuple[str, ...], tmp_path: Path) -> None:
     content, message = FAULTS[name]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert message in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
@@ -264,7 +270,7 @@ def test_a_bad_file_is_refused(name, trainer, parameters, tmp_path):
 @pytest.mark.parametrize(
     ("suffix", "more"), [(".svm", "1 0:1\n"), (".jsonl", '{"text": "word1", "labels": ["new"]}\n')]
 )
-def test_a_file_that_changes_while_it_is_read_is_refused(suffix, more, tmp_path):
+def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str, tmp_path: Path) -> None:
     path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
     for trainer, parameters in (("plt", SGD), ("ldsm", ("trees=1",))):
         request = TrainRequest(trainer, path, parameters=parameters, stream=True)

@@ -77,7 +77,9 @@ def labelled(model: Model, file: Path) -> Labelled:
 
 
 @pytest.mark.parametrize("empty", ["one", "zero"])
-def test_every_method_reports_the_f_measures_of_its_decisions(model, file, labelled, empty):
+def test_every_method_reports_the_f_measures_of_its_decisions(
+    model: Any, file: Path, labelled: Any, empty: Any
+) -> None:
     outcomes = tune(model, TuneRequest(METHODS, file, file, empty), no_progress)
     assert [outcome.tuned.method for outcome in outcomes] == list(METHODS)
     scores, truth = scores_of(model, labelled), dense_labels(labelled.labels)
@@ -98,7 +100,7 @@ def test_every_method_reports_the_f_measures_of_its_decisions(model, file, label
     assert len(set(outcomes[1].tuned.thresholds.tolist())) > 1
 
 
-def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
+def test_ofo_over_a_file_is_the_papers_loop(model: Any, labelled: Any) -> None:
     label_counts, start = model.arrays["labels/counts"], Start(1.0, 3.0, 0.7)
     bounds = lower_bounds(label_counts, 100, K)
     predictor, rows, labels = make_predictor(model), labelled.rows, labelled.labels
@@ -109,7 +111,7 @@ def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
     assert (counters.hits.tolist(), counters.marks.tolist()) == (hits.tolist(), marks.tolist())
 
 
-def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
+def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model: Any, labelled: Any) -> None:
     predictor, labels, start = make_predictor(model), labelled.labels, Start(1.0, 3.0, 0.7)
     counted = model.arrays["labels/counts"], model.manifest.data.rows
     whole = learn(predictor, labelled.rows, labels, start, *counted, no_progress)
@@ -121,7 +123,7 @@ def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
     assert thresholds.tobytes() == whole[1].tobytes()
 
 
-def test_threads_and_start_values_that_are_given(model, file):
+def test_threads_and_start_values_that_are_given(model: Any, file: Path) -> None:
     requests = (TuneRequest(METHODS, file, start=Start(2, 9), threads=threads) for threads in (1, 3))
     one, two = (tune(model, request, no_progress) for request in requests)
     for a, b in zip(one, two, strict=True):
@@ -130,7 +132,7 @@ def test_threads_and_start_values_that_are_given(model, file):
     assert one[0].tuned.start.power == one[1].tuned.start.power
 
 
-def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model, file):
+def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model: Any, file: Path) -> None:
     requests = (TuneRequest(("fta", "sto"), file, estimates_max=most) for most in (1 << 20, 200))
     roomy, tight = (tune(model, request, no_progress) for request in requests)
     for some, few in zip(roomy, tight, strict=True):
@@ -138,13 +140,15 @@ def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model, fi
         assert few.tuned.counters.marks.sum() < some.tuned.counters.marks.sum()
 
 
-def test_a_higher_kappa_leaves_no_lower_threshold(model, file):
+def test_a_higher_kappa_leaves_no_lower_threshold(model: Any, file: Path) -> None:
     for outcome in tune(model, TuneRequest(("fta", "fta-one", "sto"), file, kappa=0.4), no_progress):
         assert np.all(outcome.tuned.thresholds**outcome.tuned.start.power >= 0.4 * (1 - 1e-5))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, method, tmp_path):
+def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(
+    model: Any, file: Path, method: str, tmp_path: Path
+) -> None:
     chosen = tune(model, TuneRequest((method,), file, kappa=AUTO), no_progress)[0]
     assert chosen.kappa in [1 / c for c in C_GRID]
     given = tune(model, TuneRequest((method,), file, kappa=chosen.kappa), no_progress)[0]
@@ -157,7 +161,7 @@ def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, me
     assert tune(model, TuneRequest((method,), one_row, kappa=AUTO), no_progress)[0].kappa is not None
 
 
-def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
+def test_a_version_without_counts_is_tuned_from_the_least_bound(store: Any, file: Path) -> None:
     like = store.manifest("small", 1)
     store.publish("foreign", small_draft(3, kind=like.kind, link=like.link, extra={}, **SMALL))
     foreign = store.open("foreign", "latest")
@@ -165,7 +169,7 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
     assert len(tune(foreign, TuneRequest(METHODS, file), no_progress)) == len(METHODS)
 
 
-def test_what_is_out_of_its_range_is_refused_and_the_limits_are_not():
+def test_what_is_out_of_its_range_is_refused_and_the_limits_are_not() -> None:
     for change, message in (
         ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto or all, found 'best'"),
         ({"methods": ()}, "method: expected some of ofo, fta, fta-one, sto, found none"),
@@ -181,7 +185,7 @@ def test_what_is_out_of_its_range_is_refused_and_the_limits_are_not():
         assert TuneRequest(("ofo",), Path("none.txt"), kappa=kappa).kappa == kappa
 
 
-def test_files_without_rows_or_labels_are_refused(model, tmp_path):
+def test_files_without_rows_or_labels_are_refused(model: Any, tmp_path: Path) -> None:
     for name, content, fault in (
         ("rows.txt", "", r"rows\.txt"),
         ("rows.txt", f"1 {D} {K}\n 1:1\n", r"rows\.txt: expected rows with labels of the model, found none"),
@@ -192,7 +196,7 @@ def test_files_without_rows_or_labels_are_refused(model, tmp_path):
             tune(model, TuneRequest(("ofo",), tmp_path / name), no_progress)
 
 
-def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
+def test_labels_that_the_model_lacks_count_as_missed(tmp_path: Path) -> None:
     colours = ("red", "green", "blue", "white")
     rows = [{"text": f"{colours[i % 4]} thing{i % 7}", "labels": [colours[i % 4]]} for i in range(80)]
     known_file = write_lines(tmp_path / "known.jsonl", rows)
@@ -218,7 +222,9 @@ def tuned_by(store: Store, file: Path, command: Command) -> Callable[..., Any]:
     )
 
 
-def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, command, tuned_by):
+def test_the_command_keeps_the_first_method_and_evaluate_uses_it(
+    store: Any, file: Path, command: Any, tuned_by: Any
+) -> Any:
     def evaluated(*options: str) -> Any:
         return answer(command("evaluate", "small", "--data", file, *options, "--json", store=store.root))
 
@@ -234,7 +240,7 @@ def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, co
     assert evaluated("--empty-labels", "one")["empty_label_convention"] == "one"
 
 
-def test_the_command_keeps_a_candidate_and_switches_it_on(file, tmp_path, command):
+def test_the_command_keeps_a_candidate_and_switches_it_on(file: Path, tmp_path: Path, command: Any) -> None:
     store = Store(tmp_path / "store")
     store.publish("small", small_draft(3, **SMALL))
     thresholds = partial(command, "thresholds", "small", store=store.root)
@@ -261,13 +267,15 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(file, tmp_path, comman
         assert (status, "expected --data FILE to tune on" in said) == (2, True)
 
 
-def test_the_command_tunes_by_ofo_where_no_method_is_named(tuned_by):
+def test_the_command_tunes_by_ofo_where_no_method_is_named(tuned_by: Any) -> None:
     found = tuned_by()
     assert (found["method"], [one["method"] for one in found["methods"]]) == ("ofo", ["ofo"])
     assert tuned_by("--method", "ofo") == {**found, "epoch": found["epoch"] + 1}
 
 
-def test_the_command_says_the_kappa_that_it_chose(store, file, command, tuned_by):
+def test_the_command_says_the_kappa_that_it_chose(
+    store: Any, file: Path, command: Any, tuned_by: Any
+) -> None:
     chosen = tuned_by("--method", "fta", "--kappa", "auto")
     given = ("--data", file, "--method", "fta", "--kappa", "auto")
     status, out, _ = command("thresholds", "small", *given, store=store.root)
@@ -276,13 +284,13 @@ def test_the_command_says_the_kappa_that_it_chose(store, file, command, tuned_by
     assert "kappa" not in fixed and fixed["validation_macro_f"] == chosen["validation_macro_f"]
 
 
-def test_the_command_shows_all_methods_with_a_test_file(store, file, command):
+def test_the_command_shows_all_methods_with_a_test_file(store: Any, file: Path, command: Any) -> None:
     given = ("--data", file, "--test", file, "--method", "all")
     status, out, _ = command("thresholds", "small", *given, store=store.root)
     assert status == 0 and all(word in out for word in (*METHODS, "validation", "test"))
 
 
-def test_the_command_refuses_in_one_line(store, file, command):
+def test_the_command_refuses_in_one_line(store: Any, file: Path, command: Any) -> None:
     for arguments, message in (
         (("--method", "best"), "method: expected ofo"),
         (("--kappa", "best"), "--kappa: expected a number or auto, found 'best'"),
@@ -293,7 +301,7 @@ def test_the_command_refuses_in_one_line(store, file, command):
         assert (status, len(said.splitlines()), message in said) == (2, 1, True), said
 
 
-def test_predict_at_tuned_thresholds(tmp_path, file, command):
+def test_predict_at_tuned_thresholds(tmp_path: Path, file: Path, command: Any) -> None:
     Store(tmp_path / "store").publish("small", small_draft(3, **SMALL))
     lines = write_lines(tmp_path / "rows.jsonl", [{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}])
     predict = partial(command, "predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
@@ -303,7 +311,7 @@ def test_predict_at_tuned_thresholds(tmp_path, file, command):
     assert predict()[0] == 0
 
 
-def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path, command):
+def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path: Path, command: Any) -> None:
     """Its score is far below the least threshold that a probability could have."""
     rows = tmp_path / "rows.svm"
     rows.write_text("".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120)))

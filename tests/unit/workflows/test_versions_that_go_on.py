@@ -30,6 +30,7 @@ from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.extend import carry_thresholds, extend_and_publish
 from service.workflows.going_on import join_rows
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
+from tests.conftest import Command
 from tests.datasets_helpers import refused, write_lines
 from tests.foreign_models import save_pecos
 
@@ -98,7 +99,7 @@ def labels_for(model: Model, texts: list[str], top_r: int) -> np.ndarray:
     return make_predictor(model).predict(rows, PredictOptions(top_r=top_r)).labels.reshape(-1, top_r)
 
 
-def test_a_new_label_is_answered_and_the_next_one_too(home, store):
+def test_a_new_label_is_answered_and_the_next_one_too(home: Path, store: Any) -> None:
     calibrate_and_publish(store, "kept", "latest", write_lines(home / "valid.jsonl", rows_of(150)))
     first = extend(store, "kept", home / "new.jsonl")
     more = [{"text": "newer word3", "labels": ["tuesday", "a first one"]}] * 3
@@ -116,7 +117,7 @@ def test_a_new_label_is_answered_and_the_next_one_too(home, store):
     assert origin["parent"]["version"] == first.version and "calibration" in origin
 
 
-def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(home, store):
+def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(home: Path, store: Any) -> None:
     valid = write_lines(home / "valid.jsonl", rows_of(150))
     calibrate_and_publish(store, "tree", 1, valid)
     base = store.open("tree").manifest.version
@@ -131,7 +132,7 @@ def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(home, s
         assert carry_thresholds(store, "tree", again.version, kept_in)
 
 
-def test_the_rows_may_come_from_files(home, store, tmp_path):
+def test_the_rows_may_come_from_files(home: Path, store: Any, tmp_path: Path) -> None:
     report = extend(store, "tree", home / "new.jsonl", 1, home / "old.jsonl")
     assert store.manifest("tree", report.version).data.rows == 305 and not report.warnings
     other = write_lines(tmp_path / "elsewhere.jsonl", rows_of(30))
@@ -139,7 +140,7 @@ def test_the_rows_may_come_from_files(home, store, tmp_path):
     assert report.warnings == ["elsewhere.jsonl: not what tree@1 was trained on"]
 
 
-def test_what_cannot_be_extended_is_refused_in_a_sentence(home, store, command):
+def test_what_cannot_be_extended_is_refused_in_a_sentence(home: Path, store: Any, command: Command) -> None:
     for model, data, rows, message in (
         ("tree@1", "new.jsonl", None, "expected --rows, those that tree@1 was trained on, or a version"),
         ("tree@1", "new.jsonl", "gone.jsonl", "gone.jsonl: expected a readable file"),
@@ -159,7 +160,7 @@ def test_what_cannot_be_extended_is_refused_in_a_sentence(home, store, command):
         assert store.versions(model[:-2]) == before
 
 
-def test_a_new_row_that_is_an_old_one_gives_it_its_labels():
+def test_a_new_row_that_is_an_old_one_gives_it_its_labels() -> None:
     ids, values = np.array([0, 2, 1], np.int32), np.array([0.5, 0.5, 1.0], np.float32)
     rows = SparseRows(np.array([0, 2, 3, 3]), ids, values, 3)
     old = TrainingSet(rows, LabelRows(np.array([0, 1, 2, 3]), np.array([0, 1, 0], np.int32), 4))
@@ -171,7 +172,7 @@ def test_a_new_row_that_is_an_old_one_gives_it_its_labels():
 
 
 @pytest.mark.parametrize("name", ["kept", "tree"])
-def test_a_training_goes_on_from_a_version(home, store, command, name):
+def test_a_training_goes_on_from_a_version(home: Path, store: Any, command: Command, name: str) -> None:
     write_lines(home / "next.jsonl", rows_of(400))
     options = ["--data", home / "next.jsonl", "--model", name, "--from", f"{name}@1"]
     status, _, told = command("train", "label-tree", *options, store=store.root)
@@ -192,7 +193,9 @@ def test_a_training_goes_on_from_a_version(home, store, command, name):
     assert store.versions(name)[-1] == made.manifest.version
 
 
-def test_a_version_is_no_latest_before_it_has_its_thresholds(home, command, tmp_path):
+def test_a_version_is_no_latest_before_it_has_its_thresholds(
+    home: Path, command: Command, tmp_path: Path
+) -> None:
     store = Store(tmp_path / "store")
     train_and_publish(store, "m", TrainRequest("label-tree", home / "old.jsonl", keep_rows=True))
     commands = (
@@ -211,7 +214,7 @@ def test_a_version_is_no_latest_before_it_has_its_thresholds(home, command, tmp_
         assert store.alias("m", "latest").version == store.versions("m")[-1]
 
 
-def test_what_cannot_go_on_is_refused_in_a_sentence(home, store, command):
+def test_what_cannot_go_on_is_refused_in_a_sentence(home: Path, store: Any, command: Command) -> None:
     for trainer, options, message in (
         ("lomtree", ["--from", "lom@1"], "found lom@1 without: train it with --keep-state"),
         ("lomtree", ["--from", "plt@1"], "from: expected a version of lomtree, found plt@1, one of plt"),
@@ -246,7 +249,7 @@ def publish_state(store: Store, base: str, name: str, **arrays: Any) -> None:
     store.publish(name, replace(draft, extra={**draft.extra, **changed}))
 
 
-def test_a_state_of_another_release_or_trainer_is_refused(home, store):
+def test_a_state_of_another_release_or_trainer_is_refused(home: Path, store: Any) -> None:
     facts = read_json_array(store.open("plt", 1).arrays, f"{STATE}/json")
     for field, value, message in (
         ("format", 2, "of another release"),
@@ -272,7 +275,9 @@ def hostile(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_numbers_that_nobody_wrote_are_refused_or_trained_on_but_never_crash(home, store, learner):
+def test_numbers_that_nobody_wrote_are_refused_or_trained_on_but_never_crash(
+    home: Path, store: Any, learner: str
+) -> None:
     arrays = {
         name.removeprefix(f"{STATE}/"): array
         for name, array in store.open(learner, 1).arrays.items()
@@ -291,7 +296,7 @@ def test_numbers_that_nobody_wrote_are_refused_or_trained_on_but_never_crash(hom
     assert n_refused >= len(arrays)
 
 
-def test_a_damaged_state_is_seen_by_those_who_read_it_alone(home, store):
+def test_a_damaged_state_is_seen_by_those_who_read_it_alone(home: Path, store: Any) -> None:
     publish_state(store, "plt", "damaged")
     path = store.root / "models/damaged/versions/1/arrays/state.weights.npy"
     content = bytearray(path.read_bytes())
@@ -306,7 +311,9 @@ def test_a_damaged_state_is_seen_by_those_who_read_it_alone(home, store):
         store.verify("damaged", 1)
 
 
-def test_a_version_that_goes_on_twice_for_more_passes_is_one_that_was_trained_for_all(home, store):
+def test_a_version_that_goes_on_twice_for_more_passes_is_one_that_was_trained_for_all(
+    home: Path, store: Any
+) -> None:
     data, version = home / "rows.jsonl", 1
     for base, epochs in (("plt", 5), ("longer", 6)):
         request = TrainRequest("plt", data, base=(base, version), parameters=(f"epochs={epochs}",))

@@ -63,7 +63,7 @@ def read(directory: Path, name: str, content: str | bytes, **options: str) -> La
     return read_label_info(path, **options)
 
 
-def test_skos_is_read_from_every_format(tmp_path):
+def test_skos_is_read_from_every_format(tmp_path: Path) -> None:
     graph = pytest.importorskip("rdflib").Graph().parse(data=TURTLE, format="turtle")
     wanted = sorted(subject._replace(broader=list(subject.broader)) for subject in SKOS)
     for name, content in {
@@ -75,7 +75,7 @@ def test_skos_is_read_from_every_format(tmp_path):
         assert subjects_of(read(tmp_path, name, content)) == wanted, name
 
 
-def test_labels_that_are_resources_are_read(tmp_path):
+def test_labels_that_are_resources_are_read(tmp_path: Path) -> None:
     pytest.importorskip("rdflib")
     labels = """@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
 <http://x/cat> xl:prefLabel <http://x/l1>, [ xl:literalForm "katt"@sv ] ; xl:altLabel <http://x/l2> .
@@ -88,7 +88,7 @@ def test_labels_that_are_resources_are_read(tmp_path):
         read(tmp_path, "v.ttl", TURTLE + labels.replace('"koira"', '"hauva"'))
 
 
-def test_tables_are_read_as_annif_reads_them(tmp_path):
+def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
     tsv = "\ufeff<http://x/a>\tfirst\t1.2\n\nhttp://x/b\tsecond \n<http://x/c>\n"
     found = read(tmp_path, "v.tsv", tsv, language="en")
     assert subjects_of(found) == [
@@ -110,7 +110,7 @@ def test_tables_are_read_as_annif_reads_them(tmp_path):
     assert read(tmp_path, "v.csv", csv).head == same.head
 
 
-def test_tables_that_cannot_be_used(tmp_path):
+def test_tables_that_cannot_be_used(tmp_path: Path) -> None:
     for name, content, options, fault in (
         ("v.tsv", "<a>\tx\n<b>\ty\n<a>\tz\n", {}, ":3: expected each URI once, found 'a' of line 1"),
         ("v.tsv", "\tx\n", {}, ":1: expected <URI>"),
@@ -138,7 +138,7 @@ def test_tables_that_cannot_be_used(tmp_path):
             read(tmp_path, name, content, **options)
 
 
-def test_rdf_that_cannot_be_used(tmp_path):
+def test_rdf_that_cannot_be_used(tmp_path: Path) -> None:
     pytest.importorskip("rdflib")
     for suffix, content, fault in (
         (".ttl", ANOTHER_NAME, "found what does not parse"),
@@ -162,7 +162,7 @@ def doctype(*entities: str) -> str:
     return f"<!DOCTYPE rdf:RDF [{''.join(f'<!ENTITY {entity}>' for entity in entities)}]>"
 
 
-def test_entities_that_grow_or_leak_are_refused(tmp_path):
+def test_entities_that_grow_or_leak_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("rdflib")
     for entities in (
         ['a "xxxxxxxxxx"', f'b "{"&a;" * 10}"', f'c "{"&b;" * 10}"'],
@@ -175,13 +175,15 @@ def test_entities_that_grow_or_leak_are_refused(tmp_path):
             read(tmp_path, "v.rdf", content)
 
 
-def test_entities_that_shorten_uris_are_taken(tmp_path):
+def test_entities_that_shorten_uris_are_taken(tmp_path: Path) -> None:
     pytest.importorskip("rdflib")
     content = doctype('a "http://a/"') + RDF.format(CONCEPT.format("&a;", ""))
     assert subjects_of(read(tmp_path, "v.rdf", content)) == [Subject("http://a/x", None, {"en": "n"}, [])]
 
 
-def test_a_language_that_is_none_and_rdflib_that_is_missing_are_told(tmp_path, monkeypatch):
+def test_a_language_that_is_none_and_rdflib_that_is_missing_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(BadParameter, match="expected a language"):
         read(tmp_path, "v.tsv", "<a>\tx\n", language="Finnish!")
     monkeypatch.setitem(sys.modules, "rdflib", None)
@@ -211,7 +213,7 @@ def train(directory: Path, rows: list[dict[str, Any]], *parameters: str, **optio
     return train_and_publish(Store(directory / "store"), "model", request)
 
 
-def test_auto_takes_characters_where_they_tell_more(tmp_path):
+def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
     found = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200").features
     assert (found["chosen"], found["rows"], found["held_out"]) == ("words+chars", 200, 40)
     assert [tried["features"] for tried in found["tried"]] == list(CANDIDATES)
@@ -224,7 +226,7 @@ def test_auto_takes_characters_where_they_tell_more(tmp_path):
 
 
 @given(n_rows=st.integers(ROWS_MIN, 3000), rows_max=st.integers(ROWS_MIN, 4000), seed=st.integers(0, 1 << 40))
-def test_blocks_of_neighbours_are_held_out(n_rows, rows_max, seed):
+def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int) -> None:
     held, rest = divide(n_rows, rows_max, seed)
     drawn = min(n_rows, rows_max)
     assert (len(held), len(rest)) == (drawn // 5, drawn - drawn // 5)
@@ -238,7 +240,7 @@ def test_blocks_of_neighbours_are_held_out(n_rows, rows_max, seed):
     assert all(np.array_equal(one, other) for one, other in zip((held, rest), again, strict=True))
 
 
-def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path):
+def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> None:
     """Four rows in a row share their label and a word that no others have: it tells nothing of new rows."""
     by_root = sorted(inflected(3000), key=lambda row: row["labels"])
     groups = [by_root[first : first + 4] for first in range(0, 3000, 4)]
@@ -250,7 +252,7 @@ def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path):
     assert train(tmp_path, rows, "features.kind=auto").features["chosen"] == "words+chars"
 
 
-def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path):
+def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path: Path) -> None:
     rows = [{"text": f"kind{i % 5} of{i % 3} thing", "labels": [str(i % 5)]} for i in range(100)]
     parameters = ("features.kind=auto", "features.lowercase=false")
     runs = [train(tmp_path, rows, *parameters, seed=3).features for _ in range(2)]
@@ -261,7 +263,7 @@ def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path):
     assert (features["kind"], features["lowercase"], features["ngram_max"]) == ("tfidf", False, 1)
 
 
-def test_auto_is_refused_where_it_cannot_choose(tmp_path):
+def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
     named = [{"features": {"a": 1}, "labels": ["x"]}] * 60
     for rows, more, fault in (
         (inflected(49), (), "expected 50 rows or more with auto, found 49"),
@@ -272,7 +274,7 @@ def test_auto_is_refused_where_it_cannot_choose(tmp_path):
             train(tmp_path, rows, "features.kind=auto", *more)
 
 
-def test_rows_without_features_are_warned_of_if_they_are_more_than_a_tenth(tmp_path):
+def test_rows_without_features_are_warned_of_if_they_are_more_than_a_tenth(tmp_path: Path) -> None:
     for n_empty, warnings in (
         (2, None),
         (3, ["3 of 20 training rows have no feature (kind tfidf): nothing is learnt from them"]),
@@ -297,7 +299,7 @@ TOPICS = {
 
 @pytest.mark.parametrize("language", TOPICS)
 @pytest.mark.parametrize("kind", ["tfidf", "chars", "words+chars", "hashing"])
-def test_scripts_without_blanks_are_learnt(language, kind):
+def test_scripts_without_blanks_are_learnt(language: str, kind: str) -> None:
     sentences = TOPICS[language]
     # the runs of training and of the question differ, so that no run as a whole is known
     texts = [sentence[cut:] for cut in range(4) for sentence in sentences]

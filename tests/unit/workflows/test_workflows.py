@@ -1,6 +1,7 @@
 """Training, evaluating and estimating on small files, what reports say, and the warm-up that runs all."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from model_store.build import store_weights
+from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
 from model_store.origin import read_origin, read_report
 from model_store.store import Store
@@ -52,7 +54,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def test_a_version_says_where_it_came_from(file, store):
+def test_a_version_says_where_it_came_from(file: Path, store: Any) -> None:
     phases = {}
     parameters = ("leaf_size=2", "features.norm=l1")
     request = TrainRequest("label-tree", file, valid=file, parameters=parameters, seed=3)
@@ -74,7 +76,9 @@ def test_a_version_says_where_it_came_from(file, store):
     assert "validation" not in read_report(store.open("plain").arrays)
 
 
-def test_a_validation_file_that_cannot_be_used_is_refused_first(file, store, tmp_path):
+def test_a_validation_file_that_cannot_be_used_is_refused_first(
+    file: Path, store: Any, tmp_path: Path
+) -> None:
     phases = []
 
     def tell(phase: str, *_: int) -> None:
@@ -100,7 +104,7 @@ def test_a_validation_file_that_cannot_be_used_is_refused_first(file, store, tmp
     assert not phases and store.models() == []
 
 
-def test_a_bad_parameter_is_refused_before_the_file_is_read(store, tmp_path):
+def test_a_bad_parameter_is_refused_before_the_file_is_read(store: Any, tmp_path: Path) -> None:
     for parameter in ("leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"):
         request = TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
         with refused(BadParameter, "", parameter):
@@ -108,7 +112,7 @@ def test_a_bad_parameter_is_refused_before_the_file_is_read(store, tmp_path):
     assert not store.root.exists()
 
 
-def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(file):
+def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(file: Path) -> Any:
     def estimated(*parameters: str, **options: Any) -> dict[str, Any]:
         return estimate_size(TrainRequest("label-tree", file, parameters=parameters, **options))
 
@@ -122,7 +126,7 @@ def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_tak
     assert needs["worker_bytes"] > 3 * (2 << 20) + 76 * 1024 and 0 < needs["held_bytes"] < 1 << 20
 
 
-def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path):
+def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> None:
     jobs = warm.jobs(tmp_path)
     assert {job.trainer for job in jobs} == TRAINERS.keys()
     assert {job.weights for job in jobs} == set(WEIGHTS)
@@ -136,7 +140,9 @@ def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path):
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @pytest.mark.parametrize("has_valid", [False, True])
-def test_what_fewer_bits_cost_is_written_down(weights, has_valid, file, store):
+def test_what_fewer_bits_cost_is_written_down(
+    weights: Weights, has_valid: bool, file: Path, store: Any
+) -> None:
     request = TrainRequest("label-tree", file, valid=file if has_valid else None, weights=weights)
     train_and_publish(store, "colours", request)
     train_and_publish(store, "colours", TrainRequest("label-tree", file, valid=file))
@@ -151,7 +157,9 @@ def test_what_fewer_bits_cost_is_written_down(weights, has_valid, file, store):
 
 
 @pytest.mark.parametrize(("trainer", "note"), [("fastxml", None), ("pfastrexml", measuring.RERANKED)])
-def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(trainer, note, file, store):
+def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(
+    trainer: str, note: Any, file: Path, store: Any
+) -> None:
     request = TrainRequest(trainer, file, valid=file, parameters=("trees=2",))
     assert train_and_publish(store, trainer, request).note == note
     model = store.open(trainer)
@@ -163,7 +171,7 @@ def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(trainer, no
     assert "note" not in evaluate(model, file, thresholds=thresholds)
 
 
-def test_the_command_says_why_there_are_no_f_measures(file, command):
+def test_the_command_says_why_there_are_no_f_measures(file: Path, command: Any) -> None:
     given = ("train", "pfastrexml", "--data", file, "--model", "m", "-p", "trees=2")
     assert "note" not in answer(command(*given, "--json"))
     assert answer(command(*given, "--valid", file, "--json"))["note"] == measuring.RERANKED
@@ -171,7 +179,9 @@ def test_the_command_says_why_there_are_no_f_measures(file, command):
         assert "re-ranked scores" in command(*line)[1]
 
 
-def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(file, store, monkeypatch):
+def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(
+    file: Path, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metrics = train_and_publish(store, "m", TrainRequest("label-tree", file, valid=file)).metrics
     model = store.open("m")
     report = evaluate(model, file)
@@ -185,7 +195,7 @@ def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(file, st
     assert {**report, "us_per_row": 0} == {**parts, "us_per_row": 0}
 
 
-def test_both_ways_give_the_same():
+def test_both_ways_give_the_same() -> None:
     items = ["trees=3", "features.ngram_max=2", "cost=2", "features.use_idf=false"]
     values = {"trees": 3, "features.ngram_max": 2, "cost": 2, "features.use_idf": False}
     chosen = parse("label-tree", items)
@@ -195,7 +205,9 @@ def test_both_ways_give_the_same():
     assert all(request.chosen() == chosen for request in requests)
 
 
-def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_first(monkeypatch):
+def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     values = {"tree": 3, "leaf_size": 0, "features.ngram_max": 99, "cost": "2", "features.": 1}
     with pytest.raises(BadParameter) as caught:
         from_json("label-tree", values)
@@ -208,7 +220,7 @@ def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_
         from_json("label-tree", {"features.stem": "fi"})
 
 
-def test_only_a_command_line_names_a_file(tmp_path):
+def test_only_a_command_line_names_a_file(tmp_path: Path) -> None:
     file = tmp_path / "stops.txt"
     file.write_text("the\n")
     assert parse("label-tree", [f"features.stop_words={file}"]).features == {"stop_words": str(file)}
@@ -219,7 +231,7 @@ def test_only_a_command_line_names_a_file(tmp_path):
         parse("label-tree", ["features.stop_words=none.txt"])
 
 
-def test_the_origin_says_what_a_version_was_trained_with(store, tmp_path):
+def test_the_origin_says_what_a_version_was_trained_with(store: Any, tmp_path: Path) -> None:
     pytest.importorskip("snowballstemmer")
     words = ["reading"] * 9 + ["writing"] * 9
     rows = [{"text": f"the {word} {i % 9}", "labels": [word]} for i, word in enumerate(words)]
@@ -246,7 +258,7 @@ def forest() -> Any:
     return trees, model_of(draft), SparseRows(*whole_rows(5, 60, 20), 20), carried
 
 
-def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest):
+def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest: Any) -> None:
     trees, model, rows, carried = forest
     sample = TrainingSet(rows, to_labels(carried))
     report = version_report(model, {"epochs": 3}, sample, None)
@@ -278,7 +290,7 @@ def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest):
 
 
 @pytest.mark.parametrize("name", ["fastxml", "ldsm", "lomtree"])
-def test_splits_make_leaves_purer_and_answers_better(name):
+def test_splits_make_leaves_purer_and_answers_better(name: str) -> None:
     x, y = learnable(200)
     model = trial_model(trained_on(name, x, y), y.shape[1], x.shape[1])
     rows, test = (TrainingSet(to_rows(x), to_labels(y)) for x, y in ((x, y), learnable(80, seed=9)))
@@ -294,7 +306,7 @@ def test_splits_make_leaves_purer_and_answers_better(name):
         assert 0 <= line["objective"] <= 1 and 0 <= line["smaller_side"] <= 0.5 and 0 <= line["purity"] <= 1
 
 
-def test_the_size_of_a_label_tree_is_that_of_its_arrays():
+def test_the_size_of_a_label_tree_is_that_of_its_arrays() -> None:
     x, y = learnable(150)
     parameters = parse_parameters("label-tree", ["leaf_size=2", "arity=2", "prune=0"])
     rows, labels = to_rows(x), to_labels(y)
@@ -322,7 +334,7 @@ def test_the_size_of_a_label_tree_is_that_of_its_arrays():
     assert (WEIGHT_BYTES, FLAT_WEIGHT_BYTES) == (size.WEIGHT_BYTES, size.FLAT_WEIGHT_BYTES)
 
 
-def test_pictures_are_drawn_of_what_there_is(forest, tmp_path):
+def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> None:
     _, model, rows, carried = forest
     sample = TrainingSet(rows, to_labels(carried))
     drawn = draw_report(version_report(model, {}, sample, sample), "m@1", tmp_path / "forest")
@@ -348,7 +360,9 @@ def test_pictures_are_drawn_of_what_there_is(forest, tmp_path):
     assert draw_report({}, "m@1", tmp_path / "none") == []
 
 
-def test_without_matplotlib_the_error_says_what_to_install(hide_module, tmp_path):
+def test_without_matplotlib_the_error_says_what_to_install(
+    hide_module: Callable[[str], None], tmp_path: Path
+) -> None:
     hide_module("matplotlib")
     with pytest.raises(BadInput, match=r"expected matplotlib.*xylem-serve\[report\]"):
         draw_report({"size": {"depths": [{"depth": 0, "features_mean": 9.0}]}}, "m@1", tmp_path)

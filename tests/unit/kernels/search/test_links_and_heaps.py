@@ -1,5 +1,7 @@
 """Small parts of the traversals: links with exponential and logarithm, the two heaps, trees of a ranker."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,11 +22,11 @@ links = st.sampled_from(list(LINKS))
 
 
 @kernel
-def call(link, n_children, margins):
+def call(link: str, n_children: int, margins: Any) -> None:
     log_links(link, n_children, margins)
 
 
-def log_p(link, *margins):
+def log_p(link: str, *margins: Any) -> float:
     padded = np.zeros(-(-len(margins) // 16) * 16, np.float32)
     padded[: len(margins)] = margins
     call(LINK_CODES[link], len(margins), padded)
@@ -32,7 +34,7 @@ def log_p(link, *margins):
 
 
 @given(links, st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40))
-def test_they_are_the_logarithms_of_the_links(link, margins):
+def test_they_are_the_logarithms_of_the_links(link: str, margins: Any) -> None:
     found = log_p(link, *margins)
     with np.errstate(all="ignore"):
         expected = np.log([LINKS[link](np.float64(margin)) for margin in margins])
@@ -42,7 +44,7 @@ def test_they_are_the_logarithms_of_the_links(link, margins):
 
 
 @given(st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40), st.floats(-1e3, 1e3, width=32))
-def test_softmax_is_of_all_margins_of_a_node(margins, shift):
+def test_softmax_is_of_all_margins_of_a_node(margins: Any, shift: Any) -> None:
     found = log_p("softmax", *margins)
     exact = np.array(margins, np.float64)
     expected = exact - exact.max() - np.log(np.exp(exact - exact.max()).sum())
@@ -53,7 +55,7 @@ def test_softmax_is_of_all_margins_of_a_node(margins, shift):
     np.testing.assert_allclose(moved, found, atol=1e-3)
 
 
-def test_softmax_of_margins_beyond_numbers():
+def test_softmax_of_margins_beyond_numbers() -> None:
     first, *others = log_p("softmax", np.inf, 0, -np.inf)
     assert first == 0 and max(others) <= -1e4
     np.testing.assert_allclose(log_p("softmax", np.inf, np.inf), np.log(0.5), rtol=1e-6)
@@ -62,19 +64,19 @@ def test_softmax_of_margins_beyond_numbers():
 
 
 @given(links, st.lists(st.floats(-90, 90, width=32), min_size=2, max_size=40))
-def test_a_larger_margin_is_never_less_probable(link, margins):
+def test_a_larger_margin_is_never_less_probable(link: str, margins: Any) -> None:
     assert (np.diff(log_p(link, *sorted(margins))) >= -1e-6).all()
 
 
 @pytest.mark.parametrize("link", list(LINKS))
-def test_the_ends(link):
+def test_the_ends(link: str) -> None:
     least, most, none = log_p(link, -np.inf, np.inf, np.nan)
     assert (least, most) == (-np.inf, 0)
     assert np.isnan(none), "a margin that is no number must not become a probability"
 
 
 @given(links, st.floats(-90, 90, width=32), st.integers(0, 20))
-def test_the_place_among_the_children_does_not_change_the_bits(link, margin, place):
+def test_the_place_among_the_children_does_not_change_the_bits(link: str, margin: Any, place: Any) -> None:
     assert log_p(link, *np.linspace(-3, 3, place), margin)[-1] == log_p(link, margin)[0]
 
 
@@ -83,12 +85,12 @@ entries = st.lists(
 )
 
 
-def best_first(item):
+def best_first(item: Any) -> Any:
     return -item[0], item[1]
 
 
 @given(entries, st.integers(1, 12))
-def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
+def test_keep_best_keeps_the_best_whatever_their_order(items: Any, capacity: Any) -> None:
     scores, ids, size = np.empty(capacity, np.float32), np.empty(capacity, np.int32), 0
     for score, id_ in items:
         size = keep_best(scores, ids, size, capacity, np.float32(score), id_)
@@ -98,7 +100,7 @@ def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
 
 
 @given(entries, st.randoms())
-def test_the_frontier_gives_the_best_first(items, random):
+def test_the_frontier_gives_the_best_first(items: Any, random: Any) -> None:
     scores, ids = np.empty(len(items) + 1, np.float32), np.empty(len(items) + 1, np.int32)
     size, model, left = 0, [], list(items)
     while model or left:
@@ -118,7 +120,7 @@ N_FEATURES = 5
 
 
 @kernel
-def _add(n, trees_at, matrix, margin):
+def _add(n: int, trees_at: Any, matrix: Any, margin: Any) -> None:
     add_trees(n, struct_at(RankerTrees, trees_at), matrix, margin)
 
 

@@ -1,10 +1,12 @@
 """What training makes of a node: its rows and features, its clusters, and the random numbers for them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from model_store.compiled.decorators import kernel
-from service.base.rows import SparseRows
+from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
 from service.kernels.training.problem import NO_ROOM, forget_rows, localise, positives, rows_of
 from service.kernels.training.random import next_random, random_below, shuffle
@@ -13,11 +15,11 @@ from service.trainers.spec import rows_by_label
 from tests.oracles import problems
 
 
-def _readonly(rows):
+def _readonly(rows: Any) -> Any:
     return SparseRows(*problems.readonly(rows[:3]), rows.n_features)
 
 
-def _data(seed, n_rows=50):
+def _data(seed: int, n_rows: int = 50) -> tuple[SparseRows, LabelRows]:
     rng = np.random.default_rng(seed)
     rows = problems.random_rows(rng, n_rows, 30, 0.15)
     labels = problems.random_labels(rng, n_rows, 20, 0.2)
@@ -27,7 +29,7 @@ def _data(seed, n_rows=50):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("n_rows", [1, 50, 400])
-def test_rows_of_a_node(seed, n_rows):
+def test_rows_of_a_node(seed: int, n_rows: int) -> None:
     _, labels, order, members = _data(seed, n_rows)
     place, carried = np.zeros(n_rows, np.int32), problems.dense_labels(labels)
     for first, last in [(0, 17), (3, 4), (5, 9)]:
@@ -40,7 +42,7 @@ def test_rows_of_a_node(seed, n_rows):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
+def test_localise_keeps_the_rows_and_orders_features_by_use(seed: int) -> None:
     rows, *_ = _data(seed)
     chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
     dense, rank = problems.dense_rows(rows)[chosen], np.zeros(30, np.int32)
@@ -54,7 +56,7 @@ def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     assert min(digits) > 0 and digits == sorted(digits, reverse=True)
 
 
-def test_positives_of_a_tile():
+def test_positives_of_a_tile() -> None:
     _, labels, order, members = _data(9)
     carried, place = problems.dense_labels(labels), np.zeros(50, np.int32)
     found = rows_of(members.ptr, members.rows, 0, 17, place)
@@ -68,7 +70,7 @@ def test_positives_of_a_tile():
 
 
 @pytest.mark.parametrize("prune", [0.0, 0.5])
-def test_packing_keeps_what_is_not_small(prune):
+def test_packing_keeps_what_is_not_small(prune: Any) -> None:
     rng = np.random.default_rng(4)
     tiles = rng.standard_normal((2, 8, 16)).astype(np.float32)
     tiles[:, 2] = 0
@@ -88,7 +90,7 @@ def test_packing_keeps_what_is_not_small(prune):
 
 
 @kernel
-def _draw(state, n):
+def _draw(state: Any, n: int) -> Any:
     found = np.empty(n, np.uint64)
     for i in range(n):
         found[i] = next_random(state)
@@ -96,7 +98,7 @@ def _draw(state, n):
 
 
 @kernel
-def _draw_below(state, n, below):
+def _draw_below(state: Any, n: int, below: Any) -> Any:
     found = np.empty(n, np.int64)
     for i in range(n):
         found[i] = random_below(state, below)
@@ -104,17 +106,17 @@ def _draw_below(state, n, below):
 
 
 @kernel
-def _shuffled(state, n, first):
+def _shuffled(state: Any, n: int, first: int) -> Any:
     items = np.arange(n).astype(np.int32)
     shuffle(items, first, state)
     return items
 
 
-def _state(seed):
+def _state(seed: int) -> Any:
     return np.array([seed], np.uint64)
 
 
-def test_numbers_are_those_of_splitmix64():
+def test_numbers_are_those_of_splitmix64() -> None:
     published = [
         6457827717110365317,
         3203168211198807973,
@@ -129,34 +131,34 @@ def test_numbers_are_those_of_splitmix64():
 
 
 @pytest.mark.parametrize("below", [1, 2, 7, 2**31 - 1])
-def test_random_below_stays_below(below):
+def test_random_below_stays_below(below: Any) -> None:
     found = _draw_below(_state(5), 2000, below)
     assert found.min() >= 0 and found.max() < below
     assert found.tolist() == [(z >> 32) * below >> 32 for z in problems.splitmix64(5, 2000)]
 
 
-def test_shuffle_permutes_the_first_items_only():
+def test_shuffle_permutes_the_first_items_only() -> None:
     items, same, others = (_shuffled(_state(seed), 50, 30).tolist() for seed in (3, 3, 4))
     assert sorted(items[:30]) == list(range(30)) != items[:30]
     assert items[30:] == list(range(30, 50))
     assert items == same != others
 
 
-def test_shuffle_is_fair():
+def test_shuffle_is_fair() -> None:
     counts = np.zeros((4, 4))
     for seed in range(4000):
         counts[np.arange(4), _shuffled(_state(seed), 4, 4)] += 1
     assert np.abs(counts / 4000 - 0.25).max() < 0.04
 
 
-def _two_seeds(seed, n):
+def _two_seeds(seed: int, n: int) -> Any:
     first, second = problems.splitmix64(seed, 2)
     first, second = (first >> 32) * n >> 32, (second >> 32) * (n - 1) >> 32
     return first, second + (second >= first)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_bisect_equals_the_dense_version(seed):
+def test_bisect_equals_the_dense_version(seed: int) -> None:
     rng = np.random.default_rng(seed)
     vectors = problems.random_rows(rng, 40, 25, 0.3)
     members = np.sort(rng.choice(40, 31, replace=False)).astype(np.int32)
@@ -170,7 +172,7 @@ def test_bisect_equals_the_dense_version(seed):
     assert not sums.any()
 
 
-def _blocks(n_clusters, size):
+def _blocks(n_clusters: Any, size: Any) -> Any:
     """Vectors of clusters that share no feature, the clusters interleaved."""
     rng = np.random.default_rng(7)
     dense = np.zeros((n_clusters * size, n_clusters * 5))
@@ -180,7 +182,7 @@ def _blocks(n_clusters, size):
     return problems.to_rows(dense / np.sqrt((dense**2).sum(axis=1, keepdims=True)))
 
 
-def test_bisect_finds_two_clusters():
+def test_bisect_finds_two_clusters() -> None:
     vectors = _blocks(2, 10)
     members = np.arange(20, dtype=np.int32)
     # Seeds whose two first centres lie in different clusters.
@@ -191,14 +193,14 @@ def test_bisect_finds_two_clusters():
 
 
 @pytest.mark.parametrize("n_left", [1, 3, 5])
-def test_bisect_keeps_sizes_of_equal_and_empty_vectors(n_left):
+def test_bisect_keeps_sizes_of_equal_and_empty_vectors(n_left: Any) -> None:
     for dense in (np.zeros((6, 4)), np.ones((6, 4)) / 2):
         members = np.arange(6, dtype=np.int32)
         bisect(problems.to_rows(dense), members, n_left, 1, np.zeros((4, 2), np.float32))
         assert members.tolist() == list(range(6))
 
 
-def _kmeans(vectors, members, n_clusters, seed):
+def _kmeans(vectors: np.ndarray, members: Any, n_clusters: Any, seed: int) -> Any:
     rank = np.zeros(vectors.n_features, np.int32)
     found = members.copy()
     bounds = kmeans(_readonly(vectors), found, n_clusters, seed, rank)
@@ -207,7 +209,7 @@ def _kmeans(vectors, members, n_clusters, seed):
 
 
 @pytest.mark.parametrize(("n_clusters", "seed"), [(2, 0), (5, 1), (16, 2), (17, 3), (40, 4), (64, 5)])
-def test_kmeans_divides_all_members(n_clusters, seed):
+def test_kmeans_divides_all_members(n_clusters: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     vectors = problems.random_rows(rng, 60, 30, 0.2)
     members = np.sort(rng.choice(60, 40, replace=False)).astype(np.int32)
@@ -218,7 +220,7 @@ def test_kmeans_divides_all_members(n_clusters, seed):
         assert (np.diff(part) > 0).all()
 
 
-def test_kmeans_ends_where_no_vector_is_nearer_to_another_centre():
+def test_kmeans_ends_where_no_vector_is_nearer_to_another_centre() -> None:
     vectors = problems.random_rows(np.random.default_rng(11), 80, 20, 0.4)
     dense = problems.dense_rows(vectors)
     found, bounds = _kmeans(vectors, np.arange(80, dtype=np.int32), 5, 3)
@@ -231,7 +233,7 @@ def test_kmeans_ends_where_no_vector_is_nearer_to_another_centre():
     assert lost.mean() < 0.01
 
 
-def test_kmeans_finds_clusters():
+def test_kmeans_finds_clusters() -> None:
     vectors = _blocks(4, 12)
     best = 0
     for seed in range(10):
@@ -241,6 +243,6 @@ def test_kmeans_finds_clusters():
     assert best == 4
 
 
-def test_kmeans_of_equal_vectors_is_one_cluster():
+def test_kmeans_of_equal_vectors_is_one_cluster() -> None:
     found, bounds = _kmeans(problems.to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
     assert (bounds.tolist(), found.tolist()) == ([0, 9, 9, 9], list(range(9)))

@@ -1,5 +1,7 @@
 """The tiled solvers against LIBLINEAR's objective, on awkward rows, and what they promise about lanes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -13,13 +15,15 @@ OBJECTIVES = {solve_squared_hinge: hinge_objective, solve_logistic: logistic_obj
 solvers = pytest.mark.parametrize("solve", OBJECTIVES, ids=["squared_hinge", "logistic"])
 
 
-def _whole(rows):
+def _whole(rows: Any) -> Any:
     """Return the problem of all rows."""
     rank = np.zeros(rows.n_features, np.int32)
     return localise(rows, np.arange(rows.n_rows, dtype=np.int32), rank, *NO_ROOM)
 
 
-def _solve(solve, rows, y, cost, eps, seed=1, epochs_max=5000, stop=0):
+def _solve(
+    solve: Any, rows: Any, y: Any, cost: Any, eps: Any, seed: int = 1, epochs_max: Any = 5000, stop: Any = 0
+) -> Any:
     """Return (w float64[D, C], b float64[C], epochs, the tile); y: bool[n, C]."""
     n_rows, n_children = y.shape
     problem = _whole(rows)
@@ -35,7 +39,7 @@ def _solve(solve, rows, y, cost, eps, seed=1, epochs_max=5000, stop=0):
     return w, weights[-1, :n_children].astype(np.float64), epochs, tile
 
 
-def _problem(seed, n_rows=120, n_features=40, n_children=16):
+def _problem(seed: int, n_rows: int = 120, n_features: int = 40, n_children: int = 16) -> Any:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, n_rows, n_features, 0.2)
     truth = rng.standard_normal((n_features, n_children))
@@ -45,12 +49,12 @@ def _problem(seed, n_rows=120, n_features=40, n_children=16):
     return rows, y
 
 
-def _objective(solve, x, y, w, b, cost):
+def _objective(solve: Any, x: Any, y: Any, w: np.ndarray, b: float, cost: Any) -> Any:
     """Return the objective of one child; y: bool[n]."""
     return OBJECTIVES[solve](x, np.where(y, 1.0, -1.0), w, b, cost)
 
 
-def _reference(solve, x, y, cost):
+def _reference(solve: Any, x: Any, y: Any, cost: Any) -> Any:
     """Return the least objective that LIBLINEAR finds."""
     if solve is solve_squared_hinge:
         model = LinearSVC(C=cost, dual=True, tol=1e-6, max_iter=200_000, random_state=0)
@@ -62,7 +66,7 @@ def _reference(solve, x, y, cost):
 
 @solvers
 @pytest.mark.parametrize("cost", [0.1, 1.0, 10.0, np.geomspace(0.05, 20, 16)])
-def test_objective_is_liblinears(solve, cost):
+def test_objective_is_liblinears(solve: Any, cost: Any) -> None:
     rows, y = _problem(3)
     x, costs = dense_rows(rows), np.broadcast_to(cost, 16)
     w, b, epochs, _ = _solve(solve, rows, y, cost, 1e-3)
@@ -74,7 +78,7 @@ def test_objective_is_liblinears(solve, cost):
 
 
 @solvers
-def test_a_loose_eps_takes_fewer_epochs_and_is_still_near(solve):
+def test_a_loose_eps_takes_fewer_epochs_and_is_still_near(solve: Any) -> None:
     rows, y = _problem(4, n_rows=300)
     x = dense_rows(rows)
     tight, b_tight, many, _ = _solve(solve, rows, y, 1.0, 1e-3)
@@ -86,7 +90,7 @@ def test_a_loose_eps_takes_fewer_epochs_and_is_still_near(solve):
 
 
 @solvers
-def test_duplicate_and_empty_rows(solve):
+def test_duplicate_and_empty_rows(solve: Any) -> None:
     dense = np.zeros((12, 3))
     dense[:4, 0] = 1
     dense[4:8, 1] = 1
@@ -99,7 +103,7 @@ def test_duplicate_and_empty_rows(solve):
 
 @solvers
 @pytest.mark.parametrize("which", [True, False])
-def test_a_child_of_one_class_is_solved_by_its_bias(solve, which):
+def test_a_child_of_one_class_is_solved_by_its_bias(solve: Any, which: Any) -> None:
     rows, _ = _problem(5, n_rows=30, n_children=1)
     y = np.full((30, 1), which)
     w, b, epochs, _ = _solve(solve, rows, y, 1.0, 1e-2)
@@ -109,7 +113,7 @@ def test_a_child_of_one_class_is_solved_by_its_bias(solve, which):
 
 
 @solvers
-def test_lanes_without_a_child_stay_zero(solve):
+def test_lanes_without_a_child_stay_zero(solve: Any) -> None:
     rows, y = _problem(6, n_children=3)
     *_, tile = _solve(solve, rows, y, 1.0, 0.1)
     assert tile.weights[:, :3].any(axis=0).all()
@@ -119,7 +123,7 @@ def test_lanes_without_a_child_stay_zero(solve):
 
 
 @solvers
-def test_a_child_does_not_depend_on_its_neighbours(solve):
+def test_a_child_does_not_depend_on_its_neighbours(solve: Any) -> None:
     rows, y = _problem(7)
     x = dense_rows(rows)
     w, b, _, _ = _solve(solve, rows, y, 1.0, 1e-3)
@@ -130,21 +134,21 @@ def test_a_child_does_not_depend_on_its_neighbours(solve):
 
 
 @solvers
-def test_same_seed_same_bits(solve):
+def test_same_seed_same_bits(solve: Any) -> None:
     rows, y = _problem(8)
     first, same, other = (_solve(solve, rows, y, 1.0, 0.1, seed)[3].weights.tobytes() for seed in (5, 5, 6))
     assert first == same != other
 
 
 @solvers
-def test_epochs_are_bounded_and_stop_is_heard(solve):
+def test_epochs_are_bounded_and_stop_is_heard(solve: Any) -> None:
     rows, y = _problem(9)
     assert _solve(solve, rows, y, 1e6, 1e-4, epochs_max=3)[2] == -0xFFFF
     assert _solve(solve, rows, y, 1e6, 1e-4, stop=1)[2] == 1
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_row_violates_the_optimum_though_rows_were_dropped_on_the_way(seed):
+def test_no_row_violates_the_optimum_though_rows_were_dropped_on_the_way(seed: int) -> None:
     rows, y = _problem(20 + seed, n_rows=600, n_features=60)
     w, b, _, tile = _solve(solve_squared_hinge, rows, y, 10.0, 0.05)
     sign = np.where(y, 1.0, -1.0)
@@ -154,7 +158,7 @@ def test_no_row_violates_the_optimum_though_rows_were_dropped_on_the_way(seed):
     assert (projected.max(axis=0) - projected.min(axis=0)).max() < 2 * 0.05
 
 
-def test_one_classifier_alone_is_at_the_optimum_too_and_a_row_may_stand_for_some():
+def test_one_classifier_alone_is_at_the_optimum_too_and_a_row_may_stand_for_some() -> None:
     rows, y = _problem(11, n_rows=400, n_features=30, n_children=1)
     times = 1 + np.arange(400) % 3
     cost = (0.5 * times).astype(np.float32)

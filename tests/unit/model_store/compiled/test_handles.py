@@ -29,29 +29,29 @@ class Written(NamedTuple):
 
 
 @nonallocating_kernel
-def read_pair(pair_at, sample, i, j, k, m):
+def read_pair(pair_at: Any, sample: Any, i: int, j: int, k: int, m: int) -> Any:
     pair = handles.struct_at(Pair, pair_at, (sample,))
     return pair.ints[i] + pair.floats[j, k, m], pair.number, pair.ints.shape[0], pair.floats.shape
 
 
 @nonallocating_kernel
-def write_pair(pair_at, sample, i, value):
+def write_pair(pair_at: Any, sample: Any, i: int, value: Any) -> None:
     handles.struct_at(Pair, pair_at, (sample,)).ints[i] = value
 
 
 @nonallocating_kernel
-def write(written_at, number, floats, table):
+def write(written_at: Any, number: Any, floats: Any, table: Any) -> None:
     handles.write_struct(Written, written_at, (number, floats, table))
 
 
 @nonallocating_kernel
-def read_written(written_at):
+def read_written(written_at: Any) -> Any:
     written = handles.struct_at(Written, written_at)
     return written.number, written.floats[-1], written.table[-1, -1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_kernel_reads_and_writes_the_arrays(dtype):
+def test_a_kernel_reads_and_writes_the_arrays(dtype: Any) -> None:
     pair = Pair(np.arange(5, dtype=np.int32), -3, np.arange(24, dtype=dtype).reshape(2, 3, 4))
     pair_at, sample = handles.handle_of(pair), np.empty(0, dtype)
     assert read_pair(pair_at, sample, 4, 1, 2, 3) == (27.0, -3, 5, (2, 3, 4))
@@ -63,7 +63,7 @@ def test_a_kernel_reads_and_writes_the_arrays(dtype):
     assert read_pair(pair_at, sample, 1, 0, 0, 1) == (10.0, 8, 2, (2, 3, 4))
 
 
-def test_a_kernel_has_a_handle_lead_to_other_arrays():
+def test_a_kernel_has_a_handle_lead_to_other_arrays() -> None:
     first = Written(1, np.ones(2, np.float32), np.ones((2, 2), np.int64))
     written_at, floats = handles.handle_of(first), np.arange(5, dtype=np.float32)
     floats.flags.writeable = False
@@ -72,7 +72,7 @@ def test_a_kernel_has_a_handle_lead_to_other_arrays():
     assert read_written(handles.handle_of(first)) == (1, 1.0, 1)
 
 
-def test_a_kernel_that_would_write_other_arrays_is_refused():
+def test_a_kernel_that_would_write_other_arrays_is_refused() -> None:
     floats, table = np.zeros(2, np.float32), np.zeros((2, 2), np.int64)
     for name, arrays in (
         ("floats", (np.zeros(2), table)),
@@ -96,12 +96,12 @@ CUBE = np.zeros((1, 1, 1))
         (Pair(np.zeros(5, np.int32), 0, np.zeros((1, 1))), "floats: expected 3 dimensions"),
     ],
 )
-def test_other_arrays_are_refused(pair, message):
+def test_other_arrays_are_refused(pair: Any, message: Any) -> None:
     with pytest.raises(ValueError, match=message):
         handles.handle_of(pair)
 
 
-def test_a_struct_says_what_every_field_holds():
+def test_a_struct_says_what_every_field_holds() -> None:
     with pytest.raises(TypeError, match=r"Other.ints: expected int or a kind of array"):
         handles.handle(NamedTuple("Other", [("ints", np.ndarray)]))
 

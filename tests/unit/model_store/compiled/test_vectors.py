@@ -1,6 +1,8 @@
 """Vec16 operations against numpy, and the machine code they become."""
 
 import platform
+import socket
+from typing import Any
 
 import llvmlite.binding
 import numba
@@ -34,7 +36,7 @@ from model_store.compiled.vectors import (
 
 
 @kernel
-def _arithmetic(a, b, out):
+def _arithmetic(a: Any, b: float, out: Any) -> None:
     x, y = vload(a, 0), vload(b, 0)
     vstore(out, 0, vadd(x, y))
     vstore(out, 16, vsub(x, y))
@@ -45,31 +47,31 @@ def _arithmetic(a, b, out):
 
 
 @kernel
-def _sets(a, b, lanes, out):
+def _sets(a: Any, b: float, lanes: Any, out: Any) -> Any:
     x, y = vload(a, 0), vload(b, 0)
     vstore(out, 0, vselect(lanes, x, y))
     return vgreater(x, y), vnonzero(x)
 
 
 @kernel
-def _copy(source, start, out, to):
+def _copy(source: socket.socket, start: Any, out: Any, to: Any) -> None:
     prefetch(source, start)
     vstore(out, to, vload(source, start))
 
 
 @kernel
-def _weighted_sum(indices, values, weights, out):
+def _weighted_sum(indices: Any, values: Any, weights: Any, out: Any) -> None:
     total = vbroadcast(0.0)
     for k in range(len(indices)):
         total = vadd(total, vmul(vbroadcast(values[k]), vload(weights, indices[k] * 16)))
     vstore(out, 0, total)
 
 
-def _bits(lanes):
+def _bits(lanes: Any) -> Any:
     return sum(1 << k for k, lane in enumerate(lanes) if lane)
 
 
-def test_arithmetic_is_that_of_float32():
+def test_arithmetic_is_that_of_float32() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((2, 16)).astype(np.float32)
     out = np.zeros(96, np.float32)
@@ -78,7 +80,7 @@ def test_arithmetic_is_that_of_float32():
     np.testing.assert_array_equal(out, expected)
 
 
-def test_of_nan_max_and_min_are_the_right_operand_and_it_is_nonzero_and_not_greater():
+def test_of_nan_max_and_min_are_the_right_operand_and_it_is_nonzero_and_not_greater() -> None:
     nan, b, out = np.full(16, np.nan, np.float32), np.arange(16, dtype=np.float32), np.zeros(96, np.float32)
     _arithmetic(nan, b, out)
     np.testing.assert_array_equal(out[64:], np.concatenate([b, b]))
@@ -87,7 +89,7 @@ def test_of_nan_max_and_min_are_the_right_operand_and_it_is_nonzero_and_not_grea
 
 
 @pytest.mark.parametrize("lanes", [0, 1, 0x8000, 0xA5C3, 0xFFFF])
-def test_sets_of_lanes(lanes):
+def test_sets_of_lanes(lanes: Any) -> None:
     rng = np.random.default_rng(lanes)
     a, b = rng.integers(-1, 2, (2, 16)).astype(np.float32)
     out = np.zeros(16, np.float32)
@@ -96,7 +98,7 @@ def test_sets_of_lanes(lanes):
 
 
 @pytest.mark.parametrize("start", range(18))
-def test_load_and_store_need_no_alignment(start):
+def test_load_and_store_need_no_alignment(start: Any) -> None:
     source, out, expected = np.arange(40, dtype=np.float32), *np.full((2, 40), -1, np.float32)
     source.flags.writeable = False
     _copy(source, start, out, 17 - start)
@@ -104,14 +106,14 @@ def test_load_and_store_need_no_alignment(start):
     np.testing.assert_array_equal(out, expected)
 
 
-def test_index_counts_through_all_dimensions():
+def test_index_counts_through_all_dimensions() -> None:
     source, out = np.arange(64, dtype=np.float32).reshape(4, 16), np.zeros((2, 16), np.float32)
     _copy(source, 32, out, 16)
     np.testing.assert_array_equal(out, [np.zeros(16), source[2]])
 
 
 @pytest.mark.parametrize("start", [0, 1, 3])
-def test_bfloat16_is_the_upper_half_of_float32(start):
+def test_bfloat16_is_the_upper_half_of_float32(start: Any) -> None:
     numbers, out = np.random.default_rng(2).standard_normal(20), np.zeros(16, np.float32)
     words = (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     words.flags.writeable = False
@@ -120,7 +122,7 @@ def test_bfloat16_is_the_upper_half_of_float32(start):
     np.testing.assert_array_equal(out, expected)
 
 
-def test_other_dtypes_and_stores_into_read_only_arrays_are_refused():
+def test_other_dtypes_and_stores_into_read_only_arrays_are_refused() -> None:
     out, fixed = np.zeros(16, np.float32), np.zeros(16, np.float32)
     fixed.flags.writeable = False
     for kernel_of, arguments, error, message in (
@@ -134,7 +136,7 @@ def test_other_dtypes_and_stores_into_read_only_arrays_are_refused():
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 instructions")
-def test_a_loop_keeps_its_sum_in_registers():
+def test_a_loop_keeps_its_sum_in_registers() -> None:
     rng = np.random.default_rng(3)
     weights = rng.standard_normal((50, 16)).astype(np.float32)
     weights.flags.writeable = False
@@ -163,14 +165,14 @@ def test_a_loop_keeps_its_sum_in_registers():
 
 
 @kernel
-def _sets_of_bits(a, thresholds, bits, values, first, out):
+def _sets_of_bits(a: Any, thresholds: Any, bits: Any, values: Any, first: int, out: Any) -> None:
     left = vall()
     for k in range(len(bits)):
         left = vkeep(left, vload(a, 0), thresholds[k], bits[k])
     vstore(out, 0, vfirst(left, values, first))
 
 
-def test_the_lowest_bit_that_is_kept_chooses_a_value():
+def test_the_lowest_bit_that_is_kept_chooses_a_value() -> None:
     a = np.arange(16, dtype=np.float32)
     a[15] = np.nan  # is above nothing
     kept = [~1, ~0b110, 1 << 31]
@@ -181,12 +183,12 @@ def test_the_lowest_bit_that_is_kept_chooses_a_value():
 
 
 @kernel
-def _log(a, out):
+def _log(a: Any, out: Any) -> None:
     for i in range(0, len(a), 16):
         vstore(out, i, vlog(vload(a, i)))
 
 
-def test_log_is_right_to_two_units_in_the_last_place():
+def test_log_is_right_to_two_units_in_the_last_place() -> None:
     rng = np.random.default_rng(5)
     a = np.exp(rng.uniform(-80, 80, 16 * 5000)).astype(np.float32)
     a[: 16 * 2000] = 1 + rng.uniform(-0.5, 0.5, 16 * 2000)
@@ -199,28 +201,28 @@ def test_log_is_right_to_two_units_in_the_last_place():
 
 
 @kernel
-def _copy8(source, start, out, to):
+def _copy8(source: Any, start: Any, out: Any, to: Any) -> None:
     vstore(out, to, load8(source, start))
 
 
 @kernel
-def _add_scaled(a, scalar, b, out):
+def _add_scaled(a: Any, scalar: Any, b: float, out: Any) -> None:
     vstore(out, 0, add_scaled8(load8(a, 0), scalar, load8(b, 0)))
     vstore(out, 8, add_scaled8(zero8(), scalar, load8(b, 0)))
 
 
 @kernel
-def _add_numbers(a, scalar, out):
+def _add_numbers(a: Any, scalar: Any, out: Any) -> None:
     vstore(out, 0, add_scaled8(load8(a, 0), scalar, scalar))
 
 
-def test_eight_elements_are_copied_from_and_to_where_the_indices_say():
+def test_eight_elements_are_copied_from_and_to_where_the_indices_say() -> None:
     out = np.full(20, -1, np.float32)
     _copy8(np.arange(40, dtype=np.float32).reshape(10, 4), 13, out, 5)
     assert out.tolist() == [-1.0] * 5 + list(range(13, 21)) + [-1.0] * 7
 
 
-def test_narrow_weights_are_widened():
+def test_narrow_weights_are_widened() -> None:
     numbers = np.array([0, 1, -2, 3.5, -0.25, 96, 1e30, -7], np.float32)
     out = np.zeros(8, np.float32)
     _copy8(np.concatenate([[0], numbers.view(np.uint32) >> 16]).astype(np.uint16), 1, out, 0)
@@ -230,7 +232,7 @@ def test_narrow_weights_are_widened():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_products_are_rounded_before_they_are_added(seed):
+def test_products_are_rounded_before_they_are_added(seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal(8).astype(np.float32) * 10 for _ in range(2))
     scalar, out = np.float32(rng.standard_normal()), np.empty(16, np.float32)

@@ -1,5 +1,7 @@
 """OFO's counters and thresholds: the paper's loop, sums in any order, and what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +24,9 @@ from tests.small_models import random_calibration, random_rerank
 K, ROWS = 7, 40
 
 
-def count(counters, start, label_counts, thresholds, true, predicted):
+def count(
+    counters: Any, start: Any, label_counts: Any, thresholds: Any, true: list[int], predicted: list[int]
+) -> None:
     journal, before = np.full((3, 2 * K), -1, np.int32), np.empty(2 * K, np.float32)
     labels = np.int32(true), np.int32(predicted)
     counted = *counters, thresholds, start[:], label_counts, ROWS
@@ -37,7 +41,7 @@ def count(counters, start, label_counts, thresholds, true, predicted):
         [(1.0, 2.0, 1.0, 1.0), (1.0, 7.0, 0.5, 3.7), (0.5, 10000.0, 2.0, 1.0), (300.0, 20000.0, 1.0, 2.0)]
     ),
 )
-def test_events_leave_what_the_papers_loop_leaves(seed, start):
+def test_events_leave_what_the_papers_loop_leaves(seed: int, start: Any) -> None:
     rng = np.random.default_rng(seed)
     scores, truth = rng.random((40, K)).astype(np.float32) ** 3, rng.random((40, K)) < 0.3
     label_counts = rng.integers(0, 41, K)
@@ -59,7 +63,7 @@ def test_events_leave_what_the_papers_loop_leaves(seed, start):
     assert np.all((probabilities >= bounds * (1 - 1e-6)) & (probabilities <= 0.5 + 1e-6))
 
 
-def test_events_add_up_the_same_in_any_order():
+def test_events_add_up_the_same_in_any_order() -> None:
     rng = np.random.default_rng(0)
     events = [(np.flatnonzero(rng.random(K) < 0.4), np.flatnonzero(rng.random(K) < 0.4)) for _ in range(30)]
     uncounted = np.empty(0, np.int64)
@@ -73,7 +77,7 @@ def test_events_add_up_the_same_in_any_order():
     assert sum(ends[0][0]) > 0
 
 
-def test_a_bound_is_the_priors_and_never_below_the_least_where_scores_are_probabilities():
+def test_a_bound_is_the_priors_and_never_below_the_least_where_scores_are_probabilities() -> None:
     bounds = ofo.lower_bounds(np.array([0, 5, 50, 100]), 100, 4)
     assert bounds.dtype == np.float32
     np.testing.assert_allclose(bounds, [ofo.LEAST, 5 / 105, 1 / 3, 0.5], rtol=1e-6)
@@ -98,12 +102,12 @@ POWER = r"power of scores: expected a number from 0.1 to 10.0, found"
         *(((1, 4, 1, scale), r"scale of scores: .* from 1 to 1000000.0, found") for scale in (0.9, np.nan)),
     ],
 )
-def test_start_values_out_of_their_range_are_refused(start, fault):
+def test_start_values_out_of_their_range_are_refused(start: Any, fault: str) -> None:
     with pytest.raises(BadParameter, match=fault):
         ofo.check_start(ofo.Start(*start))
 
 
-def test_every_link_has_a_power_to_start_with():
+def test_every_link_has_a_power_to_start_with() -> Any:
     def powers(arrays):
         return {ofo.check_start(ofo.start_for(link, arrays, ROWS)).power for link in ofo.POWERS}
 

@@ -1,6 +1,7 @@
 """Trainer `ldsm` from rows to an ensemble: validity, determinism, bounds, that it learns, and odd data."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.base.errors import BadData
+from service.base.rows import LabelRows, SparseRows
 from service.trainers import Trained
 from service.trainers.ldsm.trainer import LdsmParameters
 from tests.oracles.problems import dense_labels, learnable, random_labels, random_rows, training_sets
@@ -42,7 +44,7 @@ def _leaves(trained: Trained) -> list[dict[int, float]]:
     ]
 
 
-def test_the_trees_of_an_ensemble_differ():
+def test_the_trees_of_an_ensemble_differ() -> None:
     ensemble = _train(_data()).ensemble
     bounds = [slice(*ensemble.child_ptr[t : t + 2]) for t in range(3)]
     assert len({ensemble.node_bias[children].tobytes() for children in bounds}) == 3
@@ -51,7 +53,7 @@ def test_the_trees_of_an_ensemble_differ():
 @pytest.mark.parametrize(
     "items", [[], ["optimiser=nag", "arity=2"], ["rerank=yes", "shares=labels", "arity=8"]]
 )
-def test_what_is_trained_has_learnt(items):
+def test_what_is_trained_has_learnt(items: list[str]) -> None:
     data = _data(2)
     trained = _train(data, "max_nodes=300", "epochs=10", *items)
     assert ("tail/ptr" in trained.extra) == ("rerank=yes" in items)
@@ -62,7 +64,7 @@ def test_what_is_trained_has_learnt(items):
     assert not scores[:, 4].any(), "a label without rows is in no leaf"
 
 
-def test_leaves_hold_shares_of_rows_or_of_labels():
+def test_leaves_hold_shares_of_rows_or_of_labels() -> None:
     by_rows, by_labels = (_leaves(_train(_data(1), f"shares={kind}")) for kind in ("rows", "labels"))
     assert all(max(leaf.values()) <= 1 for leaf in by_rows)
     assert any(sum(leaf.values()) > 1.2 for leaf in by_rows), "rows may carry several labels"
@@ -72,7 +74,7 @@ def test_leaves_hold_shares_of_rows_or_of_labels():
         assert labels_leaf == pytest.approx({k: v / total for k, v in rows_leaf.items()}, abs=1e-5)
 
 
-def test_a_leaf_keeps_its_most_frequent_labels():
+def test_a_leaf_keeps_its_most_frequent_labels() -> None:
     whole, cut = (_leaves(_train(_data(1), f"leaf_labels={n}")) for n in (100, 3))
     assert max(map(len, whole)) > 3
     for every, kept in zip(whole, cut, strict=True):
@@ -80,7 +82,7 @@ def test_a_leaf_keeps_its_most_frequent_labels():
         assert kept == {label: every[label] for label in best}
 
 
-def test_limits_are_kept():
+def test_limits_are_kept() -> None:
     data = _data(4)
     n_labelled = int((np.diff(data[1].indptr) > 0).sum())
     reports = {
@@ -98,14 +100,14 @@ def test_limits_are_kept():
 
 
 @pytest.mark.parametrize("items", [[], ["max_copies=4", "max_nodes=400"], ["max_depth=1"]])
-def test_trained_size_is_within_the_bound(items):
+def test_trained_size_is_within_the_bound(items: Any) -> None:
     data, items = _data(1), ["trees=3", "prune=0", *items]
     assert 0 < trained_by("ldsm", data, *items).n_nonzeros <= _bound(data, *items)
     n_used = len(np.unique(data[0].indices))
     assert _bound(data, "trees=7", "max_depth=1", "arity=3") == 7 * 3 * n_used, "each feature for each child"
 
 
-def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_arity():
+def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_arity() -> None:
     rows = random_rows(np.random.default_rng(0), 3, 10, 0.1)
     data = rows, random_labels(np.random.default_rng(1), 3, 8, 0.6)
     items = ("trees=2", "epochs=2", "max_nodes=8", "lambda1=0", "step=1000")
@@ -114,7 +116,7 @@ def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_ar
     assert trained.n_nonzeros <= _bound(data, *items)
 
 
-def test_the_report_has_the_objective_by_depth():
+def test_the_report_has_the_objective_by_depth() -> None:
     report = _train(_data(3), "max_nodes=200").report
     assert report["trees"] == 3
     assert [of["depth"] for of in report["depths"]] == list(range(report["depth_max"]))
@@ -128,7 +130,7 @@ def test_the_report_has_the_objective_by_depth():
     assert last["objective_mean"] < first["objective_mean"], "deeper nodes are easier (figure 1)"
 
 
-def test_rows_without_labels_are_left_out():
+def test_rows_without_labels_are_left_out() -> None:
     rows, labels = _data(5)
     some = np.flatnonzero(np.diff(labels.indptr))
     assert len(some) < rows.n_rows
@@ -137,7 +139,7 @@ def test_rows_without_labels_are_left_out():
     assert whole.report == labelled.report
 
 
-def test_rows_that_are_alike_become_one_leaf():
+def test_rows_that_are_alike_become_one_leaf() -> None:
     data = data_of(np.tile([0.6, 0.0, 0.8], (12, 1)), np.tile(np.eye(4), (3, 1)) > 0)
     trained = _train(data)
     assert (trained.report["nodes_mean"], trained.report["splits_given_up"]) == (1, 3)
@@ -147,7 +149,7 @@ def test_rows_that_are_alike_become_one_leaf():
 @pytest.mark.parametrize(
     ("x", "shares"), [(np.eye(10, 6), [0, 0, 1, 0, 0]), (np.zeros((10, 6)), [0, 0, 1, 0.5, 0])]
 )
-def test_one_label_or_rows_without_features_give_a_leaf(x, shares):
+def test_one_label_or_rows_without_features_give_a_leaf(x: Any, shares: Any) -> None:
     carried = np.zeros((10, 5), bool)
     carried[:, 2] = True
     carried[::2, 3] = shares[3] > 0
@@ -158,7 +160,7 @@ def test_one_label_or_rows_without_features_give_a_leaf(x, shares):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-def test_values_that_no_step_could_follow_are_refused(value):
+def test_values_that_no_step_could_follow_are_refused(value: float) -> None:
     rows, labels = _data(0)
     values = rows.values.copy()
     values[rows.indptr[7]] = value
@@ -168,7 +170,7 @@ def test_values_that_no_step_could_follow_are_refused(value):
 
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1e3, 1e18])
 @pytest.mark.parametrize("optimiser", ["sgd", "nag"])
-def test_rows_of_any_length_give_finite_weights(size, optimiser):
+def test_rows_of_any_length_give_finite_weights(size: float, optimiser: str) -> None:
     rows, labels = _data(0, n_rows=60)
     scaled = rows._replace(values=(rows.values * np.float32(size)).astype(np.float32))
     ensemble = _train((scaled, labels), f"optimiser={optimiser}", "prune=0").ensemble
@@ -176,7 +178,7 @@ def test_rows_of_any_length_give_finite_weights(size, optimiser):
     assert np.isfinite(ensemble.node_bias).all()
 
 
-def test_trees_may_have_more_nodes_where_labels_are_many():
+def test_trees_may_have_more_nodes_where_labels_are_many() -> None:
     parameters = LdsmParameters()
     assert [parameters.most_nodes(k) for k in (1, 1000, 1001, 10**6)] == [2000, 2000, 2002, 65_536]
     assert LdsmParameters(max_nodes=7).most_nodes(10**6) == 7
@@ -189,7 +191,9 @@ kinds = choices(arity=[2, 4, 7], max_nodes=[8, 200], optimiser=["sgd", "nag"], t
 
 @settings(max_examples=60)
 @given(data_sets, numbers, kinds, st.integers(0, 2**63 - 1))
-def test_any_data_and_parameters_give_valid_trees(data, numbers, kinds, seed):
+def test_any_data_and_parameters_give_valid_trees(
+    data: tuple[SparseRows, LabelRows], numbers: Any, kinds: Any, seed: int
+) -> None:
     items = [f"{name}={value}" for name, value in {**numbers, **kinds}.items()]
     trained = trained_by("ldsm", data, *items, seed=seed)
     e = trained.ensemble

@@ -1,5 +1,7 @@
 """LdSM's kernels against the paper's algorithms word by word."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,25 +15,26 @@ from service.trainers.ldsm.split import Examples, route_rows, split_node
 from service.trainers.ldsm.trainer import LdsmParameters, _Growth
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
+from tests.servers import ServerProcess
 from tests.trainings import dense_weights
 
 LEARNING = Learning(4, 2.0, 1.5, 2, SGD, 1.0, 0.0)
 GO_ON = np.zeros(1, np.uint8)
 
 
-def _labelled(seed, n_rows, n_labels):
+def _labelled(seed: int, n_rows: int, n_labels: int) -> Any:
     """Labels of which each row has one at least."""
     carried = dense_labels(random_labels(np.random.default_rng(seed), n_rows, n_labels, 0.4))
     carried[np.arange(n_rows), np.arange(n_rows) % n_labels] = True
     return to_labels(carried)
 
 
-def _lists(labels):
+def _lists(labels: Any) -> Any:
     """The labels of each row."""
     return [np.flatnonzero(row).tolist() for row in dense_labels(labels)]
 
 
-def _of_node(labels):
+def _of_node(labels: Any) -> Any:
     """The labels of a node with all rows."""
     rank = np.zeros(labels.n_labels, np.int32)
     found = localise_labels(labels.indptr, labels.indices, np.arange(labels.n_rows, dtype=np.int32), rank)
@@ -39,7 +42,7 @@ def _of_node(labels):
     return found
 
 
-def _problem(rows):
+def _problem(rows: Any) -> Any:
     """The problem of a node with all rows."""
     rank = np.zeros(rows.n_features, np.int32)
     problem = localise(rows, np.arange(rows.n_rows, dtype=np.int32), rank, *NO_ROOM)
@@ -47,19 +50,19 @@ def _problem(rows):
     return problem
 
 
-def _examples(rows, labels):
+def _examples(rows: Any, labels: Any) -> Any:
     ranks = np.zeros(rows.n_features, np.int32), np.zeros(labels.n_labels, np.int32)
     return Examples(rows, labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32))
 
 
-def _split(rows, labels, here=None, **learning):
+def _split(rows: Any, labels: Any, here: ServerProcess | None = None, **learning: Any) -> Any:
     """The split of a node with these rows, or all."""
     here = np.arange(rows.n_rows, dtype=np.int32) if here is None else here
     learning, state = LEARNING._replace(**learning), np.array([3], np.uint64)
     return split_node(_examples(rows, labels), here, learning, state, GO_ON)
 
 
-def _sent(directions, n_children):
+def _sent(directions: Any, n_children: int) -> Any:
     """Who is sent where: bool[n, children]."""
     return (directions[:, None] >> np.arange(n_children)) & 1 == 1
 
@@ -77,7 +80,9 @@ def _tally_of(means: Means) -> Tally:
     st.floats(0, 5, allow_subnormal=False),
     st.floats(0, 5, allow_subnormal=False),
 )
-def test_the_chosen_directions_have_the_least_objective(seed, n_children, lambda1, lambda2):
+def test_the_chosen_directions_have_the_least_objective(
+    seed: int, n_children: int, lambda1: float, lambda2: float
+) -> None:
     rng = np.random.default_rng(seed)
     labels = _labelled(seed, 12, 6)
     of_node = _of_node(labels)
@@ -94,7 +99,9 @@ def test_the_chosen_directions_have_the_least_objective(seed, n_children, lambda
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**31), st.integers(2, 5), st.integers(0, 20), st.integers(0, 20))
-def test_of_equal_objectives_the_smallest_set_is_chosen(seed, n_children, quarters1, quarters2):
+def test_of_equal_objectives_the_smallest_set_is_chosen(
+    seed: int, n_children: int, quarters1: Any, quarters2: Any
+) -> None:
     """With weights that are quarters and nothing seen before, no sum is rounded."""
     labels, lambdas = _labelled(seed, 12, 6), (quarters1 / 4, quarters2 / 4)
     means, carried = Means(6, n_children), _lists(labels)[0]
@@ -107,7 +114,9 @@ def test_of_equal_objectives_the_smallest_set_is_chosen(seed, n_children, quarte
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**31), st.integers(2, 6), st.floats(1, 4), st.floats(0, 4))
-def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_children, lambda1, more):
+def test_quality_is_that_of_the_definitions_and_within_the_lemmas(
+    seed: int, n_children: int, lambda1: float, more: Any
+) -> None:
     rng = np.random.default_rng(seed)
     lambda2 = lambda1 * max(0, n_children - 3) + 0.001 + more
     labels = _labelled(seed, 15, 7)
@@ -125,7 +134,7 @@ def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_childr
     assert -1e-9 <= alpha <= 1
 
 
-def test_lemmas_1_and_2_as_printed_fail_above_for_a_small_lambda1():
+def test_lemmas_1_and_2_as_printed_fail_above_for_a_small_lambda1() -> None:
     """All rows to two of three children: J is 2 - 2 lambda1 + lambda2; to one of two: 1 - lambda1."""
     of_node = _of_node(to_labels(np.eye(3, dtype=bool)))
     j_value, _, _ = split_quality(of_node, count_labels(of_node, np.full(3, 3, np.uint16), 3), 0.5, 0.5)
@@ -136,7 +145,7 @@ def test_lemmas_1_and_2_as_printed_fail_above_for_a_small_lambda1():
     assert j_value > 0.25, "lemma 1"
 
 
-def test_a_pure_and_balanced_split_reaches_the_least_objective():
+def test_a_pure_and_balanced_split_reaches_the_least_objective() -> None:
     of_node = _of_node(to_labels(np.repeat(np.eye(4, dtype=bool), 3, axis=0)))
     counts = count_labels(of_node, np.repeat([1, 2, 4, 8], 3).astype(np.uint16), 4)
     assert split_quality(of_node, counts, 2.0, 4.0) == pytest.approx((-6.0, 0.0, 0.0))
@@ -146,7 +155,7 @@ def test_a_pure_and_balanced_split_reaches_the_least_objective():
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("optimiser", "name"), [(SGD, "sgd"), (NAG, "nag")])
-def test_training_takes_the_papers_steps(seed, optimiser, name):
+def test_training_takes_the_papers_steps(seed: int, optimiser: Any, name: str) -> None:
     rows = random_rows(np.random.default_rng(seed), 30, 20, 0.3)
     labels, n_children = _labelled(seed, 30, 5), 3 + seed % 2
     problem, of_node = _problem(rows), _of_node(labels)
@@ -174,7 +183,7 @@ def test_training_takes_the_papers_steps(seed, optimiser, name):
     assert ((sigmoid(margins) > 0.5) == (margins > 0)).all()
 
 
-def test_the_first_weights_are_small_and_differ_between_children():
+def test_the_first_weights_are_small_and_differ_between_children() -> None:
     problem = _problem(random_rows(np.random.default_rng(0), 50, 30, 0.3))
     first = begin_regressors(problem, LEARNING, np.array([5], np.uint64)).weights
     most = 0.1 / np.sqrt(len(problem.features) / 50)
@@ -183,14 +192,14 @@ def test_the_first_weights_are_small_and_differ_between_children():
     assert not first[-1].any()
 
 
-def test_a_set_flag_ends_a_training_after_an_epoch():
+def test_a_set_flag_ends_a_training_after_an_epoch() -> None:
     problem = _problem(random_rows(np.random.default_rng(1), 30, 20, 0.3))
     learning, state = LEARNING._replace(epochs=10**9), np.array([1], np.uint64)
     train_regressors(problem, _of_node(_labelled(1, 30, 5)), learning, 2.0, state, np.ones(1, np.uint8))
 
 
 @pytest.mark.parametrize("arity", [2, 4, 8])
-def test_a_split_keeps_the_children_that_get_rows(arity):
+def test_a_split_keeps_the_children_that_get_rows(arity: int) -> None:
     rows, labels = random_rows(np.random.default_rng(arity), 5, 20, 0.4), _labelled(1, 5, 4)
     split = _split(rows, labels, n_children=arity, epochs=10, prune=0.05)
     n = split.n_children
@@ -210,7 +219,7 @@ def test_a_split_keeps_the_children_that_get_rows(arity):
 
 
 @pytest.mark.parametrize("arity", [2, 4])
-def test_children_get_their_rows_labels_and_weights(arity):
+def test_children_get_their_rows_labels_and_weights(arity: int) -> None:
     rng = np.random.default_rng(arity)
     rows, labels = random_rows(rng, 40, 60, 0.2), _labelled(1, 40, 9)
     here = np.flatnonzero(rng.random(40) < 0.7).astype(np.int32)
@@ -242,7 +251,7 @@ def test_children_get_their_rows_labels_and_weights(arity):
     assert len(chunk.features) < len(split.features), "some weights are left out"
 
 
-def test_a_lopsided_split_is_trained_anew_and_then_kept():
+def test_a_lopsided_split_is_trained_anew_and_then_kept() -> None:
     """Of twenty rows nineteen are alike, so that a child gets more than nine tenths however it is trained."""
     one, other = (random_rows(np.random.default_rng(seed), 1, 20, 0.4) for seed in (2, 3))
     rows = one.join([one, other]).take(np.array([0] * 19 + [1]))

@@ -32,17 +32,17 @@ def assert_same(one: Trained, *others: Trained) -> None:
         assert one.report == other.report
 
 
-def test_what_is_published_answers_rows_not_seen():
+def test_what_is_published_answers_rows_not_seen() -> None:
     scores = scores_of(trained_by("lomtree", data()), data(1))
     assert share_right(scores, data(1).labels) > 0.9
     assert (scores.max(axis=1) > 0.5).mean() > 0.9
 
 
-def test_the_seed_is_nothing_to_rows_in_their_own_order():
+def test_the_seed_is_nothing_to_rows_in_their_own_order() -> None:
     assert_same(*(trained_by("lomtree", data(), "order=given", seed=seed) for seed in (1, 2)))
 
 
-def test_the_budget_bounds_the_leaves():
+def test_the_budget_bounds_the_leaves() -> None:
     for leaves in (1, 2, 5):
         trained = trained_by("lomtree", data(), f"leaves={leaves}")
         n_leaves = np.count_nonzero(np.diff(trained.ensemble.child_ptr) == 0)
@@ -51,14 +51,14 @@ def test_the_budget_bounds_the_leaves():
     assert len(trained_by("lomtree", data()).ensemble.parent) <= 2 * 4 * N_LABELS - 1
 
 
-def test_a_tree_of_one_leaf_needs_no_kernels_of_its_own():
+def test_a_tree_of_one_leaf_needs_no_kernels_of_its_own() -> None:
     trained_by("lomtree", data(n_rows=40), "leaves=2")
     known = set(learn_rows.overloads)
     trained_by("lomtree", data(n_rows=40), "leaves=1")
     assert set(learn_rows.overloads) == known
 
 
-def test_rare_labels_count_less_for_the_number_of_leaves():
+def test_rare_labels_count_less_for_the_number_of_leaves() -> None:
     even = np.arange(600, dtype=np.int32) % 6
     skewed = np.maximum(np.arange(600, dtype=np.int32) - 580, 0)  # 581 times the first, 19 others once
     skewed_labels = np.exp(-(581 * np.log(581 / 600) + 19 * np.log(1 / 600)) / 600)
@@ -68,7 +68,7 @@ def test_rare_labels_count_less_for_the_number_of_leaves():
         assert found["nonzeros_bound"] == (n_leaves - 1) * 20
 
 
-def test_the_report_tells_what_the_splits_gain_and_fits_in_a_version():
+def test_the_report_tells_what_the_splits_gain_and_fits_in_a_version() -> None:
     report = trained_by("lomtree", data(), "leaves=20").report
     assert report["rows"] == 5 * 600
     for line in report["splits_by_depth"]:
@@ -83,7 +83,7 @@ def test_the_report_tells_what_the_splits_gain_and_fits_in_a_version():
 
 
 @pytest.mark.parametrize("leaves", [20, 0])
-def test_a_stream_gives_the_same_tree_however_it_is_cut(leaves):
+def test_a_stream_gives_the_same_tree_however_it_is_cut(leaves: int) -> None:
     rows, labels = data(2)
     # numbered as they come, as those of a stream are: `leaves=0` follows how many there are
     _, first_seen, known = np.unique(labels.indices, return_index=True, return_inverse=True)
@@ -100,7 +100,7 @@ def test_a_stream_gives_the_same_tree_however_it_is_cut(leaves):
     assert_same(*found)
 
 
-def test_the_ids_of_a_stream_are_the_final_ones():
+def test_the_ids_of_a_stream_are_the_final_ones() -> None:
     rows, labels = data()
     online = OnlineLomtree(LomtreeParameters())
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_the_ids_of_a_stream_are_the_final_ones():
     assert share_right(scores_of(trained, (rows, final)), final) > 0.9
 
 
-def test_rows_with_several_labels_are_answered_with_the_share_of_each():
+def test_rows_with_several_labels_are_answered_with_the_share_of_each() -> None:
     rows, labels = data()
     carried = np.hstack([dense_labels(labels), np.ones((600, 1), bool)])
     given = rows, to_labels(carried)
@@ -120,7 +120,7 @@ def test_rows_with_several_labels_are_answered_with_the_share_of_each():
     assert share_right(scores[:, :N_LABELS], labels) > 0.9
 
 
-def test_one_label_and_duplicate_rows_need_no_split():
+def test_one_label_and_duplicate_rows_need_no_split() -> None:
     one = data(n_rows=50).rows, to_labels(np.arange(3) == np.ones((50, 1)))
     trained = trained_by("lomtree", one, "leaves=8")
     assert (trained.report["splits"], trained.n_nonzeros) == (0, 0)
@@ -129,13 +129,13 @@ def test_one_label_and_duplicate_rows_need_no_split():
     assert trained_by("lomtree", same, "leaves=8").report["criteria_by_splits"]["error"][-1] == 0.5
 
 
-def test_splits_that_separate_nothing_make_no_chain():
+def test_splits_that_separate_nothing_make_no_chain() -> None:
     own = np.where(np.arange(2000) % 30 == 0, 1 + np.arange(2000) % 7, 0)  # one label nearly always
     alike = data_of(np.ones((2000, 3)), own[:, None] == np.arange(8))
     assert trained_by("lomtree", alike, "leaves=64").report["depth"] <= 5
 
 
-def test_rows_without_labels_are_passed_over_and_rows_without_features_are_routed():
+def test_rows_without_labels_are_passed_over_and_rows_without_features_are_routed() -> None:
     rows, labels = data()
     keep = np.arange(600) % 3 > 0
     trained = trained_by("lomtree", (rows, to_labels(dense_labels(labels) & keep[:, None])), "passes=1")
@@ -145,7 +145,7 @@ def test_rows_without_labels_are_passed_over_and_rows_without_features_are_route
     assert trained_by("lomtree", (nothing, to_labels(np.eye(3, dtype=bool)))).n_nonzeros == 0
 
 
-def test_leaves_answer_with_their_commonest_labels_only():
+def test_leaves_answer_with_their_commonest_labels_only() -> None:
     trained = trained_by("lomtree", data(), "leaves=1", "leaf_labels=2")
     counts = np.bincount(data().labels.indices)
     best = np.sort(np.argsort(-counts, kind="stable")[:2])
@@ -168,7 +168,7 @@ def _labels(of_row: np.ndarray) -> LabelRows:
 @pytest.mark.parametrize("kind", ["even", "skewed"])
 @pytest.mark.parametrize("n_rows", [1000, 76_000, 300_000])
 @pytest.mark.parametrize("n_labels", [2, 50, 500])
-def test_sorted_rows_are_warned_of_and_shuffled_ones_are_not(n_rows, n_labels, kind):
+def test_sorted_rows_are_warned_of_and_shuffled_ones_are_not(n_rows: int, n_labels: int, kind: str) -> None:
     rng = np.random.default_rng(n_rows + n_labels)
     if kind == "even":
         drawn = rng.integers(0, n_labels, n_rows)
@@ -180,13 +180,13 @@ def test_sorted_rows_are_warned_of_and_shuffled_ones_are_not(n_rows, n_labels, k
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [3, 3, 70_000], list(range(0, 200_000, 997))])
-def test_it_does_not_matter_how_rows_are_cut(cuts):
+def test_it_does_not_matter_how_rows_are_cut(cuts: list[int]) -> None:
     labels = _labels(np.sort(np.random.default_rng(2).integers(0, 300, 200_000)) // 2)
     parts = [labels.cut(first, last) for first, last in pairwise([0, *cuts, 200_000])]
     assert order_of(labels).difference() == order_of(*parts).difference() > 0.5
 
 
-def test_few_rows_rows_without_labels_and_labels_of_a_row_each_say_nothing():
+def test_few_rows_rows_without_labels_and_labels_of_a_row_each_say_nothing() -> None:
     assert order_of(_labels(np.arange(5000))).warnings() == []
     assert order_of().difference() == 0
     unlabelled = LabelRows(offsets([0] * 50), np.empty(0, np.int32), 3)

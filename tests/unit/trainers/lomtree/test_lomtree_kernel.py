@@ -93,11 +93,13 @@ def learnt_as_defined(rows: SparseRows, labels: LabelRows, budget: Budget) -> tr
     seeds, st.integers(1, 9), st.integers(0, 12), st.sampled_from([1.0, 2.0, 4.0]), st.sampled_from([0, 0.2])
 )
 @settings(max_examples=40)
-def test_the_tree_is_that_of_the_definition(seed, n_labels, splits, resistance, extra):
+def test_the_tree_is_that_of_the_definition(
+    seed: int, n_labels: int, splits: int, resistance: float, extra: float
+) -> None:
     learnt_as_defined(*data(seed, 150, n_labels, extra), Budget(splits, resistance, 0.5))
 
 
-def test_swaps_happen_and_keep_the_tree_whole():
+def test_swaps_happen_and_keep_the_tree_whole() -> None:
     rows, labels = data(1, 2000, 8, 0)
     tree = learnt_as_defined(rows, labels, Budget(3, 1.0, 0.5))
     assert tree.state[N_SWAPS] > 3
@@ -116,7 +118,9 @@ def test_huge_and_tiny_values_give_finite_weights() -> None:
 
 
 @pytest.mark.parametrize("piece", [1 << 16, 20])
-def test_weights_of_chunks_are_those_of_the_tables_by_feature(piece, monkeypatch):
+def test_weights_of_chunks_are_those_of_the_tables_by_feature(
+    piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(finish, "_PIECE", piece)
     rows, labels = data(4, 300, 6, 0)
     tree = learnt(rows, labels, Budget(9, 4.0, 0.5))

@@ -1,10 +1,13 @@
 """Trainer `plt`: its trees, FOBOS descent as the dense update, the scores served, size, and odd data."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.base.rows import LabelRows, SparseRows
 from service.executors.local import Crew
 from service.trainers.plt import descent as sgd
 from service.trainers.plt.descent import train_trees
@@ -28,7 +31,7 @@ SEED = 5
 
 
 @pytest.mark.parametrize("variant", ["random", "huffman", "sgd-huffman"])
-def test_errors_add_up_at_most_along_a_path(variant):
+def test_errors_add_up_at_most_along_a_path(variant: str) -> None:
     """Jasinska et al. 2016, bound (11): whatever the true probabilities of the nodes are."""
     data, rng = learnable(0, 300, 40), np.random.default_rng(5)
     predictor = trainings.predictor_of(trained_by("plt", data, *VARIANTS[variant]), data)
@@ -42,7 +45,7 @@ def test_errors_add_up_at_most_along_a_path(variant):
 
 
 @variants
-def test_it_learns_and_its_probabilities_add_up(variant):
+def test_it_learns_and_its_probabilities_add_up(variant: str) -> None:
     data = learnable(1, 300, 40)
     trained = trained_by("plt", data, *VARIANTS[variant])
     assert (trained.kind, trained.link) == ("label-tree", "logistic")
@@ -55,14 +58,14 @@ def test_it_learns_and_its_probabilities_add_up(variant):
 
 
 @variants
-def test_the_estimate_bounds_the_model(variant):
+def test_the_estimate_bounds_the_model(variant: str) -> None:
     data = learnable(3, 300, 40)
     n_nonzeros = trained_by("plt", data, *VARIANTS[variant], "prune=0").n_nonzeros
     assert 0 < n_nonzeros <= estimate_by("plt", data, *VARIANTS[variant])["nonzeros_bound"] <= 2 * n_nonzeros
 
 
 @pytest.mark.parametrize("items", [["solver=batch"], ["solver=sgd", "epochs=100", "rate=0.05"]])
-def test_rows_without_labels_lower_the_probabilities(items):
+def test_rows_without_labels_lower_the_probabilities(items: list[str]) -> None:
     carried = np.tile(np.eye(2, dtype=bool), (100, 1))
     carried[::4] = False  # half of the rows with feature 0
     data = trainings.data_of(np.tile(np.eye(2), (100, 1)), carried)
@@ -72,7 +75,7 @@ def test_rows_without_labels_lower_the_probabilities(items):
     assert scores[1, 1] > 0.85
 
 
-def _check(shape, labels, arity):
+def _check(shape: Any, labels: Any, arity: int) -> None:
     """Every rule of Shape, and that each label has one leaf."""
     n_children = np.diff(shape.child_ptr)
     assert shape.child_ptr[0] == 1
@@ -91,7 +94,7 @@ def _check(shape, labels, arity):
 
 
 @given(st.integers(1, 80), st.integers(2, 90), st.integers(0, 2**62))
-def test_a_random_tree_is_complete(n_labels, arity, seed):
+def test_a_random_tree_is_complete(n_labels: int, arity: int, seed: int) -> None:
     labels = (3 * np.arange(n_labels)).astype(np.int32)
     shape = random_shape(labels, arity, seed)
     _check(shape, labels, arity)
@@ -102,7 +105,7 @@ def test_a_random_tree_is_complete(n_labels, arity, seed):
     assert max(found) - min(found) <= 1
 
 
-def test_random_trees_differ_by_seed():
+def test_random_trees_differ_by_seed() -> None:
     labels = np.arange(50, dtype=np.int32)
     one, same, other = (random_shape(labels, 4, seed).labels.tolist() for seed in (1, 1, 2))
     assert one == same != other
@@ -110,7 +113,7 @@ def test_random_trees_differ_by_seed():
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(2, 7))
-def test_a_huffman_tree_has_the_least_weighted_depth(counts, arity):
+def test_a_huffman_tree_has_the_least_weighted_depth(counts: Any, arity: int) -> None:
     labels = (2 * np.arange(len(counts)) + 1).astype(np.int32)
     shape = huffman_shape(labels, np.array(counts), arity)
     _check(shape, labels, arity)
@@ -119,21 +122,23 @@ def test_a_huffman_tree_has_the_least_weighted_depth(counts, arity):
     assert weighted == (least_weighted_depth(tuple(counts), arity) if len(counts) > 1 else counts[0])
 
 
-def _descend(data, shape, descent, bytes_max=1 << 30, threads=1):
+def _descend(data: Any, shape: Any, descent: Any, bytes_max: Any = 1 << 30, threads: Any = 1) -> Any:
     """The tree that descent trains, and what it reports."""
     tools = Tools(SEED, Crew(threads))
     trees, report, _ = train_trees(MemorySource(data), [(tools, shape)], descent, bytes_max, tools)
     return trees[0], report
 
 
-def _data(seed, n_rows=30, n_features=12, n_labels=9, density=0.3):
+def _data(
+    seed: int, n_rows: int = 30, n_features: int = 12, n_labels: int = 9, density: float = 0.3
+) -> tuple[SparseRows, LabelRows]:
     rng = np.random.default_rng(seed)
     return TrainingSet(
         random_rows(rng, n_rows, n_features, density), random_labels(rng, n_rows, n_labels, 0.3)
     )
 
 
-def _shape(data, arity, huffman=False):
+def _shape(data: Any, arity: int, huffman: Any = False) -> Any:
     counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
     labels = np.flatnonzero(counts).astype(np.int32)
     return huffman_shape(labels, counts[labels], arity) if huffman else random_shape(labels, arity, 3)
@@ -148,7 +153,9 @@ def _shape(data, arity, huffman=False):
     st.sampled_from([2, 4, 20]),
     st.booleans(),
 )
-def test_sparse_steps_equal_the_dense_update(seed, rate, penalty, epochs, arity, huffman):
+def test_sparse_steps_equal_the_dense_update(
+    seed: int, rate: Any, penalty: Any, epochs: Any, arity: int, huffman: Any
+) -> None:
     data = _data(seed, n_rows=16)
     shape = _shape(data, arity, huffman)
     tree, report = _descend(data, shape, Descent(rate, penalty, epochs, prune=0.0))
@@ -166,7 +173,7 @@ def test_sparse_steps_equal_the_dense_update(seed, rate, penalty, epochs, arity,
 
 
 @pytest.mark.parametrize("shards", [1, 3, 50])
-def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
+def test_shards_and_threads_do_not_change_a_bit(shards: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = _data(2, n_rows=200, n_labels=40)
     shape = _shape(data, 3)
     descent = Descent(1.0, 1e-3, 3, 0.0)
@@ -176,7 +183,7 @@ def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
     np.testing.assert_equal(found.chunks, expected.chunks)
 
 
-def test_without_room_late_features_are_left_out_and_said():
+def test_without_room_late_features_are_left_out_and_said() -> None:
     data = _data(5, n_rows=100, n_features=200, density=0.1)
     shape, descent = _shape(data, 3), Descent(1.0, 0.0, 2, 0.0)
     whole, plenty = _descend(data, shape, descent)

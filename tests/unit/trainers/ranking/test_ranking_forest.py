@@ -1,5 +1,7 @@
 """Trainers fastxml and pfastrexml from rows to an ensemble: the trees hold what they say, on any data."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,7 +28,7 @@ def rows_and_labels(seed: int = 0, n_rows: int = 300) -> Data:
     return learnable(seed, n_rows, 20, n_features=40, rarity=0.9, without=3)
 
 
-def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen) -> list[Grown]:
+def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen: Any) -> list[Grown]:
     """Trees of fastxml, two unless chosen otherwise."""
     parameters = FastXmlParameters(**{"trees": 2, **chosen})
     ones, tools = np.ones(data[1].n_labels, np.float32), Tools(seed, crew or Crew(1))
@@ -57,7 +59,7 @@ settings_of_trees = choices(
 
 @settings(max_examples=60)
 @given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
-def test_leaves_hold_the_rows_that_the_separators_send_there(data, chosen, seed):
+def test_leaves_hold_the_rows_that_the_separators_send_there(data: Any, chosen: Any, seed: int) -> None:
     x, carried = dense_rows(data[0]), dense_labels(data[1])
     labelled = np.flatnonzero(carried.any(axis=1))
     for grown in forest(data, seed, **chosen):
@@ -83,20 +85,20 @@ def test_leaves_hold_the_rows_that_the_separators_send_there(data, chosen, seed)
 
 @settings(max_examples=25)
 @given(data_sets, st.sampled_from(NAMES), st.integers(0, 2**63 - 1))
-def test_any_data_gives_the_same_bits_for_any_number_of_threads(data, name, seed):
+def test_any_data_gives_the_same_bits_for_any_number_of_threads(data: Any, name: str, seed: int) -> None:
     one, two = (trained_by(name, data, "trees=3", "max_leaf=2", seed=seed, threads=n) for n in (1, 2))
     assert bits_of(one) == bits_of(two)
     assert ((one.ensemble.leaf_value > 0) & (one.ensemble.leaf_value <= 1)).all()
 
 
-def test_another_seed_and_another_tree_are_different():
+def test_another_seed_and_another_tree_are_different() -> None:
     first, second = forest(rows_and_labels(), seed=1)
     other = forest(rows_and_labels(), seed=2)[0]
     assert len({grown.weight.tobytes() for grown in (first, second, other)}) == 3
 
 
 @trainers
-def test_an_ensemble_tells_the_labels_of_its_rows(name):
+def test_an_ensemble_tells_the_labels_of_its_rows(name: str) -> None:
     data = rows_and_labels(1)
     trained = trained_by(name, data, "trees=10", threads=2)
     assert (trained.kind, trained.link) == ("decision-tree", "argmax")
@@ -104,7 +106,7 @@ def test_an_ensemble_tells_the_labels_of_its_rows(name):
     assert share_right(scores_of(trained, data), data[1]) > 0.85
 
 
-def test_values_of_leaves_are_shares():
+def test_values_of_leaves_are_shares() -> None:
     trained = trained_by("fastxml", rows_and_labels(2), "trees=1", seed=5)
     (grown,) = forest(rows_and_labels(2), 5, trees=1)
     share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
@@ -113,7 +115,7 @@ def test_values_of_leaves_are_shares():
     assert trained.n_nonzeros == len(grown.weight)
 
 
-def test_propensities_raise_rare_labels_and_come_with_mean_rows():
+def test_propensities_raise_rare_labels_and_come_with_mean_rows() -> None:
     rows, labels = rows_and_labels(3)
     # every label occurs as often as the next, so one is made rare
     carried = dense_labels(labels)
@@ -129,7 +131,7 @@ def test_propensities_raise_rare_labels_and_come_with_mean_rows():
 
 
 @trainers
-def test_the_estimate_has_room_and_says_something(name):
+def test_the_estimate_has_room_and_says_something(name: str) -> None:
     data = rows_and_labels(4, n_rows=500)
     n_nonzeros = trained_by(name, data, "trees=6", seed=3).n_nonzeros
     found = estimate_by(name, data, "trees=6", seed=3)
@@ -142,7 +144,7 @@ def test_the_estimate_has_room_and_says_something(name):
     assert estimate_by(name, data, "trees=1")["nonzeros_bound"] == alone
 
 
-def test_rows_that_cannot_or_need_not_be_split_are_one_leaf():
+def test_rows_that_cannot_or_need_not_be_split_are_one_leaf() -> None:
     rng = np.random.default_rng(8)
     rows, labels = random_rows(rng, 40, 10, 0.3), random_labels(rng, 40, 6, 0.4)
     carried = dense_labels(labels)
@@ -157,7 +159,7 @@ def test_rows_that_cannot_or_need_not_be_split_are_one_leaf():
             assert (grown.child_ptr.tolist(), len(grown.weight)) == ([1, 1], 0), case
 
 
-def test_the_scale_of_the_rows_is_nothing():
+def test_the_scale_of_the_rows_is_nothing() -> None:
     rows, labels = rows_and_labels(9)
     larger = rows._replace(values=rows.values * np.float32(64))
     one, other = (forest((x, labels), trees=1)[0] for x in (rows, larger))
@@ -170,18 +172,18 @@ def test_the_scale_of_the_rows_is_nothing():
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_depth_is_bounded(depth):
+def test_depth_is_bounded(depth: int) -> None:
     grown = forest(rows_and_labels(5), max_leaf=1, max_depth=depth)
     assert [levels(tree.child_ptr).max() for tree in grown] == [depth, depth]
 
 
-def test_a_stopped_crew_ends_soon_with_what_there_is():
+def test_a_stopped_crew_ends_soon_with_what_there_is() -> None:
     crew = Crew(1)
     crew.stop[0] = 1
     assert [len(tree.n_rows) for tree in forest(rows_and_labels(6), crew=crew)] == [1, 1]
 
 
-def test_trees_are_reported_to_their_end():
+def test_trees_are_reported_to_their_end() -> None:
     seen = []
     train("fastxml", FastXmlParameters(trees=3), *rows_and_labels(7), 0, 2, lambda *told: seen.append(told))
     assert seen == [("trees", 1, 3), ("trees", 2, 3), ("trees", 3, 3)]

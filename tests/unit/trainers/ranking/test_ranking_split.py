@@ -1,6 +1,7 @@
 """A node of a ranking tree: its sides and its separator, on awkward rows too."""
 
 from itertools import pairwise, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from service.base.rows import NO_ROWS, LabelRows, SparseRows
 from service.trainers.ranking.separator import columns_of, solve_separator
 from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
+from service.trainers.source import MemorySource
 from tests.oracles import problems
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
 
@@ -44,7 +46,9 @@ def split(labels: LabelRows, weight: np.ndarray, side: np.ndarray) -> tuple[np.n
 @given(
     st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 12), st.sampled_from([0.1, 0.4]), st.booleans()
 )
-def test_rounds_are_those_of_dense_rows_and_totals_never_fall(seed, n_rows, n_labels, share, is_weighted):
+def test_rounds_are_those_of_dense_rows_and_totals_never_fall(
+    seed: int, n_rows: int, n_labels: int, share: Any, is_weighted: Any
+) -> None:
     rng = np.random.default_rng(seed)
     labels, start = random_labels(rng, n_rows, n_labels, share), rng.integers(0, 2, n_rows).astype(np.uint8)
     weight = (rng.uniform(1, 9, n_labels) if is_weighted else np.ones(n_labels)).astype(np.float32)
@@ -58,7 +62,7 @@ def test_rounds_are_those_of_dense_rows_and_totals_never_fall(seed, n_rows, n_la
     assert problems.served(gains, side) >= totals[-1] - 1e-9
 
 
-def test_sorting_by_gain_is_the_best_of_all_rankings():
+def test_sorting_by_gain_is_the_best_of_all_rankings() -> None:
     labels = random_labels(np.random.default_rng(3), 12, 5, 0.5)
     gains = dense_gains(labels, np.ones(5, np.float32))
     best = max(problems.discounted(gains, list(ranking)) for ranking in permutations(range(5)))
@@ -70,7 +74,15 @@ def test_sorting_by_gain_is_the_best_of_all_rankings():
 NEVER = np.zeros(1, np.uint8)
 
 
-def solve(rows: SparseRows, side, cost, eps=1e-4, steps=100, stop=NEVER, seed=5):
+def solve(
+    rows: SparseRows,
+    side: Any,
+    cost: Any,
+    eps: Any = 1e-4,
+    steps: Any = 100,
+    stop: Any = NEVER,
+    seed: int = 5,
+) -> Any:
     """Return (w float64[D + 1], Newton steps)."""
     counts = np.zeros(rows.n_features, np.int32)
     columns = columns_of(rows, np.arange(rows.n_rows, dtype=np.int32), counts)
@@ -84,7 +96,7 @@ def solve(rows: SparseRows, side, cost, eps=1e-4, steps=100, stop=NEVER, seed=5)
     return w, taken
 
 
-def problem(seed, n_rows=150, n_features=60):
+def problem(seed: int, n_rows: int = 150, n_features: int = 60) -> MemorySource:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, n_rows, n_features, 0.2)
     side = dense_rows(rows) @ rng.standard_normal(n_features) + 0.3 * rng.standard_normal(n_rows) > 0
@@ -92,11 +104,11 @@ def problem(seed, n_rows=150, n_features=60):
     return rows, side.astype(np.uint8)
 
 
-def objective(rows, side, w, cost):
+def objective(rows: Any, side: Any, w: np.ndarray, cost: Any) -> float:
     return problems.separator_objective(dense_rows(rows), side, w, np.asarray(cost))
 
 
-def liblinear(rows, side, cost):
+def liblinear(rows: Any, side: Any, cost: Any) -> Any:
     """The weights and the least objective that LIBLINEAR's L1 solver finds; it penalises the constant too."""
     model = LogisticRegression(
         C=1.0, l1_ratio=1.0, solver="liblinear", tol=1e-7, max_iter=5000, class_weight=dict(enumerate(cost))
@@ -107,7 +119,7 @@ def liblinear(rows, side, cost):
 
 @pytest.mark.parametrize("cost", [(0.5, 0.5), (3.0, 5.0), (100.0, 60.0)])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_objective_is_liblinears(cost, seed):
+def test_objective_is_liblinears(cost: Any, seed: int) -> None:
     rows, side = problem(seed)
     expected, least = liblinear(rows, side, cost)
     w, taken = solve(rows, side, cost)
@@ -116,7 +128,7 @@ def test_objective_is_liblinears(cost, seed):
     assert abs(np.count_nonzero(w) - np.count_nonzero(expected)) <= 2
 
 
-def test_a_loose_eps_takes_fewer_steps_and_is_near():
+def test_a_loose_eps_takes_fewer_steps_and_is_near() -> None:
     rows, side = problem(2)
     tight, many = solve(rows, side, (5.0, 5.0))
     loose, few = solve(rows, side, (5.0, 5.0), eps=0.01)
@@ -125,28 +137,28 @@ def test_a_loose_eps_takes_fewer_steps_and_is_near():
     assert least <= objective(rows, side, loose, (5.0, 5.0)) <= 1.02 * least
 
 
-def test_steps_are_bounded_and_each_lowers_the_objective():
+def test_steps_are_bounded_and_each_lowers_the_objective() -> None:
     rows, side = problem(3)
     found = [(np.zeros(61), 0), *(solve(rows, side, (50.0, 50.0), steps=steps) for steps in range(1, 7))]
     assert [taken for _, taken in found] == list(range(7))
     assert (np.diff([objective(rows, side, w, (50.0, 50.0)) for w, _ in found]) < 0).all()
 
 
-def test_stop_ends_it():
+def test_stop_ends_it() -> None:
     w, taken = solve(*problem(5), (5.0, 5.0), stop=np.ones(1, np.uint8))
     assert taken == 0
     assert not w.any()
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e6, 1e30])
-def test_rows_of_any_scale_give_finite_weights(scale):
+def test_rows_of_any_scale_give_finite_weights(scale: Any) -> None:
     rows, side = problem(6, n_rows=30, n_features=8)
     rows = rows._replace(values=(rows.values * scale).astype(np.float32))
     w, _ = solve(rows, side, (5.0, 5.0), steps=20)
     assert np.isfinite(w).all()
 
 
-def test_duplicate_and_empty_rows_and_an_unused_feature():
+def test_duplicate_and_empty_rows_and_an_unused_feature() -> None:
     dense = np.zeros((12, 3))
     dense[:4, 0] = 1
     dense[4:8, 1] = 1
@@ -159,7 +171,7 @@ def test_duplicate_and_empty_rows_and_an_unused_feature():
     assert w[2] == 0
 
 
-def test_columns_are_the_rows_transposed():
+def test_columns_are_the_rows_transposed() -> None:
     rows = random_rows(np.random.default_rng(7), 20, 9, 0.3)
     chosen = np.array([1, 4, 5, 17], np.int32)
     columns = columns_of(rows, chosen, np.zeros(9, np.int32))

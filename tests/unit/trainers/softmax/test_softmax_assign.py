@@ -15,7 +15,9 @@ from tests.oracles.softmax_trees import alone_of, greedy, keepers
 PADDED = 16
 
 
-def dealt(labels, share, rule, tree, known, seed) -> tuple[SoftmaxTree, int, np.ndarray]:
+def dealt(
+    labels: Any, share: Any, rule: Any, tree: Any, known: Any, seed: int
+) -> tuple[SoftmaxTree, int, np.ndarray]:
     """The tree that a tree with random weights becomes, how many nodes it has, and which of them are new."""
     rng, (n_nodes, arity) = np.random.default_rng(seed), tree.child.shape
     network = Network(
@@ -51,7 +53,7 @@ def levels_for(n_labels: int, arity: int) -> int:
 @pytest.mark.parametrize(
     "bound", ["well-formed", "depth", "slack", "depth and slack", "slack and alone", "depth and alone"]
 )
-def test_a_node_deals_as_the_slow_greedy(times_p, arity, bound, margin):
+def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str, margin: float) -> None:
     n_kept, n_alone = 0, 0
     for seed in range(25):
         rng = np.random.default_rng(seed)
@@ -136,7 +138,9 @@ def check(tree: SoftmaxTree, n_nodes: int, labels: np.ndarray, rule: Rule) -> No
 @pytest.mark.parametrize(("arity", "n_labels"), [(2, 2), (2, 33), (3, 27), (3, 28), (5, 60), (7, 8), (9, 5)])
 @pytest.mark.parametrize("margin", [0.0, 2.0])
 @pytest.mark.parametrize("bound", ["well-formed", "depth", "slack", "slack and alone", "depth and alone"])
-def test_trees_stay_within_their_bounds_update_after_update(arity, n_labels, bound, margin):
+def test_trees_stay_within_their_bounds_update_after_update(
+    arity: int, n_labels: int, bound: str, margin: float
+) -> None:
     n = n_labels + 3
     rng = np.random.default_rng(arity * 100 + n_labels)
     labels = rng.permutation(n)[:n_labels].astype(np.int32)

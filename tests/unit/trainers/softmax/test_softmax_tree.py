@@ -72,7 +72,14 @@ def statistics_of(*, means: bool, sums: bool) -> LabelStatistics:
     )
 
 
-def learn(rows, labels, network, found, steps, squares=NOTHING) -> float:
+def learn(
+    rows: SparseRows,
+    labels: LabelRows,
+    network: Network,
+    found: LabelStatistics,
+    steps: Steps,
+    squares: Network = NOTHING,
+) -> float:
     """Take a step on each row in order; return the loss."""
     order, never = np.arange(rows.n_rows, dtype=np.int32), np.zeros(1, np.uint8)
     learning = LearningState(TREE, network, squares, found)

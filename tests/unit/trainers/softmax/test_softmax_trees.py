@@ -85,7 +85,9 @@ def held_out_loss(name: str, *items: str) -> float:
 
 
 @pytest.mark.parametrize(("statistics", "margin", "most"), [("means", 4, 1.02), ("paths", 0, 1.2)])
-def test_a_planted_hierarchy_is_learnt_nearly_as_well_as_it_is_known(statistics, margin, most):
+def test_a_planted_hierarchy_is_learnt_nearly_as_well_as_it_is_known(
+    statistics: str, margin: Any, most: Any
+) -> None:
     random = held_out_loss("huffman-tree", "tree=random")
     flat = held_out_loss("huffman-tree", "tree=flat")
     how = ["start=random", "updates=20", "depth=3", "slack=0", f"statistics={statistics}", f"margin={margin}"]
@@ -145,7 +147,9 @@ def test_next_words_of_a_cycle_are_certain(trainer: str, items: list[str], texts
 
 @both
 @pytest.mark.parametrize("texts", [["yes"] * 5, ["", "a"], ["rare"]])
-def test_a_corpus_of_one_word_and_short_texts_are_models_too(name, texts, store, tmp_path):
+def test_a_corpus_of_one_word_and_short_texts_are_models_too(
+    name: str, texts: Any, store: Any, tmp_path: Path
+) -> None:
     data = written(texts, tmp_path)
     train_and_publish(store, "m", TrainRequest(name, data, data, ["task=text"]))
     assert np.isfinite(float(evaluate(store.open("m"), data)["log_loss"] or 0))
@@ -164,7 +168,9 @@ def test_what_does_not_fit_to_the_rows_is_refused(name: str, items: list[str], m
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_next_words_are_learnt_of_texts_whose_features_have_no_norm(stream, texts, store, tmp_path):
+def test_next_words_are_learnt_of_texts_whose_features_have_no_norm(
+    stream: Any, texts: Any, store: Any, tmp_path: Path
+) -> None:
     numeric = tmp_path / "rows.txt"
     numeric.write_text("1 2 2\n0 0:1\n")
     for data, more in ((numeric, []), (texts, ["features.norm=l1"])):
@@ -249,7 +255,9 @@ def test_a_flat_tree_takes_65536_labels_and_not_one_more() -> None:
 
 
 @both
-def test_parameters_that_memory_cannot_hold_are_refused_first(name, monkeypatch):
+def test_parameters_that_memory_cannot_hold_are_refused_first(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(softmax_training, "memory_bytes", lambda: 1 << 20)
     rows, labels = every_row_its_label(3)
     with pytest.raises(BadParameter, match=r"dim: expected embeddings of 1048576 words .*1 MiB.*found"):
@@ -264,7 +272,9 @@ KINDS = [
 
 @pytest.mark.parametrize(("name", "item"), KINDS)
 @pytest.mark.parametrize("n_labels", [1, 2, 3, 4])
-def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(name, item, n_labels):
+def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
+    name: str, item: str, n_labels: int
+) -> None:
     x = np.eye(8)
     x[3] = 0
     y = np.zeros((8, n_labels + 1), bool)  # the last label is on no row
@@ -298,7 +308,9 @@ def test_what_cannot_be_published_is_refused_and_nothing_is(name: str, store: St
 
 
 @both
-def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(name, store, tmp_path):
+def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
+    name: str, store: Any, tmp_path: Path
+) -> None:
     data = written(["a b", "b a", "rare"] * 4, tmp_path)
     items = ["task=text", "window=16", "epochs=2", "dim=4", "min_count=8"]
     train_and_publish(store, "words", TrainRequest(name, data, None, items))
