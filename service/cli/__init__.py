@@ -95,3 +95,8 @@ def run() -> int:
     except (XylemError, MemoryError) as error:
         complain(str(error) or "out of memory")
         return FAILED
+    except Exception as error:
+        if "KeyboardInterrupt" not in str(error):  # pydantic's error if Ctrl-C comes while it makes a model
+            raise
+        complain("interrupted")
+        return INTERRUPTED

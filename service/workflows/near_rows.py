@@ -204,8 +204,7 @@ def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
     return ptr, other[order].astype(np.int32), share.astype(np.float32)
 
 
-ALIKE = 0.6
-"""Two rows are alike from this cosine on."""
+ALIKE = 0.6  # two rows are alike from this cosine on
 
 GROUP_ROWS = 50
 """A larger group is divided."""

@@ -152,8 +152,7 @@ METHOD: Method = "ofo"
 ONE: Method = "fta-one"
 """One threshold for all labels, which every other method must reach on the validation rows."""
 
-ALL = "all"
-"""The name that stands for all methods."""
+ALL = "all"  # the name that stands for all methods
 
 
 def request_of(

@@ -8,8 +8,7 @@ from typing_extensions import TypedDict
 from service.serving.schemas.limits import LIMIT_KEY, AtMost, utf8_length
 from service.serving.schemas.predictions import Float32
 
-DOCUMENTS_MAX = 32
-"""Documents of a request, as in Annif."""
+DOCUMENTS_MAX = 32  # documents of a request, as in Annif
 
 Text = Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 

@@ -24,8 +24,7 @@ from service.thresholds.methods.ofo import Counters, Start
 GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))
 """The probabilities that are tried, ascending: the paper's list."""
 
-SUPPORT = 5
-"""A label with fewer true rows does not get a threshold of its own."""
+SUPPORT = 5  # a label with fewer true rows does not get a threshold of its own
 
 
 def fta(

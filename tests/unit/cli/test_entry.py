@@ -12,9 +12,12 @@ from typing import Annotated, NamedTuple
 
 import pytest
 import typer
+from pydantic_core import SchemaValidator
+from pydantic_core.core_schema import model_fields_schema, model_schema
 from rich.console import Console
 from typer.testing import CliRunner
 
+from service import cli
 from service.base.bars import phase_bars
 from service.base.parameters import scalar_of
 from service.cli.console import as_option
@@ -40,6 +43,21 @@ def test_only_a_server_outlives_a_hang_up(command: str) -> None:
     process.send_signal(signal.SIGHUP)
     process.communicate("\n", timeout=60)
     assert process.returncode == (0 if command == "serve" else -signal.SIGHUP)
+
+
+def test_ctrl_c_while_pydantic_makes_a_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of which it makes an error of its own."""
+
+    class Interrupted(type):
+        @property
+        def __name__(cls) -> str:
+            raise KeyboardInterrupt
+
+    model = model_schema(Interrupted("Model", (), {}), model_fields_schema({}))
+    monkeypatch.setattr("service.cli.application", lambda: lambda standalone_mode: SchemaValidator(model))
+    assert (cli.run(), capsys.readouterr().err) == (130, "xylem: interrupted\n")
 
 
 def last_picture(told: list[tuple[str, int, int]], wait: float = 0.0) -> list[str]:
