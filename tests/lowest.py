@@ -7,7 +7,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-NEEDED = ("httpx", "hypothesis", "pytest", "pytest-timeout", "scikit-learn", "snowballstemmer")
+NEEDED = ("httpx", "hypothesis", "jsonschema", "pytest", "pytest-timeout", "scikit-learn", "snowballstemmer")
 """Of the development dependencies, what the short suite needs, as requirements-dev.txt pins them."""
 
 
