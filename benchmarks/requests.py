@@ -59,8 +59,7 @@ class Kind(NamedTuple):
 def run(settings: Settings) -> None:
     store = prepared(settings.out / "requests", settings.against)
     kinds = kinds_of(store)
-    if settings.against is None:  # an older checkout may not have them
-        kinds += tensor_kinds({kind.name: kind.requests for kind in kinds})
+    kinds += tensor_kinds({kind.name: kind.requests for kind in kinds})
     checkouts = {"this checkout": (ROOT, store)}
     if settings.against is not None:
         checkouts["the other one"] = settings.against, store.with_name("store")
