@@ -92,11 +92,16 @@ class StoreMachine(RuleBasedStateMachine):
         if not history:
             del self.aliases[name][alias]
 
-    @initialize(n_versions=st.integers(0, 4))
-    def begin_with_versions(self, n_versions: int) -> None:
-        """Of models and versions that are not there, little can be seen."""
+    @initialize(n_versions=st.integers(0, 4), weight=st.integers(0, 3), shadow=st.none() | st.just(1))
+    def begin_with_versions(self, n_versions: int, weight: int, shadow: int | None) -> None:
+        """Of models, versions and splits that are not there, little can be seen."""
         for _ in range(n_versions):
             self.added("a", 0, self.store.publish("a", DRAFTS[0]).version)
+        if n_versions > 1:
+            for number in (1, 2):
+                self.promote("a", number, "stable", False)
+            self.split("a", "stable", 1, shadow, weight)
+            self.deny("a", "stable", {"b"})
 
     @rule(name=names, draft=st.integers(0, 2))
     def publish(self, name: str, draft: int) -> None:
