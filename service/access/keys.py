@@ -205,15 +205,18 @@ def ensure_admin_key(database: Database) -> str | None:
     create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
     """
     with database.read() as connection:  # a start takes no lock where there is one
-        keys = all_keys(connection)
-    if any(AccessScope.ADMIN in key.scopes for key in keys):
-        return None
+        if _has_admin_key(connection):
+            return None
     with database.write() as connection:
         if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
-        if any(AccessScope.ADMIN in key.scopes for key in all_keys(connection)):
+        if _has_admin_key(connection):
             return None
         return add_key(connection, "first admin key", frozenset({AccessScope.ADMIN}), None).text
+
+
+def _has_admin_key(connection: Connection) -> bool:
+    return any(AccessScope.ADMIN in key.scopes for key in all_keys(connection))
 
 
 def show_admin_key(text: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from model_store.errors import NotFound, StoreError
-from model_store.identifiers import LATEST as LATEST
 from model_store.moves import Cause
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently

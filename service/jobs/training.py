@@ -291,12 +291,8 @@ def _combine(made: Publication, request: CombineJob) -> None:
 
 
 def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
-    wanted = VocabularyRequest(
-        made.files.find(request.vocabulary, "vocabulary"),
-        request.language,
-        request.by,
-        **made.marks(request),
-    )
+    file = made.files.find(request.vocabulary, "vocabulary")
+    wanted = VocabularyRequest(file, request.language, request.by, **made.marks(request))
     version = LATEST if request.version is None else request.version
     set_vocabulary(made.store, request.model, version, wanted, made.on_progress)
 
