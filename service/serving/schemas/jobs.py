@@ -21,7 +21,8 @@ class JobQuery(KindQuery):
     """Which jobs to list."""
 
     kind: str | None = Field(
-        default=None, description="training, combine, vocabulary, threshold-tuning or batch; all if left out"
+        default=None,
+        description="training, combine, extend, vocabulary, threshold-tuning or batch; all if left out",
     )
 
 
