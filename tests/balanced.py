@@ -1,7 +1,5 @@
 """The load balancers that a configuration is shipped for, before replicas on loopback."""
 
-import http.client
-import json
 import re
 import shutil
 import socket
@@ -10,12 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.replicas import BODY, PREDICT, Replica, listens
-from tests.servers import wait_for
+from tests.servers import answer_on, wait_for
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 HAPROXY_CONF, NGINX_CONF = DEPLOY / "haproxy.cfg", DEPLOY / "nginx.conf"
@@ -105,13 +103,6 @@ def nginx(port: int, stream_port: int, replicas: list[int], directory: Path) -> 
         yield
 
 
-def receive(connection: socket.socket) -> tuple[int, Any]:
-    """The status and the JSON of the answer that comes next on a connection."""
-    response = http.client.HTTPResponse(connection)
-    response.begin()
-    return response.status, json.loads(response.read())
-
-
 def ignore_upgrades(port: int) -> None:
     """A request that asks for another protocol has one answer, and no request is found in its body."""
     hidden = f"GET {PREDICT.removesuffix('/predict')} HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -123,5 +114,5 @@ def ignore_upgrades(port: int) -> None:
                 connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
                 time.sleep(0.02)  # the body comes in a packet of its own
                 connection.sendall(body.encode())
-                answered, found = receive(connection)
+                answered, found = answer_on(connection)
                 assert (answered, "predictions" in found) == (status, status == 200)

@@ -238,3 +238,10 @@ class ServerProcess:
         """Send SIGTERM; return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOP_SECONDS)
+
+
+def answer_on(connection: socket.socket) -> tuple[int, Any]:
+    """The status and the JSON of the answer that comes next on a connection."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response.status, json.loads(response.read())

@@ -19,7 +19,7 @@ import pytest
 from tests import balanced
 from tests.balanced import Cluster, haproxy_command, nginx_command
 from tests.replicas import BODY, BROKEN, INSTANCE, N_CLIENTS, PREDICT, Replica, load, reserved_ports
-from tests.servers import KEY, Connection, exchange, wait_for
+from tests.servers import KEY, Connection, answer_on, exchange, wait_for
 from tests.tls_relay import make_certificate
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
@@ -176,7 +176,7 @@ def test_a_request_is_repeated(cluster: Cluster, tmp_path: Path, pause: float | 
                 connection.sendall(head.encode())
                 time.sleep(pause)
                 connection.sendall(BODY.encode())
-            status, answer = balanced.receive(connection)
+            status, answer = answer_on(connection)
             assert (status, len(answer["predictions"])) == (200, 1)
         assert deaths
 

@@ -1,6 +1,5 @@
 """Real processes on loopback: start, answer, stream, swap, reload, drain and stop."""
 
-import http.client
 import json
 import os
 import random
@@ -16,14 +15,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from model_store.store import Store
 from service.api.door.admission import PROBES
 from tests.served_models import publish_model
-from tests.servers import START_SECONDS, ServerProcess, wait_for
+from tests.servers import START_SECONDS, ServerProcess, answer_on, wait_for
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 BODY = {"instances": [RAW], "top_r": 3}
@@ -62,12 +60,6 @@ GOOD = declared(DATA)
 
 def connected(server: ServerProcess) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=60)
-
-
-def answer_on(connection: socket.socket) -> tuple[int, Any]:
-    response = http.client.HTTPResponse(connection)
-    response.begin()
-    return response.status, json.loads(response.read())
 
 
 def test_it_starts_answers_and_logs_no_payload(server: ServerProcess) -> None:
