@@ -20,9 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "model_store", "xylem")
 SOURCES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LINES_MAX = 70
+FUNCTION_STATEMENTS_MAX = 50
 PARAMETERS_MAX = 10
-FILE_LINES_MAX = 400
+FILE_STATEMENTS_MAX = 300
+"""Size is counted in statements, which no layout changes: what reads well may take the lines it needs."""
 
 
 def tracked() -> list[Path] | None:
@@ -68,21 +69,30 @@ def definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFun
             yield from definitions(node.body)
 
 
+def count_statements(node: ast.AST) -> int:
+    """Return the number of statements within a node, the node apart."""
+    return sum(isinstance(inner, ast.stmt) for inner in ast.walk(node)) - isinstance(node, ast.stmt)
+
+
 def test_sources_are_documented_and_files_functions_and_lists_of_parameters_short() -> None:
+    faults: list[str] = []
     for file in SOURCES:
-        text = file.read_text()
-        module, n_lines = ast.parse(text), len(text.splitlines())
-        assert ast.get_docstring(module), f"{file}: no docstring"
-        assert n_lines <= FILE_LINES_MAX, f"{file} has {n_lines} lines"
+        module = ast.parse(file.read_text())
+        if not ast.get_docstring(module):
+            faults.append(f"{file}: no docstring")
+        if count_statements(module) > FILE_STATEMENTS_MAX:
+            faults.append(f"{file} has {count_statements(module)} statements")
         for node in definitions(module.body):
-            where = f"{file}:{node.lineno}: {node.name}"
-            assert node.name.startswith("_") or ast.get_docstring(node), f"{where} has no docstring"
-            n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert isinstance(node, ast.ClassDef) or n_lines <= LINES_MAX, f"{where} has {n_lines} lines"
+            if not node.name.startswith("_") and not ast.get_docstring(node):
+                faults.append(f"{file}:{node.lineno}: {node.name} has no docstring")
         for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                n_taken = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
-                assert n_taken <= PARAMETERS_MAX, f"{file}: {node.name} has {n_taken} parameters"
+                n_parameters = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
+                if n_parameters > PARAMETERS_MAX:
+                    faults.append(f"{file}: {node.name} has {n_parameters} parameters")
+                if count_statements(node) > FUNCTION_STATEMENTS_MAX:
+                    faults.append(f"{file}: {node.name} has {count_statements(node)} statements")
+    assert faults == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:
