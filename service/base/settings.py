@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.base.errors import BadParameter
 from service.base.faults import did_you_mean
+from service.base.processors import n_processors
 
 PREFIX = "XYLEM_"
 
@@ -169,9 +170,7 @@ class Limits(BaseSettings):
     line_bytes_max: Count = _field(1 << 20, "bytes of a batch's line")
     batches_max: Count = _field(8, "batches answered at a time; one more is answered 503")
     requests_max: Count = _field(1024, "requests in flight; one more is answered 503")
-    threads_max: Count = _field(
-        len(os.sched_getaffinity(0)), "threads for predictions too long for the event loop"
-    )
+    threads_max: Count = _field(n_processors(), "threads for predictions too long for the event loop")
     queue_max: Count = _field(64, "predictions that wait for a thread; one more is answered 503")
     body_seconds_max: Seconds = _field(30.0, "seconds to receive headers, a body, or 1 KiB of a batch")
     request_seconds_max: Seconds = _field(30.0, "seconds to answer a predict request once it is received")
@@ -183,7 +182,7 @@ class Limits(BaseSettings):
     job_lease_seconds: Seconds = _field(
         30.0, "seconds without a sign of its worker after which another worker takes a job"
     )
-    job_threads_max: Count = _field(len(os.sched_getaffinity(0)), "threads of a job")
+    job_threads_max: Count = _field(n_processors(), "threads of a job")
     job_memory_bytes_max: Bytes = _field(
         memory_bytes() // 2, "bytes of memory of a job, mapped files not counted"
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from json import dumps
 from typing import TYPE_CHECKING, Any
+
+from service.base.processors import n_processors
 
 if TYPE_CHECKING:  # rich is for people, and loaded where something is shown to one
     from rich.console import Console
@@ -148,7 +149,7 @@ def _announce_compilation() -> None:
     if shipped_dir() is not None or any(cache_dir().rglob("*.nbi")):
         return
     complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
-    if len(os.sched_getaffinity(0)) > 1:
+    if n_processors() > 1:
         nowhere = subprocess.DEVNULL
         command = [sys.executable, "-m", "service.warm", "answers"]
         subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)

@@ -6,7 +6,6 @@ of a group that is `in_panel` apart.
 """
 
 import inspect
-import os
 import typing
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -19,6 +18,7 @@ from typer import Argument, Option
 from service.base.columns import TableColumns, columns_of, refuse_without_table
 from service.base.errors import BadParameter
 from service.base.files import file_path
+from service.base.processors import n_processors
 
 LATEST = "latest"
 
@@ -186,7 +186,7 @@ class Work(NamedTuple):
 
 def n_threads(threads: int | None) -> int:
     """Return how many threads are meant: as many as there are processors where it is not said."""
-    return threads or os.cpu_count() or 1
+    return threads or n_processors()
 
 
 class Reference(NamedTuple):

@@ -1,7 +1,6 @@
 """What a model of this process answers: labels of instances, their scores, and why."""
 
 import json
-import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,7 @@ from model_store.origin import read_report
 from model_store.version import Model as Opened
 from model_store.version import Packed, pack, unpack
 from service.base.errors import BadData, BadParameter, NotTuned, UnknownLabel
+from service.base.processors import n_processors
 from service.base.rows import SparseRows, offsets
 from service.db.of_store import opened_database
 from service.features.context import ContextFeaturizer
@@ -296,7 +296,7 @@ class AskedModel:
 
 def threads_for(threads: int | None, n_rows: int) -> int:
     """Return how many threads rows are given: as many as there are processors where it is not said."""
-    return max(1, min(threads or os.cpu_count() or 1, n_rows))
+    return max(1, min(threads or n_processors(), n_rows))
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:

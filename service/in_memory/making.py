@@ -1,6 +1,5 @@
 """Models of this process, made of what a caller has at hand or opened in a store."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from os import PathLike
@@ -13,6 +12,7 @@ from model_store.version import model_of
 from service.base.bars import shown_progress
 from service.base.errors import BadParameter
 from service.base.faults import unknown
+from service.base.processors import n_processors
 from service.in_memory.model import Model
 from service.vocabulary.concepts import read_concepts
 from service.workflows.combine import CombineRequest, combine_dataset
@@ -175,4 +175,4 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cores(threads: int | None) -> int:
-    return threads or os.cpu_count() or 1
+    return threads or n_processors()

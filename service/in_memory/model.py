@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -14,6 +13,7 @@ from model_store.version import Model as Opened
 from model_store.version import draft_of, model_of
 from service.base.bars import shown_progress
 from service.base.errors import BadParameter
+from service.base.processors import n_processors
 from service.db.of_store import ready_database
 from service.in_memory.asked import AskedModel, threads_for
 from service.thresholds.store.state import ThresholdDatabase
@@ -96,7 +96,7 @@ class Model(AskedModel):
         `real`: the 95% interval of a paired bootstrap leaves out 0. Macro-F is there if both are tuned.
         """
         empty = empty_convention(empty_labels, "empty_labels")
-        request = CompareRequest(_ROWS, empty, threads=threads or os.cpu_count() or 1, **resampling)
+        request = CompareRequest(_ROWS, empty, threads=threads or n_processors(), **resampling)
         rows = columns_from_memory(instances, labels, text_column, label_column)
         named = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._thresholds()) for name, model in named]
@@ -145,7 +145,7 @@ class Model(AskedModel):
         the options are those of `xylem thresholds`. `report["thresholds"]` has the figures on the rows.
         `save` keeps the thresholds with the version; those of a loaded version are kept in its store at once.
         """
-        n_threads = threads or os.cpu_count() or 1
+        n_threads = threads or n_processors()
         request = request_of([method], _ROWS, None, empty_labels, threads=n_threads, **options)
         labelled = self._labelled(*columns_from_memory(instances, labels, text_column, label_column))
         with shown_progress(progress) as show:

@@ -30,6 +30,7 @@ from model_store.manifest import WEIGHTS
 from model_store.store import Store
 from model_store.version import Model, model_of
 from service.base.process import collect_seldom
+from service.base.processors import n_processors
 from service.base.settings import Limits
 from service.datasets import read_dataset
 from service.serving.blocks import answer_block
@@ -171,7 +172,7 @@ def warm_all() -> None:
     They are copies of this process: what it has imported need not be imported again. On a terminal a bar
     counts the kernels and says the time left; it has a thread of its own, and begins after the copies.
     """
-    n_processes = min(len(os.sched_getaffinity(0)) + 2, _PROCESSES_MAX)
+    n_processes = min(n_processors() + 2, _PROCESSES_MAX)
     pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
     with tempfile.TemporaryDirectory() as directory, pool:
         before = _n_kernels()
