@@ -11,8 +11,9 @@ from pathlib import Path
 
 PACKAGES = ("service", "model_store")
 
+START = "service.base.start"
 COMMAND_LINE = "service.cli.entry"
-"""What the command runs, by its name: the command line uses the client, which imports nothing of it."""
+"""What the command runs, by their names: the command line uses the client, which imports nothing of it."""
 
 FAILED = 1
 
@@ -24,6 +25,7 @@ def main() -> None:
     except ImportError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(FAILED)
+    import_module(START).prepare()
     import_module(COMMAND_LINE).main()
 
 

@@ -3,12 +3,14 @@
 import sys
 
 from model_store.compiled.faults import BadProcessor
+from service.base.start import prepare
 
 _BAD_INPUT = 2
 
 
 def main() -> int:
     """Compile all kernels, or those of answers; what stands in the way is one line on standard error."""
+    prepare()
     try:
         if sys.argv[1:] == ["answers"]:
             from service.warm.answers import compile_answers
