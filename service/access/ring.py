@@ -27,7 +27,7 @@ from service.base.errors import (
 )
 from service.base.logs import log
 from service.base.process import Repeating
-from service.base.settings import Settings
+from service.base.settings import KEY_BYTES_MAX, Settings
 from service.db.engine import Database
 
 REFRESH_SECONDS = 1.0  # between two reads of the keys
@@ -38,7 +38,6 @@ HONOUR_SECONDS = 300.0
 """Known keys are honoured for so long after the keys were last read."""
 
 USE_SECONDS = 60.0  # between two writes of when keys were used
-KEY_BYTES_MAX = 4096  # a longer Authorization header is refused unread
 _HASHED = "sha256:"
 
 

@@ -54,6 +54,24 @@ Port = Annotated[
 
 _SECRET = "secret"  # the type of the errors of values that are not to be shown
 
+KEY_BYTES_MAX = 4096  # a longer key is refused unread
+
+_KEY = re.compile(f"[!-~]{{1,{KEY_BYTES_MAX}}}")
+_STRAY = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]|\A\s|\s\Z")
+
+
+def _check_text(value: object) -> object:
+    """Return the value of a setting; refuse a text with a line end, or with a blank at an end.
+
+    Such a key never matches, and such a URL or path leads elsewhere. The text is not shown: it may be secret.
+    """
+    if isinstance(value, str | Path) and _STRAY.search(str(value)):
+        raise PydanticCustomError(
+            _SECRET,
+            "expected no line end, and no blank at an end, found one: a secret's file often has it",
+        )
+    return value
+
 
 def _check_signing_keys(keys: SecretStr) -> SecretStr:
     if not all(keys.get_secret_value().split(",")):
@@ -62,7 +80,13 @@ def _check_signing_keys(keys: SecretStr) -> SecretStr:
 
 
 def _check_admin_key(key: SecretStr) -> SecretStr:
-    kind, colon, digest = key.get_secret_value().partition(":")
+    text = key.get_secret_value()
+    if not _KEY.fullmatch(text):
+        raise PydanticCustomError(
+            _SECRET,
+            f"expected 1 to {KEY_BYTES_MAX} visible characters of ASCII, as a header has, found others",
+        )
+    kind, colon, digest = text.partition(":")
     if kind + colon == "sha256:" and not re.fullmatch("[0-9a-fA-F]{64}", digest):
         found = f"found {len(digest)} characters"
         raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {found}")
@@ -108,12 +132,14 @@ def _check_root_path(path: str) -> str:
     return path
 
 
+Text = Annotated[str, BeforeValidator(_check_text)]
+Directory = Annotated[Path, BeforeValidator(_check_text)]
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
 OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
-SigningKeys = Annotated[SecretStr, AfterValidator(_check_signing_keys)]
-AdminSecret = Annotated[SecretStr, AfterValidator(_check_admin_key)]
+SigningKeys = Annotated[SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)]
+AdminSecret = Annotated[SecretStr, BeforeValidator(_check_text), AfterValidator(_check_admin_key)]
 
 
 def _field(default: object, says: str, **bounds: Any) -> Any:
@@ -199,15 +225,17 @@ class Settings(BaseSettings):
 
     model_config = _CONFIG
 
-    store: Path = _field(Path("store"), "the directory of the models")
-    host: str = _field("127.0.0.1", "the address that `xylem serve` listens on")
+    store: Directory = _field(Path("store"), "the directory of the models")
+    host: Text = _field(
+        "127.0.0.1", "the address that `xylem serve` listens on; `::` or `*`: all, of IPv6 and IPv4"
+    )
     port: Port = _field(_PORT, "the port that `xylem serve` listens on; 0: a free one")
     workers: int = _field(1, "processes of `xylem serve`; they share the mapped models", ge=1, le=256)
     jobs: int = _field(
         1, "jobs that `xylem serve` runs at a time, in processes of their own; 0: none", ge=0, le=64
     )
     store_poll_seconds: Seconds = _field(0.5, "seconds between two looks at the store for new versions")
-    store_remote: str | None = _field(
+    store_remote: Text | None = _field(
         None,
         "the object store, as `s3://bucket/prefix`, whose versions and aliases the store "
         "follows; not set: none",
@@ -221,7 +249,7 @@ class Settings(BaseSettings):
     )
     shutdown_seconds: Seconds = _field(30.0, "seconds for requests in flight when the service ends")
     keep_alive_seconds: Seconds = _field(75.0, "seconds an idle connection stays open")
-    database_url: str | None = _field(
+    database_url: Text | None = _field(
         None, "the database of thresholds and feedback; none: SQLite beside the models"
     )
     database_connections: int = _field(
@@ -240,10 +268,10 @@ class Settings(BaseSettings):
         False, "whether instances of feedback and their true labels are stored, to train on"
     )
     feedback_row_days_max: Count = _field(90, "days for which these rows are stored")
-    data_dir: Path | None = _field(
+    data_dir: Directory | None = _field(
         None, "the directory of data files for jobs and `/v1/admin`; none: they read no files"
     )
-    ray_address: str | None = _field(
+    ray_address: Text | None = _field(
         None, "the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not set: none"
     )
     token_key: SigningKeys | None = _field(

@@ -85,6 +85,57 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, v
     assert "hidden" not in str(caught.value)
 
 
+TEXTS = {
+    "XYLEM_STORE": "/models",
+    "XYLEM_DATA_DIR": "/data",
+    "XYLEM_HOST": "::",
+    "XYLEM_STORE_REMOTE": "s3://bucket/prefix",
+    "XYLEM_DATABASE_URL": "postgresql://user:hidden@host/x",
+    "XYLEM_RAY_ADDRESS": "auto",
+    "XYLEM_TOKEN_KEY": "hidden,hidden",
+    "XYLEM_ADMIN_KEY": "hidden",
+    "XYLEM_ROOT_PATH": "/xylem",
+    "XYLEM_LOG_LEVEL": "info",
+}
+"""The settings that are texts, with values that are taken."""
+
+STRAYS = ("{}\n", "{}\r\n", " {}", "{} ", "\t{}", "{}\u00a0", "{}\x00", "{}\u2028", "{}\n{}")
+
+
+def test_every_setting_is_a_text_a_list_or_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new setting of text stands above."""
+    lists = {"XYLEM_CORS_ORIGINS", "XYLEM_OPEN_SCOPES"}  # whose items are taken without blanks
+    for name in set(variables()) - TEXTS.keys() - lists:
+        monkeypatch.setenv(name, "a text")
+        with pytest.raises(BadParameter, match=f"^{name}: Input should be a valid"):
+            read_settings()
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_a_file_of_a_secret_adds_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, TEXTS[name])
+    read_settings()
+    for stray in STRAYS:
+        if "\0" not in stray:  # which no variable can have
+            monkeypatch.setenv(name, stray.format(TEXTS[name], "x"))
+            with pytest.raises(BadParameter, match=f"^{name}: ") as caught:
+                read_settings()
+            assert "hidden" not in str(caught.value)
+        with pytest.raises(BadParameter, match=f"^{name}: "):
+            read_settings(**{name.removeprefix("XYLEM_").lower(): stray.format(TEXTS[name], "x")})
+
+
+@pytest.mark.parametrize("key", ["hid den", "hidd\u00e9n", "hidden\u20ac", "hid\x7fden", "h" * 4097])
+def test_an_admin_key_that_no_header_carries_is_refused(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("XYLEM_ADMIN_KEY", key)
+    with pytest.raises(BadParameter, match=r"^XYLEM_ADMIN_KEY: expected 1 to 4096 ") as caught:
+        read_settings()
+    assert key not in str(caught.value)
+    monkeypatch.setenv("XYLEM_ADMIN_KEY", "~!" * 2048)
+    read_settings()
+
+
 KUBERNETES = {
     "XYLEM_PORT": "tcp://10.96.3.7:8080",
     "XYLEM_SERVICE_HOST": "10.96.3.7",
