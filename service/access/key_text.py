@@ -41,7 +41,7 @@ def parse_scopes(names: list[str]) -> frozenset[AccessScope]:
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches a server that listens on `host`."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 

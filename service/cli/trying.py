@@ -98,6 +98,7 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
 
 def _serve(store: Path, port: int | None, json: bool) -> None:
     from service.base.settings import read_settings
+    from service.base.sockets import url_of
     from service.server.serve import run
 
     given: dict[str, object] = {"store": store}
@@ -107,5 +108,5 @@ def _serve(store: Path, port: int | None, json: bool) -> None:
         given["log_level"] = "warning"  # a newcomer reads the terminal
     settings = read_settings(**given)
     if not json:
-        print_line(f"The console is at http://{settings.host}:{settings.port}/ until Ctrl-C.")
+        print_line(f"The console is at {url_of(settings.host, settings.port)}/ until Ctrl-C.")
     run(settings)

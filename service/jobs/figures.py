@@ -6,12 +6,11 @@ All are read from the database, so every process that tells them tells the same.
 import contextlib
 import json
 import logging
-import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, TypeAlias
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,10 +20,11 @@ from sqlalchemy import Connection, Row, and_, case, func, select
 
 from service.access.key_text import AccessScope
 from service.access.ring import KeyRing
-from service.base.errors import DatabaseUnavailable, Unavailable, XylemError
+from service.base.errors import DatabaseUnavailable, XylemError
 from service.base.logs import log
 from service.base.process import Repeating
 from service.base.settings import Settings
+from service.base.sockets import listen, url_of
 from service.db.engine import Database
 from service.db.tables import JOB_TOTALS, JOBS
 from service.jobs.job import ENDED, now
@@ -113,17 +113,17 @@ class FiguresPage:
         registry.register(self._figures)
         self._page = make_wsgi_app(registry)
         self._ring = KeyRing(database, settings, on_first_key=None)
-        host = settings.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server: type[WSGIServer] = type("_Server", (WSGIServer,), {"address_family": family})
-        try:
-            self._server = make_server(host, port, self._answer, server, _QuietHandler)
-        except OSError as error:
-            raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
+        listener = listen(settings.host, port)
+        self._server = WSGIServer(listener.getsockname()[:2], _QuietHandler, bind_and_activate=False)
+        self._server.socket.close()  # its own, which would be of one family
+        self._server.socket = listener
+        self._server.server_name, self._server.server_port = listener.getsockname()[:2]
+        self._server.setup_environ()
+        self._server.set_app(self._answer)
         self._thread = threading.Thread(target=self._server.serve_forever, name="figures", daemon=True)
         self._thread.start()
         self.port = self._server.server_port
-        log(logging.INFO, "listening", url=f"http://{host}:{self.port}/metrics")
+        log(logging.INFO, "listening", url=f"{url_of(self._server.server_name, self.port)}/metrics")
 
     def close(self) -> None:
         """Answer no more. Blocking, as long as the answer under way takes."""

@@ -30,6 +30,7 @@ from service.base.files import shown_url
 from service.base.logs import configure, log
 from service.base.process import are_used_up, collect_seldom, raise_limit
 from service.base.settings import Settings
+from service.base.sockets import listen, url_of
 from service.jobs.process import JobWorkers
 from service.registry.follower import RemoteFollower
 from service.registry.remote import RemoteStore
@@ -61,14 +62,8 @@ def run(settings: Settings) -> None:
     configure(settings.log_level)
     are_on(settings)  # what is wrong with traces is told once, and not by each worker that it ends
     raise_limit(settings.limits.requests_max)
-    host, port = settings.host, settings.port
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=2048)
-    except OSError as error:
-        raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
-    shown, port = listener.getsockname()[:2]
-    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    listener = listen(settings.host, settings.port)
+    url = url_of(*listener.getsockname()[:2])
     log(logging.INFO, "access", **describe_access(settings))
     log(logging.INFO, "listening", url=url, workers=settings.workers, jobs=settings.jobs, pid=os.getpid())
     jobs = JobWorkers(settings)
