@@ -121,10 +121,10 @@ class OtlpSender:
     """
 
     def __init__(self, part: str, environment: Mapping[str, str]) -> None:
-        for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-            protocol = environment.get(name) or "http/protobuf"
-            if protocol != "http/protobuf":
-                raise BadParameter(f"{name}: expected http/protobuf, found {protocol[:100]!r}")
+        variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        variable = next(filter(environment.get, variables), variables[0])  # the first wins: it is for traces
+        if (protocol := environment.get(variable) or "http/protobuf") != "http/protobuf":
+            raise BadParameter(f"{variable}: expected http/protobuf, found {protocol[:100]!r}")
         self._limits = queue_limits(environment)
         ours: dict[str, str | int] = {
             "service.name": "xylem",

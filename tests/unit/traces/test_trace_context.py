@@ -184,6 +184,7 @@ def test_when_they_are_off(tmp_path: Path, monkeypatch: Any, traces: bool, name:
         ("OTEL_TRACES_EXPORTER", "console"),
         ("OTEL_TRACES_SAMPLER", "rarely"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
     ],
 )
@@ -203,6 +204,30 @@ def test_what_is_as_if_it_were_not_set(tmp_path: Path, monkeypatch: Any, name: s
     tracer = open_tracer(settings_of(tmp_path, traces=True), "serve")
     assert tracer is not None
     tracer.close()
+
+
+@pytest.mark.parametrize(
+    ("of_traces", "of_all", "is_taken"),
+    [
+        ("http/protobuf", "grpc", True),
+        ("grpc", "http/protobuf", False),
+        ("", "http/protobuf", True),
+        ("", "grpc", False),
+    ],
+)
+def test_the_protocol_of_traces_has_priority(
+    tmp_path: Path, monkeypatch: Any, of_traces: str, of_all: str, is_taken: bool
+) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", of_traces)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", of_all)
+    if is_taken:
+        tracer = open_tracer(settings_of(tmp_path, traces=True), "serve")
+        assert tracer is not None
+        tracer.close()
+    else:
+        with pytest.raises(BadParameter, match=r"PROTOCOL: expected http/protobuf, found 'grpc'$"):
+            open_tracer(settings_of(tmp_path, traces=True), "serve")
 
 
 @pytest.mark.parametrize("missing", ["opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"])
