@@ -11,10 +11,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 START_SECONDS = 240.0
@@ -110,6 +111,8 @@ class ServerProcess:
     before         what its process does first
     start_seconds  how long it may take until it is ready
     until_ready    whether the block begins when it is ready, or when it listens
+    command        what is started instead; the settings are in its environment
+    more           further variables of its environment
     """
 
     def __init__(
@@ -120,6 +123,8 @@ class ServerProcess:
         before: str = "",
         start_seconds: float = START_SECONDS,
         until_ready: bool = True,
+        command: Sequence[str] = (),
+        more: Mapping[str, str] = MappingProxyType({}),
         **settings: object,
     ) -> None:
         self._start_seconds = start_seconds
@@ -129,10 +134,13 @@ class ServerProcess:
             environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
         environment["XYLEM_JOBS"] = "0"  # but for the tests of jobs: a process more, and a database
         environment |= {f"XYLEM_{name.upper()}": str(value) for name, value in settings.items()}
+        environment |= more
         # written and read through two descriptors: one would have one place, which to read it moves back
         self._log = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-c", before + _RUN, str(store), str(workers)], stderr=self._log, env=environment
+            command or [sys.executable, "-c", before + _RUN, str(store), str(workers)],
+            stderr=self._log,
+            env=environment,
         )
         self.port = 0
         self.store = store
