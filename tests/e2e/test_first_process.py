@@ -24,10 +24,11 @@ WRITERS = (
     "extend m@1 --data new.jsonl --rows rows.jsonl",
     "tune --model m --data rows.jsonl --trials 2",
     "thresholds m@1 --data rows.jsonl",
-    "combine --member m@1 --member m@1 --model both --data rows.jsonl",
-    "calibrate m@1 --data rows.jsonl",
+    "combine --member m@1 --member other@1 --model both --data held.jsonl",
+    "calibrate m@1 --data held.jsonl",
     "models export m@1 --file m.tar",
 )
+MODELS = [("m", 1), ("other", 1)]
 SECONDS_MAX = 2.0
 """The latest moment: by then most of these serve, or have ended."""
 
@@ -36,13 +37,16 @@ N_MOMENTS = 20  # of a command, at full size
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a store that has a version of `m`, its rows, and rows of a new label."""
+    """A directory with a store of two models, their rows, rows held out, and rows of a new label."""
     place = tmp_path_factory.mktemp("trained")
-    rows = [{"text": f"word{n % 7} editor{n % 3}", "labels": [f"label{n % 5}"]} for n in range(60)]
-    (place / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for file, first in {"rows.jsonl": 0, "held.jsonl": 120}.items():
+        numbers = range(first, first + 120)
+        rows = [{"text": f"word{n} editor{n % 3}", "labels": [f"label{n % 5}"]} for n in numbers]
+        (place / file).write_text("".join(json.dumps(row) + "\n" for row in rows))
     (place / "new.jsonl").write_text(json.dumps({"text": "editor1 word8", "labels": ["new"]}) + "\n")
     request = TrainRequest(trainer="label-tree", data=place / "rows.jsonl")
-    train_and_publish(Store(place / "store"), "m", request)
+    for name, version in MODELS:
+        assert train_and_publish(Store(place / "store"), name, request).version == version
     return place
 
 
@@ -86,10 +90,10 @@ def check_server(command: str, place: Path, moments: list[float]) -> None:
 def check_writer(command: str, place: Path, moments: list[float]) -> None:
     """What it writes is there whole or not at all, and it writes it when it is called again."""
     store = Store(place / "store")
-    assert (end_of(command, place, 0.0), versions_of(store)) == (TERMINATED, [("m", 1)])
+    assert (end_of(command, place, 0.0), versions_of(store)) == (TERMINATED, MODELS)
     for seconds in moments:
         assert end_of(command, place, seconds) in (0, TERMINATED), seconds
-        assert ("m", 1) in versions_of(store), seconds
+        assert set(MODELS) <= set(versions_of(store)), seconds
     call = [sys.executable, "-m", "xylem", *command.split()]
     done = subprocess.run(
         call, cwd=place, env=environment(place), capture_output=True, text=True, check=False
@@ -129,7 +133,7 @@ def test_a_training_that_waits_for_rows_publishes_nothing(place: Path) -> None:
         process.stdin.flush()
         assert b"Learning from standard input" in process.stderr.readline()
         assert process.terminate() == TERMINATED
-    assert versions_of(Store(place / "store")) == [("m", 1)]
+    assert versions_of(Store(place / "store")) == MODELS
 
 
 def test_the_compilation_of_kernels_ends(place: Path) -> None:
