@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -377,6 +379,18 @@ def test_a_page_is_for_those_who_may_see_figures(desk: Desk) -> None:
     with desk.database.read() as connection:
         assert len(list(all_keys(connection))) == 2  # no first admin key is made by who only asks
     shut.close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+@pytest.mark.parametrize("host", ["::", "*", "[::]"])
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_page_answers_both_families(desk: Desk, host: str) -> None:
+    changes = {"host": host, "open_scopes": ("metrics",)}
+    page = FiguresPage(desk.database, desk.settings.model_copy(update=changes), 0)
+    for address in ("127.0.0.1", "[::1]"):
+        with urlopen(f"http://{address}:{page.port}/metrics", timeout=60) as answer:
+            assert answer.status == 200
+    page.close()
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
