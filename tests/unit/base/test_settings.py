@@ -129,7 +129,7 @@ def test_what_a_file_of_a_secret_adds_is_refused(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("key", ["hid den", "hidd\u00e9n", "hidden\u20ac", "hid\x7fden", "h" * 4097])
 def test_an_admin_key_that_no_header_carries_is_refused(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv("XYLEM_ADMIN_KEY", key)
-    with pytest.raises(BadParameter, match=r"^XYLEM_ADMIN_KEY: expected 1 to 4096 ") as caught:
+    with pytest.raises(BadParameter, match=r"^XYLEM_ADMIN_KEY: expected .+, found ") as caught:
         read_settings()
     assert key not in str(caught.value)
     monkeypatch.setenv("XYLEM_ADMIN_KEY", "~!" * 2048)
