@@ -4,7 +4,7 @@ import contextlib
 import errno
 import hashlib
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -50,6 +50,10 @@ VERIFIED_MAX = 256
 """How many verified versions are remembered; one that was forgotten is verified anew."""
 
 
+Check = Callable[[Model], object]
+"""Is given a verified version, and raises StoreError where it cannot be served."""
+
+
 class ModelInfo(NamedTuple):
     """A model of the store: its versions, ascending, its aliases by name, and those that cannot be read."""
 
@@ -67,9 +71,11 @@ class ModelInfo(NamedTuple):
 class StoreReader:
     """A directory of models, to be read; see `store.Store`."""
 
-    def __init__(self, root: Path, *, fs: FileSystem | None = None) -> None:
+    def __init__(self, root: Path, *, fs: FileSystem | None = None, check: Check | None = None) -> None:
+        """Take the store's directory, and the check of versions that an alias is to name; None: no check."""
         self.root = Path(root)
         self._fs = fs or FileSystem()
+        self._check = check
         self._verified = deque[Hashable](maxlen=VERIFIED_MAX)
 
     def models(self) -> list[ModelInfo]:
@@ -172,8 +178,11 @@ class StoreReader:
         raise no_version(name, version)
 
     def verify(self, name: str, version: int) -> None:
-        """Raise Corrupt unless every digest of a version is right and every invariant holds."""
-        self._open(name, version, verify=True, again=True)
+        """Raise Corrupt unless every digest of a version is right and every invariant holds.
+
+        Raises also what the check of this store raises: see `Check`.
+        """
+        self._open(name, version, verify=True, again=True, check=True)
 
     def label_info_head(self, name: str) -> Head | None:
         """Return what a model's label info says of itself, None where there is none; raise Corrupt.
@@ -243,7 +252,7 @@ class StoreReader:
 
         Raises NotFound, Corrupt and StoreUnreadable.
         """
-        self.verify(name, version)
+        self._open(name, version, verify=True, again=True)
         info = self.label_info(name) if label_info else None
         manifest, directory = self.manifest(name, version), self._version_path(name, version)
         with self._reading_version(name, version):
@@ -304,7 +313,9 @@ class StoreReader:
     def _moves_bytes(self, name: str) -> bytes:
         return self._read(self._home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
 
-    def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
+    def _open(
+        self, name: str, version: int, *, verify: bool, again: bool = False, check: bool = False
+    ) -> Model:
         manifest = self.manifest(name, version)
         with self._reading_version(name, version):
             model, maps = map_version(self._fs, self._version_path(name, version), manifest)
@@ -313,7 +324,14 @@ class StoreReader:
             if again or (verify and key not in self._verified):
                 verify_version(model, maps, resting=again)
                 self._verified.append(key)
+            if check:
+                self._check_served(model)
         return model
+
+    def _check_served(self, model: Model) -> None:
+        """Raise StoreError for a version that cannot be served, where this store has a check."""
+        if self._check is not None:
+            self._check(model)
 
     def _missing(self, name: str, error: NotFound) -> NotFound:
         """Return ModelNotFound when the whole model is missing, else `error`."""

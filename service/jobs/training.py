@@ -35,6 +35,7 @@ from service.jobs.requests import (
     VocabularyJob,
 )
 from service.jobs.sources import join_sources, split_lines
+from service.serving.stores import store_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.extend import carry_thresholds, extend_and_publish
@@ -61,7 +62,7 @@ class Publication(NamedTuple):
     def store(self) -> Store:
         """The store, whose history names the job."""
         job = self.context.job
-        return Store(self.context.store.root, by=Cause(f"a {job.kind} job", job=job.id))
+        return store_of(self.context.store.root, Cause(f"a {job.kind} job", job=job.id))
 
     @property
     def on_progress(self) -> OnProgress:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.checks import LABEL_COUNTS
+from model_store.arrays import check_all, take
+from model_store.bounds import FEATURES, check_bounds
+from model_store.checks import LABEL_COUNTS, LABELS
 from model_store.extras import EMBEDDING
 from model_store.manifest import CALIBRATION, COMBINED, ROWS
 from model_store.names import NameTable, all_names, build_names, find_all
@@ -55,10 +57,21 @@ def read_kept(model: Model) -> TrainingSet | None:
     if not keeps_rows(model):
         return None
     arrays = at_rest(model, ROWS)
-    indptr, indices, values, label_ptr, label_idx = (arrays[f"{ROWS}/{name}"] for name in _PARTS)
+    labels = f"{LABELS}/offsets"
+    check_bounds({**arrays, labels: model.arrays[labels]}, {FEATURES: model.manifest.n_features}, ROWS)
+    indptr = _kept(arrays, "indptr", "int64")
+    indices = _kept(arrays, "indices", "int32")
+    values = _kept(arrays, "values", "float32", len(indices))
+    label_ptr = _kept(arrays, "label_ptr", "int64", len(indptr))
+    label_idx = _kept(arrays, "label_idx", "int32")
+    check_all(f"{ROWS}/values", np.isfinite(values), "a finite number", values)
     manifest = model.manifest
     rows = SparseRows(indptr, indices, values, manifest.n_features)
     return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))
+
+
+def _kept(arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, n: int | None = None) -> NDArray[Any]:
+    return take(arrays, f"{ROWS}/{name}", dtype, (n,))
 
 
 def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
