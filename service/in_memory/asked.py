@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64
+from model_store.manifest import manifest_digest
 from model_store.names import find_all, name_of
 from model_store.origin import read_report
 from model_store.version import Model as Opened
@@ -264,7 +265,9 @@ class AskedModel:
         if self._tuned is None and self._home is not None:
             with opened_database(self._home) as database:
                 manifest = self._opened.manifest
-                self._tuned = ThresholdDatabase(database).load(manifest.model, manifest.version)
+                self._tuned = ThresholdDatabase(database).load(
+                    manifest.model, manifest.version, manifest_digest(manifest)
+                )
         return None if self._tuned is None else self._tuned.thresholds
 
     def _instances(self, instances: object) -> InMemoryInstances:

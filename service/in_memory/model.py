@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
+from model_store.manifest import manifest_digest
 from model_store.origin import parent_of
 from model_store.version import Model as Opened
 from model_store.version import draft_of, model_of
@@ -185,9 +186,10 @@ class Model(AskedModel):
         if self._tuned is None:
             return home.publish(name, draft_of(self._opened)).version
         with ready_database(home.root) as database:  # before anything is published
-            version = home.publish(name, draft_of(self._opened)).version
-            ThresholdDatabase(database).save(name, version, self._tuned)
-        return version
+            published = home.publish(name, draft_of(self._opened))
+            digest = manifest_digest(published)
+            ThresholdDatabase(database).save(name, published.version, self._tuned, digest)
+        return published.version
 
     def _labelled(self, instances: Any, labels: Any) -> Labelled:
         self._refuse_matrix(instances)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from model_store.checks import LABEL_COUNTS
+from model_store.manifest import manifest_digest
 from model_store.names import name_of
 from model_store.store import Store
 from model_store.version import Model
@@ -99,6 +100,7 @@ def open_version(
         counts_that_bound(model.arrays),
         manifest.data.rows,
         start_for(manifest.link, model.arrays, manifest.data.rows),
+        manifest_digest(manifest),
     )
     if learning is not None:
         learning.follower.add(thresholds)
