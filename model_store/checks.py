@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import at, check_all, check_lists, check_offsets, file_name, has_group, take
-from model_store.bounds import COLUMNS, FEATURES, check_bounds
+from model_store.bounds import check_bounds
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
@@ -111,7 +111,7 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
         check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
     check_calibration(assemble_calibration(manifest, arrays))
     read = {name: array for name, array in own.items() if not name.startswith(AT_REST)}
-    check_bounds(read, {FEATURES: manifest.n_features, COLUMNS: n_columns})
+    check_bounds(read, {"n_features": manifest.n_features, "n_columns": n_columns})
     read_report(arrays)
 
 

@@ -59,7 +59,7 @@ class Store(AliasWriter):
             self._fs.mkdir(stage / "version")
             infos = write_arrays(self._fs, stage / "version", draft.arrays(), draft.files)
             manifest = dataclasses.replace(manifest, arrays=infos)
-            self._check_served(map_version(self._fs, stage / "version", manifest)[0])
+            self._check(map_version(self._fs, stage / "version", manifest)[0])
             made_for = made_for_of(draft.extra)
             return self._commit(name, stage, manifest, made_for=made_for, latest=latest)
 
@@ -80,7 +80,7 @@ class Store(AliasWriter):
             manifest = read_archive(self._fs, file, stage / "version", self._require_space, info)
             model, maps = map_version(self._fs, stage / "version", manifest)
             verify_version(model, maps)
-            self._check_served(model)
+            self._check(model)
             has_info = LABEL_INFO in [entry.name for entry in self._entries(stage)]
             if has_info:
                 map_label_info(self._fs, info, f"archive: {LABEL_INFO}")

@@ -22,7 +22,7 @@ from model_store.label_info import (
     map_label_info,
 )
 from model_store.moves import NOBODY, Cause
-from model_store.reading import Check, StoreReader
+from model_store.reading import Check, StoreReader, no_check
 from model_store.version import HEADROOM_BYTES
 
 STAGING = "staging"
@@ -125,7 +125,7 @@ class StoreWriter(StoreReader):
         *,
         fs: FileSystem | None = None,
         by: Cause = NOBODY,
-        check: Check | None = None,
+        check: Check = no_check,
     ) -> None:
         """Take what `StoreReader` does, and whose moves of aliases these are where a call does not say."""
         super().__init__(root, fs=fs, check=check)

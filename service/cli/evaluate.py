@@ -161,13 +161,11 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
 
 def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None:
     """Return the thresholds that are kept with a version, float32[K]; None if there are none."""
-    from model_store.manifest import manifest_digest
     from service.thresholds.store.state import ThresholdDatabase
 
-    manifest = model.manifest
-    digest = manifest_digest(manifest)
     with opened_database(store) as database:
-        tuned = ThresholdDatabase(database).load(manifest.model, manifest.version, digest)
+        manifest = model.manifest
+        tuned = ThresholdDatabase(database).load(manifest.model, manifest.version, manifest.digest)
         return None if tuned is None else tuned.thresholds
 
 

@@ -140,20 +140,18 @@ def thresholds(
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
     """Put a version's candidate in force, or take it away; or start its thresholds anew."""
-    from model_store.manifest import manifest_digest
     from service.serving.opening import open_version
     from service.thresholds.live.shadow import take_shadow
     from service.thresholds.store.state import ThresholdDatabase
 
     opened = open_model(store, model)
     name, version = opened.manifest.model, opened.manifest.version
-    digest = manifest_digest(opened.manifest)
     with ready_database(store) as database:
         if candidate.reset:
             start = open_version(opened).thresholds.start_state()
-            epoch = ThresholdDatabase(database).reset(name, version, start, digest)
+            epoch = ThresholdDatabase(database).reset(name, version, start, opened.manifest.digest)
         else:
-            epoch = take_shadow(database, name, version, digest, switch=candidate.switch)
+            epoch = take_shadow(database, name, version, opened.manifest.digest, switch=candidate.switch)
     facts = {"model": name, "version": version, "epoch": epoch}
     if json:
         print_json(facts)

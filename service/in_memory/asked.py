@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64
-from model_store.manifest import manifest_digest
 from model_store.names import find_all, name_of
 from model_store.origin import read_report
 from model_store.version import Model as Opened
@@ -266,7 +265,7 @@ class AskedModel:
             with opened_database(self._home) as database:
                 manifest = self._opened.manifest
                 self._tuned = ThresholdDatabase(database).load(
-                    manifest.model, manifest.version, manifest_digest(manifest)
+                    manifest.model, manifest.version, manifest.digest
                 )
         return None if self._tuned is None else self._tuned.thresholds
 

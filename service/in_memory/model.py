@@ -8,7 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from model_store.manifest import manifest_digest
 from model_store.origin import parent_of
 from model_store.version import Model as Opened
 from model_store.version import draft_of, model_of
@@ -187,8 +186,7 @@ class Model(AskedModel):
             return home.publish(name, draft_of(self._opened)).version
         with ready_database(home.root) as database:  # before anything is published
             published = home.publish(name, draft_of(self._opened))
-            digest = manifest_digest(published)
-            ThresholdDatabase(database).save(name, published.version, self._tuned, digest)
+            ThresholdDatabase(database).save(name, published.version, self._tuned, published.digest)
         return published.version
 
     def _labelled(self, instances: Any, labels: Any) -> Labelled:

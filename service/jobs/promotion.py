@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from model_store.errors import NotFound, StoreError
-from model_store.manifest import manifest_digest
 from model_store.moves import Cause
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently
@@ -48,8 +47,9 @@ def promote_if(
         assert valid is not None  # conditions without validation rows are refused
         name, report = context.job.model, context.on_progress
         opened = context.store.open(name, number)
-        digest = manifest_digest(opened.manifest)
-        tuned = patiently(lambda: ThresholdDatabase(context.database).load(name, number, digest))
+        tuned = patiently(
+            lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
+        )
         labelled = read_labelled(opened, valid, report, columns)
         thresholds = None if tuned is None else tuned.thresholds
         return valid_figures(opened, labelled, context.threads, report, thresholds).metrics

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from model_store.errors import VersionNotFound
 from model_store.identifiers import LATEST, parse_named
 from model_store.label_info import URI
-from model_store.manifest import Manifest, manifest_digest
+from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.origin import read_report
 from model_store.store import Store
@@ -103,8 +103,7 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
     if request.thresholds is not None:
         assert valid is not None
         thresholds = ThresholdDatabase(context.database)
-        digest = manifest_digest(manifest)
-        is_tuned = patiently(lambda: thresholds.load(request.model, version, digest)) is not None
+        is_tuned = patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is not None
         if not is_tuned:  # by an earlier run, or by feedback
 
             def on_keep(connection: Connection, _: dict[str, Any]) -> None:

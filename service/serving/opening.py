@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from model_store.checks import LABEL_COUNTS
-from model_store.manifest import manifest_digest
 from model_store.names import name_of
 from model_store.store import Store
 from model_store.version import Model
@@ -100,7 +99,7 @@ def open_version(
         counts_that_bound(model.arrays),
         manifest.data.rows,
         start_for(manifest.link, model.arrays, manifest.data.rows),
-        manifest_digest(manifest),
+        manifest.digest,
     )
     if learning is not None:
         learning.follower.add(thresholds)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from model_store.checks import LABEL_COUNTS
 from model_store.decoding import tree_digest
-from model_store.manifest import has_calibration, manifest_digest
+from model_store.manifest import has_calibration
 from model_store.origin import read_origin
 from model_store.store import Store
 from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
@@ -39,13 +39,12 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     StoreError.
     """
     model = store.open(name, version)
-    digest = manifest_digest(model.manifest)
     parent = read_origin(model.arrays).get("parent") or {}
-    if parent.get("model") != name or kept_in.load(name, version, digest) is not None:
+    if parent.get("model") != name or kept_in.load(name, version, model.manifest.digest) is not None:
         return False
     number, n_labels = int(parent["version"]), model.manifest.n_labels
     is_there = number in store.versions(name)
-    tuned = kept_in.load(name, number, manifest_digest(store.manifest(name, number)) if is_there else None)
+    tuned = kept_in.load(name, number(store.manifest(name, number)) if is_there else None)
     if tuned is None:
         return False
     n_old, before = len(tuned.thresholds), store.open(name, number)
@@ -59,6 +58,6 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     thresholds[:n_old] = tuned.thresholds
     for mine, old in zip(counters, tuned.counters, strict=True):
         mine[:n_old] = old
-    found = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
-    kept_in.save(name, version, found, digest)
+    carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
+    kept_in.save(name, version, carried, model.manifest.digest)
     return True

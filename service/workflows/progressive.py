@@ -10,7 +10,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32
 from model_store.ensemble import TreeEnsemble
-from model_store.manifest import Manifest, manifest_digest
+from model_store.manifest import Manifest
 from service.base.errors import BadData
 from service.base.rows import LabelRows
 from service.evaluation import USUAL_EMPTY
@@ -109,7 +109,7 @@ class ProgressiveThresholds:
         version = manifest.model, manifest.version
         return {
             "method": "ofo",
-            "epoch": self._database.save(*version, self.tuned(), manifest_digest(manifest)),
+            "epoch": self._database.save(*version, self.tuned(), manifest.digest),
             "rows": self.n_rows,
             "start": [best.start.a, best.start.b],
             "validation_macro_f": self._macro_f(best),

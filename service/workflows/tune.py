@@ -9,7 +9,6 @@ import numpy as np
 from sqlalchemy import Connection
 
 from model_store.compiled.handles import F32, I64
-from model_store.manifest import manifest_digest
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
@@ -237,7 +236,7 @@ def keep(
     name, version = model.manifest.model, model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
-        head = lock_head(connection, name, version, manifest_digest(model.manifest))
+        head = lock_head(connection, name, version, model.manifest.digest)
         tuned = outcomes[0].tuned
         head = (
             put_shadow(connection, head, tuned) if shadow else replace_state(connection, head, TUNED, tuned)

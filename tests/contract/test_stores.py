@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.bounds import BOUNDS, COLUMNS, FEATURES, PACKED, TABLES, Bound
+from model_store.bounds import BOUNDS, Bound
 from model_store.compiled.handles import kinds_of
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
@@ -29,6 +29,10 @@ from tests.golden.make_golden import rows_of
 from tests.small_models import random_rerank, small_draft
 
 FORMAT = Path(__file__).resolve().parents[2] / "model_store" / "FORMAT.md"
+
+TABLES = {"offsets", "slots"}
+PACKED = {"ensemble/directory", "ensemble/blocks", "ensemble/sparse"}
+"""The last parts of the arrays of name tables, and packed numbers: the last words of the table name them."""
 
 NO_INDEX = {"near/value", "names/node_concepts", "names/kinds", "names/is_qualified", "names/utf8"}
 """Integers that lead nowhere: weights, counts, kinds, bytes."""
@@ -119,7 +123,8 @@ def test_a_number_out_of_bounds_is_refused(draft: Draft, prefix: str, name: str)
     beyond = [np.iinfo(array.dtype).max]
     if bound is not None:
         inside = {key.removeprefix(prefix): each for key, each in arrays.items() if key.startswith(prefix)}
-        size = bound.size(inside, {FEATURES: manifest.n_features, COLUMNS: manifest.n_features})
+        rows = {"n_features", "n_columns"}
+        size = bound.more + (manifest.n_features if bound.of in rows else len(inside[bound.of]))
         beyond += [size + bound.ascends, bound.least - 1]
     elif name.endswith("slots"):
         beyond += [-2, array.size]
