@@ -17,13 +17,13 @@ from model_store.errors import Corrupt
 class Bound(NamedTuple):
     """The numbers that an array may hold: `least` to size - 1, or with `ascends` offsets from 0 to the size.
 
-    of     what the size is that of: an array (of its first dimension); "n_features" of the version's rows;
-           "n_columns" of the rows that the first member of a combined version takes
-    more   is added to that
-    least  the least number: -1 where it stands for none
+    sized_by  what has the size: an array (its first dimension); "n_features", those of the version's rows;
+              "n_columns", those of the rows that the first member of a combined version takes
+    more      is added to that size
+    least     the least number: -1 where it stands for none
     """
 
-    of: str
+    sized_by: str
     more: int = 0
     least: int = 0
     ascends: bool = False
@@ -98,8 +98,11 @@ def check_bounds(arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], *
         bound = BOUNDS.get(name.rstrip("0123456789"))
         if bound is None or (groups and name.partition("/")[0] not in groups):
             continue
-        of, flat = sizes.get(bound.of), array.reshape(-1)
-        size = bound.more + (len(array_named(arrays, bound.of)) if of is None else of)
+        flat = array.reshape(-1)
+        size = sizes.get(bound.sized_by)
+        if size is None:
+            size = len(array_named(arrays, bound.sized_by))
+        size += bound.more
         if not bound.ascends:
             fits = (flat >= bound.least) & (flat < size)
             check_all(name, fits, f"a number from {bound.least} to {size - 1}", flat)

@@ -150,7 +150,7 @@ def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
 
 @app.command()
 def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Check every checksum and every invariant of a version."""
+    """Check every checksum and every invariant of a version, and open it as a server does."""
     opened = store_at(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)

@@ -44,7 +44,7 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
         return False
     number, n_labels = int(parent["version"]), model.manifest.n_labels
     is_there = number in store.versions(name)
-    tuned = kept_in.load(name, number(store.manifest(name, number)) if is_there else None)
+    tuned = kept_in.load(name, number, store.manifest(name, number).digest if is_there else None)
     if tuned is None:
         return False
     n_old, before = len(tuned.thresholds), store.open(name, number)

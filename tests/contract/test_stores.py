@@ -40,7 +40,7 @@ NO_INDEX = {"near/value", "names/node_concepts", "names/kinds", "names/is_qualif
 
 def shown(name: str, bound: Bound) -> tuple[str, str, str]:
     more = f" {'+' if bound.more > 0 else '-'} {abs(bound.more)}" if bound.more else ""
-    return f"`{name}`", "offsets" if bound.ascends else str(bound.least), f"`{bound.of}`{more}"
+    return f"`{name}`", "offsets" if bound.ascends else str(bound.least), f"`{bound.sized_by}`{more}"
 
 
 def test_the_table_is_that_of_the_format() -> None:
@@ -124,7 +124,7 @@ def test_a_number_out_of_bounds_is_refused(draft: Draft, prefix: str, name: str)
     if bound is not None:
         inside = {key.removeprefix(prefix): each for key, each in arrays.items() if key.startswith(prefix)}
         rows = {"n_features", "n_columns"}
-        size = bound.more + (manifest.n_features if bound.of in rows else len(inside[bound.of]))
+        size = bound.more + (manifest.n_features if bound.sized_by in rows else len(inside[bound.sized_by]))
         beyond += [size + bound.ascends, bound.least - 1]
     elif name.endswith("slots"):
         beyond += [-2, array.size]

@@ -101,7 +101,7 @@ def lock_head(connection: Connection, model: str, version: int, digest: str | No
         head = find_head(connection, model, version, digest, lock=True)
         assert head is not None
     if head.digest is None and digest is not None:
-        head = _give(connection, head, digest)
+        head = _set_digest(connection, head, digest)
     return head
 
 
@@ -127,7 +127,7 @@ def find_head(
     return head
 
 
-def _give(connection: Connection, head: Head, digest: str) -> Head:
+def _set_digest(connection: Connection, head: Head, digest: str) -> Head:
     """Make a locked head that of the version with this digest."""
     connection.execute(update(VERSIONS).where(VERSIONS.c.id == head.id).values(digest=digest))
     return head._replace(digest=digest)
@@ -257,7 +257,7 @@ class ThresholdDatabase:
         of its states can be restored. Returns the new epoch. Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
-            head = _give(connection, lock_head(connection, model, version), digest)
+            head = _set_digest(connection, lock_head(connection, model, version), digest)
             for table in (LOG, CHECKPOINTS, SHADOWS):
                 connection.execute(delete(table).where(table.c.version_id == head.id))
             return replace_state(connection, head, RESET, start).epoch
