@@ -222,11 +222,16 @@ async def test_a_store_made_anew_gets_no_thresholds_of_other_labels(
         assert "thresholds_failed" in capfd.readouterr().err
         told = command("thresholds", "m@1", "--reset", "--json", store=store.root)
         assert answer(told)["version"] == 1
-        sent = {"events": [event(300, RENAMED[0]), {"prediction_id": old["prediction_id"], "labels": []}]}
+        sent = {
+            "events": [
+                event(300, RENAMED[0]),
+                {"event_id": "late", "prediction_id": old["prediction_id"], "labels": [RENAMED[1]]},
+            ]
+        }
         told = await client.post("/v1/models/m/feedback", json=sent)
         assert told.status_code == 200, told.text
         results = [each.get("reason", each["result"]) for each in told.json()["results"]]
-        assert results == ["applied", "late"]
+        assert results == ["applied", "thresholds-replaced"]
         shown = (await client.get("/v1/models/m/thresholds")).json()
         assert sum(each["hits"] for each in shown["labels"]) <= 1
 
@@ -238,8 +243,8 @@ def test_commands_refuse_them_too(tmp_path: Path, command: Command) -> None:
         ThresholdDatabase(database).save("m", 1, state_of(0.25), digest)
     assert thresholds_of(store.root, store.open("m")) is not None
     remake(store)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"indices": [1, 2], "values": [1, 2], "labels": ["role::data"]}\n' * 20)
+    rows = tmp_path / "rows.txt"
+    rows.write_text(f"20 40 {N_LABELS}\n" + "1 1:1 2:2\n" * 20)
     for line in (
         ("evaluate", "m", "--data", rows),
         ("thresholds", "m", "--data", rows),
