@@ -56,7 +56,7 @@ class AliasWriter(StoreWriter):
         *,
         anew: bool = False,
     ) -> AliasChange:
-        """Change an alias; the versions that it comes to name are verified first.
+        """Change an alias; the versions that it comes to name are verified and checked first.
 
         action  the word for it in the moves of the model
         anew    whether an alias that is not there, or is damaged, begins as `Alias(0)`
@@ -71,7 +71,7 @@ class AliasWriter(StoreWriter):
             if after == before and before.serial > 0:
                 return AliasChange(name, alias, before, after)
             for version in {*after.versions}.difference(before.versions) if after is not None else ():
-                self._open(name, version, verify=True)
+                self._open(name, version, verify=True, check=True)
             with self._writing(0), self._stage() as stage, self._locked(name):
                 if self._before(name, alias, anew=anew) != before:
                     continue

@@ -141,7 +141,7 @@ def take(
 
     Raises Corrupt when it is missing or another one. Reads no data.
     """
-    array = _found(arrays, name)
+    array = array_named(arrays, name)
     fits = array.ndim == len(shape) and all(
         size is None or size == found for size, found in zip(shape, array.shape, strict=True)
     )
@@ -153,7 +153,8 @@ def take(
     return view
 
 
-def _found(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+def array_named(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    """Return an array of a version; raise Corrupt where it is missing."""
     if name not in arrays:
         raise Corrupt("manifest.json: arrays", f"an array {name}", "none")
     return arrays[name]
@@ -177,7 +178,7 @@ def take_group(
         size = sizes.get(field)
         if isinstance(size, str):
             other, _, more = size.partition("+")
-            size = _found(arrays, f"{group}/{other}").size + int(more or 0)
+            size = array_named(arrays, f"{group}/{other}").size + int(more or 0)
         shape = (size, *(None,) * (kind.dims - 1))
         found.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
     return struct(*found)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import at, check_all, check_lists, check_offsets, file_name, has_group, take
+from model_store.bounds import check_bounds
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
@@ -97,6 +98,7 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
         names_in(arrays, group)
     if LABEL_COUNTS in arrays:
         check_all(LABEL_COUNTS, arrays[LABEL_COUNTS] >= 0, "a count of rows", arrays[LABEL_COUNTS])
+    n_columns = manifest.n_features
     if manifest.members:
         check_ranker(assemble_ranker(manifest, arrays), manifest, arrays)
         n_columns = tree_features(manifest.members[0], member_arrays(0, arrays))
@@ -108,6 +110,8 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     if has_rerank(arrays):
         check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
     check_calibration(assemble_calibration(manifest, arrays))
+    read = {name: array for name, array in own.items() if not name.startswith(AT_REST)}
+    check_bounds(read, {"n_features": manifest.n_features, "n_columns": n_columns})
     read_report(arrays)
 
 

@@ -132,6 +132,11 @@ class Manifest:
         return f"{self.model}@{self.version}"
 
     @property
+    def digest(self) -> str:
+        """Return `manifest_digest` of it."""
+        return manifest_digest(self)
+
+    @property
     def model_bytes(self) -> int:
         """Return the size of the version's arrays on disk."""
         return sum(info.bytes for info in self.arrays.values())

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import hashlib
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -50,13 +50,23 @@ VERIFIED_MAX = 256
 """How many verified versions are remembered; one that was forgotten is verified anew."""
 
 
+Check = Callable[[Model], object]
+"""Is given a verified version, and raises StoreError where it cannot be served."""
+
+no_check: Check = bool
+
+
 class ModelInfo(NamedTuple):
-    """A model of the store: its versions, ascending, its aliases by name, and those that cannot be read."""
+    """A model of the store: its versions, ascending, its aliases by name, and those that cannot be read.
+
+    fault  why nothing of the model can be read; then it has no versions and no aliases here
+    """
 
     name: str
     versions: tuple[int, ...]
     documents: Mapping[str, Alias]
     broken_aliases: tuple[str, ...] = ()
+    fault: StoreUnreadable | None = None
 
     @property
     def aliases(self) -> dict[str, int]:
@@ -67,15 +77,26 @@ class ModelInfo(NamedTuple):
 class StoreReader:
     """A directory of models, to be read; see `store.Store`."""
 
-    def __init__(self, root: Path, *, fs: FileSystem | None = None) -> None:
+    def __init__(self, root: Path, *, fs: FileSystem | None = None, check: Check = no_check) -> None:
+        """Take the store's directory, and the check of versions that an alias is to name."""
         self.root = Path(root)
         self._fs = fs or FileSystem()
+        self._check = check
         self._verified = deque[Hashable](maxlen=VERIFIED_MAX)
 
     def models(self) -> list[ModelInfo]:
-        """Return the models that have a version, by name. Aliases that cannot be read do not raise."""
-        found = [e.name for e in self._entries(self.root / MODELS) if e.is_dir and is_model(e.name)]
-        return [info for info in map(self.info, found) if info.versions]
+        """Return the models that have a version, or cannot be read, by name.
+
+        What has no model's name is passed over, and so is a file. Raises StoreUnreadable for the directory of
+        the models alone.
+        """
+        infos = []
+        for name in self._model_names():
+            try:
+                infos.append(self.info(name))
+            except StoreUnreadable as error:
+                infos.append(ModelInfo(name, (), {}, fault=error))
+        return [info for info in infos if info.versions or info.fault]
 
     def info(self, name: str) -> ModelInfo:
         """Return what there is of a model; one that is not there has no versions and no aliases."""
@@ -172,8 +193,11 @@ class StoreReader:
         raise no_version(name, version)
 
     def verify(self, name: str, version: int) -> None:
-        """Raise Corrupt unless every digest of a version is right and every invariant holds."""
-        self._open(name, version, verify=True, again=True)
+        """Raise Corrupt unless every digest of a version is right and every invariant holds.
+
+        Raises also what the check of this store raises: see `Check`.
+        """
+        self._open(name, version, verify=True, again=True, check=True)
 
     def label_info_head(self, name: str) -> Head | None:
         """Return what a model's label info says of itself, None where there is none; raise Corrupt.
@@ -208,21 +232,13 @@ class StoreReader:
     def generation(self) -> tuple[object, ...]:
         """Return a value that differs when a version came or went, an alias changed, or label info came.
 
-        Empty when there is no model; compare for equality only. Cost: of each model two directories, the
-        document of each alias, which is as long as the names of labels that it denies, and 8 kB where there
-        is label info. Raises StoreUnreadable unless the store is a directory that can be read.
+        Empty when there is no model; compare for equality only. What cannot be read is a part of the value.
+        Cost: of each model two directories, the document of each alias, which is as long as the names of
+        labels that it denies, and 8 kB where there is label info. Raises StoreUnreadable unless the store is
+        a directory that can be read.
         """
         self._check_root()
-        found: list[object] = []
-        for entry in self._entries(self.root / MODELS):
-            home = self.root / MODELS / entry.name
-            files = {home / ALIASES / file.name: ALIAS_BYTES_MAX for file in self._entries(home / ALIASES)}
-            files[home / LABEL_INFO] = HEAD_BYTES - 1
-            found += [entry.name, *self._entries(home / VERSIONS)]
-            for path, bytes_max in files.items():
-                with contextlib.suppress(Corrupt):  # something that is no file
-                    found.append((path.name, self._read(path, bytes_max)))
-        return tuple(found)
+        return tuple((name, *self._traces(name)) for name in self._model_names())
 
     def published(self, name: str, made_for: str) -> Manifest | None:
         """Return the manifest of the version that was made for `made_for`, None when there is none.
@@ -243,7 +259,7 @@ class StoreReader:
 
         Raises NotFound, Corrupt and StoreUnreadable.
         """
-        self.verify(name, version)
+        self._open(name, version, verify=True, again=True)
         info = self.label_info(name) if label_info else None
         manifest, directory = self.manifest(name, version), self._version_path(name, version)
         with self._reading_version(name, version):
@@ -255,6 +271,26 @@ class StoreReader:
             file.write(piece)
 
     # --- parts
+
+    def _model_names(self) -> list[str]:
+        entries = self._entries(self.root / MODELS)
+        return [entry.name for entry in entries if entry.is_dir and is_model(entry.name)]
+
+    def _traces(self, name: str) -> list[object]:
+        """Return what differs whenever what `generation` tells of a model does, its faults among it."""
+        home = self._home(name)
+        try:
+            traces: list[object] = [*self._entries(home / VERSIONS)]
+            files = {home / ALIASES / alias_file(alias): ALIAS_BYTES_MAX for alias in self._alias_files(name)}
+        except StoreUnreadable as error:
+            return [str(error)]
+        files[home / LABEL_INFO] = HEAD_BYTES - 1
+        for path, bytes_max in sorted(files.items()):
+            try:
+                traces.append((path.name, self._read(path, bytes_max)))
+            except (Corrupt, StoreUnreadable) as error:
+                traces.append((path.name, str(error)))
+        return traces
 
     def _home(self, name: str) -> Path:
         return self.root / MODELS / check_model(name)
@@ -304,7 +340,9 @@ class StoreReader:
     def _moves_bytes(self, name: str) -> bytes:
         return self._read(self._home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
 
-    def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
+    def _open(
+        self, name: str, version: int, *, verify: bool, again: bool = False, check: bool = False
+    ) -> Model:
         manifest = self.manifest(name, version)
         with self._reading_version(name, version):
             model, maps = map_version(self._fs, self._version_path(name, version), manifest)
@@ -313,6 +351,8 @@ class StoreReader:
             if again or (verify and key not in self._verified):
                 verify_version(model, maps, resting=again)
                 self._verified.append(key)
+            if check:
+                self._check(model)
         return model
 
     def _missing(self, name: str, error: NotFound) -> NotFound:

@@ -46,7 +46,8 @@ class Store(AliasWriter):
         there already, it stays the only one, and its manifest is returned.
 
         When this returns, the version survives a loss of power. When it raises, `latest` is where it was:
-        Corrupt for a draft that breaks the format, StoreUnwritable when the disk refuses. Should the disk
+        Corrupt for a draft that breaks the format, what the store's check raises for one that cannot be
+        served, StoreUnwritable when the disk refuses. Should the disk
         fail at the very last step, the complete version is there without its alias: promote it. So it is
         where the document of `latest` is damaged: nobody knows which labels it denies.
         """
@@ -58,6 +59,7 @@ class Store(AliasWriter):
             self._fs.mkdir(stage / "version")
             infos = write_arrays(self._fs, stage / "version", draft.arrays(), draft.files)
             manifest = dataclasses.replace(manifest, arrays=infos)
+            self._check(map_version(self._fs, stage / "version", manifest)[0])
             made_for = made_for_of(draft.extra)
             return self._commit(name, stage, manifest, made_for=made_for, latest=latest)
 
@@ -67,15 +69,18 @@ class Store(AliasWriter):
         """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
 
         `file` is read once from its present place on, and need not be able to seek. The version is verified
-        wholly before it is published. Label info that came with it becomes the model's unless that has some.
-        Raises Corrupt for an archive that is not a version.
+        wholly, and given to the store's check, before it is published. Label info that came with it becomes
+        the model's unless that has some. Raises Corrupt for an archive that is not a version, and what the
+        check raises.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
             self._fs.mkdir(stage / "version")
             info = stage / LABEL_INFO
             manifest = read_archive(self._fs, file, stage / "version", self._require_space, info)
-            verify_version(*map_version(self._fs, stage / "version", manifest))
+            model, maps = map_version(self._fs, stage / "version", manifest)
+            verify_version(model, maps)
+            self._check(model)
             has_info = LABEL_INFO in [entry.name for entry in self._entries(stage)]
             if has_info:
                 map_label_info(self._fs, info, f"archive: {LABEL_INFO}")
@@ -95,8 +100,9 @@ class Store(AliasWriter):
         digest  its `manifest_digest`
         denied  labels that `latest` denies from its first moment, where this is the model's first version
 
-        No alias moves, but `latest` of a model's first version. A version that is there already stays. Raises
-        Corrupt for an archive of another version, or of none, Conflict where the number is another's here.
+        No alias moves, but `latest` of a model's first version; so the store's check is not asked: what
+        cannot be served here is named by /readyz. A version that is there already stays. Raises Corrupt for
+        an archive of another version, or of none, Conflict where the number is another's here.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:

@@ -22,7 +22,7 @@ from model_store.label_info import (
     map_label_info,
 )
 from model_store.moves import NOBODY, Cause
-from model_store.reading import StoreReader
+from model_store.reading import Check, StoreReader, no_check
 from model_store.version import HEADROOM_BYTES
 
 STAGING = "staging"
@@ -119,9 +119,16 @@ class StoreWriter(StoreReader):
         with self._writing(0):
             return collect(self._fs, self.root)
 
-    def __init__(self, root: Path, *, fs: FileSystem | None = None, by: Cause = NOBODY) -> None:
-        """Take the store's directory, and whose moves of aliases these are where a call does not say."""
-        super().__init__(root, fs=fs)
+    def __init__(
+        self,
+        root: Path,
+        *,
+        fs: FileSystem | None = None,
+        by: Cause = NOBODY,
+        check: Check = no_check,
+    ) -> None:
+        """Take what `StoreReader` does, and whose moves of aliases these are where a call does not say."""
+        super().__init__(root, fs=fs, check=check)
         self._by = by
 
     def put_label_info(self, name: str, info: LabelInfo) -> None:

@@ -1,12 +1,26 @@
 """A combined version of two members and seven names, on texts that have the names of their labels."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from model_store.arrays import group_of
+from model_store.label_info import Subject
+from model_store.members import NEAR
 from model_store.store import Store
+from model_store.version import Draft, model_of
+from service.base.rows import LabelRows
+from service.features.combined import members_of
+from service.features.registry import load_featurizer
+from service.vocabulary.concepts import concepts_of
+from service.vocabulary.names import NameParameters, build_names, count_words
 from service.workflows.combine import CombineRequest, combine_and_publish
+from service.workflows.near_rows import draw_near_rows
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
+from tests.golden.make_golden import DRAFTS, SET_IN_LINES
 
 NAMES = ["apple tree", "river boat", "steam engine", "honey bee", "paper mill", "snow owl", "salt mine"]
 WORDS = ["old", "new", "small", "tall", "quiet", "loud", "early", "late", "green", "brown", "near", "far"]
@@ -35,3 +49,26 @@ def publish_combined(home: Path) -> Store:
     valid = write_lines(home / "valid.jsonl", documents(110, 2))
     combine_and_publish(made, "both", CombineRequest([("words", 1), ("chars", 1)], valid, names, "en"))
     return made
+
+
+LONG_NAMES = ["red café", "blue", "red blue red", "red red", "ab cd ef gh ij kl red blue"]
+
+
+def full_draft() -> Draft:
+    """A combined version in which no array is empty: names with brackets and neighbours, and near rows."""
+    draft = DRAFTS[6]["combined-clean"]
+    called = [*LONG_NAMES, "red (colour)", "red wine", "wine red", "wine"]
+    subjects = [
+        Subject(f"l{i}", None, {"en": name}, broader=(f"l{i // 2}",), related=(f"l{8 - i}",))
+        for i, name in enumerate(called)
+    ]
+    words = NameParameters()
+    arrays = build_names(concepts_of(subjects), words, count_words(SET_IN_LINES, words))
+    members = members_of(model_of(draft))
+    rows = load_featurizer(
+        members[0].manifest.features, members[0].arrays, members[0].manifest.n_features
+    ).transform_texts(SET_IN_LINES)
+    labels = LabelRows(np.array([0, 2, 4, 5]), np.array([0, 1, 0, 2, 3], np.int32), draft.labels.n_names)
+    near = group_of(NEAR, draw_near_rows(rows, labels, 0))
+    others = {name: array for name, array in draft.extra.items() if not name.startswith("names/")}
+    return replace(draft, extra={**others, **arrays, **near})

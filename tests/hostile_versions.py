@@ -1,15 +1,20 @@
 """R4: versions that are wrong but have right checksums are refused, or served without harm.
 
+Of every kind: label trees, decision trees, re-ranked, calibrated and embedded ones, texts, combined ones with
+names and near rows, versions that keep rows, learners that keep their state; and label info.
+
 python -m tests.hostile_versions ROUNDS SEED prints one JSON object; its caller sees when a signal killed it.
 """
 
+import contextlib
 import dataclasses
+import hashlib
 import json
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +22,42 @@ import numpy as np
 
 from model_store.checks import assemble, check_version
 from model_store.errors import Corrupt
-from model_store.manifest import Manifest
+from model_store.label_info import HEAD_BYTES, Subject, build_label_info, label_info_pieces, map_label_info
+from model_store.manifest import COMBINED, STATE, Manifest, TrainerInfo
+from model_store.names import build_names
 from model_store.origin import REPORT, json_array
 from model_store.store import Store
-from model_store.version import Model, manifest_of, write_arrays, write_manifest
-from service.base.rows import SparseRows
-from service.inference.combined_predictor import make_predictor
+from model_store.version import Draft, Model, manifest_of, pack, unpack, write_arrays, write_manifest
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows, SparseRows
+from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
+from service.serving.label_info import LiveLabelInfo
+from service.serving.opening import open_version
+from service.trainers.registry import grow_on
+from service.trainers.source import TrainingSet
+from service.vocabulary.featurizers import matcher_of
+from service.workflows.going_on import kept_rows, read_kept
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.combined_models import documents, full_draft
+from tests.datasets_helpers import write_lines
 from tests.faulty_fs import QuickFileSystem
+from tests.golden.make_golden import DRAFTS as GOLDEN
+from tests.golden.make_golden import rows_of
 from tests.mutations import mutated
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 RERANKED = {**random_rerank(7, 12, 70), REPORT: json_array(REPORT, {"splits": [1, 2]})}
+
+
+def with_rows(draft: Draft) -> Draft:
+    """The draft of a version that keeps two training rows."""
+    labels = LabelRows(np.arange(3), np.array([0, 1], np.int32), draft.labels.n_names)
+    kept = kept_rows(TrainingSet(rows_of(draft.n_features), labels))
+    trainer = TrainerInfo("label-tree", {"leaf_size": 100})
+    return dataclasses.replace(draft, trainer=trainer, extra={**draft.extra, **kept})
+
+
 DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
     small_draft(1, n_labels=25, arity=20, n_features=33, share=0.1, n_trees=3),
@@ -44,16 +73,62 @@ DRAFTS = [
     softmax_draft(8, dim=33),
     softmax_draft(9, dim=17, weights="int8", n_places=3, n_turned=1),
     softmax_draft(10, dim=5, weights="bfloat16", n_places=2, n_turned=5, is_half=True),
+    with_rows(small_draft(13, n_labels=6, n_features=40, n_trees=1)),
+    GOLDEN[4]["text-stop-words"],
+    GOLDEN[6]["text-clean-chars"],
+    *[GOLDEN[5]["combined"], full_draft(), full_draft()],
 ]
+LEARNERS = {
+    "plt": ("solver=sgd", "epochs=2", "leaf_size=2"),
+    "huffman-tree": ("epochs=2", "dim=5", "optimiser=adagrad"),
+    "lomtree": ("passes=2", "leaves=4", "swap_resistance=1", "memory_mb=1"),
+}
+"""Trainers whose versions keep a state, and their parameters."""
+
+LEARNER_ROUNDS, INFO_ROUNDS = 97, 31
+"""Each so many rounds a training goes on, which takes as long as 30 others; and label info is opened."""
+
+TEXTS = ["red wine and ab cd ef gh ij kl red blue", "blue red blue red (colour) café", "wine red wines", ""]
+NAMES = build_names(f"l{i}" for i in range(12))
+INFO = build_label_info(
+    [
+        Subject(f"l{i}", str(i), {"en": f"name {i}"}, broader=(f"l{i // 2}",), deprecated=i == 3)
+        for i in range(9)
+    ]
+)
 N_FEATURES_SERVED_MAX = 1 << 20
 """A workspace grows with the features a model claims: past this, that is a limit's matter and not ours."""
 
 
+@contextlib.contextmanager
+def refused_overflows() -> Iterator[None]:
+    """Take for refused what becomes of values that are finite, and greater than those of any rows."""
+    try:
+        yield
+    except ValueError as error:
+        if "finite" not in str(error):
+            raise
+        raise Corrupt("rows", "values that can be learnt", str(error)) from error
+
+
 def serve(model: Model, rng: np.random.Generator) -> None:
-    """Answer a full and some random rows in every way."""
-    predictor = make_predictor(model)
+    """Open a version as servers do; answer texts, and a full and some random rows, in every way."""
+    served = open_version(model)
+    predictor = served.predictor
     predictor.warm_up()
     n = predictor.n_features
+    if served.featurizer.kind not in ("raw", "named"):
+        rows = served.featurizer.transform_texts(TEXTS)
+        found = predictor.predict(rows, PredictOptions(top_r=5))
+        for row, label in enumerate(found.labels[: len(TEXTS)].tolist()):
+            predictor.explain(rows, row, label)
+    if model.manifest.kind == COMBINED and (matcher := matcher_of(model)) is not None:
+        for concept in range(matcher.n_concepts):
+            matcher.explain(TEXTS[0], concept)
+    kept = read_kept(model)
+    if kept is not None:
+        with refused_overflows():
+            grow_on(model, kept, "from", Crew(1))
     tuned = predictor.node_thresholds(rng.random(predictor.n_labels, np.float32))
     for density in (1.0, 0.3, 0.0):
         indices = np.flatnonzero(rng.random(min(n, 5000)) <= density).astype(np.int32)
@@ -79,12 +154,77 @@ def through_files(root: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> 
     directory = root / "models" / "m" / "versions" / "1"
     directory.mkdir(parents=True)
     infos = write_arrays(fs, directory, arrays)
-    write_manifest(fs, directory, dataclasses.replace(manifest, model="m", arrays=infos))
+    write_manifest(fs, directory, dataclasses.replace(manifest, model="m", version=1, arrays=infos))
     return Store(root).open("m", 1)
 
 
-def main(rounds: int, seed: int) -> dict[str, Any]:
+class Learners:
+    """Versions of learners after the first of two passes, and the rows that they go on with."""
+
+    def __init__(self, root: Path) -> None:
+        self.rows = write_lines(root / "rows.jsonl", documents(30, 1))
+        store = Store(root / "store", fs=QuickFileSystem())
+        self.versions: list[tuple[Manifest, dict[str, Any]]] = []
+        for name, parameters in LEARNERS.items():
+            request = TrainRequest(name, self.rows, parameters=parameters, keep_state=True, until=1)
+            train_and_publish(store, name, request)
+            model = store.open(name)
+            self.versions.append((model.manifest, dict(model.arrays)))
+
+    def go_on(self, manifest: Manifest, arrays: Mapping[str, Any]) -> None:
+        with tempfile.TemporaryDirectory() as root:
+            through_files(Path(root), manifest, arrays)
+            request = TrainRequest(manifest.trainer.name, self.rows, base=("m", 1))
+            train_and_publish(Store(Path(root), fs=QuickFileSystem()), "next", request)
+
+    def try_one(self, rng: random.Random) -> None:
+        """Change the state of a learner, and go on from it."""
+        manifest, arrays = rng.choice(self.versions)
+        state = {name: array for name, array in arrays.items() if name.startswith(f"{STATE}/")}
+        _, changed = mutated(rng, manifest, state)
+        self.go_on(manifest, {**arrays, **changed})
+
+
+def try_info(rng: random.Random) -> None:
+    """Write label info with other numbers and the right digest, and serve it."""
+    parts = {name: getattr(INFO, name) for name in ("offsets", "utf8", "broader_ptr", "broader")}
+    _, changed = mutated(rng, manifest_of(DRAFTS[0]), {**parts, "slots": INFO.keys.slots})
+    keys = INFO.keys._replace(slots=changed.pop("slots"))
+    other = INFO._replace(keys=keys, **changed)
+    body = b"".join(map(bytes, label_info_pieces(other)))[HEAD_BYTES:]
+    head = INFO.head._replace(sha256=hashlib.sha256(body).hexdigest())
+    with tempfile.TemporaryDirectory() as root:
+        file = Path(root) / "label_info"
+        file.write_bytes(b"".join(map(bytes, label_info_pieces(other._replace(head=head)))))
+        facts = LiveLabelInfo("m", NAMES)
+        facts.follow(map_label_info(QuickFileSystem(), file, "label_info"))
+    assert facts.current is not None
+    for label in range(NAMES.n_names):
+        facts.current.names(label)
+        facts.current.broader(label)
+        facts.label_of_uri(f"l{label}")
+
+
+def try_version(rng: random.Random, numbers: np.random.Generator, sources: list[Any], *, files: bool) -> None:
+    """Change a version, and serve it."""
+    manifest, arrays = mutated(rng, *rng.choice(sources))
+    if files:
+        with tempfile.TemporaryDirectory() as root:
+            model = through_files(Path(root), manifest, arrays)
+    else:
+        check_version(manifest, arrays)
+        model = Model(manifest, *assemble(manifest, arrays), arrays)
+        if any(name.startswith("rows/") for name in arrays):
+            model = unpack(pack(model))  # as a store has them: of one kind, read-only
+    if manifest.n_features <= N_FEATURES_SERVED_MAX:
+        serve(model, numbers)
+
+
+def main(rounds: int, seed: int, home: Path) -> dict[str, Any]:
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
+    learners = Learners(home)
+    for version in learners.versions:
+        learners.go_on(*version)
     sources = [(manifest_of(draft), draft.arrays()) for draft in DRAFTS]
     for manifest, arrays in sources:  # so that nothing is compiled while the clock runs
         with tempfile.TemporaryDirectory() as root:
@@ -93,23 +233,21 @@ def main(rounds: int, seed: int) -> dict[str, Any]:
     counts = {"refused": 0, "served": 0}
     slowest = 0.0
     for number in range(rounds):
-        manifest, arrays = mutated(rng, *rng.choice(sources))
         started = time.process_time()  # of the machine, others may have the rest
         try:
-            if number % 20 == 0:
-                with tempfile.TemporaryDirectory() as root:
-                    model = through_files(Path(root), manifest, arrays)
+            if number % LEARNER_ROUNDS == 0:
+                learners.try_one(rng)
+            elif number % INFO_ROUNDS == 0:
+                try_info(rng)
             else:
-                check_version(manifest, arrays)
-                model = Model(manifest, *assemble(manifest, arrays), arrays)
-            if manifest.n_features <= N_FEATURES_SERVED_MAX:
-                serve(model, numbers)
+                try_version(rng, numbers, sources, files=number % 20 == 0)
             counts["served"] += 1
-        except Corrupt:
+        except (Corrupt, BadParameter):  # of a state that names another format or trainer
             counts["refused"] += 1
         slowest = max(slowest, time.process_time() - started)
     return {**counts, "slowest_seconds": round(slowest, 3)}
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]))))
+    with tempfile.TemporaryDirectory() as directory:
+        print(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]), Path(directory))))

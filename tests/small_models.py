@@ -109,7 +109,7 @@ def small_draft(
         "seed": seed,
         "data": DataInfo("train.txt", 100, "0" * 64),
         "metrics": {"P@1": 86.5},
-        "features": {"kind": "raw"},
+        "features": {"kind": "raw", "norm": "none"},
         "ensemble": build_ensemble(trees, n_labels, n_features, weights),
         "labels": build_names(f"label::{i}" for i in range(n_labels)),
         "extra": {"labels/counts": np.arange(n_labels, dtype=np.int64)},

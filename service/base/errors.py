@@ -208,6 +208,10 @@ class DatabaseUnsupported(DatabaseUnavailable, code="database-unsupported"):
     """The database has the schema of a newer release."""
 
 
+class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
+    """The thresholds that the database has for a version are those of another one of that name."""
+
+
 def told_of(error: Exception) -> str:
     """Return what clients are told of an error: of one of ours what it tells, of any other its type alone.
 

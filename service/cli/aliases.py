@@ -42,9 +42,9 @@ def registry_of(store: Path, database: Database | None = None) -> Registry:
 
 def store_to_publish(store: Path, why: str) -> Store:
     """Return a store whose publications are told as those of who runs the command."""
-    from model_store.store import Store
+    from service.serving.stores import store_of
 
-    return Store(store, by=cause_of(why))
+    return store_of(store, cause_of(why))
 
 
 def cause_of(reason: str) -> Cause:

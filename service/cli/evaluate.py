@@ -164,7 +164,8 @@ def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None
     from service.thresholds.store.state import ThresholdDatabase
 
     with opened_database(store) as database:
-        tuned = ThresholdDatabase(database).load(model.manifest.model, model.manifest.version)
+        manifest = model.manifest
+        tuned = ThresholdDatabase(database).load(manifest.model, manifest.version, manifest.digest)
         return None if tuned is None else tuned.thresholds
 
 

@@ -49,6 +49,7 @@ def _listed(info: ModelInfo) -> dict[str, object]:
         "versions": list(info.versions),
         "aliases": dict(info.aliases),
         "broken_aliases": list(info.broken_aliases),
+        "fault": None if info.fault is None else str(info.fault),
         "splits": {name: alias.split() for name, alias in sorted(info.documents.items()) if alias.others},
         "denied": {name: len(alias.denied) for name, alias in sorted(info.documents.items()) if alias.denied},
     }
@@ -61,6 +62,7 @@ def _row(info: ModelInfo) -> tuple[str, str, str]:
         for name, alias in sorted(info.documents.items())
     ]
     aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
+    aliases += [] if info.fault is None else [f"unreadable: {info.fault}"]
     return info.name, ", ".join(map(str, info.versions)), ", ".join(aliases)
 
 
@@ -148,7 +150,7 @@ def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
 
 @app.command()
 def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Check every checksum and every invariant of a version."""
+    """Check every checksum and every invariant of a version, and open it as a server does."""
     opened = store_at(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)

@@ -44,9 +44,9 @@ class Place(NamedTuple):
 
 def store_at(path: Path) -> Store:
     """Return the store of a directory, which need not be there."""
-    from model_store.store import Store
+    from service.serving.stores import store_of
 
-    return Store(path)
+    return store_of(path)
 
 
 def open_model(store: Path, model: str) -> Model:

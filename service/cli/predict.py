@@ -32,7 +32,7 @@ from service.cli.options import (
     n_threads,
     parse_reference,
 )
-from service.cli.places import Place, connect_server, opened_learning, read_key, refuse_beside_url
+from service.cli.places import Place, connect_server, opened_learning, read_key, refuse_beside_url, store_at
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened, source_of
 
 if TYPE_CHECKING:
@@ -266,7 +266,6 @@ def _query(given: dict[str, Any]) -> str:
 def _by_store(
     store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool
 ) -> Iterator[Answers]:
-    from model_store.store import Store
     from service.base.settings import read_settings
     from service.serving.blocks import answers_of
     from service.serving.opening import open_named
@@ -277,7 +276,7 @@ def _by_store(
     options = parse_options(_query(given).encode(), limits)
     is_tuned = options.threshold == TUNED
     with opened_learning(store, create=False) as learning:
-        served = open_named(Store(store), *parse_reference(model), learning, is_tuned=is_tuned)
+        served = open_named(store_at(store), *parse_reference(model), learning, is_tuned=is_tuned)
         if learning is not None and learning.follower.fault and not is_tuned:
             complain(f"feedback to these predictions will not be accepted: {learning.follower.fault}")
         answer = answers_of(served, options, limits, explain=explain)
@@ -350,13 +349,12 @@ def score(
     A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that cannot be
     used has an error in its place, and the exit status is 2 at the end.
     """
-    from model_store.store import Store
     from service.base.settings import read_settings
     from service.serving.opening import open_named
     from service.serving.scores import score_block
 
     limits = read_settings().limits
-    served = open_named(Store(store), *parse_reference(model))
+    served = open_named(store_at(store), *parse_reference(model))
     answer = partial(score_block, served=served, limits=limits)
     answers = partial(_by_threads, answer=answer, threads=n_threads(threads), limits=limits)
     _print_answers(data, opened, answers, _write, "an instance with labels", quiet=json)

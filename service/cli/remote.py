@@ -62,6 +62,8 @@ def push(
         move = with_shadow(version, fraction_of("--shadow", shadow))
     if (canary is not None or shadow is not None) and not alias:
         raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
+    if alias:
+        opened.verify(name, version)  # also opens it as a server does, before an alias there moves
     pushed = remote.push(opened, name, version)
     info = remote.push_label_info(opened, name)
     changes = {one: denying_as_here(opened, name, one, move) for one in alias or ()}

@@ -64,6 +64,14 @@ class Candidate(NamedTuple):
     ] = False
     switch: Annotated[bool, Option("--switch", help="Put the candidate in force; without --data.")] = False
     drop: Annotated[bool, Option("--drop", help="Remove the candidate; without --data.")] = False
+    reset: Annotated[
+        bool,
+        Option(
+            "--reset",
+            help="Start anew where the database has thresholds of another version of this name, or any; "
+            "without --data.",
+        ),
+    ] = False
 
 
 @grouped
@@ -87,15 +95,17 @@ def thresholds(
     or --drop. All F-measures are in percent.
     """
     columns = table.columns(data, tuning.test)
-    shadow, switch, drop = candidate
-    if switch or drop:
+    shadow, *changes = candidate
+    if any(changes):
         alone = Tuning(empty_labels=tuning.empty_labels)
-        if data is not None or tuning != alone or shadow or (switch and drop):
-            raise BadParameter("expected --switch or --drop alone, found other options too")
-        _end_shadow(model, store, switch=switch, json=json)
+        if data is not None or tuning != alone or shadow or sum(changes) > 1:
+            raise BadParameter("expected --switch, --drop or --reset alone, found other options too")
+        _change(model, store, candidate, json=json)
         return
     if data is None:
-        raise BadParameter("expected --data FILE to tune on, or --switch or --drop, found none of them")
+        raise BadParameter(
+            "expected --data FILE to tune on, or --switch, --drop or --reset, found none of them"
+        )
     from service.workflows.tune import keep, request_of, tune
 
     request = request_of(
@@ -128,19 +138,26 @@ def thresholds(
     print_facts("candidate" if shadow else "kept", kept)
 
 
-def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
-    """Put a version's candidate in force, or take it away."""
+def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
+    """Put a version's candidate in force, or take it away; or start its thresholds anew."""
+    from service.serving.opening import open_version
     from service.thresholds.live.shadow import take_shadow
+    from service.thresholds.store.state import ThresholdDatabase
 
-    found = open_model(store, model).manifest
-    name, version = found.model, found.version
+    opened = open_model(store, model)
+    name, version = opened.manifest.model, opened.manifest.version
     with ready_database(store) as database:
-        epoch = take_shadow(database, name, version, switch=switch)
+        if candidate.reset:
+            start = open_version(opened).thresholds.start_state()
+            epoch = ThresholdDatabase(database).reset(name, version, start, opened.manifest.digest)
+        else:
+            epoch = take_shadow(database, name, version, opened.manifest.digest, switch=candidate.switch)
     facts = {"model": name, "version": version, "epoch": epoch}
     if json:
         print_json(facts)
     else:
-        print_facts("switched on" if switch else "dropped", facts)
+        done = "switched on" if candidate.switch else "dropped"
+        print_facts("started anew" if candidate.reset else done, facts)
 
 
 def _kappa_of(text: str | None) -> float | Literal["auto"] | None:

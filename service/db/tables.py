@@ -5,7 +5,9 @@ library for that (alembic).
 
 threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the changes of
                        its thresholds as they were committed; who changes them locks the row. Predictions
-                       made under an epoch below `base_epoch` say nothing about the thresholds of now
+                       made under an epoch below `base_epoch` say nothing about the thresholds of now.
+                       `digest` is that of the version's manifest: a version of another store has the same
+                       name, and other labels. NULL in rows of before: the first version that comes has it
 threshold_log          a row for each epoch: what a block of feedback added (`codec`), or
                        that the state was replaced by the checkpoint of that epoch
 threshold_checkpoints  the whole state at some epochs
@@ -45,6 +47,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    inspect,
     select,
     text,
 )
@@ -63,6 +66,7 @@ VERSIONS = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("base_epoch", BigInteger, nullable=False),
     Column("n_events", BigInteger, nullable=False),
+    Column("digest", String(64)),
     UniqueConstraint("model", "version"),
 )
 
@@ -220,6 +224,10 @@ SCHEMA_VERSION = Table(
 )
 
 
+ADDED = (VERSIONS.c.digest,)
+"""Columns that a database of this schema may lack. They may be NULL, and releases of before pass over them:
+a step would stop those, which serve on beside."""
+
 STEPS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 
@@ -242,3 +250,8 @@ def migrate(connection: Connection) -> None:
     if number < len(STEPS):
         connection.execute(delete(SCHEMA_VERSION))
         connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
+    for column in ADDED:
+        table = column.table.name
+        if column.name not in {there["name"] for there in inspect(connection).get_columns(table)}:
+            kind = column.type.compile(connection.dialect)
+            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}"))

@@ -264,7 +264,9 @@ class AskedModel:
         if self._tuned is None and self._home is not None:
             with opened_database(self._home) as database:
                 manifest = self._opened.manifest
-                self._tuned = ThresholdDatabase(database).load(manifest.model, manifest.version)
+                self._tuned = ThresholdDatabase(database).load(
+                    manifest.model, manifest.version, manifest.digest
+                )
         return None if self._tuned is None else self._tuned.thresholds
 
     def _instances(self, instances: object) -> InMemoryInstances:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model_store.names import build_names
-from model_store.store import Store
 from model_store.version import model_of
 from service.base.bars import shown_progress
 from service.base.errors import BadParameter
 from service.base.faults import unknown
 from service.base.processors import n_processors
 from service.in_memory.model import Model
+from service.serving.stores import store_of
 from service.vocabulary.concepts import read_concepts
 from service.workflows.combine import CombineRequest, combine_dataset
 from service.workflows.combined_parts import check_members
@@ -163,7 +163,7 @@ def load(store: str | PathLike[str], name: str) -> Model:
     Raises `xylem.errors.StoreError`.
     """
     model, at, version = name.partition("@")
-    return Model(Store(Path(store)).open(model, version if at else "latest"), Path(store).absolute())
+    return Model(store_of(Path(store)).open(model, version if at else "latest"), Path(store).absolute())
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:

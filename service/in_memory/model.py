@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from model_store.origin import parent_of
-from model_store.store import Store
 from model_store.version import Model as Opened
 from model_store.version import draft_of, model_of
 from service.base.bars import shown_progress
@@ -16,6 +15,7 @@ from service.base.errors import BadParameter
 from service.base.processors import n_processors
 from service.db.of_store import ready_database
 from service.in_memory.asked import AskedModel, threads_for
+from service.serving.stores import store_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, fit_to_rows, refuse_link
 from service.workflows.compare import CompareRequest, Contender, compare
@@ -180,14 +180,14 @@ class Model(AskedModel):
                 "save: expected a model that was trained here, found one of a store: copy it "
                 "by `xylem models export` and `import`"
             )
-        home = Store(Path(store))
+        home = store_of(Path(store))
         home.prepare()
         if self._tuned is None:
             return home.publish(name, draft_of(self._opened)).version
         with ready_database(home.root) as database:  # before anything is published
-            version = home.publish(name, draft_of(self._opened)).version
-            ThresholdDatabase(database).save(name, version, self._tuned)
-        return version
+            published = home.publish(name, draft_of(self._opened))
+            ThresholdDatabase(database).save(name, published.version, self._tuned, published.digest)
+        return published.version
 
     def _labelled(self, instances: Any, labels: Any) -> Labelled:
         self._refuse_matrix(instances)

@@ -46,13 +46,13 @@ def main() -> int:
 
 def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> dict[str, Any]:
     reporter.progress("start", 0, 0)
-    from model_store.store import Store
     from service.db.engine import Database
     from service.jobs.context import JobContext, patiently
     from service.jobs.data import DataRoot
     from service.jobs.jobs import Jobs
     from service.jobs.kinds import run_job
     from service.jobs.leases import Claim, Leases
+    from service.serving.stores import store_of
 
     database = Database.of(settings)
     job = patiently(lambda: Jobs(database, settings).get(job_id))
@@ -67,7 +67,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     context = JobContext(
         Claim(job, secret),
         settings,
-        Store(settings.store),
+        store_of(settings.store),
         database,
         Leases(database, settings.limits),
         DataRoot(settings.data_dir, settings.limits.data_bytes_max),

@@ -68,16 +68,16 @@ class DataRoot:
         return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
 
     def list(self) -> list[UploadedFile]:
-        """Return the files by name, at most LIST_MAX; what is hidden and what leads out is left out.
+        """Return the files by name, at most LIST_MAX; left out is what is hidden, leads out or is unreadable.
 
         Raises BadRequest without a root, Unavailable when it cannot be read.
         """
         root = self._there()
         found: list[UploadedFile] = []
         todo = [(root, 0)]
-        try:
-            while todo and len(found) < LIST_MAX:
-                directory, depth = todo.pop()
+        while todo and len(found) < LIST_MAX:
+            directory, depth = todo.pop()
+            try:
                 for path in sorted(directory.iterdir()):
                     if path.name.startswith("."):
                         continue
@@ -88,8 +88,10 @@ class DataRoot:
                             status = path.stat()
                             if path.resolve().is_relative_to(root) and stat.S_ISREG(status.st_mode):
                                 found.append(_facts(str(path.relative_to(root)), status))
-        except OSError as error:
-            raise Unavailable(f"data directory: expected to read it, found {error.strerror}") from error
+            except OSError as error:  # a directory below, as lost+found, is left out
+                if directory == root:
+                    fault = f"data directory: expected to read it, found {error.strerror}"
+                    raise Unavailable(fault) from error
         return sorted(found, key=attrgetter("name"))[:LIST_MAX]
 
     def upload(self, name: str) -> Upload:

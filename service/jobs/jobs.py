@@ -104,8 +104,8 @@ class Jobs:
                 "expected a store that is published to here, found one that follows XYLEM_STORE_REMOTE: "
                 "train elsewhere, and push"
             )
-        from model_store.store import Store
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
+        from service.serving.stores import store_of
 
         request, model = check_request(kind, body, self.data, self._limits)
         n_bytes = len(_kept(request).encode())
@@ -114,7 +114,7 @@ class Jobs:
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
             raise BadFields([BadRequest(fault).at("executor")])
-        store = Store(self._store)
+        store = store_of(self._store)
         for name in feedback_models(request):
             versions = store.versions(name)
             if not versions:

@@ -47,7 +47,9 @@ def promote_if(
         assert valid is not None  # conditions without validation rows are refused
         name, report = context.job.model, context.on_progress
         opened = context.store.open(name, number)
-        tuned = patiently(lambda: ThresholdDatabase(context.database).load(name, number))
+        tuned = patiently(
+            lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
+        )
         labelled = read_labelled(opened, valid, report, columns)
         thresholds = None if tuned is None else tuned.thresholds
         return valid_figures(opened, labelled, context.threads, report, thresholds).metrics

@@ -35,6 +35,7 @@ from service.jobs.requests import (
     VocabularyJob,
 )
 from service.jobs.sources import join_sources, split_lines
+from service.serving.stores import store_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.extend import carry_thresholds, extend_and_publish
@@ -61,7 +62,7 @@ class Publication(NamedTuple):
     def store(self) -> Store:
         """The store, whose history names the job."""
         job = self.context.job
-        return Store(self.context.store.root, by=Cause(f"a {job.kind} job", job=job.id))
+        return store_of(self.context.store.root, Cause(f"a {job.kind} job", job=job.id))
 
     @property
     def on_progress(self) -> OnProgress:
@@ -102,7 +103,7 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
     if request.thresholds is not None:
         assert valid is not None
         thresholds = ThresholdDatabase(context.database)
-        is_tuned = patiently(lambda: thresholds.load(request.model, version)) is not None
+        is_tuned = patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is not None
         if not is_tuned:  # by an earlier run, or by feedback
 
             def on_keep(connection: Connection, _: dict[str, Any]) -> None:

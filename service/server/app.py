@@ -13,7 +13,6 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from model_store.store import Store
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
 from service.api.door.admission import Admission
@@ -62,6 +61,7 @@ from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.scores import SCORES
 from service.serving.shadows import Shadows
+from service.serving.stores import store_of
 from service.traces.switch import open_tracer
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
@@ -157,7 +157,7 @@ def create_app(
 
 def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:
     limits, metrics = settings.limits, requests.metrics
-    store, learning = Store(settings.store), OnlineLearning(settings)
+    store, learning = store_of(settings.store), OnlineLearning(settings)
     database = learning.database
     infos = LabelInfos(store)
     live = LiveModels(

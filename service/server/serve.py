@@ -21,7 +21,6 @@ from types import FrameType
 
 import uvicorn
 
-from model_store.store import Store
 from service.access.key_text import describe_access
 from service.api.door.neighbours import WorkerPlace
 from service.api.door.protocol import bounded_protocol
@@ -35,6 +34,7 @@ from service.jobs.process import JobWorkers
 from service.registry.follower import RemoteFollower
 from service.registry.remote import RemoteStore
 from service.server.app import create_app
+from service.serving.stores import store_of
 from service.traces.switch import are_on
 
 RESTART_SECONDS = 1.0
@@ -89,7 +89,7 @@ def follow_remote(settings: Settings) -> RemoteFollower | None:
     """
     if settings.store_remote is None:
         return None
-    store = Store(settings.store)
+    store = store_of(settings.store)
     store.prepare()
     seconds, keep = settings.store_remote_poll_seconds, settings.store_remote_keep
     follower = RemoteFollower(RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep)

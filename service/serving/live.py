@@ -132,7 +132,8 @@ class LiveModels(Generic[T]):
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.
 
-        Raises Unavailable until the first look at the store has come to the model, ModelNotFound,
+        Raises Unavailable until the first look at the store has come to the model, ModelUnavailable for an
+        alias of one that cannot be read, ModelNotFound,
         AliasNotFound and, asked for a number, InvalidName.
         """
         state = self._state
@@ -150,6 +151,8 @@ class LiveModels(Generic[T]):
         alias = state.served.aliases.get((model, ref))
         if alias is not None:
             return alias.version
+        if (fault := state.models[model].fault) is not None:
+            raise ModelUnavailable(f"model {model}: {told_of(fault)}")
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
@@ -260,6 +263,9 @@ class LiveModels(Generic[T]):
         for key in self._failures.copy().keys() - versions:
             self._failures.pop(key, None)
         for n_models, info in enumerate(infos, 1):
+            if info.fault is not None:  # what was served of the model is served on
+                self._fail(info.name, "", told_of(info.fault), info.fault)
+                infos[n_models - 1] = info = self.models.get(info.name, info)
             wanted = {(info.name, name): alias for name, alias in sorted(info.documents.items())}
             for name in info.broken_aliases:
                 self._fail(info.name, name, "the alias's file is damaged")

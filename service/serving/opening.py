@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from model_store.checks import LABEL_COUNTS
 from model_store.names import name_of
 from model_store.store import Store
 from model_store.version import Model
@@ -98,13 +99,15 @@ def open_version(
         counts_that_bound(model.arrays),
         manifest.data.rows,
         start_for(manifest.link, model.arrays, manifest.data.rows),
+        manifest.digest,
     )
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
     unlearned = ALL_ALLOWED
     if manifest.members:  # labels that none of them was trained on
-        unlearned = (model.arrays["labels/counts"] == 0).view(np.uint8)
+        counts = model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels))
+        unlearned = (counts == 0).view(np.uint8)
     served = ServedVersion(
         manifest.model,
         manifest.version,

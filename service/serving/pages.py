@@ -95,7 +95,7 @@ def describe_history(served: ServedVersion, database: Database, query: LabelQuer
     """
     label, n_labels = _label_of(served, query), served.labels.n_names
     with database.read() as connection:
-        head = find_head(connection, served.name, served.version)
+        head = find_head(connection, served.name, served.version, served.thresholds.digest)
         if head is None or not head.epoch:
             raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
         points: list[Any] = [each._asdict() for each in label_history(connection, head, label, n_labels)]
@@ -164,8 +164,12 @@ def _summary(
 
 
 def describe_thresholds(served: ServedVersion, database: Database, query: ThresholdQuery) -> Thresholds:
-    """Return what is known of a version's thresholds. Blocking. Raises NotTuned, DatabaseUnavailable."""
+    """Return what is known of a version's thresholds. Blocking. Raises NotTuned, DatabaseUnavailable,
+    ForeignThresholds.
+    """
     live = served.thresholds
+    with database.read() as connection:
+        find_head(connection, served.name, served.version, live.digest)  # which refuses those of another
     with live.lock:
         if live.prepared is None:
             raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
@@ -174,7 +178,7 @@ def describe_thresholds(served: ServedVersion, database: Database, query: Thresh
     kept: list[Any] = []
     n_events = 0
     with database.read() as connection:
-        head = find_head(connection, served.name, served.version)
+        head = find_head(connection, served.name, served.version, served.thresholds.digest)
         if head is not None:
             n_events = head.n_events
             kept = [one._asdict() for one in checkpoints(connection, head)]

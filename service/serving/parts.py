@@ -16,7 +16,6 @@ import orjson
 from model_store.compiled.handles import U8
 from model_store.errors import StoreError
 from model_store.manifest import manifest_digest
-from model_store.store import Store
 from service.base.columns import TableColumns, is_table
 from service.base.errors import BadData, BadParameter
 from service.base.files import absolute, faults_of, file_path, n_bytes_of, names_in, plain_name, whole_file
@@ -30,6 +29,7 @@ from service.serving.line_files import blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
 from service.serving.opening import open_named
 from service.serving.parse import parse_options
+from service.serving.stores import store_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import Head
 
@@ -159,7 +159,7 @@ class AnswerParts:
 
     def workspace(self) -> Callable[[LineBlock], Answered]:
         """Return what answers a block of lines, by the mapped version."""
-        served = open_named(Store(Path(self.store)), self.model, self.version, denied=self.denied)
+        served = open_named(store_of(Path(self.store)), self.model, self.version, denied=self.denied)
         if self.tuned is not None:
             served.thresholds.replace(*self.tuned)
         return answers_of(
@@ -189,7 +189,7 @@ class AnswerParts:
         """Raise BadInput unless this machine has the version, can read a data file, and write answers."""
         store = Path(self.store)
         try:
-            found = manifest_digest(Store(store).manifest(self.model, self.version))
+            found = manifest_digest(store_of(store).manifest(self.model, self.version))
         except StoreError as error:
             raise BadParameter(f"{store}: expected a store that can be read here, found: {error}") from None
         if found != self.digest:

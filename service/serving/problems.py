@@ -66,6 +66,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "model-unavailable": ProblemType(503, "The model's version cannot be served"),
     "database-unavailable": ProblemType(503, "The database does not answer"),
     "database-unsupported": ProblemType(503, "The database has the schema of a newer release"),
+    "thresholds-foreign": ProblemType(503, "The database has thresholds of another version of this name"),
     "model-corrupt": ProblemType(503, "The model's files are damaged"),
     "model-schema-unsupported": ProblemType(503, "The model's format is one that this release does not know"),
     "store-unreadable": ProblemType(503, "The store cannot be read"),

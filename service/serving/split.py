@@ -167,7 +167,7 @@ def state_of(
 class Failure(NamedTuple):
     """A version, an alias or label info that cannot be served as the store has it.
 
-    ref        the version's number or the alias's name, or "label_info"
+    ref        the version's number or the alias's name, or "label_info"; empty: the whole model
     retry_at   when it is tried again, by time.monotonic
     """
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import group_of, take, take_group
+from model_store.bounds import check_bounds
 from model_store.compiled.handles import handle_of
 from service.base.rows import SparseRows
 from service.features.tables import take_names
@@ -17,6 +18,18 @@ from service.features.words import Words, split_words, texts_between
 from service.vocabulary.candidates import NAME_FEATURES, name_rows
 from service.vocabulary.names import GROUP, STOPS, WORDS, NameParameters
 from service.vocabulary.trie import NameTrie, check_trie
+
+_SIZES: dict[str, int | str] = {
+    **dict.fromkeys(("word_node", "word_name"), "idf"),
+    "offsets": "idf+1",
+    "node_concepts": "node_word",
+    **dict.fromkeys(("child_ptr", "sequence_ptr"), "node_word+1"),
+    "sequence_words_ptr": "name_ptr",
+    **dict.fromkeys(("kinds", "is_qualified"), "concepts"),
+    "qualifier_ptr": "concepts+1",
+    "related_ptr": "broader_ptr",
+}
+"""The arrays of a trie that are as long as another one."""
 
 
 class MatchedName(NamedTuple):
@@ -50,7 +63,8 @@ class NameMatcher:
         stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in found}
         self.forms = load_forms(parameters, stops)
         table = group_of(GROUP, take_names(arrays, WORDS))
-        self._trie = take_group({**arrays, **table}, GROUP, NameTrie)
+        self._trie = take_group({**arrays, **table}, GROUP, NameTrie, **_SIZES)
+        check_bounds(arrays, {}, GROUP)
         check_trie(self._trie)
         self._handle = handle_of(self._trie)
         self.n_concepts = len(self._trie.broader_ptr) - 1

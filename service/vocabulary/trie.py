@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import check_all
 from model_store.compiled.handles import F32_1, I32, I32_1, I64, I64_1, U8, U8_1, handle
 from model_store.errors import Corrupt
 from service.base.rows import inverse, offsets
 
 NAME_WORDS_MAX = 16
 """A name of more words is left out: it would stand in no text."""
+
+IDF_MAX = 100
+"""No inverse document frequency is as great: it is a logarithm."""
 
 CONCEPTS_A_NAME_MAX = 64
 """A name that more concepts share says nothing, and is left out."""
@@ -165,56 +169,65 @@ def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
 
 
 def check_trie(trie: NameTrie) -> None:
-    """Raise Corrupt unless kernels may read these arrays: no number leads out of one, no search is endless.
+    """Raise Corrupt unless kernels may read these arrays: a search stays on the words of its text, and ends.
 
-    The table of words and the types of arrays are checked by who read them.
+    The table of words, types, lengths and bounds of the arrays are checked before. Cost: a sort of the words
+    of all sequences, and one of the concepts.
     """
-    if not len(trie.name_ptr) or not len(trie.broader_ptr):
-        raise Corrupt("name_ptr, broader_ptr", "offsets", "none")
-    n_concepts = len(trie.broader_ptr) - 1
-    n_words, n_nodes = len(trie.offsets) - 1, len(trie.node_word)
-    n_names, n_sequences = len(trie.concepts), len(trie.name_ptr) - 1
-    _check_ptr("child_ptr", trie.child_ptr, n_nodes, n_nodes, first=None)
-    _check_ptr("sequence_ptr", trie.sequence_ptr, n_nodes, n_sequences)
-    _check_ptr("sequence_words_ptr", trie.sequence_words_ptr, n_sequences, len(trie.sequence_words))
-    _check_ptr("name_ptr", trie.name_ptr, n_sequences, n_names)
-    _check_ptr("qualifier_ptr", trie.qualifier_ptr, n_names, len(trie.qualifiers))
-    _check_ptr("broader_ptr", trie.broader_ptr, n_concepts, len(trie.broader))
-    _check_ptr("related_ptr", trie.related_ptr, n_concepts, len(trie.related))
-    for name, length, low, high in (
-        ("idf", n_words, 0, 100),
-        ("word_node", n_words, -1, n_nodes - 1),
-        ("word_name", n_words, -1, n_sequences - 1),
-        ("node_word", n_nodes, 0, n_words - 1),
-        ("node_concepts", n_nodes, 0, n_concepts),
-        ("sequence_words", len(trie.sequence_words), 0, n_words - 1),
-        ("concepts", n_names, 0, n_concepts - 1),
-        ("kinds", n_names, 0, 2),
-        ("is_qualified", n_names, 0, 1),
-        ("qualifiers", len(trie.qualifiers), 0, n_words - 1),
-        ("broader", len(trie.broader), 0, n_concepts - 1),
-        ("related", len(trie.related), 0, n_concepts - 1),
-    ):
-        array = getattr(trie, name)
-        if array.shape != (length,) or not ((array >= low) & (array <= high)).all():
-            raise Corrupt(name, f"{length} numbers from {low} to {high}", "others")
-    if not (trie.word_node[trie.word_name >= 0] >= 0).all():
-        raise Corrupt("word_name", "names of words that have a node", "another")
-    if not (trie.child_ptr[:-1] > np.arange(n_nodes)).all():
-        raise Corrupt("child_ptr", "children above their nodes", "another")
+    n_nodes, nodes = len(trie.node_word), np.arange(len(trie.node_word))
+    n_children = np.diff(trie.child_ptr)
+    check_all("names/idf", (trie.idf >= 0) & (trie.idf <= IDF_MAX), f"0 to {IDF_MAX}", trie.idf)
+    check_all("names/kinds", trie.kinds <= 2, "0, 1 or 2", trie.kinds)
+    check_all("names/is_qualified", trie.is_qualified <= 1, "0 or 1", trie.is_qualified)
+    is_above = (n_children >= 0) & (trie.child_ptr[:-1] > nodes)
+    if not is_above.all() or trie.child_ptr[-1] != n_nodes:
+        raise Corrupt("names.child_ptr.npy", "ascending offsets, children above their nodes", "others")
+    n_roots = int(trie.child_ptr[0])
     is_first = np.zeros(n_nodes + 1, bool)
     is_first[[0, *trie.child_ptr]] = True
     if not (is_first[1:-1] | (trie.node_word[1:] > trie.node_word[:-1])).all():
-        raise Corrupt("node_word", "words that ascend below a node", "others")
+        raise Corrupt("names.node_word.npy", "words that ascend below a node", "others")
+    if not np.array_equal(trie.word_node, inverse(trie.node_word[:n_roots], len(trie.idf))):
+        raise Corrupt("names.word_node.npy", "the node of each word that begins a set", "others")
     lengths = np.diff(trie.sequence_words_ptr)
     if not ((lengths >= 1) & (lengths <= NAME_WORDS_MAX)).all():
-        raise Corrupt("sequence_words_ptr", f"1 to {NAME_WORDS_MAX} words", "another number")
-    if not (trie.node_concepts[np.diff(trie.sequence_ptr) > 0] > 0).all():
-        raise Corrupt("node_concepts", "a concept of each set of words that is a name", "none")
+        raise Corrupt("names.sequence_words_ptr.npy", f"1 to {NAME_WORDS_MAX} words", "another number")
+    node_of = np.repeat(nodes, np.diff(trie.sequence_ptr))
+    parent = np.concatenate([np.full(n_roots, -1), np.repeat(nodes, n_children)])
+    _check_sets(trie, node_of, parent)
+    names = np.flatnonzero(trie.word_name >= 0)
+    alone = trie.word_name[names]
+    begin = trie.sequence_words_ptr[alone]
+    is_word = (trie.sequence_words[begin] == names) & (lengths[alone] == 1)
+    if not (is_word & (trie.word_node[names] == node_of[alone])).all():
+        raise Corrupt("names.word_name.npy", "sequences of the word alone", "others")
+    owners = np.repeat(node_of, np.diff(trie.name_ptr)).astype(np.int64)
+    pairs = np.unique(owners << 32 | trie.concepts) >> 32
+    if not np.array_equal(trie.node_concepts, np.bincount(pairs, minlength=n_nodes)):
+        raise Corrupt("names.node_concepts.npy", "the concepts of each set of words", "others")
 
 
-def _check_ptr(name: str, ptr: NDArray[Any], n: int, last: int, first: int | None = 0) -> None:
-    """Raise Corrupt unless these are n + 1 offsets that ascend to `last`, from any where first is None."""
-    fits = ptr.shape == (n + 1,) and ptr[-1] == last and not (ptr[1:] < ptr[:-1]).any()
-    if not fits or (first is not None and ptr[0] != first):
-        raise Corrupt(name, f"{n + 1} offsets that ascend to {last}", "others")
+def _check_sets(trie: NameTrie, node_of: I64, parent: I64) -> None:
+    """Raise Corrupt unless the words of each sequence are those on the path to its node.
+
+    A search takes the words of a sequence for words that the text has: it has those on the path.
+
+    node_of, parent  of each sequence its node, of each node the one above, -1 at a root
+    """
+    n = len(node_of)
+    owner = np.repeat(np.arange(n), np.diff(trie.sequence_words_ptr))
+    pairs = np.unique(owner.astype(np.int64) << 32 | trie.sequence_words)  # each word of a sequence once
+    owner, words = pairs >> 32, (pairs & NONE).astype(np.int32)
+    last = offsets(np.bincount(owner, minlength=n))
+    node, left = node_of, last[1:] - 1  # of each sequence its greatest word, which leads to its node
+    sequences = np.arange(n)
+    while len(sequences):
+        has_word = left >= last[sequences]
+        if (
+            not np.array_equal(has_word, node >= 0)
+            or (words[left[has_word]] != trie.node_word[node[has_word]]).any()
+        ):
+            raise Corrupt(
+                "names.sequence_words.npy", "the words on the path to the sequence's node", "others"
+            )
+        sequences, node, left = sequences[has_word], parent[node[has_word]], left[has_word] - 1

@@ -27,7 +27,6 @@ from model_store.compiled.processors import PORTABLE, VARIABLE, levels_here
 from model_store.ensemble import Weights
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
-from model_store.store import Store
 from model_store.version import Model, model_of
 from service.base.process import collect_seldom
 from service.base.processors import n_processors
@@ -39,6 +38,7 @@ from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
+from service.serving.stores import store_of
 from service.thresholds.store.codec import METHODS
 from service.trainers import TRAINERS
 from service.vocabulary.concepts import concepts_of
@@ -125,7 +125,7 @@ def jobs(directory: Path) -> list[WarmUpJob]:
 def warm(job: WarmUpJob) -> None:
     """Compile what a job needs by doing it."""
     with tempfile.TemporaryDirectory() as directory:
-        store = Store(Path(directory))
+        store = store_of(Path(directory))
         request = TrainRequest(
             trainer=job.trainer, data=job.data, valid=job.data, parameters=job.parameters, weights=job.weights
         )

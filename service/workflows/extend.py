@@ -40,12 +40,14 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     """
     model = store.open(name, version)
     parent = read_origin(model.arrays).get("parent") or {}
-    if parent.get("model") != name or kept_in.load(name, version) is not None:
+    if parent.get("model") != name or kept_in.load(name, version, model.manifest.digest) is not None:
         return False
-    tuned, n_labels = kept_in.load(name, int(parent["version"])), model.manifest.n_labels
+    number, n_labels = int(parent["version"]), model.manifest.n_labels
+    is_there = number in store.versions(name)
+    tuned = kept_in.load(name, number, store.manifest(name, number).digest if is_there else None)
     if tuned is None:
         return False
-    n_old, before = len(tuned.thresholds), store.open(name, int(parent["version"]))
+    n_old, before = len(tuned.thresholds), store.open(name, number)
     if has_calibration(before.arrays) != has_calibration(model.arrays):
         return False
     if n_labels == n_old and tree_digest(before.ensemble) != tree_digest(model.ensemble):
@@ -56,5 +58,6 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     thresholds[:n_old] = tuned.thresholds
     for mine, old in zip(counters, tuned.counters, strict=True):
         mine[:n_old] = old
-    kept_in.save(name, version, Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters))
+    carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
+    kept_in.save(name, version, carried, model.manifest.digest)
     return True

@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import check_all, take
+from model_store.bounds import check_bounds
 from model_store.checks import LABEL_COUNTS
+from model_store.errors import Corrupt
 from model_store.extras import EMBEDDING
 from model_store.manifest import CALIBRATION, COMBINED, ROWS
 from model_store.names import NameTable, all_names, build_names, find_all
@@ -35,7 +38,13 @@ from service.workflows.labelled import OnProgress
 from service.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from service.workflows.request import Chosen, TrainRequest
 
-_PARTS = ("indptr", "indices", "values", "label_ptr", "label_idx")
+_PARTS = {
+    "indptr": "int64",
+    "indices": "int32",
+    "values": "float32",
+    "label_ptr": "int64",
+    "label_idx": "int32",
+}
 
 
 def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
@@ -47,7 +56,7 @@ def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
 
 def keeps_rows(model: Model) -> bool:
     """Return whether a version keeps its training rows."""
-    return f"{ROWS}/{_PARTS[0]}" in model.arrays
+    return f"{ROWS}/indptr" in model.arrays
 
 
 def read_kept(model: Model) -> TrainingSet | None:
@@ -55,8 +64,14 @@ def read_kept(model: Model) -> TrainingSet | None:
     if not keeps_rows(model):
         return None
     arrays = at_rest(model, ROWS)
-    indptr, indices, values, label_ptr, label_idx = (arrays[f"{ROWS}/{name}"] for name in _PARTS)
     manifest = model.manifest
+    check_bounds({**model.arrays, **arrays}, {"n_features": manifest.n_features}, ROWS)
+    indptr, indices, values, label_ptr, label_idx = (
+        take(arrays, f"{ROWS}/{name}", dtype, (None,)) for name, dtype in _PARTS.items()
+    )
+    check_all(f"{ROWS}/values", np.isfinite(values), "a finite number", values)
+    if len(values) != len(indices) or len(label_ptr) != len(indptr):
+        raise Corrupt(ROWS, "a value for each index, and labels for each row", "others")
     rows = SparseRows(indptr, indices, values, manifest.n_features)
     return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))
 

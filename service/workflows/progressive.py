@@ -10,6 +10,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32
 from model_store.ensemble import TreeEnsemble
+from model_store.manifest import Manifest
 from service.base.errors import BadData
 from service.base.rows import LabelRows
 from service.evaluation import USUAL_EMPTY
@@ -99,15 +100,16 @@ class ProgressiveThresholds:
         best = max(self._learners, key=self._macro_f)
         return Tuned("ofo", USUAL_EMPTY, best.start, best.thresholds, best.counters)
 
-    def keep(self, model: str, version: int) -> dict[str, Any]:
+    def keep(self, manifest: Manifest) -> dict[str, Any]:
         """Keep the thresholds with a version, and return what a report says of them.
 
         `validation_macro_f` is of the late rows.
         """
         best = max(self._learners, key=self._macro_f)
+        version = manifest.model, manifest.version
         return {
             "method": "ofo",
-            "epoch": self._database.save(model, version, self.tuned()),
+            "epoch": self._database.save(*version, self.tuned(), manifest.digest),
             "rows": self.n_rows,
             "start": [best.start.a, best.start.b],
             "validation_macro_f": self._macro_f(best),

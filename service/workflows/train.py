@@ -133,7 +133,7 @@ def train_and_publish(
         on_progress("publish", 0, 1)
         manifest = store.publish(model, finished.draft, latest=request.latest)
         on_progress("publish", 1, 1)
-        thresholds = None if found is None else found.keep(model, manifest.version)
+        thresholds = None if found is None else found.keep(manifest)
     return TrainReport(
         model=model,
         version=manifest.version,

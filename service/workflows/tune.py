@@ -236,7 +236,7 @@ def keep(
     name, version = model.manifest.model, model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
-        head = lock_head(connection, name, version)
+        head = lock_head(connection, name, version, model.manifest.digest)
         tuned = outcomes[0].tuned
         head = (
             put_shadow(connection, head, tuned) if shadow else replace_state(connection, head, TUNED, tuned)

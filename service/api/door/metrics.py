@@ -243,8 +243,14 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
         "Macro-F, 0 to 1, on these events: of the candidate, and of the thresholds in force.",
         labels=(*labels, "thresholds"),
     )
+    foreign = GaugeMetricFamily(
+        "xylem_thresholds_foreign",
+        "Whether the database has thresholds of another version of this name, which are not used.",
+        labels=labels,
+    )
     for live in follower.followed:
         name = live.model, str(live.version)
+        foreign.add_metric(name, live.is_foreign)
         if live.epoch:
             epochs.add_metric(name, live.epoch)
             measures.add_metric(name, live.served.macro_f())
@@ -253,7 +259,7 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
             scored.add_metric(name, shadow.n_events)
             for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True):
                 shadows.add_metric((*name, thresholds), macro_f)
-    yield from (epochs, measures, scored, shadows)
+    yield from (epochs, measures, scored, shadows, foreign)
     yield GaugeMetricFamily(
         "xylem_threshold_lag_seconds",
         "Seconds since the database was last read, beyond which thresholds may be old.",

@@ -152,6 +152,8 @@ async def _change(
     """Change the thresholds of a version, here at once; answer with the new epoch."""
     served = await services.live.find(model, str(body.version or DEFAULT_ALIAS))
     services.learning.follower.check()
-    epoch = await services.threshold_work.run(change, served.name, served.version, *values)
+    epoch = await services.threshold_work.run(
+        partial(change, digest=served.thresholds.digest), served.name, served.version, *values
+    )
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return ThresholdChange(model=served.name, version=served.version, threshold_epoch=epoch)

@@ -243,7 +243,7 @@ class FeedbackWriter:
             was_empty = live.prepared is None
             try:
                 with self._database.write() as connection:
-                    head = state.lock_head(connection, live.model, live.version)
+                    head = state.lock_head(connection, live.model, live.version, live.digest)
                     if head.epoch == 0:
                         tuned = live.start_state()
                         head = state.replace_state(connection, head, state.STARTED, tuned)
@@ -299,7 +299,7 @@ class FeedbackWriter:
         if live.epoch - newest < CHECKPOINT_EPOCHS:
             return
         with live.lock, self._database.write() as connection:
-            head = state.lock_head(connection, *key)
+            head = state.lock_head(connection, *key, live.digest)
             live.refresh(connection, head)
             last = next((one.epoch for one in state.checkpoints(connection, head)), 0)
             if head.epoch - last >= CHECKPOINT_EPOCHS:

@@ -7,12 +7,12 @@ import time
 import weakref
 from collections.abc import Callable
 
-from service.base.errors import DatabaseUnavailable, XylemError
+from service.base.errors import DatabaseUnavailable, ForeignThresholds, XylemError
 from service.base.logs import log
 from service.base.process import Repeating
 from service.db.engine import Database
 from service.thresholds.live.served import ServedThresholds
-from service.thresholds.store.state import Head, all_heads
+from service.thresholds.store.state import Head, all_heads, lock_head
 
 HANG_SECONDS = 10.0
 """Thresholds are stale so long after they should have been looked at, when the database neither answers nor
@@ -104,12 +104,17 @@ class Follower:
         """Bring one version's thresholds up to its head; return whether they are."""
         live.is_known = True
         head = heads.get((live.model, live.version))
-        if head is None or (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch):
+        is_ours = head is None or live.digest in (None, head.digest)
+        if head is None or (is_ours and (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch)):
             return True
         try:
+            if head.digest is None and live.digest is not None:
+                with live.lock, self._database.write() as connection:
+                    lock_head(connection, live.model, live.version, live.digest)
             with live.lock, self._database.read() as connection:
                 live.catch_up(connection)
         except Exception as error:  # whatever is there that cannot be read: others go on
+            live.is_foreign = isinstance(error, ForeignThresholds)
             if not live.is_stale:
                 is_said = isinstance(error, XylemError)
                 log(
@@ -121,4 +126,5 @@ class Follower:
                     detail=str(error) if is_said else "the log of changes cannot be read",
                 )
             return False
+        live.is_foreign = False
         return True

@@ -46,6 +46,7 @@ class ServedThresholds:
     traversal              as `ThresholdCounters` takes it
     label_counts, n_rows   as `ofo.lower_bounds` takes them
     start                  what it starts with at its first feedback if it was never tuned
+    digest                 of the version's manifest: thresholds of another one are refused
     """
 
     def __init__(
@@ -57,10 +58,14 @@ class ServedThresholds:
         label_counts: NDArray[np.int64] | None = None,
         n_rows: int = 0,
         start: Start | None = None,
+        digest: str | None = None,
     ) -> None:
         self.model = model
         self.version = version
         self.n_labels = n_labels
+        self.digest = digest
+        self.is_foreign = False
+        """Whether the database has thresholds of another version of this name, which are not used."""
         self.lock = threading.Lock()
         self.prepared: Any = None
         self.epoch = 0
@@ -141,7 +146,7 @@ class ServedThresholds:
         """Apply what the database has now; without thresholds in it, change nothing."""
         from service.thresholds.store.state import find_head
 
-        head = find_head(connection, self.model, self.version)
+        head = find_head(connection, self.model, self.version, self.digest)
         self.is_known = True
         if head is not None and head.epoch:
             self.refresh(connection, head)

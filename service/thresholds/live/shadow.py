@@ -99,13 +99,15 @@ def keep_shadow(connection: Connection, head: Head, saved: ShadowState) -> None:
     connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, saved))
 
 
-def take_shadow(database: Database, model: str, version: int, *, switch: bool) -> int:
+def take_shadow(
+    database: Database, model: str, version: int, digest: str | None = None, *, switch: bool
+) -> int:
     """Take the candidate of a version away; put it in force, with what it learned, if `switch`.
 
     Returns the new epoch. Raises NotTuned where there is none, and DatabaseUnavailable.
     """
     with database.write() as connection:
-        head = state.lock_head(connection, model, version)
+        head = state.lock_head(connection, model, version, digest)
         saved = read_shadow(connection, head)
         if saved is None:
             raise NotTuned(f"{head.place}: expected candidate thresholds (in shadow mode), found none")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
+from service.base.errors import BadParameter, DatabaseUnavailable, ForeignThresholds, NotTuned
 from service.db.engine import Compiled, Database, insert_new
 from service.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
 from service.thresholds.store.codec import (
@@ -25,9 +25,10 @@ from service.thresholds.store.codec import (
 )
 
 TUNED, STARTED, RESTORED, SWITCHED, KEPT = "tuned", "started", "restored", "switched", "kept"
+RESET = "reset"
 """Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save` was given;
-start values, by the first feedback; an earlier epoch's state; a candidate. KEPT is a checkpoint that changed
-nothing."""
+start values, by the first feedback; an earlier epoch's state; a candidate; start values, in the place of the
+thresholds of another version. KEPT is a checkpoint that changed nothing."""
 
 FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED = "feedback", "scored", "halved", "shadowed", "dropped"
 """Kinds of changes that leave the state in place: a block of feedback (`codec.Deltas`); one that a candidate
@@ -63,6 +64,7 @@ class Head(NamedTuple):
     epoch: int
     base_epoch: int
     n_events: int
+    digest: str | None = None
 
     @property
     def place(self) -> str:
@@ -87,21 +89,48 @@ class Checkpoint(NamedTuple):
     created_at: float
 
 
-def lock_head(connection: Connection, model: str, version: int) -> Head:
-    """Return a version's head, made if it has none (epoch 0), locked until the transaction ends."""
-    found = find_head(connection, model, version, lock=True)
-    if found is None:
+def lock_head(connection: Connection, model: str, version: int, digest: str | None = None) -> Head:
+    """Return a version's head, made if it has none (epoch 0), locked until the transaction ends.
+
+    A head without a digest gets the version's. Raises as `find_head`.
+    """
+    head = find_head(connection, model, version, digest, lock=True)
+    if head is None:
         values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
         connection.execute(insert_new(connection, VERSIONS), values)
-        found = find_head(connection, model, version, lock=True)
-        assert found is not None
-    return found
+        head = find_head(connection, model, version, digest, lock=True)
+        assert head is not None
+    if head.digest is None and digest is not None:
+        head = _set_digest(connection, head, digest)
+    return head
 
 
-def find_head(connection: Connection, model: str, version: int, *, lock: bool = False) -> Head | None:
-    """Return a version's head, None when it has no thresholds."""
-    found = (_LOCK_HEAD if lock else _FIND_HEAD).run(connection, model=model, version=version).fetchone()
-    return None if found is None else Head._make(found)
+def find_head(
+    connection: Connection, model: str, version: int, digest: str | None = None, *, lock: bool = False
+) -> Head | None:
+    """Return a version's head, None when it has no thresholds.
+
+    digest  of the version's manifest; None: whoever asks has no version at hand
+
+    Raises ForeignThresholds for a head that has another digest.
+    """
+    row = (_LOCK_HEAD if lock else _FIND_HEAD).run(connection, model=model, version=version).fetchone()
+    if row is None:
+        return None
+    head = Head._make(row)
+    if None not in (digest, head.digest) and digest != head.digest:
+        raise ForeignThresholds(
+            f"{head.place}: expected thresholds of the version with digest {str(digest)[:12]}, found those "
+            f"of {str(head.digest)[:12]}: the store was made anew, or another store uses the database; "
+            "xylem thresholds --reset starts them anew"
+        )
+    return head
+
+
+def _set_digest(connection: Connection, head: Head, digest: str) -> Head:
+    """Make a locked head that of the version with this digest."""
+    connection.execute(update(VERSIONS).where(VERSIONS.c.id == head.id).values(digest=digest))
+    return head._replace(digest=digest)
 
 
 def all_heads(connection: Connection) -> list[Head]:
@@ -211,31 +240,45 @@ class ThresholdDatabase:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save(self, model: str, version: int, tuned: Tuned) -> int:
+    def save(self, model: str, version: int, tuned: Tuned, digest: str | None = None) -> int:
         """Keep the thresholds of a version, durably; return their epoch, larger than any before.
 
-        Servers that share the database use them within `threshold_refresh_ms`. Raises DatabaseUnavailable.
+        Servers that share the database use them within `threshold_refresh_ms`. Here and below, `digest` is
+        that of the version's manifest (`find_head`). Raises DatabaseUnavailable, ForeignThresholds.
         """
         with self._database.write() as connection:
-            return replace_state(connection, lock_head(connection, model, version), TUNED, tuned).epoch
+            head = lock_head(connection, model, version, digest)
+            return replace_state(connection, head, TUNED, tuned).epoch
 
-    def load(self, model: str, version: int) -> Tuned | None:
+    def reset(self, model: str, version: int, start: Tuned, digest: str) -> int:
+        """Put start values in place of all that the database has of a version, whose digest they get.
+
+        For a version whose name another one had: predictions of that one do not count from here on, and none
+        of its states can be restored. Returns the new epoch. Raises DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            head = _set_digest(connection, lock_head(connection, model, version), digest)
+            for table in (LOG, CHECKPOINTS, SHADOWS):
+                connection.execute(delete(table).where(table.c.version_id == head.id))
+            return replace_state(connection, head, RESET, start).epoch
+
+    def load(self, model: str, version: int, digest: str | None = None) -> Tuned | None:
         """Return the newest thresholds of a version, all feedback included; None when it has none.
 
-        Raises DatabaseUnavailable.
+        Raises DatabaseUnavailable, ForeignThresholds.
         """
         with self._database.read() as connection:
-            head = find_head(connection, model, version)
+            head = find_head(connection, model, version, digest)
             return None if head is None or head.epoch == 0 else present_state(connection, head)
 
-    def restore(self, model: str, version: int, epoch: int) -> int:
+    def restore(self, model: str, version: int, epoch: int, digest: str | None = None) -> int:
         """Put the state of an epoch in place again, as a new epoch, and return that.
 
         What feedback did since does not count any more; its events are still known, and will not count again.
         Raises BadParameter for an epoch that is not kept, NotTuned where there is none, DatabaseUnavailable.
         """
         with self._database.write() as connection:
-            head = lock_head(connection, model, version)
+            head = lock_head(connection, model, version, digest)
             if not head.epoch:
                 raise NotTuned(f"{head.place}: expected thresholds, found none")
             if not 1 <= epoch <= head.epoch:
@@ -261,7 +304,7 @@ class ThresholdDatabase:
 def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0) -> Head:
     """Log a change; return the version's new head, which is still locked."""
     epoch = head.epoch + 1
-    base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED) else head.base_epoch
+    base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED, RESET) else head.base_epoch
     now = time.time()
     _LOG_CHANGE.run(connection, version_id=head.id, epoch=epoch, kind=kind, created_at=now, payload=payload)
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
