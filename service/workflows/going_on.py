@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
+from model_store.compiled.handles import Bools
+from model_store.ensemble import TreeEnsemble
 from model_store.extras import EMBEDDING
 from model_store.manifest import CALIBRATION, COMBINED, ROWS
 from model_store.names import NameTable, all_names, build_names, find_all
@@ -29,7 +31,6 @@ from service.trainers.source import TrainingSet
 from service.trainers.spec import Trained
 from service.trainers.state import LearnerState, PassPlan, check_that, read_state
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.combined_parts import renumbered
 from service.workflows.file_source import FileSource
 from service.workflows.labelled import OnProgress
 from service.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
@@ -166,13 +167,12 @@ def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSour
     if state is None:
         check_base(base, request, "extend" if request.extends else "from")
         dataset, shown = request.read(on_progress), base.manifest.shown
-        unknown = () if request.extends else renumbered(dataset, base.labels).unknown_names
-        if unknown:
-            raise BadData(
-                f"{dataset.source}: expected labels of {shown}, found {len(unknown)} others, as "
-                f"{unknown[0]!r:.80}: add them by xylem extend"
-            )
         if not request.extends:
+            if to_learn := _labels_to_learn(base, dataset):
+                raise BadData(
+                    f"{dataset.source}: expected labels that {shown} has learnt, found {len(to_learn)} "
+                    f"others, as {to_learn[0]!r:.80}: add them by xylem extend"
+                )
             return rows_of_base(base, dataset)
         table, featurizer = _with_new_names(base, dataset), featurizer_of(base)
         old, warning = _old_rows(base, table, featurizer, request, on_progress)
@@ -205,8 +205,8 @@ def go_on(
     if request.extends:
         stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
         extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
-    added = source.names.n_names - manifest.n_labels
-    report = {"labels_added": added, "groups_divided": grown.divided, "classifiers": grown.classifiers}
+    added = labels_with_leaf(grown.ensemble).sum() - labels_with_leaf(base.ensemble).sum()
+    report = {"labels_added": int(added), "groups_divided": grown.divided, "classifiers": grown.classifiers}
     parameters: Any = dict(manifest.trainer.parameters)
     return Trained(grown.ensemble, manifest.kind, manifest.link, parameters, 0, extra, report)
 
@@ -238,22 +238,56 @@ def check_base(base: Model, request: TrainRequest, what: str) -> None:
         )
 
 
-def _with_new_names(model: Model, new: Dataset) -> NameTable:
-    """Return the version's labels, and after them those that it does not have, sorted. Raises BadData."""
-    names = new.names
-    carried = sorted({names[label] for label in np.unique(new.labels.indices).tolist()})
-    ids = find_all(model.labels, carried)
-    added = [name for name, known in zip(carried, ids.tolist(), strict=True) if known < 0]
-    shown, n_labels = model.manifest.shown, model.manifest.n_labels
-    if not added:
+def labels_with_leaf(ensemble: TreeEnsemble) -> Bools:
+    """Return which labels have a leaf in label trees, bool[K]; of decision trees an empty array.
+
+    A version lists labels without one: its names file or the header of its data had them, but no row.
+    """
+    return (ensemble.label_leaf >= 0).any(axis=0)
+
+
+def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
+    """Return the labels of the rows that a version does not have, or lists without a leaf, sorted.
+
+    Raises BadData for numbers of labels where those of the version have names.
+    """
+    is_numbered = all_names(model.labels) == list(map(str, range(model.labels.n_names)))
+    if data.label_names is None and not is_numbered:
         raise BadData(
-            f"{new.source}: expected labels that {shown} does not have, found {len(carried)}, which it has"
+            f"{data.source}: expected the names of its labels (--label-names), as {model.manifest.shown} "
+            "has names, found numbers alone"
         )
+    names = data.names
+    carried = sorted({names[label] for label in np.unique(data.labels.indices).tolist()})
+    ids, has_leaf = find_all(model.labels, carried), labels_with_leaf(model.ensemble)
+    is_learnt = (ids >= 0) & has_leaf[ids]
+    return [carried[i] for i in np.flatnonzero(~is_learnt).tolist()]
+
+
+def _with_new_names(model: Model, new: Dataset) -> NameTable:
+    """Return the version's labels, and after them those that it does not have, sorted. Raises BadData.
+
+    Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its own id, by
+    which a file without names is read later.
+    """
+    shown, n_labels = model.manifest.shown, model.manifest.n_labels
+    to_learn = _labels_to_learn(model, new)
+    if not to_learn:
+        n_carried = len(np.unique(new.labels.indices))
+        raise BadData(
+            f"{new.source}: expected labels that {shown} does not have, found {n_carried}, which it has"
+        )
+    if new.label_names is None:
+        added = [str(number) for number in range(n_labels, max(map(int, to_learn)) + 1)]
+    else:
+        ids = find_all(model.labels, to_learn)
+        added = [to_learn[i] for i in np.flatnonzero(ids < 0).tolist()]
     most = min(NEW_LABELS_MAX, max(1000, n_labels))
-    if len(added) > most:
+    n_new = max(len(added), len(to_learn))
+    if n_new > most:
         raise BadData(
             f"{new.source}: expected at most {most} new labels at once for {n_labels} of {shown}, found "
-            f"{len(added)}: train again"
+            f"{n_new}: train again"
         )
     return build_names([*all_names(model.labels), *added])
 

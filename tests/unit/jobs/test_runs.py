@@ -505,6 +505,20 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
 
 
+def test_a_job_learns_a_label_that_its_version_lists_without_a_leaf(place: Place) -> None:
+    lines = "".join(f"{i % 3} {i % 3}:1 {4 + i % 2}:1\n" for i in range(60))
+    (place.data / "rows.txt").write_text(f"60 6 4\n{lines}")
+    (place.data / "new.txt").write_text("20 6 4\n" + "3 3:1\n" * 20)
+    (place.data / "names.txt").write_text("a\nb\nc\nd\n")
+    numbers = {"data": "rows.txt", "valid": None, "label_names": "names.txt"}
+    place.train(**numbers, model="numbers", keep_rows=True)
+    (place.data / "other.txt").write_text(f"80 6 4\n{lines}" + "3 3:1\n" * 20)
+    with pytest.raises(BadData, match="labels that numbers@1 has learnt, found 1 others, as 'd'"):
+        place.train(**{**numbers, "data": "other.txt"}, model="numbers", parameters={}, **{"from": "numbers"})
+    extended = {"model": "numbers", "data": "new.txt", "label_names": "names.txt", "valid": "new.txt"}
+    assert place.do("extend", extended).result["metrics"]["P@1"] == 100.0
+
+
 def test_a_learner_goes_on_from_the_state_that_a_job_kept(place: Place) -> None:
     learning = {"trainer": "huffman-tree", "parameters": {"epochs": 2, "dim": 4}, "seed": 3}
     place.train(**learning, model="whole")
