@@ -12,8 +12,8 @@ from model_store.store import Store
 from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.going_on import check_base, labels_with_leaf
-from service.workflows.labelled import OnProgress, no_progress
+from service.workflows.going_on import check_base
+from service.workflows.labelled import OnProgress, learnt_labels, no_progress
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 
 
@@ -50,9 +50,7 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     n_old, before = len(tuned.thresholds), store.open(name, int(parent["version"]))
     if has_calibration(before.arrays) != has_calibration(model.arrays):
         return False
-    had_leaf, has_leaf = labels_with_leaf(before.ensemble), labels_with_leaf(model.ensemble)
-    gets_leaf = np.zeros(n_old, np.bool_)
-    gets_leaf[: len(had_leaf)] = has_leaf[: len(had_leaf)] & ~had_leaf
+    gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(before)
     has_same_labels = n_labels == n_old and not gets_leaf.any()
     if has_same_labels and tree_digest(before.ensemble) != tree_digest(model.ensemble):
         return False

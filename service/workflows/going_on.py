@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
-from model_store.compiled.handles import Bools
-from model_store.ensemble import TreeEnsemble
 from model_store.extras import EMBEDDING
 from model_store.manifest import CALIBRATION, COMBINED, ROWS
 from model_store.names import NameTable, all_names, build_names, find_all
-from model_store.origin import parent_of, read_origin
+from model_store.origin import FEEDBACK, learnt_feedback, parent_of, read_origin
 from model_store.version import Model, at_rest
 from service.base.errors import BadData, BadParameter
 from service.base.parameters import split_items
@@ -32,7 +30,7 @@ from service.trainers.spec import Trained
 from service.trainers.state import LearnerState, PassPlan, check_that, read_state
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.file_source import FileSource
-from service.workflows.labelled import OnProgress
+from service.workflows.labelled import OnProgress, learnt_labels
 from service.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from service.workflows.request import Chosen, TrainRequest
 
@@ -205,16 +203,22 @@ def go_on(
     if request.extends:
         stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
         extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
-    added = labels_with_leaf(grown.ensemble).sum() - labels_with_leaf(base.ensemble).sum()
-    report = {"labels_added": int(added), "groups_divided": grown.divided, "classifiers": grown.classifiers}
+    before, after = ((trees.label_leaf[0] >= 0).sum() for trees in (base.ensemble, grown.ensemble))
+    report = {
+        "labels_added": int(after - before),
+        "groups_divided": grown.divided,
+        "classifiers": grown.classifiers,
+    }
     parameters: Any = dict(manifest.trainer.parameters)
     return Trained(grown.ensemble, manifest.kind, manifest.link, parameters, 0, extra, report)
 
 
 def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
-    """Return the fields of the origin of what goes on from a version."""
-    kept = {name: found for name, found in read_origin(base.arrays).items() if name == CALIBRATION}
-    return {"parent": parent_of(base.manifest), **(kept if request.extends else {})}
+    """Return the origin of what goes on from a version, which has learnt what that one had."""
+    origin = read_origin(base.arrays)
+    kept = {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
+    feedback = {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})}
+    return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **kept}
 
 
 def check_base(base: Model, request: TrainRequest, what: str) -> None:
@@ -238,14 +242,6 @@ def check_base(base: Model, request: TrainRequest, what: str) -> None:
         )
 
 
-def labels_with_leaf(ensemble: TreeEnsemble) -> Bools:
-    """Return which labels have a leaf in label trees, bool[K]; of decision trees an empty array.
-
-    A version lists labels without one: its names file or the header of its data had them, but no row.
-    """
-    return (ensemble.label_leaf >= 0).any(axis=0)
-
-
 def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
     """Return the labels of the rows that a version does not have, or lists without a leaf, sorted.
 
@@ -259,9 +255,9 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
         )
     names = data.names
     carried = sorted({names[label] for label in np.unique(data.labels.indices).tolist()})
-    ids, has_leaf = find_all(model.labels, carried), labels_with_leaf(model.ensemble)
-    is_learnt = (ids >= 0) & has_leaf[ids]
-    return [carried[i] for i in np.flatnonzero(~is_learnt).tolist()]
+    ids = find_all(model.labels, carried)
+    is_to_learn = (ids < 0) | ~learnt_labels(model)[ids]
+    return [carried[i] for i in np.flatnonzero(is_to_learn).tolist()]
 
 
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
@@ -273,9 +269,9 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     shown, n_labels = model.manifest.shown, model.manifest.n_labels
     to_learn = _labels_to_learn(model, new)
     if not to_learn:
-        n_carried = len(np.unique(new.labels.indices))
         raise BadData(
-            f"{new.source}: expected labels that {shown} does not have, found {n_carried}, which it has"
+            f"{new.source}: expected labels that {shown} does not have, found "
+            f"{len(np.unique(new.labels.indices))}, which it has"
         )
     if new.label_names is None:
         added = [str(number) for number in range(n_labels, max(map(int, to_learn)) + 1)]
