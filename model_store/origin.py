@@ -8,7 +8,7 @@ parent   {"model", "version", "content"}: the version that this one was made to 
 job      the id of the job that made it, or null
 rule     the rule that was to decide on its promotion, as the request for it said, or null
 calibration  what its scores were calibrated on ("source", "rows", "sha256"), and how well; not there if not
-feedback  {model: seconds since 1970}: until when feedback to a model was read to train on; not there if never
+feedback  {model: seconds since 1970}: until when feedback to a model was read to train on; {} if never
 libraries  the versions of the libraries that read texts beside our kernels, by name; only where there are any
 vectorizer  {"file", "sha256"}: the vectorizer that texts are read as; only of `xylem import-vectorizer`
 

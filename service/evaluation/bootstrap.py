@@ -14,7 +14,7 @@ that are no means of rows, as macro-F, Yeh 2000, "More accurate tests for the st
 result differences" (COLING). Where there are more exchanges than draws, these are drawn, and
 p = (b + 1) / (m + 1) of m draws, b of them as large: Phipson, Smyth 2010, "Permutation p-values should never
 be zero". At most a share p of all samples without a difference has so small a p, however few rows differ.
-The interval says less there: of one row that differs, a percentile is 0 or beside it by chance.
+The interval says less there: percentiles of draws of a few rows take few values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -152,12 +152,13 @@ def randomisation_test(observed: float, exchange: Exchange, draws: int, random: 
 
     draws  so many exchanges are drawn, unless all of them are no more
     """
-    n_rows, is_exact = exchange.n_rows, exchange.n_rows < draws.bit_length()
+    n_rows = exchange.n_rows
+    is_exact = n_rows < draws.bit_length()
     if is_exact:
-        exchanges = ((number >> np.arange(n_rows)) & 1 == 1 for number in range(1 << n_rows))
+        swaps = ((number >> np.arange(n_rows)) & 1 == 1 for number in range(1 << n_rows))
     else:
-        exchanges = (random.random(n_rows) < 0.5 for _ in range(draws))
-    n_as_large = sum(abs(exchange.difference(each)) >= abs(observed) - TIE for each in exchanges)
+        swaps = (random.random(n_rows) < 0.5 for _ in range(draws))
+    n_as_large = sum(abs(exchange.difference(swapped)) >= abs(observed) - TIE for swapped in swaps)
     return n_as_large / (1 << n_rows) if is_exact else (n_as_large + 1) / (draws + 1)
 
 
@@ -195,4 +196,4 @@ def _counts(pair: DecisionPair, weights: F64) -> list[F64]:
 
 def _macro_f(counts: Sequence[F64], empty: EmptyConvention) -> F64:
     """Return macro-F of the counts of both models in percent, float64[2]."""
-    return np.array([100.0 * f_scores(each.astype(np.int64), empty).mean() for each in counts])
+    return np.array([100.0 * f_scores(of_model.astype(np.int64), empty).mean() for of_model in counts])

@@ -99,7 +99,8 @@ def named_now(context: JobContext, alias: str) -> int | None:
 
 def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
     """Yield what makes the figures of a version on labelled rows say less than they seem to."""
-    shown, n_others = model.manifest.shown, labelled.rows_learnt(model)[1]
+    shown = model.manifest.shown
+    _, n_others = labelled.rows_learnt(model)
     if n_others:
         example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""
         yield (

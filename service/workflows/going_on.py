@@ -3,7 +3,7 @@
 A version may keep its training rows for that, so that old rows and new ones are learnt together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -203,9 +203,9 @@ def go_on(
     if request.extends:
         stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
         extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
-    before, after = ((trees.label_leaf[0] >= 0).sum() for trees in (base.ensemble, grown.ensemble))
+    n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
     report = {
-        "labels_added": int(after - before),
+        "labels_added": n_leaves[1] - n_leaves[0],
         "groups_divided": grown.divided,
         "classifiers": grown.classifiers,
     }
@@ -216,9 +216,9 @@ def go_on(
 def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     """Return the origin of what goes on from a version, which has learnt what that one had."""
     origin = read_origin(base.arrays)
-    kept = {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
+    calibration = {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
     feedback = {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})}
-    return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **kept}
+    return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
 
 
 def check_base(base: Model, request: TrainRequest, what: str) -> None:
@@ -253,8 +253,9 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
             f"{data.source}: expected the names of its labels (--label-names), as {model.manifest.shown} "
             "has names, found numbers alone"
         )
-    names = data.names
-    carried = sorted({names[label] for label in np.unique(data.labels.indices).tolist()})
+    names = data.label_names
+    labels = np.unique(data.labels.indices).tolist()
+    carried = sorted(map(str, labels) if names is None else {names[label] for label in labels})
     ids = find_all(model.labels, carried)
     is_to_learn = (ids < 0) | ~learnt_labels(model)[ids]
     return [carried[i] for i in np.flatnonzero(is_to_learn).tolist()]
@@ -274,10 +275,10 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
             f"{len(np.unique(new.labels.indices))}, which it has"
         )
     if new.label_names is None:
-        added = [str(number) for number in range(n_labels, max(map(int, to_learn)) + 1)]
+        added: Sequence[int | str] = range(n_labels, max(map(int, to_learn)) + 1)
     else:
-        ids = find_all(model.labels, to_learn)
-        added = [to_learn[i] for i in np.flatnonzero(ids < 0).tolist()]
+        is_unknown = find_all(model.labels, to_learn) < 0
+        added = [to_learn[i] for i in np.flatnonzero(is_unknown).tolist()]
     most = min(NEW_LABELS_MAX, max(1000, n_labels))
     n_new = max(len(added), len(to_learn))
     if n_new > most:
@@ -285,7 +286,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
             f"{new.source}: expected at most {most} new labels at once for {n_labels} of {shown}, found "
             f"{n_new}: train again"
         )
-    return build_names([*all_names(model.labels), *added])
+    return build_names([*all_names(model.labels), *map(str, added)])
 
 
 def _old_rows(

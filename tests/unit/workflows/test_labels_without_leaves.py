@@ -170,6 +170,9 @@ def test_numbers_of_labels_stay_their_ids_when_some_between_have_no_rows(tmp_pat
     far = write_numbers(tmp_path / "far.svm", [(5000, [(7, 1.0)])] * 20)
     with refused(BadData, "expected at most 1000 new labels at once for 12 of m@3, found 4989"):
         extend_and_publish(store, "m", TrainRequest("", far, base=("m", 3)))
+    farthest = write_numbers(tmp_path / "farthest.svm", [(2**28 - 1, [(7, 1.0)])])
+    with refused(BadData, "expected at most 1000 new labels at once for 12 of m@3, found 268435444"):
+        extend_and_publish(store, "m", TrainRequest("", farthest, base=("m", 3)))
 
 
 def test_numbers_are_no_names_of_labels_that_have_others(tmp_path: Path, command: Command) -> None:
