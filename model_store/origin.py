@@ -8,6 +8,7 @@ parent   {"model", "version", "content"}: the version that this one was made to 
 job      the id of the job that made it, or null
 rule     the rule that was to decide on its promotion, as the request for it said, or null
 calibration  what its scores were calibrated on ("source", "rows", "sha256"), and how well; not there if not
+feedback  {model: seconds since 1970}: until when feedback to a model was read to train on; {} if never
 libraries  the versions of the libraries that read texts beside our kernels, by name; only where there are any
 vectorizer  {"file", "sha256"}: the vectorizer that texts are read as; only of `xylem import-vectorizer`
 
@@ -88,6 +89,9 @@ def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
 ORIGIN = "origin/json"
 """The array's name, among `Draft.extra`."""
 
+FEEDBACK = "feedback"
+"""The field of an origin that says which rows of feedback a version was trained on: see `learnt_feedback`."""
+
 _LEFT_OUT = (ORIGIN, MADE_FOR)  # what differs between two versions that are the same otherwise
 
 
@@ -121,3 +125,14 @@ def origin_arrays(origin: Mapping[str, Any], made_for: str | None) -> dict[str, 
 def read_origin(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the origin among a version's arrays, {} if it has none; raise Corrupt when it is damaged."""
     return read_json_array(arrays, ORIGIN)
+
+
+def learnt_feedback(arrays: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    """Return until when feedback to each model was read to train a version, in seconds since 1970.
+
+    A version that goes on from another one has learnt what that one had. Raises Corrupt.
+    """
+    times = read_origin(arrays).get(FEEDBACK, {})
+    if not isinstance(times, dict) or not all(isinstance(time, int | float) for time in times.values()):
+        raise Corrupt(file_name(ORIGIN), "a time for each model in feedback", repr(times)[:80])
+    return times

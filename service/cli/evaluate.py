@@ -176,16 +176,18 @@ def compare(
     data: Data,
     table: Table,
     empty_labels: EmptyLabels = "zero",
-    resamples: Annotated[int, Option(min=100, max=100_000, help="Number of bootstrap samples.")] = 1000,
-    seed: Annotated[int, Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")] = 0,
+    resamples: Annotated[
+        int, Option(min=100, max=100_000, help="Number of draws, for intervals and for the test.")
+    ] = 1000,
+    seed: Annotated[int, Option(min=0, max=2**63 - 1, help="Same seed, same answer.")] = 0,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Compare two versions on the same labelled file, and say which differences are more than chance.
 
-    A difference is real when the 95% interval of a paired bootstrap over the rows leaves out 0. Labels are
-    matched by name; macro-F is compared where both versions are tuned.
+    A difference is real when so large a one comes up by chance in at most 5% of all samples of rows, by a
+    paired randomisation test. Labels are matched by name; macro-F is compared where both versions are tuned.
     """
     from service.evaluation.ranking import empty_convention
     from service.workflows.compare import CompareRequest, Contender

@@ -25,11 +25,15 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
     return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
 
 
-def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32]:
-    """Return the labels below n_labels, of that many, and how many of each row were dropped."""
+def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list[str]]:
+    """Return the labels below n_labels, of that many; how many of each row were dropped; and their numbers.
+
+    The numbers are names, each once, ascending.
+    """
     indptr, indices = _kept(labels.indptr, labels.indices < n_labels, labels.indices)
     unknown = np.diff(labels.indptr) - np.diff(indptr)
-    return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
+    dropped = np.unique(labels.indices[labels.indices >= n_labels]).tolist()
+    return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32), list(map(str, dropped))
 
 
 def first_features(rows: SparseRows, n_features: int) -> SparseRows:

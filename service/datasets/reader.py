@@ -46,8 +46,9 @@ def read_dataset(
     n_features  numeric formats only: the features of an existing model
     columns  of tables
 
-    What a file says of its sizes (a header, a shape) may not exceed the model's. A .svm file says nothing:
-    labels beyond the model's are labels that it does not know, and features beyond are left out.
+    Labels beyond the model's are labels that it does not know, whatever the format. The features that a file
+    says it has (a header, a shape) may not exceed the model's; a .svm file says nothing, and its features
+    beyond the model's are left out.
 
     Raises BadData, its message beginning with `file:line:`, for a file that cannot be used; BadParameter for
     arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
@@ -64,26 +65,24 @@ def read_dataset(
         return replace(collected, source=source_of(file.path), sha256=file.sha256, warning=warning)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
-    n_labels = labels.n_names if n_named is None and labels is not None else n_named
     if suffix == ".npz":
-        rows, found, sha256 = read_npz(file.path, n_labels, n_features, on_progress)
+        rows, found, sha256 = read_npz(file.path, n_named, n_features, on_progress)
     else:
         if suffix == ".txt":
-            rows, found = read_rows(file, n_labels, n_features, has_header=True)
+            rows, found = read_rows(file, n_named, n_features, has_header=True)
         else:
             rows, found = read_rows(file, n_named, None, has_header=False)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
     unknown, unknown_names = np.zeros(found.n_rows, np.int32), []
     if labels is not None:
-        carried = np.unique(found.indices).tolist()
         if names is not None:
+            carried = np.unique(found.indices).tolist()
             known = find_all(labels, names)
             found, unknown = renumber_labels(found, known, labels.n_names)
             unknown_names = [names[i] for i in carried if known[i] < 0]
         else:
-            found, unknown = first_labels(found, labels.n_names)
-            unknown_names = [str(i) for i in carried if i >= labels.n_names]
+            found, unknown, unknown_names = first_labels(found, labels.n_names)
     return Dataset(
         source=source_of(path),
         sha256=sha256,

@@ -28,7 +28,7 @@ _ROWS = Path("rows")  # what faults call rows that are no file's
 
 
 class Resampling(TypedDict, total=False):
-    """How often rows are drawn anew, 100 to 100,000, and from which seed."""
+    """How often rows are drawn anew, and exchanged, 100 to 100,000, and from which seed."""
 
     resamples: int
     seed: int
@@ -93,7 +93,7 @@ class Model(AskedModel):
         """Compare with another model on the same rows; return what `xylem compare --json` prints, in percent.
 
         `metrics` has for each figure this model's as `a`, the other's as `b`, and whether the difference is
-        `real`: the 95% interval of a paired bootstrap leaves out 0. Macro-F is there if both are tuned.
+        `real`: `p` of a paired randomisation test is at most 0.05. Macro-F is there if both are tuned.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=threads or n_processors(), **resampling)

@@ -50,7 +50,7 @@ class PromotionVerdict(NamedTuple):
 
     alias     the alias that the rule is about
     baseline  the version that it named when the two were compared; None: there was none
-    reasons   a sentence for each condition, or why there was nothing to compare
+    reasons   a sentence for each condition, and what to know of the rows; or why there was nothing to compare
     """
 
     promoted: bool

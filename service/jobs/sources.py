@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from model_store.identifiers import parse_named
+from model_store.origin import learnt_feedback
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData
 from service.base.files import plain_name
 from service.jobs.context import JobContext, WatchedFiles, patiently
-from service.jobs.requests import FittingJob, HeldOutFeedback
+from service.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
 from service.thresholds.store.feedback_rows import FeedbackRows
 from service.workflows.labelled import OnProgress
 
@@ -67,10 +69,13 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
     """Write the rows of a job's files and of feedback to one file of lines; return it.
 
     And, where the newest rows of feedback are to be measured on, a file of these, which the first has not.
-    Feedback is what had come when the job was submitted: a run that begins anew has the same rows. Raises
-    BadData where there is none.
+    Feedback is what had come when the job was submitted: a run that begins anew has the same rows. A
+    combination has only what came after its members' trainings had read theirs: of rows that a member has
+    learnt its scores are better than elsewhere. Raises BadData where there is none.
     """
     rows = FeedbackRows(context.database, context.settings)
+    members = request.members if isinstance(request, CombineJob) else []
+    learnt = [learnt_feedback(context.store.open(*parse_named(member)).arrays) for member in members]
     share = request.valid.feedback if isinstance(request.valid, HeldOutFeedback) else 0.0
     names = [Path(one).name.split(".")[0] if isinstance(one, str) else "feedback" for one in request.sources]
     directory = context.work / "joined"
@@ -84,11 +89,16 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
                     fitted.writelines(_lines(opened, has_header=False))
                 continue
             span = rows.span(source.feedback.model, source.feedback.days, context.job.created)
+            learnt_until = max([times.get(span.model, 0.0) for times in learnt], default=0.0)
+            span = span._replace(since=max(span.since, learnt_until))
             n = patiently(lambda span=span: rows.count(span))  # type: ignore[misc]
             n_fitted = n - math.ceil(share * n)
             if not n_fitted:
                 least = "2 rows" if share else "1 row"
-                raise BadData(f"expected at least {least} of feedback to {span.model}, found {n or 'none'}")
+                new = " that no member was trained on" if learnt_until else ""
+                raise BadData(
+                    f"expected at least {least} of feedback to {span.model}{new}, found {n or 'none'}"
+                )
             for number, line in enumerate(rows.lines(span)):
                 (fitted if number < n_fitted else measured).write(line + b"\n")
     return data, held_out if share else None

@@ -17,7 +17,7 @@ from model_store.identifiers import LATEST, parse_named
 from model_store.label_info import URI
 from model_store.manifest import Manifest
 from model_store.moves import Cause
-from model_store.origin import read_report
+from model_store.origin import FEEDBACK, read_report
 from model_store.store import Store
 from service.base.columns import TableColumns
 from service.base.errors import BadParameter
@@ -75,11 +75,15 @@ class Publication(NamedTuple):
 
     def marks(self, request: PublishingJob) -> dict[str, Any]:
         """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
-        rule, job, given = _rule(request), self.context.job.id, request.promotion
+        rule, job, given = _rule(request), self.context.job, request.promotion
         return {
-            "origin": {"job": job, "rule": given and given.model_dump(mode="json", by_alias=True)},
+            "origin": {
+                "job": job.id,
+                "rule": given and given.model_dump(mode="json", by_alias=True),
+                FEEDBACK: dict.fromkeys(request.feedback, job.created),
+            },
             "latest": rule is None or rule.alias not in (LATEST, None),
-            "made_for": job,
+            "made_for": job.id,
         }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from model_store.arrays import group_of
 from model_store.extras import Calibration
 from model_store.manifest import CALIBRATION, DataInfo
-from model_store.origin import ORIGIN, REPORT, json_array, parent_of, read_report
+from model_store.origin import FEEDBACK, ORIGIN, REPORT, json_array, learnt_feedback, parent_of, read_report
 from model_store.store import Store
 from model_store.version import Draft, Model, draft_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
@@ -149,7 +149,7 @@ def calibrate_and_publish(
     model = store.open(name, reference)
     refuse_link(model)
     fit = fit_to_rows(model, read_labelled(model, data, on_progress, columns), threads, on_progress)
-    origin = {"parent": parent_of(model.manifest)}
+    origin = {"parent": parent_of(model.manifest), FEEDBACK: learnt_feedback(model.arrays)}
     on_progress("publish", 0, 1)
     draft = calibrated_draft(draft_of(model), fit, origin)
     published = store.publish(name, replace(draft, files=store.files_of(model, draft.arrays())))

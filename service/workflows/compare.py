@@ -66,8 +66,9 @@ def compare(
     rows  those of the request's file as each takes them, where they are at hand
 
     a, b       NAME@VERSION; rows, resamples, seed
-    metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in percent, and
-               real: whether the interval leaves out 0. macro_f is there if both versions are tuned
+    metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in percent; p of
+               the paired randomisation test, and real: whether p is at most 0.05. macro_f is there if both
+               versions are tuned
     labels     how many both know, and how many only one of them; `neither`: those of the file that none knows
     note       why macro_f is not there, else null
 

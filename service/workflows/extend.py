@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from model_store.checks import LABEL_COUNTS
 from model_store.decoding import tree_digest
 from model_store.manifest import has_calibration
@@ -11,7 +13,7 @@ from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_o
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.going_on import check_base
-from service.workflows.labelled import OnProgress, no_progress
+from service.workflows.labelled import OnProgress, learnt_labels, no_progress
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 
 
@@ -34,9 +36,9 @@ def extend_and_publish(
 def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
     """Give a version the thresholds of its parent, if they fit, unless it has some.
 
-    They do where labels were added, which begin as untuned ones do, and where the trees are the same; not
-    where scores of one of them are calibrated alone. Returns whether it did. Raises DatabaseUnavailable and
-    StoreError.
+    They do where labels were added or got a leaf, which begin as untuned ones do, and where the trees are the
+    same; not where scores of one of them are calibrated alone. Returns whether it did. Raises
+    DatabaseUnavailable and StoreError.
     """
     model = store.open(name, version)
     parent = read_origin(model.arrays).get("parent") or {}
@@ -50,14 +52,17 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     n_old, before = len(tuned.thresholds), store.open(name, number)
     if has_calibration(before.arrays) != has_calibration(model.arrays):
         return False
-    if n_labels == n_old and tree_digest(before.ensemble) != tree_digest(model.ensemble):
+    gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(before)
+    has_same_labels = n_labels == n_old and not gets_leaf.any()
+    if has_same_labels and tree_digest(before.ensemble) != tree_digest(model.ensemble):
         return False
     counters = no_counts(n_labels)
     bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)
     thresholds = thresholds_of(counters, tuned.start, bounds)
-    thresholds[:n_old] = tuned.thresholds
+    stays = np.flatnonzero(~gets_leaf)
+    thresholds[stays] = tuned.thresholds[stays]
     for mine, old in zip(counters, tuned.counters, strict=True):
-        mine[:n_old] = old
+        mine[stays] = old[stays]
     carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
     kept_in.save(name, version, carried, model.manifest.digest)
     return True

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets
-from service.datasets.dataset import N_IDS_MAX
+from service.datasets.dataset import N_IDS_MAX, first_labels
 from service.datasets.json_lines import RowCollector
 from service.datasets.stream import DataFile
 from service.features.rows import rows_of_csr
@@ -89,7 +89,7 @@ def dataset_from_memory(
 
     labels  a list of names for each instance, of whole numbers too, or an indicator matrix, sparse or an
             array: each column with a value in a row is a label of that row; its name is the column's number,
-            or the model's name of that id
+            or the model's name of that id. Columns beyond the model's are labels that it does not know
     model   the names of an existing model, with n_features
 
     Raises BadData, naming the row from 0, and BadInstance.
@@ -100,8 +100,10 @@ def dataset_from_memory(
     said: Any
     unknown, unknown_names = np.zeros(checked.n_rows, np.int32), list[str]()
     if is_matrix(labels):
-        said = true = _indicated(labels, checked.n_rows, None if model is None else model.n_names)
+        said = true = _indicated(labels, checked.n_rows)
         names = [str(i) for i in range(true.n_labels)] if model is None else None
+        if model is not None:
+            true, unknown, unknown_names = first_labels(true, model.n_names)
     else:
         said = label_lists(labels, checked.n_rows)
         collector = RowCollector(_FromMemory())
@@ -127,9 +129,9 @@ def dataset_from_memory(
     )
 
 
-def _indicated(labels: object, n_rows: int, n_labels: int | None) -> LabelRows:
+def _indicated(labels: object, n_rows: int) -> LabelRows:
     """Return the labels that an indicator matrix says. Raises BadData and BadInstance."""
-    matrix = _matrix(labels, n_labels)
+    matrix = _matrix(labels, None)
     if matrix.n_rows != n_rows:
         raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}")
     is_set = matrix.values != 0

@@ -3,7 +3,7 @@
 A version may keep its training rows for that, so that old rows and new ones are learnt together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from model_store.errors import Corrupt
 from model_store.extras import EMBEDDING
 from model_store.manifest import CALIBRATION, COMBINED, ROWS
 from model_store.names import NameTable, all_names, build_names, find_all
-from model_store.origin import parent_of, read_origin
+from model_store.origin import FEEDBACK, learnt_feedback, parent_of, read_origin
 from model_store.version import Model, at_rest
 from service.base.errors import BadData, BadParameter
 from service.base.parameters import split_items
@@ -32,9 +32,8 @@ from service.trainers.source import TrainingSet
 from service.trainers.spec import Trained
 from service.trainers.state import LearnerState, PassPlan, check_that, read_state
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.combined_parts import renumbered
 from service.workflows.file_source import FileSource
-from service.workflows.labelled import OnProgress
+from service.workflows.labelled import OnProgress, learnt_labels
 from service.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from service.workflows.request import Chosen, TrainRequest
 
@@ -181,13 +180,12 @@ def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSour
     if state is None:
         check_base(base, request, "extend" if request.extends else "from")
         dataset, shown = request.read(on_progress), base.manifest.shown
-        unknown = () if request.extends else renumbered(dataset, base.labels).unknown_names
-        if unknown:
-            raise BadData(
-                f"{dataset.source}: expected labels of {shown}, found {len(unknown)} others, as "
-                f"{unknown[0]!r:.80}: add them by xylem extend"
-            )
         if not request.extends:
+            if to_learn := _labels_to_learn(base, dataset):
+                raise BadData(
+                    f"{dataset.source}: expected labels that {shown} has learnt, found {len(to_learn)} "
+                    f"others, as {to_learn[0]!r:.80}: add them by xylem extend"
+                )
             return rows_of_base(base, dataset)
         table, featurizer = _with_new_names(base, dataset), featurizer_of(base)
         old, warning = _old_rows(base, table, featurizer, request, on_progress)
@@ -220,16 +218,22 @@ def go_on(
     if request.extends:
         stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
         extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
-    added = source.names.n_names - manifest.n_labels
-    report = {"labels_added": added, "groups_divided": grown.divided, "classifiers": grown.classifiers}
+    n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
+    report = {
+        "labels_added": n_leaves[1] - n_leaves[0],
+        "groups_divided": grown.divided,
+        "classifiers": grown.classifiers,
+    }
     parameters: Any = dict(manifest.trainer.parameters)
     return Trained(grown.ensemble, manifest.kind, manifest.link, parameters, 0, extra, report)
 
 
 def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
-    """Return the fields of the origin of what goes on from a version."""
-    kept = {name: found for name, found in read_origin(base.arrays).items() if name == CALIBRATION}
-    return {"parent": parent_of(base.manifest), **(kept if request.extends else {})}
+    """Return the origin of what goes on from a version, which has learnt what that one had."""
+    origin = read_origin(base.arrays)
+    calibration = {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
+    feedback = {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})}
+    return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
 
 
 def check_base(base: Model, request: TrainRequest, what: str) -> None:
@@ -253,24 +257,51 @@ def check_base(base: Model, request: TrainRequest, what: str) -> None:
         )
 
 
-def _with_new_names(model: Model, new: Dataset) -> NameTable:
-    """Return the version's labels, and after them those that it does not have, sorted. Raises BadData."""
-    names = new.names
-    carried = sorted({names[label] for label in np.unique(new.labels.indices).tolist()})
-    ids = find_all(model.labels, carried)
-    added = [name for name, known in zip(carried, ids.tolist(), strict=True) if known < 0]
-    shown, n_labels = model.manifest.shown, model.manifest.n_labels
-    if not added:
+def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
+    """Return the labels of the rows that a version does not have, or lists without a leaf, sorted.
+
+    Raises BadData for numbers of labels where those of the version have names.
+    """
+    is_numbered = all_names(model.labels) == list(map(str, range(model.labels.n_names)))
+    if data.label_names is None and not is_numbered:
         raise BadData(
-            f"{new.source}: expected labels that {shown} does not have, found {len(carried)}, which it has"
+            f"{data.source}: expected the names of its labels (--label-names), as {model.manifest.shown} "
+            "has names, found numbers alone"
         )
+    names = data.label_names
+    labels = np.unique(data.labels.indices).tolist()
+    carried = sorted(map(str, labels) if names is None else {names[label] for label in labels})
+    ids = find_all(model.labels, carried)
+    is_to_learn = (ids < 0) | ~learnt_labels(model)[ids]
+    return [carried[i] for i in np.flatnonzero(is_to_learn).tolist()]
+
+
+def _with_new_names(model: Model, new: Dataset) -> NameTable:
+    """Return the version's labels, and after them those that it does not have, sorted. Raises BadData.
+
+    Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its own id, by
+    which a file without names is read later.
+    """
+    shown, n_labels = model.manifest.shown, model.manifest.n_labels
+    to_learn = _labels_to_learn(model, new)
+    if not to_learn:
+        raise BadData(
+            f"{new.source}: expected labels that {shown} does not have, found "
+            f"{len(np.unique(new.labels.indices))}, which it has"
+        )
+    if new.label_names is None:
+        added: Sequence[int | str] = range(n_labels, max(map(int, to_learn)) + 1)
+    else:
+        is_unknown = find_all(model.labels, to_learn) < 0
+        added = [to_learn[i] for i in np.flatnonzero(is_unknown).tolist()]
     most = min(NEW_LABELS_MAX, max(1000, n_labels))
-    if len(added) > most:
+    n_new = max(len(added), len(to_learn))
+    if n_new > most:
         raise BadData(
             f"{new.source}: expected at most {most} new labels at once for {n_labels} of {shown}, found "
-            f"{len(added)}: train again"
+            f"{n_new}: train again"
         )
-    return build_names([*all_names(model.labels), *added])
+    return build_names([*all_names(model.labels), *map(str, added)])
 
 
 def _old_rows(

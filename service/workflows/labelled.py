@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import I32
-from model_store.manifest import DataInfo
+from model_store.checks import LABEL_COUNTS
+from model_store.compiled.handles import I32, Bools
+from model_store.manifest import COMBINED, DataInfo
 from model_store.names import NameTable
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadInstance
-from service.base.rows import Dataset, LabelRows, SparseRows
+from service.base.rows import Dataset, LabelRows, SparseRows, offsets
 from service.datasets import read_dataset
 from service.datasets.reader import read_texts
 from service.evaluation import Truth
@@ -25,6 +26,21 @@ from service.vocabulary.featurizers import featurizer_of
 
 OnProgress = Progress
 """Called with a phase's name, how much of it is done, and how much it is in all."""
+
+
+def learnt_labels(model: Model) -> Bools:
+    """Return which labels a version has learnt, bool[K].
+
+    It lists others if its names file or the header of its data had them but no row did: label trees have no
+    leaf for these. A combined version finds every concept by its names. All count where nothing is known.
+    """
+    counts = model.arrays.get(LABEL_COUNTS)
+    is_learnt = np.ones(model.labels.n_names, np.bool_)
+    if model.manifest.kind == "label-tree":
+        is_learnt = model.ensemble.label_leaf[0] >= 0
+    elif counts is not None and model.manifest.kind != COMBINED:
+        is_learnt = counts > 0
+    return is_learnt
 
 
 class Labelled(NamedTuple):
@@ -50,6 +66,12 @@ class Labelled(NamedTuple):
     def n_true(self) -> int:
         """Return how many labels are true in all rows, those too that the model does not know."""
         return len(self.labels.indices) + int(self.unknown.sum())
+
+    def rows_learnt(self, model: Model) -> tuple[int, int]:
+        """Return how many rows have a label that a version has learnt, and how many have others alone."""
+        n_learnt = np.diff(offsets(learnt_labels(model)[self.labels.indices])[self.labels.indptr])
+        has_labels = np.diff(self.labels.indptr) + self.unknown > 0
+        return int((n_learnt > 0).sum()), int((has_labels & (n_learnt == 0)).sum())
 
     @property
     def n_rows(self) -> int:

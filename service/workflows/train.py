@@ -117,7 +117,9 @@ def train_and_publish(
     if request.rerank:
         check_installed()
     store.prepare()
-    parent = {"parent": parent_in(store, model)} if on is None else origin_of(on.base, request)
+    origin = (
+        {"parent": parent_in(store, model), **request.origin} if on is None else origin_of(on.base, request)
+    )
     if request.valid is not None:
         check_readable(request.valid)
     with request.crew() as crew:
@@ -126,7 +128,7 @@ def train_and_publish(
         )
         found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
         outcome = _trained(source, request, chosen, crew, on_progress, found, on)
-        finished = _finished(outcome, request, {**parent, **request.origin}, on_progress)
+        finished = _finished(outcome, request, origin, on_progress)
         ranked = None
         if request.rerank:
             finished, ranked = _reranked(finished, request, crew, on_progress)

@@ -134,8 +134,20 @@ def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     assert sizes_of(read(path, GOOD, labels=ids(7), n_features=6)) == (6, 7)
     expected = ":1: expected at most {} as in the model or names file, found {}"
-    assert refusal(path, GOOD, labels=ids(4)).startswith(expected.format("4 labels", 5))
     assert refusal(path, GOOD, n_features=3).startswith(expected.format("3 features", 4))
+
+
+def test_labels_beyond_those_of_a_model_are_counted_in_every_format_of_numbers(tmp_path: Path) -> None:
+    """A file may have labels that came after the model: no prediction can hit them, and they are named."""
+    paths = (tmp_path / "a.txt", tmp_path / "a.svm", write_pair(tmp_path, packed(X), packed(Y)))
+    paths[0].write_text("3 4 3\n0,2 0:1.5 3:2\n1\n 0:3 3:1\n")
+    paths[1].write_text("0,2 0:1.5 3:2\n1 1:0\n 0:3 3:1\n")
+    for path in paths:
+        dataset = read_dataset(path, labels=ids(2), n_features=4)
+        check_dataset(dataset)
+        assert (labels_of(dataset), dataset.labels.n_labels) == ([[0], [1], []], 2), path
+        assert dataset.unknown_labels.tolist() == [1, 0, 0], path
+        assert dataset.unknown_names == ["2"], path
 
 
 def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path: Path) -> None:
@@ -160,7 +172,7 @@ def test_names_of_labels(tmp_path: Path) -> None:
     assert labels_of(dataset) == [[2], [], [0]]
     assert dataset.unknown_labels.tolist() == [1, 0, 0] and dataset.unknown_names == ["e"]
     assert dataset.label_names is None and dataset.labels.n_labels == 4
-    assert "expected at most 4 labels" in refusal(path, GOOD, labels=model)
+    assert read(path, GOOD, labels=model).unknown_names == ["4"]
     (tmp_path / "few.txt").write_text("a\nb\n")
     said = refusal(path, GOOD, label_names_file=tmp_path / "few.txt")
     assert "expected at most 2 labels as in the model or names file, found 5" in said
@@ -290,8 +302,12 @@ def test_sizes_and_names_of_a_model_hold_for_a_pair(tmp_path: Path) -> None:
     path = write_pair(tmp_path, packed(X), packed(Y))
     dataset = read_dataset(path, labels=build_names(["a", "b", "c", "d"]), n_features=9)
     assert sizes_of(dataset) == (9, 4)
+    names = tmp_path / "names.txt"
+    names.write_text("a\nb\n")
     with pytest.raises(BadData, match="expected at most the 2 columns of the model or names file, found 3"):
-        read_dataset(path, labels=build_names(["a", "b"]))
+        read_dataset(path, label_names_file=names)
+    with pytest.raises(BadData, match="expected at most the 3 columns of the model or names file, found 4"):
+        read_dataset(path, n_features=3)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """Figures of rows and of labels, and what follows from them: bands, intervals, reliability and sweeps."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from scipy.sparse import csr_array
 
 from service.base.rows import LabelRows
@@ -15,7 +17,7 @@ from service.evaluation import (
     f_measures,
     ranking_metrics,
 )
-from service.evaluation.bootstrap import DecisionPair, _macro_f, compare_rows, ones_at, row_figures
+from service.evaluation.bootstrap import DecisionPair, _counts, _macro_f, compare_rows, ones_at, row_figures
 from service.evaluation.kept_figures import frequency_bands
 from service.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
 from service.evaluation.ranking import count_labels, mark_true, ranks_of
@@ -161,7 +163,7 @@ def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(
         empty,
     )
     drawn = rng.integers(0, N, N)
-    found = _macro_f(pair, np.bincount(drawn, minlength=N).astype(np.float64))
+    found = _macro_f(_counts(pair, np.bincount(drawn, minlength=N).astype(np.float64)), empty)
     repeated = Truth(LabelRows(*flat([true[i] for i in drawn]), K), np.zeros(N, np.int32))
     for value, side in zip(found, sides, strict=True):
         slow = f_measures(PredictedRows(*flat([side[i] for i in drawn])), repeated, empty).macro_f
@@ -206,3 +208,107 @@ def test_rare_labels_do_not_put_the_difference_at_the_end_of_its_interval(seed: 
     middle = (found.low + found.high) / 2
     assert abs(middle - found.difference) < (found.high - found.low) / 4
     assert found.real
+
+
+def figures_that_differ(n_rows: int, n_better: int, n_worse: int = 0) -> tuple[Any, Any]:
+    """P@1 of the rows by two models, of which the second is better on some rows and worse on others."""
+    a, b = np.full(n_rows, 0.0), np.full(n_rows, 0.0)
+    b[:n_better] = 100.0
+    a[n_better : n_better + n_worse] = 100.0
+    return {"P@1": a}, {"P@1": b}
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 60, 3019])
+def test_one_row_that_differs_is_never_real_whatever_the_seed(n_rows: int) -> None:
+    a, b = figures_that_differ(n_rows, 1)
+    for seed in range(20):
+        found = compare_rows(a, b, None, 1000 if seed < 5 else 100, seed, ignore)["P@1"]
+        assert (found.p, found.real) == (1.0, False)
+        assert found.low <= 0.0 <= found.high or n_rows == 1
+
+
+@pytest.mark.parametrize("draws", [100, 1000])
+def test_of_few_rows_that_differ_p_is_that_of_the_sign_test(draws: int) -> None:
+    for n_better, n_worse in ((0, 0), (1, 1), (2, 0), (5, 0), (6, 0), (5, 1), (3, 3)):
+        n = n_better + n_worse
+        apart = abs(n_better - n_worse)
+        expected = sum(math.comb(n, k) for k in range(n + 1) if abs(2 * k - n) >= apart) / 2**n
+        a, b = figures_that_differ(200, n_better, n_worse)
+        for sides in ((a, b), (b, a)):
+            found = compare_rows(*sides, None, draws, 0, ignore)["P@1"]
+            assert found.p == pytest.approx(expected) and found.real == (expected <= 0.05)
+
+
+def test_p_of_drawn_exchanges_is_near_that_of_all_of_them(seed: int) -> None:
+    n_better, n_worse = 18, 6
+    n = n_better + n_worse
+    expected = sum(math.comb(n, k) for k in range(n + 1) if abs(2 * k - n) >= n_better - n_worse) / 2**n
+    found = compare_rows(*figures_that_differ(300, n_better, n_worse), None, 20_000, seed, ignore)["P@1"]
+    assert abs(found.p - expected) < 5 * math.sqrt(expected / 20_000) + 1 / 20_000
+
+
+def drawn_pair(rng: np.random.Generator, n_rows: int, n_labels: int, better: float) -> tuple[Any, Any, Any]:
+    """Figures of rows and decisions of two models, alike but for the share of rows that b alone has right."""
+    true = rng.integers(0, n_labels, n_rows)
+    is_right = rng.random((2, n_rows)) < 0.7
+    is_right[1] |= rng.random(n_rows) < better
+    guesses = np.where(is_right, true, rng.integers(0, n_labels, (2, n_rows)))
+    rows, shape = np.arange(n_rows), (n_labels, n_rows)
+    hits = [ones_at(rows[guess == true], true[guess == true], shape) for guess in guesses]
+    predicted = [ones_at(rows, guess, shape) for guess in guesses]
+    a, b = ({"P@1": 100.0 * (guess == true)} for guess in guesses)
+    return a, b, DecisionPair(hits, predicted, ones_at(rows, true, shape), "zero")
+
+
+@pytest.mark.parametrize(("n_rows", "n_labels"), [(12, 4), (150, 30)])
+def test_where_there_is_no_difference_few_are_called_real_and_clear_ones_always_are(
+    n_rows: int, n_labels: int, seed: int
+) -> None:
+    n_samples, level = 120, 0.05
+    rng = np.random.default_rng(seed)
+    n_real = dict.fromkeys(("P@1", "macro_f"), 0)
+    for number in range(n_samples):
+        found = compare_rows(*drawn_pair(rng, n_rows, n_labels, 0.0), 100, number, ignore)
+        for name, each in found.items():
+            n_real[name] += each.real
+    # so many or fewer in all but one of 100,000 runs, if the test keeps its level
+    most = int(scipy.stats.binom.ppf(1 - 1e-5, n_samples, level))
+    assert max(n_real.values()) <= most, (n_real, most)
+    clear = compare_rows(*drawn_pair(rng, 400, n_labels, 0.6), 200, seed, ignore)
+    assert all(each.real and each.difference > 0 for each in clear.values()), clear
+
+
+@pytest.mark.parametrize("empty", ["one", "zero"])
+def test_p_of_macro_f_is_that_of_all_exchanges_written_out(empty: EmptyConvention, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_rows, n_labels, n_differ = 40, 6, 5
+    true = [sorted(rng.choice(n_labels, rng.integers(0, 4), replace=False).tolist()) for _ in range(n_rows)]
+    of_a = [sorted(rng.choice(n_labels, rng.integers(0, 4), replace=False).tolist()) for _ in range(n_rows)]
+    of_b = [[label for label in range(n_labels) if label not in row] for row in of_a[:n_differ]]
+    of_b += of_a[n_differ:]
+    truth = LabelRows(*flat(true), n_labels)
+
+    def apart(exchanged: int) -> float:
+        sides: list[list[list[int]]] = [[], []]
+        for number, pair in enumerate(zip(of_a, of_b, strict=True)):
+            turned = pair[::-1] if exchanged >> number & 1 else pair
+            for side, row in zip(sides, turned, strict=True):
+                side.append(row)
+        judged = Truth(truth, np.zeros(n_rows, np.int32))
+        values = [f_measures(PredictedRows(*flat(side)), judged, empty).macro_f for side in sides]
+        return values[1] - values[0]
+
+    every = [apart(exchanged) for exchanged in range(2**n_differ)]
+    expected = sum(abs(each) >= abs(every[0]) - 1e-9 for each in every) / len(every)
+    hits, predicted = [], []
+    for side in (of_a, of_b):
+        ptr, ids = flat(side)
+        rows = np.repeat(np.arange(n_rows), np.diff(ptr))
+        is_true = mark_true(PredictedRows(ptr, ids), truth)
+        hits.append(ones_at(rows[is_true], ids[is_true], (n_labels, n_rows)))
+        predicted.append(ones_at(rows, ids, (n_labels, n_rows)))
+    all_true = ones_at(np.repeat(np.arange(n_rows), np.diff(truth.indptr)), truth.indices, (n_labels, n_rows))
+    figures = {"P@1": np.zeros(n_rows)}
+    pair = DecisionPair(hits, predicted, all_true, empty)
+    found = compare_rows(figures, figures, pair, 100, seed, ignore)["macro_f"]
+    assert found.difference == pytest.approx(every[0]) and found.p == pytest.approx(expected)

@@ -257,6 +257,80 @@ def test_a_worker_that_lost_its_job_publishes_nothing_besides(place: Place) -> N
     assert place.desk.jobs.get(job_id).state == "succeeded"
 
 
+def rows_of_strangers(path: Path, n_known: int, n_rows: int = 40) -> Path:
+    """Rows of which so many have a label that the versions of these tests know; the others have new ones."""
+    lines = [{"text": f"first{i % 3} word1", "labels": [f"label{i % 3}"]} for i in range(n_known)]
+    lines += [{"text": "first0 word1", "labels": [f"strange{i}"]} for i in range(n_rows - n_known)]
+    return write_lines(path, lines)
+
+
+UNCHANGED = rule("latest", ("P@5", 0.0))
+
+
+@pytest.mark.parametrize("kind", ["training", "extend", "combine", "vocabulary"])
+def test_nothing_is_promoted_on_rows_whose_labels_neither_version_knows(place: Place, kind: str) -> None:
+    rows_of_strangers(place.data / "strange.jsonl", 0)
+    gate = {"valid": "strange.jsonl", "promotion": UNCHANGED}
+    (place.data / "names.csv").write_text(VOCABULARY)
+    if kind == "training":
+        job = place.train(**gate)
+    elif kind == "extend":
+        place.train(model="kept", keep_rows=True)
+        write_lines(place.data / "new.jsonl", [{"text": "word0 word1", "labels": ["brand new"]}])
+        job = place.do("extend", {"model": "kept", "data": "new.jsonl", **gate})
+    else:
+        combination = {**COMBINE, "data": "valid.jsonl"}
+        place.do("combine", combination)
+        vocabulary = {"model": "both", "vocabulary": "names.csv"}
+        job = place.do(kind, {**(combination if kind == "combine" else vocabulary), **gate})
+    verdict = job.promotion
+    assert not verdict.promoted and verdict.baseline == 1, verdict
+    told = "; ".join(verdict.reasons)
+    assert "from 0.00 to 0.00" in told
+    assert (
+        "expected at least 10 validation rows with a label that the new version has learnt, found 0" in told
+    )
+    for version in (1, 2):
+        shown = f"{job.model}@{version} has not learnt, as 'strange0': each counts as missed"
+        assert f"40 of 40 validation rows have only labels that {shown}" in told
+    assert place.store.resolve(job.model) == 1
+
+
+@pytest.mark.parametrize(("n_known", "promoted"), [(9, False), (10, True)])
+def test_a_promotion_needs_ten_rows_with_a_label_that_the_new_version_has_learnt(
+    place: Place, n_known: int, promoted: bool
+) -> None:
+    rows_of_strangers(place.data / "strange.jsonl", n_known)
+    verdict = place.train(valid="strange.jsonl", promotion=UNCHANGED).promotion
+    assert verdict.promoted == promoted, verdict
+    assert any(reason.startswith(f"{40 - n_known} of 40 validation rows") for reason in verdict.reasons)
+
+
+@pytest.mark.parametrize("trainer", ["label-tree", "fastxml"])
+def test_labels_that_are_listed_and_were_never_learnt_are_not_known(place: Place, trainer: str) -> None:
+    lines = "".join(f"{i % 3} {i % 3}:1 {4 + i % 2}:1\n" for i in range(60))
+    (place.data / "rows.txt").write_text(f"60 6 4\n{lines}")
+    (place.data / "listed.txt").write_text("20 6 4\n" + "3 3:1\n" * 20)
+    numbers = {"trainer": trainer, "model": "numbers", "data": "rows.txt", "valid": "listed.txt"}
+    for _ in range(2):
+        job = place.train(**numbers, promotion=UNCHANGED)
+    assert not job.promotion.promoted and "found 0" in "; ".join(job.promotion.reasons), job.promotion
+
+
+def test_a_verdict_says_who_was_trained_on_the_rows_that_it_is_measured_on(place: Place) -> None:
+    verdict = place.train(valid="train.jsonl", promotion=ANYWAY).promotion
+    told = [reason for reason in verdict.reasons if "was trained on the validation rows" in reason]
+    assert [reason.split()[0] for reason in told] == ["m@2", "m@1"]
+    other = write_data(place.data / "other.jsonl", 120, seed=3)
+    first = {**COMBINE, "vocabulary": None, "language": None, "data": other.name}
+    place.do("combine", first)
+    gate = {"valid": "train.jsonl", "promotion": rule("latest", ("P@1", -100.0))}
+    told = place.do("combine", {**first, **gate}).promotion.reasons
+    assert any(reason.startswith("both@2 was trained on the validation rows") for reason in told), told
+    clean = place.train(valid="valid.jsonl", promotion=ANYWAY).promotion
+    assert not any("trained on" in reason for reason in clean.reasons)
+
+
 def test_a_verdict_is_acted_on_once_and_undoes_nobodys_decision(place: Place) -> None:
     job_id = place.submit("training", {**TRAINING, "promotion": rule("latest")})
     place.die(job_id, "publish")
@@ -503,6 +577,20 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     before, after = (place.tuned("kept", version).thresholds.tolist() for version in (1, 2))
     assert after[:-1] == before and len(after) == N_LABELS + 1
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
+
+
+def test_a_job_learns_a_label_that_its_version_lists_without_a_leaf(place: Place) -> None:
+    lines = "".join(f"{i % 3} {i % 3}:1 {4 + i % 2}:1\n" for i in range(60))
+    (place.data / "rows.txt").write_text(f"60 6 4\n{lines}")
+    (place.data / "new.txt").write_text("20 6 4\n" + "3 3:1\n" * 20)
+    (place.data / "names.txt").write_text("a\nb\nc\nd\n")
+    numbers = {"data": "rows.txt", "valid": None, "label_names": "names.txt"}
+    place.train(**numbers, model="numbers", keep_rows=True)
+    (place.data / "other.txt").write_text(f"80 6 4\n{lines}" + "3 3:1\n" * 20)
+    with pytest.raises(BadData, match="labels that numbers@1 has learnt, found 1 others, as 'd'"):
+        place.train(**{**numbers, "data": "other.txt"}, model="numbers", parameters={}, **{"from": "numbers"})
+    extended = {"model": "numbers", "data": "new.txt", "label_names": "names.txt", "valid": "new.txt"}
+    assert place.do("extend", extended).result["metrics"]["P@1"] == 100.0
 
 
 def test_a_learner_goes_on_from_the_state_that_a_job_kept(place: Place) -> None:

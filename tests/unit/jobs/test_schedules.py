@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import update
 
 from model_store.errors import Conflict
+from model_store.origin import learnt_feedback
 from model_store.store import Store
 from service.base import errors
 from service.base.settings import Limits
@@ -23,9 +24,10 @@ from service.jobs.kinds import check_request
 from service.jobs.schedules import Schedules, next_time
 from service.thresholds.live.threshold_counters import event_keys
 from service.thresholds.store.feedback_rows import add_rows
+from service.workflows.calibrate import calibrate_and_publish
 from tests.conftest import together
-from tests.datasets_helpers import refused
-from tests.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for
+from tests.datasets_helpers import refused, write_lines
+from tests.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
 from tests.small_models import small_draft
 from tests.unit.jobs.test_runs import Place, place, rule, trained  # noqa: F401 - fixtures
 
@@ -268,6 +270,33 @@ def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(pl
     assert place.do("extend", body).result["labels"] == N_LABELS + 1
     model = place.store.open("kept", 2)
     assert model.arrays["labels/counts"].sum() == 200 + 5 + 30 and model.manifest.metrics
+
+
+def test_a_combination_leaves_out_the_feedback_that_a_member_was_trained_on(place: Place) -> None:
+    """Or its scores are so good there that the ranker trusts it too much, and the gain is not true."""
+    keep_rows(place.desk, 120)
+    keep_rows(place.desk, 30, first=500, model="both")
+    place.train(model="member", data=["train.jsonl", OF_A_MONTH], valid=None, keep_rows=True)
+    write_lines(place.data / "new.jsonl", [{"text": "word0 word1", "labels": ["brand new"]}] * 5)
+    place.do("extend", {"model": "member", "data": "new.jsonl"})
+    place.train(model="member", trainer="label-tree", parameters={}, valid=None, **{"from": "member@1"})
+    valid = place.data / "many.jsonl"
+    write_data(valid, 400, seed=3)
+    calibrate_and_publish(place.store, "member", 1, valid)
+    origins = [learnt_feedback(place.store.open("member", version).arrays) for version in (1, 2, 3, 4)]
+    assert origins == [origins[0]] * 4 and origins[0].keys() == {"m"}
+    wanted = {"model": "both", "members": ["member@1"], "data": [OF_A_MONTH]}
+    for version in (1, 2, 3, 4):
+        asked = {**wanted, "members": ["m@1", f"member@{version}"]}
+        fault = "expected at least 1 row of feedback to m that no member was trained on, found none"
+        with pytest.raises(errors.BadData, match=fault):
+            place.do("combine", asked)
+    keep_rows(place.desk, 60, first=900)
+    done = place.do("combine", {**wanted, "valid": {"feedback": 0.25}})
+    assert done.result["combined"]["rows"] == 45
+    assert place.do("combine", {**wanted, "members": ["m@1"]}).result["combined"]["rows"] == 180
+    to_others = {**wanted, "data": [{"feedback": {"model": "both"}}]}
+    assert place.do("combine", to_others).result["combined"]["rows"] == 30
 
 
 def test_feedback_of_sparse_rows_is_refused_as_data(place: Place) -> None:

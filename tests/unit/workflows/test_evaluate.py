@@ -238,7 +238,7 @@ def test_the_command_says_which_is_better(run_here: Run, home: Path) -> None:
     asked = ("compare", "noise", "some@1", "--data", home / "test.jsonl")
     report = json.loads(run_here(*asked, "--json", "--seed", 3, store=home / "store").stdout)
     assert (report["a"], report["b"], report["rows"], report["seed"]) == ("noise@1", "some@1", 36, 3)
-    assert report["metrics"]["P@1"].keys() == {"a", "b", "difference", "low", "high", "real"}
+    assert report["metrics"]["P@1"].keys() == {"a", "b", "difference", "low", "high", "p", "real"}
     done = run_here(*asked, store=home / "store")
     assert "some@1 is better" in done.stdout and "not tuned" in done.stdout
     same = run_here("compare", "some", "some@1", *asked[3:], store=home / "store").stdout
