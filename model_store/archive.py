@@ -6,10 +6,11 @@ Reading is not extraction: the manifest says which members follow and how long t
 is refused before it is written. No name of the archive ever becomes a path.
 """
 
+import io
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from model_store.arrays import file_name
 from model_store.errors import Corrupt, StoreUnreadable
@@ -26,6 +27,8 @@ from model_store.manifest import (
 )
 
 _BLOCK = 512
+TRAILER_BYTES_MAX = 20 * _BLOCK
+"""What may stand behind the end of an archive: programs fill a tar up to a record of 20 blocks."""
 _PIECE_BYTES = 1 << 20
 
 
@@ -94,7 +97,32 @@ def read_archive(
         end = _read(file, _BLOCK)
     if end + _read(file, _BLOCK) != bytes(2 * _BLOCK):
         raise Corrupt("archive", "an end after the last array", "more or nothing")
+    _refuse_more(len(_read(file, TRAILER_BYTES_MAX + 1)))
     return manifest
+
+
+def spool_archive(file: BinaryIO, piece: bytes, header_at: int) -> int:
+    """Append a piece of a tar to a file; return where the next header stands, or the end.
+
+    header_at  what the call for the piece before returned, 0 at first
+    Raises Corrupt for what is no tar, and for more than TRAILER_BYTES_MAX behind its end, and OSError. So a
+    little that unpacks to gigabytes, and is no archive, fills no disk.
+    """
+    n_bytes = file.seek(0, io.SEEK_END) + file.write(piece)
+    while header_at + _BLOCK <= n_bytes:
+        file.seek(header_at)
+        block = file.read(_BLOCK)
+        if block == bytes(_BLOCK):
+            _refuse_more(n_bytes - header_at - 2 * _BLOCK)
+            break
+        size = _info_of(block, "a file").size
+        header_at += _BLOCK + size + -size % _BLOCK
+    return header_at
+
+
+def _refuse_more(n_bytes: int) -> None:
+    if n_bytes > TRAILER_BYTES_MAX:
+        raise Corrupt("archive", f"at most {TRAILER_BYTES_MAX} bytes behind its end", "more")
 
 
 def _header(name: str, size: int) -> bytes:
@@ -112,13 +140,21 @@ def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
 
 def _size_of(block: bytes, expected: str) -> int:
     """Return what a header says of the size of the regular file `expected`."""
+    info = _info_of(block, expected)
+    if info.name != expected:
+        raise Corrupt("archive", f"the file {expected}", ascii(info.name)[:120])
+    return info.size
+
+
+def _info_of(block: bytes, expected: str) -> tarfile.TarInfo:
+    """Return the header of a regular file. Raises Corrupt, naming the file that was expected."""
     try:
         info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
     except (tarfile.HeaderError, ValueError) as error:
         raise Corrupt("archive", f"a tar header of {expected}", str(error)) from error
-    if info.name != expected or not info.isreg() or info.size < 0:
+    if not info.isreg() or info.size < 0:
         raise Corrupt("archive", f"the file {expected}", ascii(info.name)[:120])
-    return info.size
+    return info
 
 
 def content_of(file: Readable, name: str, size: int) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ A million names are never a list of strings: they are bytes, offsets, and a hash
 name is its place in the order in which the names were given.
 """
 
+import secrets
 from array import array
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -39,12 +40,22 @@ NAME_BYTES_MAX = 4096
 N_NAMES_MAX = (1 << 31) - 1
 """The most names of a table: ids are int32."""
 
+PROBES_MAX = 512
+"""The most slots that are read to find a name.
+
+A stored table has no seed, for it is the same on every machine. So names can be chosen that all
+begin at one slot; without a bound each of them would be compared with all before it. Names that
+nobody chose never meet the bound: of tables of 2^31 names, the largest, fewer than one in a million
+has a run of so many slots without an empty one.
+"""
+
 _NO_OFFSETS = read_only(np.empty(0, np.int64))
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
 _MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
 _MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
 _33 = np.uint64(33)
+_PRIME = np.uint64((1 << 31) - 1)
 
 NO_CODE = -2
 """In place of a code point: what stands there is no character."""
@@ -58,6 +69,7 @@ _FAULTS = {
     3: "expected no control characters, found one",
     4: "expected UTF-8, found other bytes",
     5: "expected distinct names, found one that occurs twice",
+    6: f"expected names that share few places of a hash table, found one behind {PROBES_MAX} others",
 }
 
 
@@ -66,8 +78,9 @@ class NameTable(NamedTuple):
 
     offsets  int64[n + 1]           ascending from 0; name i is utf8[offsets[i]:offsets[i + 1]]
     utf8     uint8[offsets[n]]      1 to NAME_BYTES_MAX bytes a name, no control characters
-    slots    int32[n + n // 2 + 1]  ids, -1 where empty, put in by ascending id; a name is looked for from
-                                    `slot_start` of the upper half of its `hash_bytes` to the first empty slot
+    slots    int32[n + n // 2 + 1]  ids, -1 where empty, put in by ascending id; a name is looked for
+                                    from `slot_start` of the upper half of its `hash_bytes` to the
+                                    first empty slot, in PROBES_MAX slots at most
     """
 
     offsets: I64
@@ -112,6 +125,37 @@ def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
     return hash_end(h)
 
 
+def new_seed() -> int:
+    """Return an odd number below 2^30 that nobody can foresee.
+
+    For a hash table that is not stored: whoever chooses its keys does not know the seed. Such a table
+    gives ids by first appearance, or is read in an order of its keys, so no result depends on its seed.
+
+    The highest bits of a key times a seed, modulo 2^w, spread keys of w bits: two of them share one of
+    n slots with a probability of about 2 / n (Dietzfelbinger et al. 1997, "A reliable randomized
+    algorithm for the closest-pair problem"). To combine seed and key by xor, before a factor that all
+    know, lost: one seed in five left the keys together that were chosen.
+    """
+    return 2 * secrets.randbits(29) + 1
+
+
+@inlined
+def seeded_hash(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
+    """Return a 64-bit hash of utf8[start:end].
+
+    Source: Carter and Wegman 1979, "Universal classes of hash functions". The bytes are the
+    coefficients of a polynomial modulo the prime 2^31 - 1, whose argument is the seed; then the
+    finaliser of MurmurHash3. Two names of n bytes, chosen without the seed, have one hash with a
+    probability of n / 2^29 at most. FNV-1a from a secret state would not do: whether two names of
+    one length collide depends on the lowest 8 bits of that state alone.
+    """
+    h, x = np.uint64(1), np.uint64(seed)
+    for i in range(start, end):
+        h = h * x + np.uint64(utf8[i])
+        h = (h & _PRIME) + (h >> np.uint64(31))  # at most 2^32, for x is below 2^30
+    return hash_end(h)
+
+
 @inlined
 def _same(a: U8, a_start: int, b: U8, b_start: int, length: int) -> bool:
     i = 0
@@ -121,17 +165,18 @@ def _same(a: U8, a_start: int, b: U8, b_start: int, length: int) -> bool:
 
 
 @inlined
-def probe(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int) -> np.int64:
-    """Return the slot that holds the name query[start:end], or the empty slot where it would stand."""
-    return probe_hash(offsets, utf8, slots, query, start, end, hash_bytes(query, start, end))
+def probe(
+    offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64, probes_max: int
+) -> np.int64:
+    """Return the slot that holds the name query[start:end], or the empty slot where it would stand.
 
+    Return -1 if neither is among the first `probes_max` slots.
 
-@inlined
-def probe_hash(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64) -> np.int64:
-    """Do as `probe`, with the hash of the name at hand."""
+    h  the hash of the name
+    """
     n_slots = len(slots)
     slot = slot_start(h >> _32, n_slots)
-    while True:
+    for _ in range(probes_max):
         i = slots[slot]
         if i < 0:
             return slot
@@ -139,6 +184,20 @@ def probe_hash(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: i
         if length == end - start and _same(utf8, offsets[i], query, start, length):
             return slot
         slot = slot_next(slot, n_slots)
+    return np.int64(-1)
+
+
+@inlined
+def id_by_hash(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64) -> np.int64:
+    """Return the id of the name query[start:end], whose hash is h; -1 if the table does not have it."""
+    slot = probe(offsets, utf8, slots, query, start, end, h, PROBES_MAX)
+    return np.int64(slots[slot]) if slot >= 0 else slot
+
+
+@inlined
+def id_of(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int) -> np.int64:
+    """Return the id of the name query[start:end]; -1 if the table does not have it."""
+    return id_by_hash(offsets, utf8, slots, query, start, end, hash_bytes(query, start, end))
 
 
 @kernel
@@ -152,7 +211,7 @@ def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids
             start = end = end + 1
             while end < len(query) and query[end] != 0:
                 end += 1
-        ids_out[q] = slots[probe(offsets, utf8, slots, query, start, end)]
+        ids_out[q] = id_of(offsets, utf8, slots, query, start, end)
 
 
 @inlined
@@ -209,7 +268,10 @@ def _fill(offsets: I64, utf8: U8, slots_out: I32) -> tuple[int, int]:
         fault = _name_fault(utf8, offsets[i], offsets[i + 1])
         if fault != 0:
             return fault, i
-        slot = probe(offsets, utf8, slots_out, utf8, offsets[i], offsets[i + 1])
+        start, end = offsets[i], offsets[i + 1]
+        slot = probe(offsets, utf8, slots_out, utf8, start, end, hash_bytes(utf8, start, end), PROBES_MAX)
+        if slot < 0:
+            return 6, i
         if slots_out[slot] >= 0:
             return 5, i
         slots_out[slot] = i
@@ -241,8 +303,9 @@ def build_names(names: Iterable[str]) -> NameTable:
     """Return the table of `names`; the i-th one gets id i.
 
     Raises BadNames for one that is not a string, is empty, longer than NAME_BYTES_MAX bytes, repeated, or
-    holds a control character (so also a line end) or a lone surrogate. Takes any number of names from an
-    iterator in the memory of the table, doubled at most; about a second a million. Deterministic.
+    holds a control character (so also a line end) or a lone surrogate, and for names so chosen that one
+    would not be found in PROBES_MAX slots. Takes any number of names from an iterator in the memory of
+    the table, doubled at most; about a second a million. Deterministic.
     """
     return _build(*join_texts(names))
 

@@ -1,5 +1,6 @@
 """What names of data files say: how they are packed, and whether they are in an object store."""
 
+import errno
 import os
 import re
 import secrets
@@ -106,6 +107,13 @@ def absolute(path: Path) -> Path:
 def faults_of(path: Path) -> tuple[type[Exception], ...]:
     """Return what may be raised where a file cannot be read: each driver has errors of its own."""
     return (Exception,) if isinstance(path, RemotePath) else (OSError,)
+
+
+def refuse_special(path: Path) -> None:
+    """Raise OSError for a pipe, a socket or a device, as `<(command)` is: to open one can wait for ever."""
+    if not isinstance(path, RemotePath) and path.exists() and not (path.is_file() or path.is_dir()):
+        fault = "a pipe, a socket or a device: give a file, or - where the command reads standard input"
+        raise OSError(errno.EINVAL, fault, str(path))
 
 
 def n_bytes_of(path: Path) -> int:

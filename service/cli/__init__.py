@@ -93,7 +93,8 @@ def run() -> int:
         complain(str(error) if error.filename is None else fault)
         return FAILED
     except (XylemError, MemoryError) as error:
-        complain(str(error) or "out of memory")
+        hint = "out of memory: give the command more, or train with --stream, which holds a part of the rows"
+        complain(f"{hint} ({error})" if isinstance(error, MemoryError) else str(error))
         return FAILED
     except Exception as error:
         if "KeyboardInterrupt" not in str(error):  # pydantic's error if Ctrl-C comes while it makes a model

@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from service.base.errors import BadData
+from service.base.files import refuse_special
 from service.cli.console import print_list, print_result
 from service.cli.options import Json, grouped
 from service.cli.places import Place, asked
@@ -46,6 +47,7 @@ def create(
 ) -> None:
     """Submit a job again and again, at the times of --cron or after --rows. Workers run the jobs."""
     try:
+        refuse_special(job)
         body: Any = json_library.loads(job.read_bytes())
     except OSError as error:
         raise BadData(f"{job}: expected a readable file, found: {error.strerror}") from None

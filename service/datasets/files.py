@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 from service.base.columns import TABLES
 from service.base.errors import BadData, XylemError
-from service.base.files import RemotePath, faults_of, is_directory, is_pattern, plain_name, said_by
+from service.base.files import (
+    RemotePath,
+    faults_of,
+    is_directory,
+    is_pattern,
+    plain_name,
+    refuse_special,
+    said_by,
+)
 from service.datasets.annif import DOCUMENT, CorpusDirectory
 from service.datasets.stream import DataFile, Progress
 
@@ -96,10 +104,11 @@ def find_files(path: Path) -> list[FoundFile]:
     """
     is_dir = is_directory(path)
     try:
+        refuse_special(path)
         if not is_dir and (not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())):
             return [FoundFile(path, 0)]
         found = _listed(path, is_dir=is_dir)
-    except XylemError:
+    except (XylemError, MemoryError):
         raise
     except faults_of(path) as error:
         raise BadData(f"{path}: expected files to read, found: {said_by(error)}") from None

@@ -5,6 +5,7 @@ RDF is Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`).
 
 import contextlib
 import io
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -108,13 +109,46 @@ ENTITY_LENGTH_MAX = 512
 """Characters of an entity. Files of ontologies shorten the beginnings of URIs by them."""
 
 
+TEXT_LENGTH_MAX = 1 << 16
+"""The longest literal of RDF: bytes of Turtle and N-Triples, characters of XML.
+
+rdflib joins a literal piece by piece, one for each escape, entity or line, and copies what it has each
+time: 1.5 MB took minutes.
+"""
+
+_QUOTED = rb"{0}{0}{0}(?:[^{0}\\]++|\\.|{0}(?!{0}{0}))*+(?:{0}{0}{0}|\Z)|{0}(?:[^{0}\\\n]++|\\.)*+{0}?"
+_LITERALS = re.compile(
+    rb'<[^<>"{}|^`\\\x00-\x20]*+>|#[^\n]*+|('
+    + b"|".join(_QUOTED.replace(b"{0}", quote) for quote in (b'"', b"'"))
+    + b")",
+    re.DOTALL,
+)  # with what may have quotes in it: a URI, a comment
+
+
+def check_literals(file: DataFile, data: bytes) -> None:
+    """Raise BadData unless each literal of Turtle or N-Triples has TEXT_LENGTH_MAX bytes at most. Linear."""
+    for token in _LITERALS.finditer(data):
+        if token.end(1) - token.start(1) > TEXT_LENGTH_MAX:
+            fault = f"expected literals of at most {TEXT_LENGTH_MAX} bytes, found a longer one"
+            raise file.fault(data.count(b"\n", 0, token.start()) + 1, fault)
+
+
 def check_entities(file: DataFile, data: bytes) -> None:
-    """Raise BadData unless each entity that the file declares is a short text.
+    """Raise BadData unless each entity that the file declares is a short text, and no text is too long.
 
     Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. XML that is not
     well-formed is the parser's to refuse.
     """
     parser = expat.ParserCreate()
+    parser.buffer_text, parser.buffer_size = (
+        True,
+        2 * TEXT_LENGTH_MAX,
+    )  # a text comes in one piece, if it fits
+
+    def take_text(text: str) -> None:
+        if len(text) > TEXT_LENGTH_MAX:
+            fault = f"expected texts of at most {TEXT_LENGTH_MAX} characters, found a longer one"
+            raise file.fault(parser.CurrentLineNumber, fault)
 
     def declared(name: str, is_parameter: bool, value: str | None, *elsewhere: str | None) -> None:
         if is_parameter or value is None or any(elsewhere[1:]):
@@ -125,6 +159,8 @@ def check_entities(file: DataFile, data: bytes) -> None:
             raise file.fault(None, f"{expected}, found {name[:40]!r}")
 
     parser.EntityDeclHandler = declared
+    parser.CharacterDataHandler = take_text
+    parser.EndElementHandler = lambda _: None  # a text ends with its element
     with contextlib.suppress(expat.ExpatError):
         parser.Parse(data, True)
 
@@ -182,11 +218,10 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
         def bind(self, prefix: str, namespace: Any, override: bool = True) -> None:
             """Keep no prefix: the parser knows its own."""
 
-    if kind == "xml":
-        check_entities(file, data)
+    (check_entities if kind == "xml" else check_literals)(file, data)
     try:
         Graph(store=Passing()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
-    except BadData:
+    except (BadData, MemoryError):
         raise
     except Exception as error:  # of a dozen classes, most of them rdflib's own
         found = " ".join(str(error).split())[:200] or type(error).__name__

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from service.base.errors import BadData, BadParameter, XylemError
-from service.base.files import faults_of, plain_name, said_by
+from service.base.files import faults_of, plain_name, refuse_special, said_by
 
 BLOCK_BYTES = 1 << 20
 """How much is read and parsed at once."""
@@ -43,6 +43,7 @@ class Unpacked(io.RawIOBase):
         self.path = path
         self._faults: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
         with self._telling():
+            refuse_special(path)
             self.packed: BinaryIO = path.open("rb")
             self.n_bytes = self.packed.seek(0, 2)
             self.packed.seek(0)
@@ -104,7 +105,7 @@ class Unpacked(io.RawIOBase):
         """Raise BadData for damage, and where the disk or an object store does not give the bytes."""
         try:
             yield
-        except XylemError:
+        except (XylemError, MemoryError):
             raise
         except self._faults as error:
             kind = _KINDS[self.path.suffix]

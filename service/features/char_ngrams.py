@@ -13,7 +13,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U64
-from model_store.names import NameTable, hash_bytes, hash_end, slot_next, slot_start
+from model_store.names import NameTable, hash_end, seeded_hash, slot_next, slot_start
 from service.features.characters import SPACE, code_at, size_at
 
 SHORT_BYTES = 8
@@ -37,13 +37,13 @@ def key_and_byte(key: np.uint64, n_bytes: int, byte: np.uint8) -> np.uint64:
 
 
 @inlined
-def long_key(utf8: U8, start: int, end: int) -> np.uint64:
+def long_key(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
     """Return the key of a name of more than SHORT_BYTES bytes: its length, up to 255, and bits of its hash.
 
     Long names may share one, but no short one has it, as no byte of UTF-8 is 0xFF.
     """
     length = np.uint64(min(end - start, _LENGTH_MAX))
-    return _LONG | length << _48 | hash_bytes(utf8, start, end) & _HASH_BITS
+    return _LONG | length << _48 | seeded_hash(utf8, start, end, seed) & _HASH_BITS
 
 
 @inlined
@@ -53,32 +53,35 @@ def is_long(key: np.uint64) -> bool:
 
 
 @inlined
-def first_slot(key: np.uint64, n_slots: int) -> np.int64:
+def first_slot(key: np.uint64, n_slots: int, seed: int) -> np.int64:
     """Return the slot in which the search for a key begins."""
-    return slot_start(hash_end(key) >> _32, n_slots)
+    in_both_halves = np.uint64(seed) << _32 | np.uint64(seed)
+    return slot_start(hash_end(key ^ in_both_halves) >> _32, n_slots)
 
 
-def short_names(names: NameTable) -> U64:
+def short_names(names: NameTable, seed: int) -> U64:
     """Return the table of these names, uint64[n_slots, 2]: a key, or 0 for none, and the id of the name.
+
+    seed  as `new_seed` makes it; searches are given the same
 
     It takes 32 bytes a name. Linear: 10 milliseconds for 180,000 names.
     """
-    return _fill(names.offsets, names.utf8)
+    return _fill(names.offsets, names.utf8, seed)
 
 
 @kernel
-def _fill(offsets: I64, utf8: U8) -> U64:
+def _fill(offsets: I64, utf8: U8, seed: int) -> U64:
     n_names = len(offsets) - 1
     table = np.zeros((SLOTS_A_NAME * n_names + 1, 2), np.uint64)
     for name in range(n_names):
         start, end = offsets[name], offsets[name + 1]
         key = np.uint64(0)
         if end - start > SHORT_BYTES:
-            key = long_key(utf8, start, end)
+            key = long_key(utf8, start, end, seed)
         else:
             for i in range(start, end):
                 key = key_and_byte(key, i - start, utf8[i])
-        slot = first_slot(key, len(table))
+        slot = first_slot(key, len(table), seed)
         while table[slot, 0] != _NONE:
             slot = slot_next(slot, len(table))
         table[slot, 0], table[slot, 1] = key, name
@@ -204,11 +207,11 @@ def char_spans(padded: U8, ptr: I64, shortest: int, longest: int) -> tuple[I64, 
 
 @kernel
 def char_counts(
-    offsets: I64, names: U8, table: U64, padded: U8, ptr: I64, lengths: tuple[int, int]
+    offsets: I64, names: U8, table: U64, seed: int, padded: U8, ptr: I64, lengths: tuple[int, int]
 ) -> tuple[I64, I32, F32]:
     """Return rows of counts of the n-grams that are names: (indptr int64[n + 1], ids ascending, counts).
 
-    offsets, names  of the vocabulary (NameTable), of which `short_names` made the table
+    offsets, names  of the vocabulary (NameTable), of which `short_names` made the table with the seed
 
     The n-grams are those of `char_spans`, of lengths[0] to lengths[1] characters. Linear.
     """
@@ -223,8 +226,8 @@ def char_counts(
     counts = np.empty(len(ids), np.float32)
     out = 0
     for text in range(n_texts):
-        n = _write_keys(padded, ptr[text], ptr[text + 1], lengths, keys, starts)
-        n = _look_up(offsets, names, table, padded, keys, starts, n, (slots, held), found)
+        n = _write_keys(padded, ptr[text], ptr[text + 1], lengths, seed, keys, starts)
+        n = _look_up(offsets, names, table, seed, padded, keys, starts, n, (slots, held), found)
         ordered = _sort(found, spare, n, len(offsets) - 1)
         for i in range(n):
             if i and ordered[i] == ordered[i - 1]:
@@ -238,7 +241,7 @@ def char_counts(
 
 @inlined
 def _write_keys(
-    padded: U8, start: int, stop: int, lengths: tuple[int, int], keys_out: U64, starts_out: I64
+    padded: U8, start: int, stop: int, lengths: tuple[int, int], seed: int, keys_out: U64, starts_out: I64
 ) -> int:
     """Write key and start of each n-gram of padded[start:stop]; return how many."""
     shortest, longest = lengths
@@ -255,7 +258,7 @@ def _write_keys(
                     j += 1
                 length += 1
                 if length >= shortest or (i == start and j == end):
-                    keys_out[n] = key if j - i <= SHORT_BYTES else long_key(padded, i, j)
+                    keys_out[n] = key if j - i <= SHORT_BYTES else long_key(padded, i, j, seed)
                     starts_out[n] = i
                     n += 1
             i += size_at(padded, i)
@@ -268,6 +271,7 @@ def _look_up(
     offsets: I64,
     names: U8,
     table: U64,
+    seed: int,
     padded: U8,
     keys: U64,
     starts: I64,
@@ -281,7 +285,7 @@ def _look_up(
     """
     slots, held = spare
     for k in range(n):
-        slots[k] = first_slot(keys[k], len(table))
+        slots[k] = first_slot(keys[k], len(table), seed)
         held[k] = table[slots[k], 0]
     n_found = 0
     for k in range(n):

@@ -10,7 +10,7 @@ from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, F32_1, I64, I64_1, U8, U8_1, U64_2, Handle, handle, struct_at
 from model_store.errors import Corrupt
-from model_store.names import NameTable
+from model_store.names import NameTable, new_seed
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows
 from service.executors.local import Crew
@@ -35,7 +35,8 @@ FIT_CHARACTERS = 1 << 18
 class CharTable(NamedTuple):
     """What a kernel needs to make weighted rows of n-grams of characters.
 
-    offsets, utf8      of the vocabulary, a NameTable; short: what `short_names` made of it
+    offsets, utf8      of the vocabulary, a NameTable
+    short, seed        what `short_names` made of it, with which seed
     idf                its weights, or none
     of_classes         the classes of characters
     shortest, longest  characters of a feature
@@ -46,6 +47,7 @@ class CharTable(NamedTuple):
     offsets: I64_1
     utf8: U8_1
     short: U64_2
+    seed: int
     idf: F32_1
     of_classes: U8_1
     shortest: int
@@ -99,7 +101,8 @@ class CharsFeaturizer(TextFeaturizer):
         self.words = words
         self.chars = chars
         names, lengths = chars.names, (parameters.char_min, parameters.char_max)
-        vocabulary = names.offsets, names.utf8, short_names(names), chars.idf
+        seed = new_seed()
+        vocabulary = names.offsets, names.utf8, short_names(names, seed), seed, chars.idf
         weighing = parameters.sublinear_tf, NORM_CODES[parameters.norm]
         table = CharTable(*vocabulary, classes(parameters.unicode), *lengths, *weighing)
         per_character = ngrams_a_character(*lengths)
@@ -156,7 +159,7 @@ def char_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     table = struct_at(CharTable, table_at)
     padded, ptr = pad_words(utf8, text_ptr, table.of_classes)
     lengths = table.shortest, table.longest
-    counts = char_counts(table.offsets, table.utf8, table.short, padded, ptr, lengths)
+    counts = char_counts(table.offsets, table.utf8, table.short, table.seed, padded, ptr, lengths)
     return weighted_rows(counts, table.idf, table.sublinear_tf, table.norm)
 
 

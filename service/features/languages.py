@@ -11,6 +11,7 @@ from types import ModuleType
 
 from service.base.errors import BadData, BadParameter
 from service.base.faults import fault, unknown
+from service.base.files import refuse_special
 
 EXTRA = "pip install 'xylem-serve[languages]'"
 
@@ -108,6 +109,7 @@ def stop_list(words: str) -> list[str]:
     if not words.endswith(FILE_SUFFIX):
         return list(_imported("stop_words", "stop_words").get_stop_words(words, cache=False))
     try:
+        refuse_special(Path(words))
         with Path(words).open("rb") as file:
             data = file.read(STOP_FILE_BYTES_MAX + 1)
     except OSError as error:

@@ -6,7 +6,15 @@ import numpy as np
 
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64, U8, Bools
-from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, build_names, probe
+from model_store.names import (
+    N_NAMES_MAX,
+    NAME_BYTES_MAX,
+    NameTable,
+    build_names,
+    new_seed,
+    probe,
+    seeded_hash,
+)
 from service.base.errors import BadData
 from service.features.parameters import CharsParameters, TfidfParameters
 from service.features.rows import idf_of
@@ -21,6 +29,7 @@ class Vocabulary:
         self._offsets = np.zeros(1 << 10, np.int64)
         self._utf8 = np.empty(1 << 14, np.uint8)
         self._slots = np.full(1 << 11, -1, np.int32)
+        self._seed = new_seed()
 
     def add(self, utf8: U8, start: I64, end: I64) -> I32:
         """Return the id of every utf8[start[i]:end[i]], new ones added; -1: more than NAME_BYTES_MAX bytes.
@@ -32,7 +41,7 @@ class Vocabulary:
             raise BadData(f"expected at most {N_NAMES_MAX} distinct n-grams, found more")
         self._reserve(more, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
         ids = np.empty(more, np.int32)
-        self.n = _add(self._offsets, self._utf8, self._slots, self.n, utf8, start, end, ids)
+        self.n = _add(self._offsets, self._utf8, self._slots, self._seed, self.n, utf8, start, end, ids)
         return ids
 
     def names(self, ids: I64) -> list[str]:
@@ -53,7 +62,8 @@ class Vocabulary:
             self._utf8.resize(2 * used, refcheck=False)
         if 3 * n > 2 * len(self._slots):
             self._slots = np.full(3 * n, -1, np.int32)
-            _place(self._offsets, self._utf8, self._slots, self.n)
+            old_n, self.n = self.n, 0  # all strings are put into the new table, where they already lie
+            self.add(self._utf8, self._offsets[:old_n], self._offsets[1 : old_n + 1])
 
 
 def rows_meant(bound: int | float, n_rows: int) -> float:
@@ -62,21 +72,18 @@ def rows_meant(bound: int | float, n_rows: int) -> float:
 
 
 @kernel
-def _place(offsets: I64, utf8: U8, slots: I32, n: int) -> None:
-    """Put the first n strings into an empty table."""
-    for i in range(n):
-        slots[probe(offsets, utf8, slots, utf8, offsets[i], offsets[i + 1])] = i
-
-
-@kernel
-def _add(offsets: I64, utf8: U8, slots: I32, n: int, query: U8, start: I64, end: I64, ids_out: I32) -> int:
+def _add(
+    offsets: I64, utf8: U8, slots: I32, seed: int, n: int, query: U8, start: I64, end: I64, ids_out: I32
+) -> int:
     """Find or append every span; return the number of strings after."""
     for q in range(len(start)):
         length = end[q] - start[q]
         if length > NAME_BYTES_MAX:
             ids_out[q] = -1
             continue
-        slot = probe(offsets, utf8, slots, query, start[q], end[q])
+        h = seeded_hash(query, start[q], end[q], seed)
+        # a third of the slots is empty, so that the search ends
+        slot = probe(offsets, utf8, slots, query, start[q], end[q], h, len(slots))
         if slots[slot] < 0:
             slots[slot] = n
             utf8[offsets[n] : offsets[n] + length] = query[start[q] : end[q]]

@@ -22,7 +22,7 @@ from model_store.compiled.handles import (
     handle,
     struct_at,
 )
-from model_store.names import NameTable, probe
+from model_store.names import NameTable, id_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows, inverse, offsets
 from service.executors.local import Crew
@@ -125,9 +125,9 @@ def _look_up(
     n = 0
     for row in range(len(row_ptr) - 1):
         for i in range(row_ptr[row], row_ptr[row + 1]):
-            found = slots[probe(offsets, names, slots, utf8, start[i], end[i])]
-            if found >= 0:
-                ids[n] = found
+            name = id_of(offsets, names, slots, utf8, start[i], end[i])
+            if name >= 0:
+                ids[n] = name
                 n += 1
         indptr[row + 1] = n
     return indptr, ids[:n]

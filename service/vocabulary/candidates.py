@@ -73,7 +73,7 @@ class _Candidates(NamedTuple):
     concepts  int32[c]
     features  float32[c, F]
     best      int64[c, 2]  of the best name: its match, and which name it is
-    slots     int32[2^i]   places by concept, as `slot_of` finds them
+    slots     int32[2^i + 1]  places by concept, as `slot_of` finds them; then the table's seed
     """
 
     concepts: I32
@@ -83,11 +83,12 @@ class _Candidates(NamedTuple):
 
 
 @kernel
-def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle) -> RowArrays:
+def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, seed: int) -> RowArrays:
     """Return a row for each text: (indptr, indices, values); feature f of concept c is c * F + f.
 
     utf8, word_ptr, start, end  Words
     trie_at  of a NameTrie
+    seed     of the hash tables, as `new_seed` makes it; no row depends on it
 
     Linear in the words of a text, but for a logarithm.
     """
@@ -97,7 +98,7 @@ def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle) ->
     indices, values = np.empty(1 << 12, np.int32), np.empty(1 << 12, np.float32)
     for i in range(n_texts):
         first, last = word_ptr[i], word_ptr[i + 1]
-        text = number_words(trie, utf8, start[first:last], end[first:last])
+        text = number_words(trie, utf8, start[first:last], end[first:last], seed)
         matches = find_matches(trie, text)
         found = _candidates(trie, text, matches)
         _add_best(trie, text, matches, found)
@@ -130,7 +131,7 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
         sequence = matches.found[m, SEQUENCE]
         room += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
     concepts, best = np.empty(room, np.int32), np.empty((room, 2), np.int64)
-    features, slots = np.zeros((room, _N), np.float32), empty_slots(room)
+    features, slots = np.zeros((room, _N), np.float32), empty_slots(room, text.slots[-1])
     n, n_words = 0, np.float32(len(text.ids))
     for m in range(len(matches.found)):
         match = matches.found[m]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from model_store.arrays import group_of, take, take_group
 from model_store.bounds import check_bounds
 from model_store.compiled.handles import handle_of
+from model_store.names import new_seed
 from service.base.rows import SparseRows
 from service.features.tables import take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
@@ -67,6 +68,7 @@ class NameMatcher:
         check_bounds(arrays, {}, GROUP)
         check_trie(self._trie)
         self._handle = handle_of(self._trie)
+        self._seed = new_seed()
         self.n_concepts = len(self._trie.broader_ptr) - 1
         self.n_features = self.n_concepts * len(NAME_FEATURES)
         n_names = len(self._trie.concepts)
@@ -82,7 +84,7 @@ class NameMatcher:
 
         words  of the texts, made with parameters as these
         """
-        return SparseRows(*name_rows(*words, self._handle), self.n_features)
+        return SparseRows(*name_rows(*words, self._handle, self._seed), self.n_features)
 
     def explain(self, text: str, concept: int) -> list[MatchedName]:
         """Return the names of a concept that a text has, the one with most words first.

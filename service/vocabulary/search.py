@@ -7,14 +7,13 @@ import numpy as np
 from model_store.compiled.decorators import inlined
 from model_store.compiled.decorators import nonallocating_inlined as reading
 from model_store.compiled.handles import F32, I32, I64, U8
-from model_store.names import hash_byte, hash_end, hash_start, probe, probe_hash
+from model_store.names import hash_byte, hash_end, hash_start, id_by_hash, id_of, slot_start
 from service.vocabulary.trie import NAME_WORDS_MAX, NameTrie
 
 PART_CHARACTERS_MIN, REST_CHARACTERS_MIN = 5, 2
 """Characters that a name has at least that begins a compound, and that follow it."""
 
-_MIX = np.int64(0x9E3779B1)
-_SLOT_BITS = np.int64(0x7FFFFFFF)
+_LOW_32 = np.uint64(0xFFFFFFFF)
 
 
 class TextWords(NamedTuple):
@@ -24,7 +23,8 @@ class TextWords(NamedTuple):
     words       int32[d]      distinct numbers, in the order in which the text has them
     places_ptr  int32[d + 1]
     places      int32[..]     where distinct word j stands: places_ptr[j] .. places_ptr[j + 1] - 1, ascending
-    slots       int32[2^i]    distinct words by `slot_of` their numbers, -1 where empty
+    slots       int32[2^i + 1]  distinct words by `slot_of` their numbers, -1 where empty; then the
+                                seed of the table
     parts       int32[n]      of a word that is no name the longest one that is, and begins it; -1: none
     shares      float32[n]    bytes of the part / bytes of the word
     """
@@ -39,32 +39,38 @@ class TextWords(NamedTuple):
 
 
 @inlined
-def empty_slots(n: int) -> I32:
-    """Return an empty hash table for n keys: half of it stays empty, its size is a power of two."""
+def empty_slots(n: int, seed: int) -> I32:
+    """Return an empty hash table for n keys: half of it stays empty, its size is a power of two.
+
+    seed  as `new_seed` makes it; it stands behind the last slot
+    """
     size = 2
     while size < 2 * n:
         size *= 2
-    return np.full(size, np.int32(-1), np.int32)
+    slots = np.full(size + 1, np.int32(-1), np.int32)
+    slots[size] = seed
+    return slots
 
 
 @reading
 def slot_of(slots: I32, keys: I32, key: int) -> int:
     """Return the slot that holds the place of a key among `keys`, or the empty one where it would stand."""
-    mask = len(slots) - 1
-    slot = (((np.int64(key) * _MIX) & _SLOT_BITS) >> 8) & mask
+    mask = len(slots) - 2
+    mixed = (np.uint64(key) * np.uint64(slots[mask + 1])) & _LOW_32
+    slot = slot_start(mixed, mask + 1)
     while slots[slot] >= 0 and keys[slots[slot]] != key:
         slot = (slot + 1) & mask
     return int(slot)
 
 
 @inlined
-def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64) -> TextWords:
+def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64, seed: int) -> TextWords:
     """Return the words of a text, word i of which is utf8[start[i]:end[i]]."""
     n, d = len(start), 0
     ids, local, words = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
-    slots, parts, shares = empty_slots(n), np.empty(n, np.int32), np.zeros(n, np.float32)
+    slots, parts, shares = empty_slots(n, seed), np.empty(n, np.int32), np.zeros(n, np.float32)
     for i in range(n):
-        word = trie.slots[probe(trie.offsets, trie.utf8, trie.slots, utf8, start[i], end[i])]
+        word = id_of(trie.offsets, trie.utf8, trie.slots, utf8, start[i], end[i])
         ids[i], local[i], parts[i] = word, -1, -1
         if word < 0 or trie.word_name[word] < 0:
             parts[i], size = _part_of(trie, utf8, start[i], end[i])
@@ -101,8 +107,7 @@ def _part_of(trie: NameTrie, utf8: U8, start: int, end: int) -> tuple[int, int]:
         h = hash_byte(h, utf8[i])
         n += int(utf8[i] & 0xC0 != 0x80)
         if n >= PART_CHARACTERS_MIN and (i + 1 == last or utf8[i + 1] & 0xC0 != 0x80):
-            at = probe_hash(trie.offsets, trie.utf8, trie.slots, utf8, start, i + 1, hash_end(h))
-            word = trie.slots[at]
+            word = id_by_hash(trie.offsets, trie.utf8, trie.slots, utf8, start, i + 1, hash_end(h))
             if word >= 0 and trie.word_name[word] >= 0:
                 part, size = int(word), i + 1 - start
     return part, size
@@ -220,7 +225,7 @@ def _with_parts(trie: NameTrie, text: TextWords, found: I32) -> I32:
     n, m = 0, len(found)
     for i in range(len(text.parts)):
         n += int(text.parts[i] >= 0)
-    parts, slots = np.empty(n, np.int32), empty_slots(n)
+    parts, slots = np.empty(n, np.int32), empty_slots(n, text.slots[-1])
     every = np.zeros((m + n, _N_COLUMNS), np.int32)
     every[:m] = found
     n = 0

@@ -324,7 +324,12 @@ def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
             delimiter = "," if file.suffix == ".csv" else "\t"
             writer = csv.writer(codecs.getwriter("utf-8")(out), delimiter=delimiter, lineterminator="\n")
             writer.writerow(COLUMNS)
-            writer.writerows(lines)
+            writer.writerows((plain_cell(name), *figures) for name, *figures in lines)
+
+
+def plain_cell(text: str) -> str:
+    """Return a text as a cell that no spreadsheet takes for a formula: with ' before it, as OWASP advises."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _percent(part: int, whole: int) -> float | None:

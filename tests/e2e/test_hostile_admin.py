@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import gzip
 import hashlib
 import io
 import itertools
@@ -232,10 +233,17 @@ def test_no_archive_brings_in_what_is_no_version(server: ServerProcess, home: Pa
         assert 400 <= status < 500, (answer, archive[:600])
     assert (files_below(home / "outside"), store.models()) == before
     assert not (home / "store" / "models" / "x").exists() and not Path("/tmp/canary").exists()
-    for more in (b"more" * 1000, good):  # what comes after an archive is not read
+    for more in (b"more" * 1000, bytes(10_240)):  # a tar may be filled up
         status, answer = server.admin("POST", path, good + more, content_type="application/x-tar")
         assert status == 200, answer
         assert store.open("raw", answer["version"]).manifest.arrays == store.open("raw", 1).manifest.arrays
+    packed = gzip.compress(good + bytes(64 << 20), 1)
+    for body, encoding in ((good + bytes(10_241), "identity"), (packed, "gzip")):
+        status, answer = server.admin(
+            "POST", path, body, content_type="application/x-tar", content_encoding=encoding
+        )
+        assert status == 422, answer
+        assert "expected at most 10240 bytes behind its end, found more" in answer["detail"]
     predicts(server)
 
 

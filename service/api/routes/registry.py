@@ -9,6 +9,7 @@ from typing import IO, Annotated, Any
 from fastapi import Request, Response
 
 from model_store.alias_writing import AliasChange
+from model_store.archive import spool_archive
 from model_store.errors import Corrupt
 from model_store.moves import Cause
 from service.api.door.admission import pieces
@@ -150,23 +151,24 @@ async def import_model(
 
     def publish(source: IO[bytes]) -> int:
         stated = model, source, cause_of(request)
-        try:
-            return services.registry.publish_archive(*stated, latest=query.latest).version
-        except Corrupt as error:  # what was sent, and nothing of ours
-            raise BadData(str(error)) from None
+        return services.registry.publish_archive(*stated, latest=query.latest).version
 
     try:
         with tempfile.TemporaryFile(dir=services.settings.store) as file:
-            n_bytes = 0
+            n_bytes = header_at = 0
             async for piece in pieces(request, services.limits):
                 n_bytes += len(piece)
                 if n_bytes > most:
                     raise LimitExceeded(
                         f"expected at most {most} bytes (limit archive_bytes_max), found more"
                     )
-                await loop.run_in_executor(services.archive_threads, file.write, piece)
+                header_at = await loop.run_in_executor(
+                    services.archive_threads, spool_archive, file, piece, header_at
+                )
             file.seek(0)
             version = await loop.run_in_executor(services.archive_threads, publish, file)
+    except Corrupt as error:  # what was sent, and nothing of ours
+        raise BadData(str(error)) from None
     except OSError as error:
         raise Unavailable(f"archive: expected to write it, found {error.strerror}") from error
     await services.live.catch_up(CATCH_UP_SECONDS)

@@ -116,7 +116,7 @@ def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
     pool.key[: starts[-1]] = -1
     for at, size in zip(starts[len(has) : -1].tolist(), each[len(has) :].tolist(), strict=True):
         pool.key[at], pool.free[size] = pool.free[size], at
-    pool.counts[:] = starts[-1], found.take(f"{part}/refused", "int64", 1)[0]
+    pool.counts[:2] = starts[-1], found.take(f"{part}/refused", "int64", 1)[0]
     fill(pool, ptr, keys.copy(), values.copy())
 
 

@@ -18,6 +18,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import I32, I64, U8
 from model_store.compiled.vectors import prefetch
+from model_store.names import new_seed
 from service.base.rows import ranges
 
 Integer = int | np.int64
@@ -36,7 +37,7 @@ BITS_MIN, SIZES = 3, 32
 """A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
 
 SLOTS_MAX = (1 << 31) - 1  # the most slots of a pool: the start of a block stands in a key
-_TAKEN, _REFUSED = 0, 1
+_TAKEN, _REFUSED, _FACTOR = 0, 1, 2
 
 
 class Pool(NamedTuple):
@@ -47,7 +48,8 @@ class Pool(NamedTuple):
     bits    int32[n]      log2 of the slots of its block; -1: the table is empty and has none
     free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the next
                           one starts
-    counts  int64[2]      slots of the pool given out so far, and keys refused since the pool was made
+    counts  int64[3]      slots of the pool given out so far, keys refused since the pool was made, and what
+                          keys are multiplied by, another number in each run
     key     int32[P]      -1: the slot is free; of slots not given out, anything
     value   float[P, 4]   what belongs to the key; the last column is where `key` lies
     """
@@ -80,7 +82,7 @@ def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
         used=tables["used"],
         bits=tables["bits"],
         free=np.full(SIZES, _NONE, np.int64),
-        counts=np.zeros(2, np.int64),
+        counts=np.array([0, 0, new_seed() * 0x9E3779B1 & 0xFFFFFFFF]),
         key=value.view(np.int32)[:, N_VALUES * (np.dtype(dtype).itemsize // 4)],
         value=value,
     )
@@ -103,9 +105,9 @@ def contents(pool: Pool, tables: I64) -> tuple[I64, I64]:
 
 
 @inlined
-def _place(key: Integer, bits: Integer) -> Any:
+def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
     """Return where in a block of 2^bits slots the search for a key begins (multiplicative hashing)."""
-    mixed = (np.uint64(key) * np.uint64(0x9E3779B1)) & np.uint64(0xFFFFFFFF)
+    mixed = (np.uint64(key) * np.uint64(pool.counts[_FACTOR])) & np.uint64(0xFFFFFFFF)
     return np.int64(mixed >> np.uint64(32 - bits))
 
 
@@ -115,14 +117,14 @@ def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) 
     bits, start = np.int64(pool.bits[table]), pool.start[table]
     if bits >= 0:
         for i in range(first, last):
-            prefetch(pool.value, (start + _place(np.int64(keys[i]), bits)) * _SLOT)
+            prefetch(pool.value, (start + _place(pool, np.int64(keys[i]), bits)) * _SLOT)
 
 
 @inlined
 def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
     """Return the slot of a key in a block, or the free one where it would be put."""
     mask = (np.int64(1) << bits) - 1
-    at = _place(key, bits)
+    at = _place(pool, key, bits)
     while pool.key[start + at] != key and pool.key[start + at] != _NONE:
         at = (at + 1) & mask
     return start + at

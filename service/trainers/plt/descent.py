@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.compiled.handles import I32
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from model_store.names import new_seed
 from service.base.rows import offsets, ranges
 from service.executors.local import Crew
 from service.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
@@ -130,9 +131,17 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
         of_tree = []
         for number, (n_slots, n_words) in enumerate(room):
             slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))  # a power of two
-            pairs = np.zeros(slots, np.uint64), np.zeros(slots, np.int64)
-            pool = np.zeros(int(n_words * share), np.float32)
-            of_tree.append(Shard(number, *pairs, pool, bias, steps, np.zeros(3, np.int64)))
+            shard_of_nodes = Shard(
+                number=number,
+                seed=new_seed(),
+                keys=np.zeros(slots, np.uint64),
+                place=np.zeros(slots, np.int64),
+                pool=np.zeros(int(n_words * share), np.float32),
+                bias=bias,
+                steps=steps,
+                used=np.zeros(3, np.int64),
+            )
+            of_tree.append(shard_of_nodes)
         growing.append(_Growing(seed, shape, topology, of_tree))
     return growing
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U64
+from model_store.names import slot_next, slot_start
 from service.base.rows import LabelRows, SparseRows
 
 Integer = int | np.int64
@@ -59,7 +60,8 @@ class Shard(NamedTuple):
     """The weights of some inner nodes: for a pair (node, feature) one number a child, v = Pi_t * w.
 
     number                   which it is, in `Topology.shard`
-    keys   uint64[slots]     0: empty; else 1 + node * n_features + feature; slots is a power of two
+    seed                     of the hash table `keys`, as `new_seed` makes it
+    keys   uint64[slots]     0: empty; else 1 + node * n_features + feature; a quarter stays empty
     place  int64[slots]      where the pair's weights begin in `pool`
     pool   float32[words]
     bias   float32[N]        v of the constant feature, by child; shards share it, and `steps`
@@ -69,6 +71,7 @@ class Shard(NamedTuple):
     """
 
     number: int
+    seed: int
     keys: U64
     place: I64
     pool: F32
@@ -95,14 +98,14 @@ class Marks(NamedTuple):
 @inlined
 def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
     """Return where the weights of a pair begin, having made room for a new one; -1 when there is none."""
-    mask = len(shard.keys) - 1
-    slot = np.int64((key * _GOLDEN) >> np.uint64(20)) & mask
+    n_slots = len(shard.keys)
+    slot = slot_start((key * np.uint64(shard.seed) * _GOLDEN) >> np.uint64(32), n_slots)
     while shard.keys[slot] != NEW:
         if shard.keys[slot] == key:
             return shard.place[slot]
-        slot = (slot + 1) & mask
-    # a slot stays empty, so that every search ends
-    if shard.used[1] + width > len(shard.pool) or shard.used[0] >= mask:
+        slot = slot_next(slot, n_slots)
+    # in a table that is almost full every search would read most of it
+    if shard.used[1] + width > len(shard.pool) or 4 * (shard.used[0] + 1) > 3 * n_slots:
         shard.used[2] += 1
         return -1
     shard.keys[slot] = key

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.compiled.decorators import kernel
-from model_store.names import NAME_BYTES_MAX, all_names, build_names, name_of
+from model_store.names import NAME_BYTES_MAX, all_names, build_names, name_of, new_seed
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
 from service.features import char_ngrams as lookup
@@ -274,6 +274,7 @@ def found_id(
     offsets: NDArray[np.int64],
     utf8: NDArray[np.uint8],
     table: NDArray[np.uint64],
+    seed: int,
     query: NDArray[np.uint8],
     start: int,
     end: int,
@@ -281,11 +282,11 @@ def found_id(
     """Return the id of the name query[start:end], or -1."""
     key = np.uint64(0)
     if end - start > lookup.SHORT_BYTES:
-        key = lookup.long_key(query, start, end)
+        key = lookup.long_key(query, start, end, seed)
     else:
         for i in range(start, end):
             key = lookup.key_and_byte(key, i - start, query[i])
-    slot = lookup.key_slot(table, lookup.first_slot(key, len(table)), key)
+    slot = lookup.key_slot(table, lookup.first_slot(key, len(table), seed), key)
     if lookup.is_long(key):
         slot = lookup.long_slot(table, slot, offsets, utf8, query, start)
     return int(table[slot, 1]) if table[slot, 0] != np.uint64(0) else -1
@@ -293,11 +294,12 @@ def found_id(
 
 def found_in(names: list[str], wanted: list[str]) -> list[int]:
     table = build_names(names)
-    short, ids = lookup.short_names(table), []
+    seed = new_seed()
+    short, ids = lookup.short_names(table, seed), []
     for name in wanted:
         # what stands around a name in a text must not count
         query = np.frombuffer(f"x{name}y".encode(), np.uint8)
-        ids.append(found_id(table.offsets, table.utf8, short, query, 1, len(query) - 1))
+        ids.append(found_id(table.offsets, table.utf8, short, seed, query, 1, len(query) - 1))
     return ids
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from model_store.archive import TRAILER_BYTES_MAX, spool_archive
 from model_store.errors import Corrupt, StoreUnreadable, StoreUnwritable
 from model_store.label_info import LabelInfo, Subject, build_label_info
 from model_store.manifest import manifest_digest
@@ -133,6 +134,43 @@ def test_cut_and_flipped_archives_are_refused(archive: bytes, store: Store) -> N
         again = members(exported(store, "m", version))
         # a blank of a header's checksum: nothing that is told was changed
         assert [data for _, data in again[2:]] == [data for _, data in whole[2:]]
+
+
+def test_little_may_stand_behind_an_archive(archive: bytes, store: Store) -> None:
+    for n_bytes in (1, TRAILER_BYTES_MAX):
+        store.import_(io.BytesIO(archive + bytes(n_bytes)), "m")
+    endless = io.BytesIO(archive + bytes(TRAILER_BYTES_MAX + (8 << 20)))
+    with pytest.raises(Corrupt, match="expected at most 10240 bytes behind its end, found more"):
+        store.import_(endless, "m")
+    assert endless.tell() <= len(archive) + TRAILER_BYTES_MAX + 1
+    assert list(store.versions("m")) == [1, 2]
+
+
+@pytest.mark.parametrize("n_bytes", [1, 511, 512, 4_096, 1 << 20])
+def test_an_archive_is_spooled_to_its_end(archive: bytes, n_bytes: int) -> None:
+    def spooled(data: bytes) -> bytes:
+        file, header_at = io.BytesIO(), 0
+        for begin in range(0, len(data), n_bytes):
+            header_at = spool_archive(file, data[begin : begin + n_bytes], header_at)
+        return file.getvalue()
+
+    whole = archive + bytes(TRAILER_BYTES_MAX)
+    assert spooled(whole) == whole
+    assert spooled(archive[:-700]) == archive[:-700]
+    with pytest.raises(Corrupt, match="bytes behind its end, found more"):
+        spooled(whole + b"x")
+    with pytest.raises(Corrupt, match="expected a tar header of a file"):
+        spooled(b"no tar" * 1_000)
+
+
+def test_a_header_of_a_size_below_zero_ends_a_spool(archive: bytes) -> None:
+    header = tarfile.TarInfo("manifest.json")
+    block = bytearray(header.tobuf(tarfile.GNU_FORMAT))
+    block[124:136] = b"\xff" * 11 + b"\x00"  # -256, as GNU writes what is no octal number
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    with pytest.raises(Corrupt, match="expected the file a file"):
+        spool_archive(io.BytesIO(), bytes(block), 0)
 
 
 def test_an_archive_read_in_small_pieces(archive: bytes, store: Store) -> None:
