@@ -5,12 +5,9 @@ import time
 
 from sqlalchemy import Connection, text
 
+# So long the clock must have gone right before anything is deleted by its age: a clock that is set wrong is
+# mostly set right within minutes, while what is too old may wait for an hour.
 AGREEMENT_SECONDS = 3600.0
-"""So long the clock must have gone right before anything is deleted by its age.
-
-A clock that is set wrong is mostly set right within minutes, while what is too old may wait for an hour.
-"""
-
 TOLERANCE_SECONDS = 60.0  # by which a clock is slewed in an hour, and much more
 
 

@@ -1,6 +1,8 @@
 """Database: connections to SQLite or PostgreSQL, migrated before the first use; failures as our errors."""
 
 import contextlib
+import math
+import os
 import re
 import sqlite3
 import threading
@@ -9,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
@@ -20,38 +22,49 @@ from sqlalchemy.sql.selectable import Select
 from service.base.errors import BadParameter, DatabaseUnavailable
 from service.base.settings import Settings
 from service.db import FILE_NAME
-from service.db.tables import migrate
+from service.db.tables import SCHEMA_VERSION, migrate
 
 CONNECT_SECONDS = 5
 """The longest wait for a connection, and on SQLite for another writer's transaction."""
 
 STATEMENT_SECONDS = 30  # the longest statement, and wait for a lock, on PostgreSQL
 IDLE_SECONDS = 60  # the longest pause between two statements of a transaction, on PostgreSQL
-CONNECTIONS_KEPT = 5  # connections that stay open when nobody uses them, at most
-_KEEP_ALIVE = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-}
-"""A PostgreSQL to which the network has gone is given up after 25 seconds; without this, after hours."""
+WRITE_FAULT_SECONDS = 30.0
+"""A database counts as failing for so long after it could not be written: on a disk that is full small writes
+go on for a while, and would hide that the larger ones fail."""
 
+CONNECTIONS_KEPT = 5  # connections that stay open when nobody uses them, at most
+
+# What a connection has unless the URL says otherwise. A PostgreSQL to which the network has gone is given up
+# after 25 seconds; without that, after hours.
+_OPTIONS = {
+    "sqlite": {"timeout": CONNECT_SECONDS},
+    "postgresql": {
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,
+    },
+}
+
+# What it always has. A statement that one session of a pooler prepared is not there in the next one, or there
+# twice; not to prepare any costs less than to find out what stands between.
+_FIXED_OPTIONS = {"sqlite": {}, "postgresql": {"client_encoding": "utf8", "prepare_threshold": None}}
+
+# Each transaction sets its own limits, in the message that begins it, which costs no round trip more. A
+# pooler refuses them as options of the connection, and hands what one session sets to another client.
 _LIMITS = (
     f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; "
     f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
 )
-"""Each transaction sets its own limits, in the message that begins it, which costs no round trip more.
 
-A pooler such as pgbouncer refuses them as an option of the connection. What one session sets, it may hand to
-another client's.
-"""
-
+# SQLSTATE of a server that takes no writes (any more): it is read-only, or stops. After a failover new
+# connections lead to another server, while open ones may stay at the old one, where reading goes on.
 _NOT_THE_SERVER = ("25006", "57P01", "57P02", "57P03")
-"""SQLSTATE of a server that does not take writes (any more): it is read-only, or stops. After a failover new
-connections lead to another server, while open ones may stay at the old one, where all that is read works."""
 
-FileIdentity = tuple[int, int] | None
-"""Device and inode of a file; None: there is no file."""
+# Device and inode of a file, and of one that is only read its size and time; None: there is no file.
+FileIdentity = tuple[int, ...] | None
 
 
 def default_url(store: Path) -> str:
@@ -79,13 +92,13 @@ class Database:
         self._writing = self._engine.execution_options(xylem_write=True)
         is_sqlite = self._engine.dialect.name == "sqlite"  # PostgreSQL's pool tries each connection first
         self._path = Path(self._engine.url.database or "").absolute() if is_sqlite else None
+        # of the file that it was opened for, the connection of the last writer, while nobody uses it
         self._kept: dict[FileIdentity, Connection] = {}
-        """For the file that it was opened for, the connection of the last writer, while nobody uses it."""
         self._creates = creates
         self._migrating = threading.Lock()
         self._migrated = False
-        self.file: FileIdentity = None
-        """Which file has the tables of this release. Another one may take its place; on PostgreSQL none."""
+        self.file: FileIdentity = None  # which file has the tables of this release; none on PostgreSQL
+        self.failing_until = -math.inf  # by the monotonic clock: nothing could be written a moment ago
 
     @classmethod
     def of(cls, settings: Settings, *, creates: bool = True) -> Self:
@@ -111,10 +124,19 @@ class Database:
         then nothing was done, or, when the connection broke in the commit itself, everything.
         """
         file = self._migrate()
-        with self._errors(), self._begin(file) as connection:
-            yield connection
-        if self._identity() != file:
-            raise self._unavailable("another file, or none, in its place since the transaction began")
+        try:
+            with self._errors(), self._begin(file) as connection:
+                yield connection
+            if self._identity() != file:
+                raise self._unavailable("another file, or none, in its place since the transaction began")
+        except DatabaseUnavailable:
+            self.failing_until = time.monotonic() + WRITE_FAULT_SECONDS
+            raise
+
+    def try_writing(self) -> None:
+        """Find out whether a database that could not be written can be by now: see `failing_until`."""
+        with contextlib.suppress(DatabaseUnavailable), self.write() as connection:
+            connection.execute(update(SCHEMA_VERSION).values(number=SCHEMA_VERSION.c.number))
 
     @contextlib.contextmanager
     def _begin(self, file: FileIdentity) -> Iterator[Connection]:
@@ -136,16 +158,14 @@ class Database:
         written to it then is lost. So each transaction begins with a look at the path, which costs 2 us. The
         connections to the old file are closed, and the new one is brought to the tables of this release.
         """
-        file = self._identity()
-        if self._migrated and file == self.file and (file or self._path is None):
-            return file
         with self._migrating:
             file = self._identity()
             if self._path is not None and file is None and not self._creates:
                 raise self._unavailable("no file in its place, which was removed or moved")
             if not self._migrated or file != self.file:
                 self.close()
-                with self._errors(), self._writing.begin() as connection:
+                is_read = file is not None and self._path is not None and is_read_only(self._path)
+                with self._errors(), (self._engine if is_read else self._writing).begin() as connection:
                     migrate(connection)
                 self._creates = False
                 self.file = file or self._identity()
@@ -157,7 +177,8 @@ class Database:
         if self._path is not None:
             with contextlib.suppress(OSError):
                 status = self._path.stat()
-                return status.st_dev, status.st_ino
+                contents = (status.st_size, status.st_mtime_ns) if is_read_only(self._path) else ()
+                return status.st_dev, status.st_ino, *contents
         return None
 
     def close(self) -> None:
@@ -187,17 +208,12 @@ class Database:
 def _engine(url: str, connections_max: int) -> Engine:
     try:
         parsed = _parsed(url)
-        is_postgresql = parsed.get_backend_name() == "postgresql"
-        arguments: dict[str, Any] = {"timeout": CONNECT_SECONDS}
-        required: dict[str, Any] = {}
-        if is_postgresql:
-            arguments = {"connect_timeout": CONNECT_SECONDS, **_KEEP_ALIVE}
-            # a statement that one session of a pooler prepared is not there, or there twice, in the next one
-            required = {"client_encoding": "utf8", "prepare_threshold": None}
-        arguments = {name: value for name, value in arguments.items() if name not in parsed.query}
+        backend = parsed.get_backend_name()
+        is_postgresql = backend == "postgresql"
+        options = {name: value for name, value in _OPTIONS[backend].items() if name not in parsed.query}
         engine = create_engine(
             parsed,
-            connect_args=arguments | required,
+            connect_args={**options, **_FIXED_OPTIONS[backend]},
             pool_pre_ping=is_postgresql,
             pool_timeout=CONNECT_SECONDS,
             pool_size=min(CONNECTIONS_KEPT, connections_max),
@@ -215,6 +231,7 @@ def _engine(url: str, connections_max: int) -> Engine:
     if is_postgresql:
         event.listen(engine, "begin", _begin_postgresql)
     else:
+        event.listen(engine, "do_connect", _connect_sqlite)
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -235,8 +252,7 @@ def _parsed(url: str) -> URL:
     scheme, _, location = url.partition("://")
     backend = scheme.partition("+")[0]
     if backend not in ("sqlite", "postgresql"):
-        hint = ": write postgresql+psycopg:// in place of postgres://" if scheme == "postgres" else ""
-        raise BadParameter(f"{_EXPECTED}, found another kind of URL{hint}")
+        raise BadParameter(f"{_EXPECTED}, found another kind of URL, such as postgres://")
     authority = re.split("[/?]", location, maxsplit=1)[0]
     hosts = authority.rpartition("@")[2]
     if backend == "postgresql" and "," in hosts and ":" in hosts:
@@ -255,6 +271,24 @@ def _parsed(url: str) -> URL:
             "database: expected a file, sqlite:////DIR/FILE, found none: nothing would be kept"
         )
     return parsed
+
+
+def is_read_only(file: Path) -> bool:
+    """Return whether a file of SQLite can be read alone: SQLite writes beside it, too."""
+    return not (os.access(file.parent, os.W_OK) and os.access(file, os.W_OK))
+
+
+def _connect_sqlite(_: object, __: object, arguments: tuple[str], named: dict[str, Any]) -> Any:
+    """Connect to a file that can only be read, as it is; None, for SQLAlchemy to connect, to any other one.
+
+    A reader, too, needs SQLite's file -shm, which it cannot make there. What another process has written
+    ahead, to -wal, is read where it left that file; without any, nothing is lost by reading the file alone.
+    """
+    file = Path(arguments[0])
+    if not file.exists() or not is_read_only(file):
+        return None
+    has_log = any(log.stat().st_size for log in file.parent.glob(f"{file.name}-wal"))
+    return sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable={1 - has_log}", uri=True, **named)
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
@@ -276,8 +310,8 @@ def _write_ahead(connection: Any) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL").close()
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > until:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
             time.sleep(0.01)
 

@@ -134,7 +134,7 @@ class Schedules:
             at, newest = now(connection), newest_number(connection)
             rows = connection.execute(select(SCHEDULES)).all()
             due = [row for row in rows if _is_due(connection, row, at)]
-        self._correct_times(rows, at)
+        self._correct_times([row for row in rows if row.cron is not None], at)
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
             job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
@@ -152,8 +152,6 @@ class Schedules:
         It ran, or was made, while the clock was ahead.
         """
         for row in rows:
-            if row.cron is None or row.next_at <= at:
-                continue
             earliest = _next_after_minute(row.cron, int(at // 60))
             if earliest < row.next_at:
                 is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.next_at == row.next_at)
