@@ -29,11 +29,11 @@ CONNECT_SECONDS = 5
 
 STATEMENT_SECONDS = 30  # the longest statement, and wait for a lock, on PostgreSQL
 IDLE_SECONDS = 60  # the longest pause between two statements of a transaction, on PostgreSQL
-WRITE_FAULT_SECONDS = 30.0
-"""A database counts as failing for so long after it could not be written: on a disk that is full small writes
-go on for a while, and would hide that the larger ones fail."""
-
 CONNECTIONS_KEPT = 5  # connections that stay open when nobody uses them, at most
+
+# A database counts as failing for so long after it could not be written: on a disk that is full small writes
+# go on for a while, and would hide that the larger ones fail.
+WRITE_FAULT_SECONDS = 30.0
 
 # What a connection has unless the URL says otherwise. A PostgreSQL to which the network has gone is given up
 # after 25 seconds; without that, after hours.
@@ -48,9 +48,8 @@ _OPTIONS = {
     },
 }
 
-# What it always has. A statement that one session of a pooler prepared is not there in the next one, or there
-# twice; not to prepare any costs less than to find out what stands between.
-_FIXED_OPTIONS = {"sqlite": {}, "postgresql": {"client_encoding": "utf8", "prepare_threshold": None}}
+# What it always has: we begin transactions ourselves.
+_FIXED_OPTIONS = {"sqlite": {}, "postgresql": {"client_encoding": "utf8", "autocommit": True}}
 
 # Each transaction sets its own limits, in the message that begins it, which costs no round trip more. A
 # pooler refuses them as options of the connection, and hands what one session sets to another client.
@@ -103,8 +102,11 @@ class Database:
     @classmethod
     def of(cls, settings: Settings, *, creates: bool = True) -> Self:
         """Return the database of the settings: theirs, else the one beside the store. Raises BadParameter."""
-        url = settings.database_url or default_url(settings.store)
-        return cls(url, settings.database_connections, creates=creates)
+        return cls(
+            settings.database_url or default_url(settings.store),
+            settings.database_connections,
+            creates=creates,
+        )
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
@@ -183,8 +185,9 @@ class Database:
 
     def close(self) -> None:
         """Close all connections; a later use opens new ones."""
-        while self._kept:
-            self._kept.popitem()[1].close()
+        with contextlib.suppress(KeyError):  # until there is none; another thread may take one
+            while True:
+                self._kept.popitem()[1].close()
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -218,7 +221,6 @@ def _engine(url: str, connections_max: int) -> Engine:
             pool_timeout=CONNECT_SECONDS,
             pool_size=min(CONNECTIONS_KEPT, connections_max),
             max_overflow=max(connections_max - CONNECTIONS_KEPT, 0),
-            **({"isolation_level": "AUTOCOMMIT"} if is_postgresql else {}),  # we begin transactions
         )
         if is_postgresql:
             from service.db.postgresql import connect  # and the driver, which need not be there for SQLite
@@ -252,7 +254,7 @@ def _parsed(url: str) -> URL:
     scheme, _, location = url.partition("://")
     backend = scheme.partition("+")[0]
     if backend not in ("sqlite", "postgresql"):
-        raise BadParameter(f"{_EXPECTED}, found another kind of URL, such as postgres://")
+        raise BadParameter(f"{_EXPECTED}, found another scheme (postgres:// is one)")
     authority = re.split("[/?]", location, maxsplit=1)[0]
     hosts = authority.rpartition("@")[2]
     if backend == "postgresql" and "," in hosts and ":" in hosts:
@@ -287,8 +289,9 @@ def _connect_sqlite(_: object, __: object, arguments: tuple[str], named: dict[st
     file = Path(arguments[0])
     if not file.exists() or not is_read_only(file):
         return None
-    has_log = any(log.stat().st_size for log in file.parent.glob(f"{file.name}-wal"))
-    return sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable={1 - has_log}", uri=True, **named)
+    log = Path(f"{file}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    return sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable={int(not has_log)}", uri=True, **named)
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
