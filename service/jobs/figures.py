@@ -25,9 +25,10 @@ from service.base.logs import log
 from service.base.process import Repeating
 from service.base.settings import Settings
 from service.base.sockets import listen, url_of
+from service.db.clock import now
 from service.db.engine import Database
 from service.db.tables import JOB_TOTALS, JOBS
-from service.jobs.job import ENDED, now
+from service.jobs.job import ENDED
 from service.serving.problems import PROBLEMS, code_of, describe_error
 
 READ_SECONDS = 2.0  # the pause between two reads of the figures of a server

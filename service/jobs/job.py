@@ -6,7 +6,6 @@ transaction: SQLite has one at a time, on PostgreSQL submissions take an advisor
 
 import datetime
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, get_args
@@ -14,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from sqlalchemy import Connection, Row, delete, select, text, update
 
 from service.base.errors import JobNotFound
+from service.db.clock import now
 from service.db.engine import insert_new
 from service.db.tables import JOB_TOTALS, JOBS
 from service.jobs.files import is_id
@@ -159,13 +159,6 @@ def forget_old(connection: Connection, kept_max: int) -> None:
     numbers = list(connection.execute(old).scalars())
     if numbers:
         connection.execute(delete(JOBS).where(JOBS.c.number.in_(numbers)))
-
-
-def now(connection: Connection) -> float:
-    """Return the time by which leases are counted: PostgreSQL's, whose clients' clocks may differ."""
-    if connection.dialect.name == "postgresql":
-        return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
-    return time.time()
 
 
 def job_of(row: Row[Any]) -> Job:

@@ -28,6 +28,7 @@ from service.base.errors import (
     Unavailable,
 )
 from service.base.settings import Settings
+from service.db.clock import now
 from service.db.engine import Database
 from service.db.tables import JOBS
 from service.jobs.data import DataRoot
@@ -42,7 +43,6 @@ from service.jobs.job import (
     find,
     forget_old,
     job_of,
-    now,
     take_turns,
 )
 

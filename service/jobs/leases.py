@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, and_, or_, select, update
 
 from service.base.errors import JobNotFound, XylemError
 from service.base.settings import Limits
+from service.db.clock import now
 from service.db.engine import Database
 from service.db.tables import JOBS
 from service.jobs.job import (
@@ -26,7 +27,6 @@ from service.jobs.job import (
     find,
     forget_old,
     job_of,
-    now,
 )
 
 Word = Literal["go on", "cancel", "lost"]

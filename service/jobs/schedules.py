@@ -6,10 +6,11 @@ number of the run: so one job comes of it, however many workers look, and wherev
 
 import contextlib
 import datetime
+import functools
 import json
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
@@ -27,9 +28,10 @@ from service.base.errors import (
 from service.base.logs import log
 from service.base.process import Repeating
 from service.base.settings import Settings
+from service.db.clock import now
 from service.db.engine import Database
 from service.db.tables import JOBS, SCHEDULES
-from service.jobs.job import ENDED, feedback_models, now, take_turns, time_text
+from service.jobs.job import ENDED, feedback_models, take_turns, time_text
 from service.jobs.jobs import PUBLISHING, Jobs
 from service.thresholds.store.feedback_rows import count_after, newest_number
 
@@ -132,6 +134,7 @@ class Schedules:
             at, newest = now(connection), newest_number(connection)
             rows = connection.execute(select(SCHEDULES)).all()
             due = [row for row in rows if _is_due(connection, row, at)]
+        self._correct_times([row for row in rows if row.cron is not None], at)
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
             job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
@@ -142,6 +145,18 @@ class Schedules:
                 connection.execute(run.values(rows_after=newest))
             log(logging.INFO, "schedule_ran", schedule=row.id, model=row.model, job=job.id)
         return len(due)
+
+    def _correct_times(self, rows: Iterable[Row[Any]], at: float) -> None:
+        """Bring forward what is not to run before a time that comes after the next one.
+
+        It ran, or was made, while the clock was ahead.
+        """
+        for row in rows:
+            earliest = _next_after_minute(row.cron, int(at // 60))
+            if earliest < row.next_at:
+                is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.next_at == row.next_at)
+                with self._database.write() as connection:
+                    connection.execute(update(SCHEDULES).where(is_unchanged).values(next_at=earliest))
 
     def _look(self) -> None:
         try:
@@ -169,6 +184,12 @@ def next_time(cron: str, after: float) -> float:
     except CroniterError as error:
         raise BadRequest(f"expected a cron line, found {shown}: {error}").at("cron") from None
     return found.timestamp()
+
+
+@functools.lru_cache(maxsize=SCHEDULES_MAX)
+def _next_after_minute(cron: str, minute: int) -> float:
+    """Return as `next_time` for each moment of a minute since 1970: every worker asks each second."""
+    return next_time(cron, 60.0 * minute)
 
 
 def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:

@@ -7,9 +7,10 @@ from service.thresholds.live.follower import Follower
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens
 from service.thresholds.store.feedback_rows import FeedbackRows
-from service.thresholds.store.state import shared_secret
+from service.thresholds.store.state import find_secret, shared_secret
 
 _DAY_SECONDS = 86_400
+_TOKEN_KEY = "token-key"
 
 
 class OnlineLearning:
@@ -51,6 +52,9 @@ class OnlineLearning:
 
     def _find_key(self) -> None:
         if self.tokens is None:
-            with self.database.write() as connection:
-                key = shared_secret(connection, "token-key", 32)
+            with self.database.read() as connection:
+                key = find_secret(connection, _TOKEN_KEY)
+            if key is None:
+                with self.database.write() as connection:
+                    key = shared_secret(connection, _TOKEN_KEY, 32)
             self.tokens = Tokens([key], self.days_max * _DAY_SECONDS)

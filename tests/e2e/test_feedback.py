@@ -258,10 +258,17 @@ def results_of(server: ServerProcess, first: int) -> set[str] | None:
     return {one["result"] for one in found["results"]}
 
 
+def has_failed(server: ServerProcess) -> bool:
+    return "xylem_database_failed 1.0" in server.ask("GET", "/metrics")[1].decode()
+
+
 def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store) -> None:
     """No file may grow beyond some bytes: what a full disk says to SQLite, and only to this server."""
-    with ServerProcess(own_store.root, access_log=False, threshold_refresh_ms=50) as server:
+    before = "import service.db.engine as engine; engine.WRITE_FAULT_SECONDS = 10;"
+    settings: dict[str, Any] = {"access_log": False, "threshold_refresh_ms": 50}
+    with ServerProcess(own_store.root, before=before, **settings) as server:
         assert results_of(server, 0) == {"applied"}
+        assert not has_failed(server)
         _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (400_000, hard))
         first = 64
@@ -270,10 +277,12 @@ def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store)
             assert first < 100_000
         for _ in range(3):
             assert results_of(server, first) is None
+            assert has_failed(server)
             status, answer = server.ask("POST", PREDICT, TUNED)
             assert (status, answer["predictions"][0].keys() >= {"labels"}) == (200, True)
         assert server.ask("GET", "/v1/models/raw/thresholds")[1]["n_events"] == first
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        wait_for(lambda: not has_failed(server))  # though nobody sends feedback
         assert results_of(server, 0) == {"duplicate"}
         assert results_of(server, first) == {"applied"}
         assert server.ask("GET", "/v1/models/raw/thresholds")[1]["n_events"] == first + 64

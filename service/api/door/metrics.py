@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -266,7 +267,9 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
         value=follower.lag_seconds,
     )
     yield GaugeMetricFamily(
-        "xylem_database_failed", "Whether the database does not answer.", value=bool(follower.fault)
+        "xylem_database_failed",
+        "Whether the database does not answer, or cannot be written.",
+        value=bool(follower.fault) or time.monotonic() < follower.database.failing_until,
     )
 
 

@@ -30,7 +30,8 @@ async def livez() -> Alive:
 async def readyz(services: Wired, response: Response) -> Readiness:
     """Ready when the kernels are compiled and the models are verified; without models at once.
 
-    Open models answer earlier. While kernels are compiled, `waits_for` has their number.
+    Open models answer earlier. `waits_for` names what comes first: kernels to compile, with their number,
+    the database, or models.
 
     Not ready: before that, if no model can be served, and after SIGTERM.
     """

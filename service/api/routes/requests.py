@@ -102,8 +102,11 @@ class Services(NamedTuple):
 
     @property
     def waits_for(self) -> str | None:
-        """Return which kernels are compiled before all models are open; None: none has to be."""
-        return None if self.live.looked else PROGRESS.waits_for(KERNELS_OF_A_MODEL)
+        """Return what has to come before all models are open; None: all that can be are."""
+        if self.live.looked:
+            return None
+        kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
+        return kernels or self.learning.follower.waits_for or "the models, which are being opened"
 
     def close(self) -> None:
         """Let the threads end."""

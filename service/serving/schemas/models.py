@@ -121,7 +121,7 @@ class Readiness(BaseModel):
     failures: list[ServingFailure]
     store_error: str | None
     waits_for: str | None = Field(
-        description="what the models wait for while kernels are compiled; null: nothing is compiled",
+        description="what comes before the models are open: kernels, the database, models; null: nothing",
         examples=["kernels 12 of 40, 60 s left"],
     )
 

@@ -15,13 +15,14 @@ from sqlalchemy import Connection
 from model_store.compiled.handles import I64, U8, Bools
 from service.base.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
 from service.base.logs import log
+from service.db.clock import AgeClock, now
 from service.db.engine import Database
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
 from service.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
 from service.thresholds.store import state
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
-from service.thresholds.store.feedback_rows import add_events, add_rows, forget_events
+from service.thresholds.store.feedback_rows import DAY_SECONDS, add_events, add_rows, forget_events
 from service.thresholds.store.state import Head
 
 EVENTS_LOGGED_MAX = DELTA_MAX // 2
@@ -161,6 +162,7 @@ class FeedbackWriter:
         self._forget_at = 0.0
         self._n_added = 0
         self._forgotten_to = b""
+        self._clock = AgeClock()
         self._thread: threading.Thread | None = None
 
     def submit(
@@ -252,7 +254,7 @@ class FeedbackWriter:
                         live.refresh(connection, head)
                     timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
                     keys = dict.fromkeys(compress(events.keys, timely))
-                    new = add_events(connection, list(keys), int(time.time() // 86_400))
+                    new = add_events(connection, list(keys), int(now(connection) // DAY_SECONDS))
                     results = _results(events, timely, new)
                     counting = FeedbackTransaction(connection, live, head, self._halve_events)
                     applied = np.flatnonzero([result == "applied" for result in results])
@@ -283,13 +285,18 @@ class FeedbackWriter:
             log(logging.ERROR, "checkpoint_failed", error=error)
 
     def _forget(self) -> None:
-        """Forget what is too old among the next events in turn, twice as many as were added since."""
+        """Forget what is too old among the next events in turn, twice as many as were added since.
+
+        While it is doubtful how late it is, none: an event that is forgotten too early would count twice.
+        """
         if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
             return
         n_most = max(FORGET_EVENTS, 2 * self._n_added)
-        oldest = int(time.time() // 86_400) - self._days_max
         with self._database.write() as connection:
-            _, self._forgotten_to = forget_events(connection, oldest, self._forgotten_to, n_most)
+            seconds = self._clock.trusted_now(connection)
+            if seconds is not None:
+                oldest = int(seconds // DAY_SECONDS) - self._days_max
+                _, self._forgotten_to = forget_events(connection, oldest, self._forgotten_to, n_most)
         self._n_added = 0
         self._forget_at = time.monotonic() + FORGET_SECONDS
 

@@ -1,5 +1,6 @@
 """Follower: brings the thresholds of served versions up to what the database has, a few times a second."""
 
+import contextlib
 import logging
 import math
 import threading
@@ -29,7 +30,7 @@ class Follower:
     """
 
     def __init__(self, database: Database, refresh_seconds: float, on_answer: Callable[[], None]) -> None:
-        self._database = database
+        self.database = database
         self._refresh_seconds = refresh_seconds
         self._on_answer = on_answer
         self._followed: weakref.WeakSet[ServedThresholds] = weakref.WeakSet()
@@ -37,6 +38,7 @@ class Follower:
         self._following = Repeating("xylem-thresholds", self.look, refresh_seconds, at_once=False)
         self.start = self._following.start
         self._answered_at = time.monotonic()
+        self.waits_for: str | None = "the database"  # what is waited for until it has answered or failed
         self.fault: str | None = None
         """What the database said when it was last asked and did not answer."""
 
@@ -83,12 +85,16 @@ class Follower:
     def _look(self, followed: list[ServedThresholds]) -> None:
         fault: DatabaseUnavailable | None = None
         try:
-            with self._database.read() as connection:
+            with self.database.read() as connection:
                 heads = {(head.model, head.version): head for head in all_heads(connection)}
-            self._on_answer()
+            with contextlib.suppress(DatabaseUnavailable):  # one that can only be read has what it has
+                self._on_answer()
             self._answered_at = time.monotonic()
+            if self._answered_at < self.database.failing_until:
+                self.database.try_writing()
         except DatabaseUnavailable as error:
             fault, heads = error, {}
+        self.waits_for = None
         for live in followed:
             is_fresh = fault is None and self._refreshed(live, heads)
             next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
@@ -109,9 +115,14 @@ class Follower:
             return True
         try:
             if head.digest is None and live.digest is not None:
-                with live.lock, self._database.write() as connection:
+                # A database that can only be read keeps rows that have no digest.
+                with (
+                    contextlib.suppress(DatabaseUnavailable),
+                    live.lock,
+                    self.database.write() as connection,
+                ):
                     lock_head(connection, live.model, live.version, live.digest)
-            with live.lock, self._database.read() as connection:
+            with live.lock, self.database.read() as connection:
                 live.catch_up(connection)
         except Exception as error:  # whatever is there that cannot be read: others go on
             live.is_foreign = isinstance(error, ForeignThresholds)

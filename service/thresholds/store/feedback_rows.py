@@ -5,6 +5,7 @@ most, and each stays for so many days; the oldest go first, within TRIM_SECONDS.
 """
 
 import contextlib
+import math
 import sqlite3
 import time
 from collections import Counter
@@ -32,6 +33,7 @@ from service.base.errors import DatabaseUnavailable
 from service.base.process import Repeating
 from service.base.settings import Settings
 from service.db import EVENT_KEY_BYTES
+from service.db.clock import AgeClock, now
 from service.db.engine import Compiled, Database, insert_new
 from service.db.tables import EVENTS, FEEDBACK_ROWS
 
@@ -139,7 +141,8 @@ class Span(NamedTuple):
 def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
     """Keep rows, each the key of its event and its line; of an event that has one the first stays."""
     if rows:
-        values = [{"model": model, "event_key": key, "at": time.time(), "line": line} for key, line in rows]
+        at = now(connection)
+        values = [{"model": model, "event_key": key, "at": at, "line": line} for key, line in rows]
         connection.execute(insert_new(connection, FEEDBACK_ROWS), values)
 
 
@@ -166,6 +169,7 @@ class FeedbackRows:
         self._database = database
         self._rows_max = settings.limits.feedback_rows_max
         self._days_max = settings.feedback_row_days_max
+        self._clock = AgeClock()
         self.kept: dict[str, int] = {}
         """How many rows each model had at the last look."""
         self.dropped: Counter[tuple[str, str]] = Counter()
@@ -204,12 +208,13 @@ class FeedbackRows:
         return self._remove(Span(model, midnight, midnight + DAY_SECONDS).condition())
 
     def trim(self) -> None:
-        """Remove the rows that are too many or too old."""
+        """Remove the rows that are too many, and if it is certain how late it is, those that are too old."""
         with self._database.read() as connection:
             counts = connection.execute(select(_R.model, func.count()).group_by(_R.model)).all()
             self.kept = {row.model: row[1] for row in counts}
             oldest = {model: connection.execute(_oldest(model, _R.at, 1)).scalar() for model in self.kept}
-        before = time.time() - DAY_SECONDS * self._days_max
+            seconds = self._clock.trusted_now(connection)
+        before = -math.inf if seconds is None else seconds - DAY_SECONDS * self._days_max
         for model, n in self.kept.items():
             while (oldest[model] or before) < before:
                 old = _oldest(model, _R.number, _OLD_MAX, _R.at).subquery()

@@ -227,6 +227,12 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
 
 
+def find_secret(connection: Connection, name: str) -> bytes | None:
+    """Return the secret of a name, None if nobody has made it yet."""
+    secret: bytes | None = connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar()
+    return secret
+
+
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return the secret of a name, the same for all replicas: made by the first who asks."""
     value = os.urandom(n_bytes)

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import Connection, inspect, make_url, text
 
 from service.base.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
+from service.db import clock, tables
 from service.db import postgresql as bounded
-from service.db import tables
 from service.db.engine import Database
 from service.thresholds.live.feedback import FORGET_EVENTS
 from service.thresholds.store.feedback_rows import add_events, forget_events
@@ -203,7 +203,10 @@ def test_a_server_that_is_not_there() -> None:
     assert caught.value.told == "expected a database that answers, found that it does not"
 
 
-def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:
+def test_the_writer_forgets_faster_than_events_come(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "AGREEMENT_SECONDS", 0.0)
     replica = Replica(database_url)
     n_old = 3 * FORGET_EVENTS
     with replica.database.write() as connection:

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from model_store.store import Store
 from service.api.door.collectors import read_rows
+from service.db import clock
 from service.db.engine import Database
 from service.thresholds.live.threshold_counters import event_keys
 from service.thresholds.live.tokens import Tokens
@@ -242,7 +243,10 @@ async def test_a_key_says_of_which_models_no_rows_are_kept(own_store: Store, ope
         assert (await client.post("/v1/admin/keys", json=bad)).status_code == 422
 
 
-def test_the_oldest_rows_go_first_and_are_counted(database: Database) -> None:
+def test_the_oldest_rows_go_first_and_are_counted(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "AGREEMENT_SECONDS", 0.0)
     settings = settings_of(Path("unused"), feedback_rows_max=1500, feedback_row_days_max=7)
     rows = FeedbackRows(database, settings)
     names = [str(i) for i in range(3500)]
