@@ -206,7 +206,7 @@ def test_bodies_are_held_within_a_budget(wide_store: Path, n_clients: int) -> No
 
 @pytest.mark.parametrize("n_clients", [QUICK, pytest.param(338, marks=pytest.mark.soak)])
 def test_answers_that_nobody_reads_are_held_within_a_budget(wide_store: Path, n_clients: int) -> None:
-    """They are in flight until their bytes have left. The clients that read least are ended, and no others."""
+    """They are in flight until their bytes have left. Clients that read least are ended, and no others."""
     path, body = "/v1/models/wide/predict", json.dumps(LONG).encode()
     sent = request_of(path, body) * 3
     with ServerProcess(wide_store, answers_bytes_max=BUDGET, admin_key=KEY) as server:

@@ -118,9 +118,10 @@ async def read_body(request: Request, media: frozenset[bytes] = JSON) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         more = message.get("more_body", False)
+        part: bytes = message.get("body", b"")
         if not more and not body:
-            return message.get("body", b"")
-        body += message.get("body", b"")
+            return part
+        body += part
     return bytes(body)
 
 

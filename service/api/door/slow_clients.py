@@ -57,7 +57,7 @@ class SlowClients:
         self.n_bytes += n_bytes
 
     def give_up_slowest(self, client: SlowClient | None = None) -> bool:
-        """Give up the client that moved the fewest bytes a second; return whether one was, but not `client`."""
+        """Give up the client that moved the fewest bytes a second; return whether there is one but this."""
         now = asyncio.get_running_loop().time()
         slowest = min(
             self.waiting,

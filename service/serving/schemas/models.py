@@ -121,7 +121,7 @@ class Readiness(BaseModel):
     failures: list[ServingFailure] = []
     store_error: str | None = None
     waits_for: str | None = Field(
-        None,
+        default=None,
         description="what the models wait for while kernels are compiled; null: nothing is compiled",
         examples=["kernels 12 of 40, 60 s left"],
     )
