@@ -254,6 +254,8 @@ class BodyGuard:
             self._bytes += len(body)
             self._check_bytes(self._bytes)
             self._unread = message.get("more_body", False)
+            if not self._unread:
+                self._admission.bodies.waiting.pop(self.sender, None)
             if is_whole:
                 self.hold(len(body))
         return message
@@ -270,8 +272,6 @@ class BodyGuard:
                 raise BodyTimeout(f"expected the whole body within {seconds:g} seconds") from None
         if self._is_given_up:
             raise Overloaded("expected room for a body that comes as slowly, found too many faster ones")
-        if not message.get("more_body", False):
-            del waiting[self.sender]
         return message
 
     def _give_up(self) -> None:
@@ -304,8 +304,9 @@ class BodyGuard:
         self.status = status = message["status"]
         is_long = self._declared is None or self._declared > UNREAD_BYTES_MAX
         is_cut = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
-        # whoever lingers has a place that others may need
-        self._linger = is_cut and self._admission.n_free > self._admission.limits.requests_max // 2
+        # whoever lingers has a place, and an error that keeps its body: others may need both
+        has_room = self._admission.n_free > self._admission.limits.requests_max // 2
+        self._linger = is_cut and has_room and not self._is_given_up
         headers = [*message["headers"], (b"x-request-id", self._scope["request_id"].encode())]
         if is_cut or self._admission.draining():
             headers.append((b"connection", b"close"))

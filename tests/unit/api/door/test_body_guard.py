@@ -113,6 +113,19 @@ async def test_bodies_are_held_up_to_a_budget_until_their_requests_end(n_others:
     assert admission.bodies.n_bytes == 2
 
 
+async def test_a_body_that_comes_whole_after_a_wait_is_waited_for_no_longer() -> None:
+    """Its last part is there before the app asks for it."""
+    admission = Admission(Limits(), re.compile("none"), NONE, lambda: False)
+    wire = Wire(b"0", b"1")
+    scope: dict[str, Any] = {"headers": [CHUNKED], "path": "/", "http_version": "1.1"}
+    guard = BodyGuard(scope, wire.receive, wire.send, admission)
+    await guard.receive()
+    assert list(admission.bodies.waiting) == [guard.sender]
+    scope["extensions"] = {BODY_IS_HERE: {}}
+    await guard.receive()
+    assert (list(admission.bodies.waiting), admission.bodies.n_bytes) == ([], 2)
+
+
 async def test_a_body_that_does_not_come_in_time_is_refused() -> None:
     admission = Admission(Limits(body_seconds_max=0.01), re.compile("none"), NONE, lambda: False)
     wire = Wire(b"0", ends=False)
