@@ -1,12 +1,8 @@
 """The server's HTTP/1.1 protocol, with bounds that uvicorn's lacks on what is not a body."""
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import sys
-import termios
-from array import array
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -17,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from service.api.door.admission import BODY_IS_HERE
 from service.api.door.answering import WholeRequests
 from service.api.door.request_scope import UnparsedRequests
-from service.api.door.slow_clients import SlowClient, SlowClients
+from service.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
 from service.base.errors import Overloaded
 from service.base.logs import log
 from service.base.settings import Limits
@@ -78,14 +74,6 @@ class JoinedWrites:
 
 _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
 """The ASGI extensions of a request that has been received."""
-
-
-def unread_bytes(transport: asyncio.Transport) -> int:
-    """Return how many written bytes the client has not received: the transport's and the system's."""
-    n_sent = array("i", [0])
-    with contextlib.suppress(OSError):  # no such call for this kind of connection
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
-    return transport.get_write_buffer_size() + n_sent[0]
 
 
 class BoundedProtocol(HttpToolsProtocol):

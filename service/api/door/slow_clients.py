@@ -5,6 +5,10 @@ up, not the one that comes: so clients that hardly move cannot keep others out.
 """
 
 import asyncio
+import contextlib
+import fcntl
+import termios
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -75,3 +79,11 @@ class SlowClients:
         self.waiting.pop(client, None)
         self.n_bytes -= client.n_held
         client.n_held = 0
+
+
+def unread_bytes(transport: asyncio.Transport) -> int:
+    """Return how many written bytes the client has not received: the transport's and the system's."""
+    n_sent = array("i", [0])
+    with contextlib.suppress(OSError):  # no such call for this kind of connection
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
+    return transport.get_write_buffer_size() + n_sent[0]
