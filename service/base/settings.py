@@ -190,12 +190,20 @@ class Limits(BaseSettings):
     job_log_bytes_max: Bytes = 1 << 20  # bytes of a job's log; its beginning goes first
 
     body_bytes_max: Count = _field(8 << 20, "bytes of a request's body (a batch's stream has no such limit)")
+    bodies_bytes_max: Bytes = _field(
+        memory_bytes() // 8, "bytes held of all requests' bodies together, over all workers"
+    )
+    answers_bytes_max: Bytes = _field(
+        memory_bytes() // 8, "bytes held of all answers that clients have not read yet, over all workers"
+    )
     instances_max: Count = _field(1024, "instances of a predict request")
     text_bytes_max: Count = _field(1 << 20, "bytes of an instance's text, as UTF-8")
     top_r_max: Count = _field(1000, "labels of an answer, `top_r`")
     line_bytes_max: Count = _field(1 << 20, "bytes of a batch's line")
     batches_max: Count = _field(8, "batches answered at a time; one more is answered 503")
-    requests_max: Count = _field(1024, "requests in flight; one more is answered 503")
+    requests_max: Count = _field(
+        1024, "requests in flight; one more is answered 503, or the slowest whose body is still waited for"
+    )
     threads_max: Count = _field(n_processors(), "threads for predictions too long for the event loop")
     queue_max: Count = _field(64, "predictions that wait for a thread; one more is answered 503")
     body_seconds_max: Seconds = _field(30.0, "seconds to receive headers, a body, or 1 KiB of a batch")

@@ -42,8 +42,8 @@ export function headers(more = {}) {
   return text ? { authorization: `Bearer ${text}`, ...more } : more;
 }
 
-/** Return the fetched response. Throws a Problem for any that is none of 2xx. */
-export async function ask(path, { method = "GET", body, signal, more } = {}) {
+/** Return the fetched response. Throws a Problem for any that is none of 2xx, and has not the status `accepts`. */
+export async function ask(path, { method = "GET", body, signal, more, accepts } = {}) {
   const isJson = body !== undefined;
   const patience = AbortSignal.timeout(SECONDS_MAX * 1000);
   let response;
@@ -61,7 +61,7 @@ export async function ask(path, { method = "GET", body, signal, more } = {}) {
     if (signal?.aborted) throw error;
     throw new Problem(0, "no-answer", "The server does not answer.");
   }
-  if (response.ok) return response;
+  if (response.ok || response.status === accepts) return response;
   throw await problemOf(response);
 }
 

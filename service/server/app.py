@@ -18,7 +18,7 @@ from service.access.ring import KeyRing
 from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
 from service.api.door.collectors import read_rows, read_streams
-from service.api.door.metrics import Metrics, read_live, read_queues, read_thresholds
+from service.api.door.metrics import Metrics, read_in_flight, read_live, read_queues, read_thresholds
 from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.problems import install_handlers
 from service.api.door.request_log import RequestLog
@@ -106,7 +106,8 @@ def create_app(
     settings = settings or read_settings()
     draining, tracer = threading.Event(), open_tracer(settings, "serve")
     requests = RequestLog(Metrics(), settings.access_log, tracer)
-    parts = _services(settings, requests, draining)
+    admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set, settings.workers)
+    parts = _services(settings, requests, admission)
     job_figures = JobFigures(parts.learning.database)
     parts.metrics.registry.register(job_figures)
     if place is not None:
@@ -143,7 +144,6 @@ def create_app(
     for router in ROUTERS:  # routers that are included try each route twice: 10 to 20 us a request
         app.router.routes.extend(router.routes)
     install_handlers(app)
-    admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)
     app.add_middleware(RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path)
@@ -151,11 +151,12 @@ def create_app(
     dialects: dict[Any, Dialect[Any]] = {predict.predict: PREDICT, oip.infer: TENSORS, predict.score: SCORES}
     routes: list[Any] = [*predict.router.routes, *oip.router.routes]
     short = [(dialects[route.endpoint], route) for route in routes if route.endpoint in dialects]
+    app.state.slow_readers = admission.answers
     app.state.whole_requests = WholeRequests(short, parts.answering, admission, root_path)
     return app
 
 
-def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:
+def _services(settings: Settings, requests: RequestLog, admission: Admission) -> Services:
     limits, metrics = settings.limits, requests.metrics
     store, learning = store_of(settings.store), OnlineLearning(settings)
     database = learning.database
@@ -193,7 +194,7 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         asyncio.Semaphore(limits.event_streams_max),
         Streams(limits),
         Streams(limits),
-        draining.is_set,
+        admission.draining,
     )
     metrics.open_versions = live.open_versions
     queues = {
@@ -202,6 +203,7 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         "admin": services.admin_work,
     }
     report = metrics.report
+    report(read_in_flight, metrics, admission)
     report(read_live, live.status, lambda: services.ready)
     report(read_thresholds, learning.follower)
     report(read_rows, learning.rows)

@@ -47,6 +47,10 @@ block's whole time. Who lets the interpreter go sooner than this, for a few micr
 until another has it: the writer of feedback does that at each statement, about every 0.1 ms."""
 
 GRACE_SECONDS = 5.0  # given to workers to end beyond what the settings give to requests; then they are killed
+UNSENT_BYTES_MAX = 128 << 10
+"""Bytes of an answer that the system takes before it can send them; the rest is held, and counted, here. By
+default it takes megabytes, which a memory limit of a control group counts too."""
+
 _OPENING_SECONDS = 30
 """For so long jobs wait for the models to be opened: their process would compete with that for processors."""
 
@@ -63,6 +67,7 @@ def run(settings: Settings) -> None:
     are_on(settings)  # what is wrong with traces is told once, and not by each worker that it ends
     raise_limit(settings.limits.requests_max)
     listener = listen(settings.host, settings.port)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
     url = url_of(*listener.getsockname()[:2])
     log(logging.INFO, "access", **describe_access(settings))
     log(logging.INFO, "listening", url=url, workers=settings.workers, jobs=settings.jobs, pid=os.getpid())
@@ -129,6 +134,7 @@ class _Server(uvicorn.Server):
                 self._app,
                 http=bounded_protocol(
                     settings.limits,
+                    self._app.state.slow_readers,
                     self._app.state.unparsed_requests,
                     self._app.state.whole_requests,
                     self._app.state.metrics.count_aborted,

@@ -145,7 +145,13 @@ def test_the_page_has_the_five_papers_and_says_where_each_line_lives() -> None:
             assert "`" in where or "](" in where or where.strip() == "not built", line
 
 
-OF_THE_MACHINE = {"threads_max", "job_threads_max", "job_memory_bytes_max"}
+OF_THE_MACHINE = {
+    "threads_max",
+    "job_threads_max",
+    "job_memory_bytes_max",
+    "bodies_bytes_max",
+    "answers_bytes_max",
+}
 """Settings whose default is a figure of the machine."""
 
 

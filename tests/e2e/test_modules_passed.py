@@ -48,7 +48,11 @@ async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
     app = create_app(settings, opens_first=True)
     state = app.state
     protocol = bounded_protocol(
-        settings.limits, state.unparsed_requests, state.whole_requests, state.metrics.count_aborted
+        settings.limits,
+        state.slow_readers,
+        state.unparsed_requests,
+        state.whole_requests,
+        state.metrics.count_aborted,
     )
     config = uvicorn.Config(app, port=0, http=protocol, ws="none", lifespan="on", log_config=None)
     server = uvicorn.Server(config)

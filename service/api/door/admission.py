@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
 from service.api.door.problems import BodyTimeout, UnsupportedMediaType
+from service.api.door.slow_clients import SlowClients
 from service.base.errors import Overloaded
 from service.base.settings import Limits
 
@@ -17,6 +18,8 @@ PROBES = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
 
 ALWAYS = PROBES | {"/metrics"}
 """Routes that answer however many requests are in flight."""
+
+ADMIN_PATHS = "/v1/admin/"
 
 JSON = frozenset({b"application/json"})
 
@@ -35,28 +38,43 @@ class Admission:
     streams   matches the paths whose bodies have no limit of bytes, because they are never held whole
     uploads   matches those of which that is so even where they are JSON
     draining  whether the server is about to stop: connections are then closed after their answer
-    n_free    how many more requests may be in flight
+    n_free    how many more requests may be in flight; below 0 there are those of admins
+    bodies    clients whose bodies are waited for, and what is held of bodies, until their requests end
+    answers   clients that have not read what was written for them
     """
 
     def __init__(
-        self, limits: Limits, streams: re.Pattern[str], uploads: re.Pattern[str], draining: Callable[[], bool]
+        self,
+        limits: Limits,
+        streams: re.Pattern[str],
+        uploads: re.Pattern[str],
+        draining: Callable[[], bool],
+        n_workers: int = 1,
     ) -> None:
-        self._limits = limits
+        self.limits = limits
         self.draining = draining
         self._streams = streams
         self._uploads = uploads
         self.n_free = limits.requests_max
+        self.bodies = SlowClients(limits.bodies_bytes_max // n_workers, "bodies_bytes_max")
+        self.answers = SlowClients(limits.answers_bytes_max // n_workers, "answers_bytes_max")
 
     def bytes_max(self, scope: Scope) -> int | None:
         """Return the most bytes that the body may have; None: it is a stream."""
         path = scope["path"]
         is_stream = self._streams.fullmatch(path) and not is_json(scope)
-        return None if is_stream or self._uploads.fullmatch(path) else self._limits.body_bytes_max
+        return None if is_stream or self._uploads.fullmatch(path) else self.limits.body_bytes_max
 
     def enter(self, scope: Scope) -> Overloaded | None:
-        """Return why a request may not be answered; None: it may, and is in flight until `leave`."""
-        if self.n_free <= 0 and scope["path"] not in ALWAYS:
-            return Overloaded(f"expected at most {self._limits.requests_max} requests at a time, found more")
+        """Return why a request may not be answered; None: it may, and is in flight until `leave`.
+
+        Where no place is free, it takes that of the slowest request whose body is waited for. Admins have as
+        many places more as there are: they can help when others leave none.
+        """
+        path, requests_max = scope["path"], self.limits.requests_max
+        n_free = self.n_free + requests_max if path.startswith(ADMIN_PATHS) else self.n_free
+        if n_free <= 0 and path not in ALWAYS and not self.bodies.give_up_slowest():
+            return Overloaded(f"expected at most {requests_max} requests at a time, found more")
         self.n_free -= 1
         return None
 
@@ -86,32 +104,25 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
             raise UnsupportedMediaType(f"Content-Type: expected {expected}, in UTF-8, found {found}")
 
 
-async def read_body(request: Request, limits: Limits, media: frozenset[bytes] = JSON) -> bytes:
+async def read_body(request: Request, media: frozenset[bytes] = JSON) -> bytes:
     """Return the whole body of a request that says it is JSON, or one of `media`.
 
-    Raises UnsupportedMediaType, BodyTooLarge and BrokenEncoding (by the request scope), BodyTimeout and
-    ClientDisconnect.
+    Raises UnsupportedMediaType and ClientDisconnect; by the request scope BodyTooLarge, BodyTimeout,
+    BrokenEncoding and Overloaded.
     """
     check_media(request.scope, media)
-    if BODY_IS_HERE in request.scope.get("extensions", ()):
-        return await _receive_all(request)  # a timer costs more than to receive what does not wait
-    try:
-        async with asyncio.timeout(limits.body_seconds_max):
-            return await _receive_all(request)
-    except TimeoutError:
-        raise BodyTimeout(f"expected the whole body within {limits.body_seconds_max:g} seconds") from None
-
-
-async def _receive_all(request: Request) -> bytes:
-    """Return the whole body, as `request.body()` does at five times the cost. Raises ClientDisconnect."""
-    parts, more = [], True
-    while more:
+    body = bytearray()  # of parts that a client may send byte by byte: objects would take fifty times as much
+    more = True
+    while more:  # `request.body()` does it at five times the cost
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        parts.append(message.get("body", b""))
         more = message.get("more_body", False)
-    return b"".join(parts)
+        part: bytes = message.get("body", b"")
+        if not more and not body:
+            return part
+        body += part
+    return bytes(body)
 
 
 PIECE_BYTES = 1 << 20

@@ -5,7 +5,7 @@ gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes ar
 
 import asyncio
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipResponder
@@ -57,14 +57,19 @@ def packed(body: bytes) -> bytes:
 class Unpacking:
     """An ASGI receive that unpacks a request's body, in memory of a piece.
 
+    A body that is held whole stays packed until all of it has come: it may unpack to a thousand times as
+    much.
+
     bytes_max  the most that it may have when it is unpacked; None: it is never held whole, and has no limit
+    hold       called with the bytes of each piece of a body that is held whole
     """
 
-    def __init__(self, receive: Receive, bytes_max: int | None) -> None:
+    def __init__(self, receive: Receive, bytes_max: int | None, hold: Callable[[int], None]) -> None:
         self._receive = receive
         self._bytes_max = bytes_max
+        self._hold = hold
         self._n_bytes = 0
-        self._packed = b""
+        self._packed: bytes | bytearray = b""
         self._is_full = self._is_last = False
         self._zlib = zlib.decompressobj(_GZIP)
 
@@ -74,14 +79,20 @@ class Unpacking:
             await asyncio.sleep(0)
         else:
             message = await self._receive()
+            received = bytearray(message.get("body", b""))
+            while self._bytes_max is not None and message.get("more_body", False):
+                message = await self._receive()
+                received += message.get("body", b"")
             if message["type"] != "http.request":
                 return message
-            self._packed, self._is_last = message.get("body", b""), not message.get("more_body", False)
+            self._packed, self._is_last = received, not message.get("more_body", False)
         body = self._next_piece()
         self._n_bytes += len(body)
-        if self._bytes_max is not None and self._n_bytes > self._bytes_max:
-            most = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
-            raise BodyTooLarge(f"expected {most} when the body is unpacked, found more")
+        if self._bytes_max is not None:
+            if self._n_bytes > self._bytes_max:
+                most = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
+                raise BodyTooLarge(f"expected {most} when the body is unpacked, found more")
+            self._hold(len(body))
         more = bool(self._packed) or self._is_full or not self._is_last
         if not more and not self._zlib.eof:
             raise BrokenEncoding("Content-Encoding: expected whole gzip data, found that its end is missing")

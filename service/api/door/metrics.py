@@ -29,6 +29,7 @@ from prometheus_client.utils import floatToGoString
 
 from model_store.alias import PARTS
 from model_store.version import code_version
+from service.api.door.admission import Admission
 from service.api.door.collectors import Reading, ShadowFigures, labelled, read_stages
 from service.api.door.work import WorkPool
 from service.base.stages import StageTimes
@@ -195,7 +196,6 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
     says, event = "Events of feedback by version and result.", ("model", "version", "result")
     yield labelled(CounterMetricFamily, "xylem_feedback_events", says, event, metrics.events.items())
-    yield GaugeMetricFamily("xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight)
     parts = "version", "python", "numba", "numpy"
     yield labelled(GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(metrics.runs, 1)])
     yield CounterMetricFamily(
@@ -219,6 +219,17 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
             trace, seconds, at = noted
             found.append((bound, n, Exemplar({"trace_id": trace.id}, seconds, at)))
     return found
+
+
+def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
+    """Yield the requests in flight, and the bytes that are held of their bodies and answers."""
+    answers, bodies = admission.answers, admission.bodies
+    n_unread = sum(client.is_answered() for client in answers.waiting)
+    says = "Requests being answered, or whose answers clients have not read yet."
+    yield GaugeMetricFamily("xylem_requests_in_flight", says, value=metrics.in_flight + n_unread)
+    yield GaugeMetricFamily("xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes)
+    says = "Bytes of answers that clients have not read yet."
+    yield GaugeMetricFamily("xylem_answer_bytes", says, value=answers.n_bytes)
 
 
 def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:

@@ -1,12 +1,8 @@
 """The server's HTTP/1.1 protocol, with bounds that uvicorn's lacks on what is not a body."""
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import sys
-import termios
-from array import array
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -17,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from service.api.door.admission import BODY_IS_HERE
 from service.api.door.answering import WholeRequests
 from service.api.door.request_scope import UnparsedRequests
+from service.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
+from service.base.errors import Overloaded
 from service.base.logs import log
 from service.base.settings import Limits
 
@@ -78,14 +76,6 @@ _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
 """The ASGI extensions of a request that has been received."""
 
 
-def unread_bytes(transport: asyncio.Transport) -> int:
-    """Return how many written bytes the client has not received: the transport's and the system's."""
-    n_sent = array("i", [0])
-    with contextlib.suppress(OSError):  # no such call for this kind of connection
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
-    return transport.get_write_buffer_size() + n_sent[0]
-
-
 class BoundedProtocol(HttpToolsProtocol):
     """Refuses a request whose head is too long, and closes a connection on which it takes too long.
 
@@ -94,9 +84,14 @@ class BoundedProtocol(HttpToolsProtocol):
     body: trailers (which are not kept), what frames chunks, and empty lines between requests. After its
     answer a request may go on for as many bytes as a body may have, and for as long; then its connection is
     closed.
+
+    While a client has not read what is written, no further request of it is begun. What it has not read
+    counts among the `answers` that are held for all clients.
     """
 
     limits: Limits
+    answers: SlowClients
+    _reader: SlowClient
     unparsed: UnparsedRequests
     whole_request: WholeRequests | None
     on_abort: Callable[[], None]
@@ -106,6 +101,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # so that `pause_writing` tells of all that was not sent at once
         self._unread: asyncio.TimerHandle | None = None
+        self._current: RequestResponseCycle | None = None
         self._late: asyncio.TimerHandle | None = None
         self._in_head = True
         self._is_between = True
@@ -250,11 +246,26 @@ class BoundedProtocol(HttpToolsProtocol):
         super().pause_writing()
         if self._unread is None:
             self._wait_for_reader()
+        self._reader = SlowClient(self._n_read, self._give_up, self._is_answered)
+        self.answers.waiting[self._reader] = self.loop.time()
+        try:
+            self.answers.hold(self._reader, self.transport.get_write_buffer_size())
+        except Overloaded:  # the transport, which calls this, is not to be ended meanwhile
+            self.loop.call_soon(self._give_up)
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Go on: the client has read. Begin the request that waits for that."""
         super().resume_writing()
         self._stop_waiting_for_reader()
+        if self.pipeline and self._is_answered() and not self.transport.is_closing():
+            self._start_asgi_task(*self.pipeline.pop())
+
+    def _is_answered(self) -> bool:
+        """Return whether the request that was begun last is answered, though perhaps not read."""
+        return self._current is None or self._current.response_complete
+
+    def _n_read(self) -> int:
+        return self._reader.n_held - self.transport.get_write_buffer_size()
 
     def _wait_for_reader(self) -> None:
         seconds = self.limits.body_seconds_max
@@ -262,6 +273,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _stop_waiting_for_reader(self) -> None:
         if self._unread is not None:
+            self.answers.release(self._reader)
             self._unread.cancel()
             self._unread = None
 
@@ -272,9 +284,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait_for_reader()
             return
         within = f"within {self.limits.body_seconds_max:g} seconds"
-        detail = (
+        self._give_up(
             f"expected the client to read {least} bytes of its answer {within}, found {n_read} of {n_before}"
         )
+
+    def _give_up(self, detail: str = "expected room for unread answers, found none for the slowest") -> None:
+        """End the connection, and forget what was not read."""
         log(logging.WARNING, "connection_aborted", detail=detail)
         self.on_abort()
         self.transport.abort()
@@ -324,6 +339,11 @@ class BoundedProtocol(HttpToolsProtocol):
         return is_done and not self.pipeline and self.timeout_keep_alive_task is None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self.flow.write_paused:  # `resume_writing` begins it
+            self.flow.pause_reading()
+            self.pipeline.append((cycle, app))
+            return
+        self._current = cycle
         cycle.transport = JoinedWrites(cycle)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
@@ -370,17 +390,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def bounded_protocol(
     limits: Limits,
+    answers: SlowClients,
     unparsed: UnparsedRequests,
     whole_request: WholeRequests | None,
     on_abort: Callable[[], None],
 ) -> type[Any]:
     """Return the protocol class with these limits; uvicorn makes its own instances.
 
+    answers        clients that have not read their answers
     whole_request  answers requests from their bytes; None: routes answer them all
     on_abort       called when a connection was ended because its client did not read
     """
     members = {
         "limits": limits,
+        "answers": answers,
         "unparsed": unparsed,
         "whole_request": whole_request,
         "on_abort": staticmethod(on_abort),

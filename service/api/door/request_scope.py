@@ -18,11 +18,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.errors import StoreError
-from service.api.door.admission import Admission
+from service.api.door.admission import BODY_IS_HERE, Admission
 from service.api.door.encodings import PackedAnswer, Unpacking, codings_of
 from service.api.door.heads import OWN, OWN_HEADERS, headers_of, inner_path
 from service.api.door.problems import (
     BadHead,
+    BodyTimeout,
     BodyTooLarge,
     CorsRefused,
     HeadTooLong,
@@ -32,7 +33,8 @@ from service.api.door.problems import (
 )
 from service.api.door.request_log import RequestLog, new_request_id
 from service.api.door.request_timings import ANSWERED_BY, TIMINGS, TRACE, EndedRequest, trace_id_of
-from service.base.errors import XylemError
+from service.api.door.slow_clients import SlowClient
+from service.base.errors import Overloaded, XylemError
 from service.base.logs import log
 from service.base.settings import Settings
 from service.base.stages import StageTimings
@@ -137,8 +139,7 @@ class RequestScope:
         if trace is not None:
             scope[TRACE] = trace
         scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
-        bytes_max = self._admission.bytes_max(scope)
-        guard = BodyGuard(scope, receive, send, bytes_max, self._admission.draining())
+        guard = BodyGuard(scope, receive, send, self._admission)
         refusal = self._admission.enter(scope)
         self._metrics.in_flight += 1
         try:
@@ -146,7 +147,7 @@ class RequestScope:
                 raise refusal
             guard.check_head()
             is_packed, takes_gzip = codings_of(scope["headers"])
-            receive = Unpacking(guard.receive, bytes_max) if is_packed else guard.receive
+            receive = Unpacking(guard.receive, guard.bytes_max, guard.hold) if is_packed else guard.receive
             app = PackedAnswer(self._app) if takes_gzip else self._app
             await app(scope, receive, guard.send)
         except ClientDisconnect:
@@ -156,6 +157,7 @@ class RequestScope:
         finally:
             if refusal is None:
                 self._admission.leave()
+            self._admission.bodies.release(guard.sender)
             self._metrics.in_flight -= 1
             self._record(method, scope, guard.status, started)
 
@@ -194,19 +196,24 @@ UNREAD_BYTES_MAX = 64 << 10
 class BodyGuard:
     """Counts the bytes of a request's body on their way in, and completes the head of the answer.
 
+    A body that is held whole counts among all such bodies until its request ends: an error's traceback may
+    keep it until then. While it is waited for, it may be given up because others need the room.
+
     bytes_max  the most that the body may have; None: it is never held whole, and has no limit
-    closing    whether the connection ends with the answer
+    sender     the client, as one of those whose bodies are held
     status     the answer's status; 0 until it begins
     """
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, bytes_max: int | None, closing: bool
-    ) -> None:
+    _timeout: asyncio.Timeout
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, admission: Admission) -> None:
         self._receive = receive
         self._send = send
         self._scope = scope
-        self._bytes_max = bytes_max
-        self._closing = closing
+        self._admission = admission
+        self._is_given_up = False
+        self.bytes_max = admission.bytes_max(scope)
+        self.sender = SlowClient(lambda: self._bytes, self._give_up)
         self._bytes = 0
         self._declared: int | None = 0
         for name, value in scope["headers"]:
@@ -232,13 +239,50 @@ class BodyGuard:
         self._check_bytes(self._declared or 0)
 
     async def receive(self) -> Message:
-        """Return the next message; raise BodyTooLarge once the bytes are more than the limit."""
-        message = await self._receive()
+        """Return the next message; raise BodyTooLarge once the bytes are more than the limit.
+
+        Of a body that is held whole: BodyTimeout when it does not come in time, and Overloaded when there is
+        no room for it.
+        """
+        is_whole = self.bytes_max is not None
+        if is_whole and self._unread and BODY_IS_HERE not in self._scope.get("extensions", ()):
+            message = await self._wait()
+        else:  # a timer costs more than to receive what does not wait
+            message = await self._receive()
         if message["type"] == "http.request":
-            self._bytes += len(message.get("body", b""))
+            body: bytes = message.get("body", b"")
+            self._bytes += len(body)
             self._check_bytes(self._bytes)
             self._unread = message.get("more_body", False)
+            if not self._unread:
+                self._admission.bodies.waiting.pop(self.sender, None)
+            if is_whole:
+                self.hold(len(body))
         return message
+
+    async def _wait(self) -> Message:
+        """Return the next message of a body that has not come whole."""
+        waiting, seconds = self._admission.bodies.waiting, self._admission.limits.body_seconds_max
+        began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout_at(began + seconds) as self._timeout:
+                message = await self._receive()
+        except TimeoutError:
+            if not self._is_given_up:
+                raise BodyTimeout(f"expected the whole body within {seconds:g} seconds") from None
+        if self._is_given_up:
+            raise Overloaded("expected room for a body that comes as slowly, found too many faster ones")
+        return message
+
+    def _give_up(self) -> None:
+        """Let `_wait` refuse the request."""
+        self._is_given_up = True
+        with contextlib.suppress(RuntimeError):  # its time has just ended
+            self._timeout.reschedule(0)
+
+    def hold(self, n_bytes: int) -> None:
+        """Count bytes that are held until the request ends. Raises Overloaded."""
+        self._admission.bodies.hold(self.sender, n_bytes)
 
     async def send(self, message: Message) -> None:
         """Send a message of the answer."""
@@ -251,17 +295,20 @@ class BodyGuard:
         await self._send(message)
 
     def _check_bytes(self, n_bytes: int) -> None:
-        if self._bytes_max is not None and n_bytes > self._bytes_max:
-            most = self._bytes_max
+        if self.bytes_max is not None and n_bytes > self.bytes_max:
+            most = self.bytes_max
             raise BodyTooLarge(f"expected at most {most} bytes (limit body_bytes_max), found more")
 
     def _begin(self, message: Message) -> Message:
         """Return the answer's head with what every answer has."""
         self.status = status = message["status"]
         is_long = self._declared is None or self._declared > UNREAD_BYTES_MAX
-        self._linger = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
+        is_cut = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
+        # whoever lingers has a place, and an error that keeps its body: others may need both
+        has_room = self._admission.n_free > self._admission.limits.requests_max // 2
+        self._linger = is_cut and has_room and not self._is_given_up
         headers = [*message["headers"], (b"x-request-id", self._scope["request_id"].encode())]
-        if self._linger or self._closing:
+        if is_cut or self._admission.draining():
             headers.append((b"connection", b"close"))
         return {"type": "http.response.start", "status": status, "headers": headers}
 

@@ -32,6 +32,16 @@ def needs(scope: str) -> Any:
     return Depends(check)
 
 
+def may(request: Request, scope: AccessScope) -> bool:
+    """Return whether a request may do what needs a scope."""
+    services: Services = request.app.state.services
+    try:
+        services.ring.check(_authorization(request), scope)
+    except XylemError:
+        return False
+    return True
+
+
 def router_of(
     tag: str, scope: str | None = None, route_class: type[APIRoute] = APIRoute, prefix: str = ""
 ) -> APIRouter:

@@ -125,7 +125,7 @@ async def learn(request: Request, services: Wired) -> Response:
     """Each document is an event of feedback, which moves thresholds, and a row where rows are kept."""
     check_media(request.scope, JSON)
     served = await find_version(request, services.live, *_reference(request))
-    body = await read_body(request, services.limits)
+    body = await read_body(request)
     events = await services.threshold_work.run(events_of, body, served, services.limits)
     keep = keeps_rows(request, services, served.name)
     refuse_rejected(await services.desk.count_values(events, served, keep=keep, may_wait=False))

@@ -55,7 +55,7 @@ async def feedback(request: Request, services: Wired) -> Response:
     served = await find_served(request, services.live)
     keep = keeps_rows(request, services, served.name)
     if is_json(request.scope):
-        body = await read_body(request, services.limits)
+        body = await read_body(request)
         timings = timings_of(request.scope)
         return json_response(await services.desk.count_body(body, served, timings, keep=keep))
     services.learning.follower.check()

@@ -4,8 +4,9 @@ from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
 
+from service.access.key_text import AccessScope
 from service.api.door.neighbours import join_pages
-from service.api.routes.admins import needs, router_of
+from service.api.routes.admins import may, needs, router_of
 from service.api.routes.operations import answers, content
 from service.api.routes.requests import Wired
 from service.serving.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
@@ -26,20 +27,26 @@ async def livez() -> Alive:
     summary="Whether requests should be sent here, and which models are served",
     response_description="Ready",
     responses=answers(503, "Not ready", content("application/json", Readiness)),
+    response_model_exclude_unset=True,
 )
-async def readyz(services: Wired, response: Response) -> Readiness:
+async def readyz(request: Request, services: Wired, response: Response) -> Readiness:
     """Ready when the kernels are compiled and the models are verified; without models at once.
 
     Open models answer earlier. `waits_for` names what comes first: kernels to compile, with their number,
     the database, or models.
 
     Not ready: before that, if no model can be served, and after SIGTERM.
+
+    Who may not predict is answered with the status alone.
     """
-    status = services.live.status()
     ready = services.ready
     response.status_code = 200 if ready else 503
+    state = "ready" if ready else "draining" if services.draining() else "not ready"
+    if not may(request, AccessScope.PREDICT):
+        return Readiness(status=state)
+    status = services.live.status()
     return Readiness(
-        status="ready" if ready else "draining" if services.draining() else "not ready",
+        status=state,
         models=[ServedAlias(model=m, alias=name, version=a.version) for (m, name), a in status.aliases],
         failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
         store_error=status.store_error,

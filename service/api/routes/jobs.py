@@ -104,7 +104,7 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
 
     async def submit(request: Request, services: Wired) -> Response:
         work, limits = services.admin_work, services.limits
-        body = await work.read(parse_json, await read_body(request, limits), limits)
+        body = await work.read(parse_json, await read_body(request), limits)
         key = request.headers.get("idempotency-key")
         job = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
         headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"}

@@ -134,7 +134,7 @@ def json_body(model: type[M], example: object = None) -> Any:
     """
 
     async def read(request: Request, services: Wired) -> M:
-        body = await read_body(request, services.limits)
+        body = await read_body(request)
         return await services.admin_work.read(parse_body, body, model, services.limits)
 
     setattr(read, OPENAPI, takes_json(model, example))
@@ -193,7 +193,7 @@ async def reply_in(
 
     model, ref   the model, and the version's number or alias; None: as the path says
     """
-    body = Body(await read_body(request, services.limits, dialect.media), 0, said_of(dialect, request.scope))
+    body = Body(await read_body(request, dialect.media), 0, said_of(dialect, request.scope))
     loop = asyncio.get_running_loop()
     began = loop.time()
     if model is None:

@@ -96,7 +96,7 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     A job does it, and the request waits for it, an hour at most. `threshold-tuning-jobs` does not wait.
     """
     limits = services.limits
-    body = await services.admin_work.read(parse_json, await read_body(request, limits), limits)
+    body = await services.admin_work.read(parse_json, await read_body(request), limits)
     wanted = await services.admin_work.run(_check_tuning, body, model, services)
     version = wanted.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))

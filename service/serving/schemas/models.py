@@ -114,13 +114,14 @@ class ServingFailure(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether requests should be sent here, and which models are served."""
+    """Whether requests should be sent here, and, for who may predict, which models are served."""
 
     status: str = Field(examples=["ready", "not ready", "draining"])
-    models: list[ServedAlias]
-    failures: list[ServingFailure]
-    store_error: str | None
+    models: list[ServedAlias] = []
+    failures: list[ServingFailure] = []
+    store_error: str | None = None
     waits_for: str | None = Field(
+        default=None,
         description="what comes before the models are open: kernels, the database, models; null: nothing",
         examples=["kernels 12 of 40, 60 s left"],
     )

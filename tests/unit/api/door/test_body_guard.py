@@ -3,18 +3,23 @@
 import asyncio
 import contextlib
 import logging
+import re
 from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from service.api.door.problems import BodyTooLarge
+from service.api.door.admission import BODY_IS_HERE, Admission
+from service.api.door.problems import BodyTimeout, BodyTooLarge
 from service.api.door.protocol import JoinedWrites
 from service.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
+from service.base.errors import Overloaded
+from service.base.settings import Limits
 from tests.wires import Wire
 
 Header = tuple[bytes, bytes]
+STREAM, NONE = "/stream", re.compile("none")
 CHUNKED = (b"transfer-encoding", b"chunked")
 
 
@@ -23,8 +28,10 @@ def length(n: int) -> Header:
 
 
 def exchange(wire: Wire, header: Header, most: int | None = 10, closing: bool = False) -> BodyGuard:
-    scope = {"headers": [(b"host", b"x"), header], "http_version": "1.1", "request_id": "the-id"}
-    return BodyGuard(scope, wire.receive, wire.send, most, closing)
+    path = STREAM if most is None else "/"
+    fixed = {"path": path, "http_version": "1.1", "request_id": "the-id"}
+    admission = Admission(Limits(body_bytes_max=most or 1), re.compile(STREAM), NONE, lambda: closing)
+    return BodyGuard({"headers": [(b"host", b"x"), header], **fixed}, wire.receive, wire.send, admission)
 
 
 async def answer(of: BodyGuard, status: int) -> None:
@@ -74,6 +81,59 @@ async def test_a_refusal_of_an_unread_body_reads_on(header: Header, status: int,
     assert (wire.headers.get(b"connection") == b"close") == reads_on
     assert len(wire.messages) == (0 if reads_on else 5)
     assert (wire.body, wire.is_ended) == (b"answer", True)
+
+
+@pytest.mark.parametrize("n_others", [0, 1])
+async def test_bodies_are_held_up_to_a_budget_until_their_requests_end(n_others: int) -> None:
+    """A body that has come whole is held beside one that comes, which goes when there is no room."""
+    admission = Admission(Limits(bodies_bytes_max=10), re.compile("none"), NONE, lambda: False)
+
+    def guard(*parts: bytes, is_here: bool = False) -> BodyGuard:
+        fixed = {"path": "/", "http_version": "1.1", "extensions": {BODY_IS_HERE: {}} if is_here else {}}
+        wire = Wire(*parts, ends=is_here)
+        return BodyGuard({"headers": [CHUNKED], **fixed}, wire.receive, wire.send, admission)
+
+    others = [guard(b"01234") for _ in range(n_others)]
+    waiting = []
+    for each in others:
+        await each.receive()
+        waiting.append(asyncio.create_task(each.receive()))
+    await asyncio.sleep(0)
+    assert (admission.bodies.n_bytes, len(admission.bodies.waiting)) == (5 * n_others, n_others)
+    last = guard(b"012345678", is_here=True)
+    await last.receive()
+    for task in waiting:
+        with pytest.raises(Overloaded, match="faster"):
+            await task
+    assert (admission.bodies.n_bytes, len(admission.bodies.waiting)) == (9, 0)
+    with pytest.raises(Overloaded, match=r"at most 10 bytes \(limit bodies_bytes_max\)"):
+        await guard(b"01", is_here=True).receive()
+    admission.bodies.release(last.sender)
+    await guard(b"01", is_here=True).receive()
+    assert admission.bodies.n_bytes == 2
+
+
+async def test_a_body_that_comes_whole_after_a_wait_is_waited_for_no_longer() -> None:
+    """Its last part is there before the app asks for it."""
+    admission = Admission(Limits(), re.compile("none"), NONE, lambda: False)
+    wire = Wire(b"0", b"1")
+    scope: dict[str, Any] = {"headers": [CHUNKED], "path": "/", "http_version": "1.1"}
+    guard = BodyGuard(scope, wire.receive, wire.send, admission)
+    await guard.receive()
+    assert list(admission.bodies.waiting) == [guard.sender]
+    scope["extensions"] = {BODY_IS_HERE: {}}
+    await guard.receive()
+    assert (list(admission.bodies.waiting), admission.bodies.n_bytes) == ([], 2)
+
+
+async def test_a_body_that_does_not_come_in_time_is_refused() -> None:
+    admission = Admission(Limits(body_seconds_max=0.01), re.compile("none"), NONE, lambda: False)
+    wire = Wire(b"0", ends=False)
+    scope = {"headers": [CHUNKED], "path": "/", "http_version": "1.1"}
+    guard = BodyGuard(scope, wire.receive, wire.send, admission)
+    await guard.receive()
+    with pytest.raises(BodyTimeout, match=r"within 0\.01 seconds"):
+        await guard.receive()
 
 
 async def test_a_body_that_never_ends_is_not_read_for_ever() -> None:

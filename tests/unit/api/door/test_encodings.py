@@ -26,13 +26,15 @@ BOMB = pack(bytes(64 << 20))
 
 def unpacked(parts: list[bytes], most: int | None = None) -> list[bytes]:
     """The pieces that a body becomes which comes in these parts."""
+    sizes: list[int] = []
 
     async def main() -> list[bytes]:
-        unpacking, pieces, more = Unpacking(Wire(*parts).receive, most), [], True
+        unpacking, pieces, more = Unpacking(Wire(*parts).receive, most, sizes.append), [], True
         while more:
             message = await unpacking()
             pieces.append(message["body"])
             more = message["more_body"]
+        assert sizes == ([] if most is None else [len(piece) for piece in pieces])
         return pieces
 
     return asyncio.run(main())
@@ -51,6 +53,12 @@ def test_no_piece_is_large_and_none_is_lost(n_bytes: int) -> None:
     pieces = unpacked([pack(bytes(n_bytes))])
     assert max(map(len, pieces)) <= PIECE_BYTES
     assert sum(map(len, pieces)) == n_bytes
+
+
+async def test_a_body_that_is_held_whole_stays_packed_until_it_has_come() -> None:
+    body = bytes(1000)
+    unpacking = Unpacking(Wire(*(bytes((byte,)) for byte in pack(body)), seconds=0).receive, 1000, print)
+    assert await unpacking() == {"type": "http.request", "body": body, "more_body": False}
 
 
 def test_unpacked_bytes_at_the_limit_and_one_more() -> None:

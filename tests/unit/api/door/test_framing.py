@@ -82,7 +82,7 @@ async def _serving(store: Path) -> AsyncIterator[list[int]]:
     started = []
     for answerer, lifespan in ((app.state.whole_requests, "on"), (None, "off")):
         unparsed, on_abort = app.state.unparsed_requests, app.state.metrics.count_aborted
-        protocol = bounded_protocol(settings.limits, unparsed, answerer, on_abort)
+        protocol = bounded_protocol(settings.limits, app.state.slow_readers, unparsed, answerer, on_abort)
         config = uvicorn.Config(app, port=0, http=protocol, ws="none", lifespan=lifespan, log_config=None)  # type: ignore[arg-type]
         server = uvicorn.Server(config)
         started.append((server, asyncio.create_task(server.serve())))

@@ -50,6 +50,28 @@ def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]]:
     return made
 
 
+async def test_what_is_open_by_nature_names_no_model_without_a_key(own_store: Store) -> None:
+    """A model that cannot be served, and others: probes say the state alone; who may predict sees all."""
+    (own_store.root / "models" / "raw" / "versions" / "1" / "manifest.json").write_text("{")
+    async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
+        for kind, (text, opens) in {"none": ("", frozenset[AccessScope]()), **keys_for(app)}.items():
+            headers = {"authorization": f"Bearer {text}"} if text else {}
+            may_predict = AccessScope.PREDICT in opens
+            for is_draining in (False, True):
+                (app.state.draining.set if is_draining else app.state.draining.clear)()
+                for path in sorted({*OPEN, "/docs", "/"}):
+                    answer = await client.get(path, headers=headers)
+                    names = re.findall("hashed", answer.text)
+                    shows = may_predict and path == "/readyz"
+                    assert bool(names) == shows or path == "/openapi.json", (kind, path, answer.text)
+                    if path == "/readyz":
+                        assert answer.status_code == (503 if is_draining else 200)
+                        assert answer.json()["status"] == ("draining" if is_draining else "ready")
+                        assert shows or answer.json().keys() == {"status"}, kind
+                        if shows:
+                            assert {failure["model"] for failure in answer.json()["failures"]} == {"raw"}
+
+
 async def test_every_route_with_every_key(own_store: Store) -> None:
     async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
         keys = {"none": ("", frozenset[AccessScope]()), **keys_for(app)}
