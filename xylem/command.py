@@ -4,6 +4,7 @@ A file `service.py` that PYTHONPATH leads to, or that stands beside a notebook, 
 `service`: an error of Python's own would name neither.
 """
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ FAILED = 1
 
 def main() -> None:
     """Run the command line and exit; 1 where another module has the name of a package of ours."""
+    open_streams()
     try:
         refuse_shadows()
     except ImportError as error:
@@ -27,6 +29,19 @@ def main() -> None:
         sys.exit(FAILED)
     import_module(START).prepare()
     import_module(COMMAND_LINE).main()
+
+
+def open_streams() -> None:
+    """Open what is closed of standard input, output and error, before a file of ours gets its number.
+
+    Standard input is empty then, and errors go nowhere. Standard output refuses what is written, as a full
+    disk does: an answer that nobody gets is a failure.
+    """
+    flags = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+    for name in flags:
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, flags[name])  # the lowest that is free
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
 
 
 def refuse_shadows() -> None:

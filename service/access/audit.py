@@ -8,7 +8,7 @@ import re
 import time
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, select, update
 
 from service.access.key_text import without_secrets
 from service.access.keys import moment
@@ -18,7 +18,10 @@ from service.db.tables import AUDIT_LOG
 
 ROWS_MAX = 100_000
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+BEGUN = "begun"
+"""The outcome of what has begun and has not ended: or its end could not be written."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class AuditEntry(NamedTuple):
@@ -29,7 +32,7 @@ class AuditEntry(NamedTuple):
     key_id      the key's, `environment` for that of the settings, `` for a command's user
     who         the key's name, or the user's
     target      what it was done to, as `debtags@3 stable`
-    outcome     `done`, or the code of the problem that was answered
+    outcome     `done`, the code of the problem that was answered, or BEGUN
     request_id  as in the log, `` for a command
     """
 
@@ -55,8 +58,8 @@ class AuditLog:
 
     def append(
         self, who: Principal, action: str, target: str, outcome: str = "done", request_id: str = ""
-    ) -> None:
-        """Add an entry; the oldest beyond ROWS_MAX goes.
+    ) -> int:
+        """Add an entry, and return its id; the oldest beyond ROWS_MAX goes.
 
         Control characters become blanks, what looks like a key its id alone, and what is too long is cut.
         """
@@ -68,8 +71,14 @@ class AuditLog:
             values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
         with self._database.write() as connection:
             made = connection.execute(insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values))
-            number = made.inserted_primary_key[0]  # type: ignore[index]
+            number: int = made.inserted_primary_key[0]  # type: ignore[index]
             connection.execute(delete(AUDIT_LOG).where(AUDIT_LOG.c.id <= number - ROWS_MAX))
+        return number
+
+    def conclude(self, number: int, outcome: str) -> None:
+        """Write the outcome of an entry that was BEGUN."""
+        with self._database.write() as connection:
+            connection.execute(update(AUDIT_LOG).where(AUDIT_LOG.c.id == number).values(outcome=outcome))
 
     def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
         """Return up to `limit` entries, the newest first: those with an id below `before`."""

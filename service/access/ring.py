@@ -9,10 +9,10 @@ After that time every key is, but that of `XYLEM_ADMIN_KEY`, which needs no data
 
 import hashlib
 import hmac
-import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from service.access.key_text import ID_PLACE, AccessScope, digest_of, id_of, open_scopes
@@ -25,7 +25,6 @@ from service.base.errors import (
     ScopeMissing,
     XylemError,
 )
-from service.base.logs import log
 from service.base.process import Repeating
 from service.base.settings import KEY_BYTES_MAX, Settings
 from service.db.engine import Database
@@ -91,7 +90,6 @@ class KeyRing:
         self._is_first = settings.admin_key is None
         self._refreshing = threading.Lock()
         self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
-        self._is_failing = False
         self.start = self._following.start
 
     def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
@@ -151,7 +149,8 @@ class KeyRing:
     def close(self) -> None:
         """Stop following, and write which keys were used last. Blocking, as long as the database takes."""
         self._following.stop()
-        self._try(self._write_uses)
+        with suppress(XylemError):  # the end does not wait for them
+            self._write_uses()
 
     def refresh(self) -> None:
         """Read the keys now: after one was made or revoked in this process. Raises DatabaseUnavailable."""
@@ -168,9 +167,9 @@ class KeyRing:
             self._read_at = began
 
     def _look(self) -> None:
-        self._try(self.refresh)
+        self.refresh()
         if self._ticks() - self._wrote_uses_at >= USE_SECONDS:
-            self._try(self._write_uses)
+            self._write_uses()
 
     def _write_uses(self) -> None:
         used, self._used = self._used, set()
@@ -178,26 +177,6 @@ class KeyRing:
         if used:
             with self._database.write() as connection:
                 note_uses(connection, used, self._clock())
-
-    def _try(self, action: Callable[[], None]) -> None:
-        """Do what needs the database; log that it fails, and that it works again, once each."""
-        try:
-            action()
-        except Exception as error:  # this thread must go on: without it every key is refused in the end
-            if not self._is_failing:
-                told = isinstance(error, XylemError)
-                log(
-                    logging.ERROR,
-                    "access_keys_unread",
-                    error=None if told else error,
-                    detail=str(error) if told else type(error).__name__,
-                    honoured_seconds=HONOUR_SECONDS,
-                )
-            self._is_failing = True
-            return
-        if self._is_failing:
-            log(logging.INFO, "access_keys_read_again")
-        self._is_failing = False
 
 
 def _bearer(authorization: bytes | None) -> bytes:

@@ -1,4 +1,4 @@
-"""What a process sets for itself: its limit of file descriptors, and how often it collects garbage."""
+"""What a process sets for itself: its limit of open files, how often it collects garbage, what it repeats."""
 
 import errno
 import gc
@@ -6,20 +6,30 @@ import logging
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable
 
+from service.base.errors import XylemError
 from service.base.logs import log
+
+succeeded_at: dict[str, float] = {}
+"""When each follower of this process last succeeded, or began, by name; by the monotonic clock."""
 
 
 class Repeating:
-    """Calls `action`, which must not raise, in a thread of its own, so many seconds after each call.
+    """Calls `action` in a thread of its own, so many seconds after each call, and goes on whatever it raises.
+
+    The first error is logged, and the first success after it. An action that returns False has failed, and
+    has logged that itself.
 
     stopping  set once it is told to stop; an action that takes long looks at it
     """
 
     def __init__(self, name: str, action: Callable[[], object], seconds: float, *, at_once: bool) -> None:
         """Take what is done, and whether it is done at the start already or after the first pause."""
+        self._name = name
         self._action = action
+        self._is_failing = False
         self._seconds = seconds
         self._at_once = at_once
         self.stopping = threading.Event()
@@ -32,6 +42,7 @@ class Repeating:
 
     def start(self) -> None:
         """Begin."""
+        succeeded_at[self._name] = time.monotonic()
         self._thread.start()
 
     def stop(self, seconds: float | None = None) -> None:
@@ -39,12 +50,28 @@ class Repeating:
         self.stopping.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
+        succeeded_at.pop(self._name, None)
 
     def _run(self) -> None:
         if self._at_once:
-            self._action()
+            self._call()
         while not self.stopping.wait(self._seconds):
-            self._action()
+            self._call()
+
+    def _call(self) -> None:
+        try:
+            if self._action() is False:
+                return
+        except Exception as error:
+            if not self._is_failing:
+                detail = str(error) if isinstance(error, XylemError) else None
+                log(logging.ERROR, "follower_failed", follower=self._name, detail=detail, error=error)
+            self._is_failing = True
+            return
+        succeeded_at[self._name] = time.monotonic()
+        if self._is_failing:
+            log(logging.INFO, "follower_works_again", follower=self._name)
+        self._is_failing = False
 
 
 OWN = 64

@@ -65,7 +65,15 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit: 0 done, 2 bad input or usage, 1 anything else, 130 after Ctrl-C."""
-    sys.exit(run())
+    status = run()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if status == DONE:  # else it was said
+            complain(f"standard output: expected to write it, found: {error.strerror}")
+            status = FAILED
+    sys.stdout = sys.stderr = None  # else Python tries to write what is left, and exits with 120
+    sys.exit(status)
 
 
 def run() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,8 @@ def _announce_compilation() -> None:
 
 
 def complain(message: str) -> None:
-    """Print one line on standard error."""
+    """Print one line on standard error, or nothing where that cannot be written: the status says it too."""
     line: Any = " ".join(message.split())
-    sys.stderr.write(f"xylem: {line}\n")
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.write(f"xylem: {line}\n")
+        sys.stderr.flush()

@@ -67,12 +67,13 @@ def worker(
     jobs, and the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines
     on standard error; with --json a line on standard output says at the end that the worker has stopped.
     """
-    from service.base.logs import configure
+    from service.base.logs import configure, write_in_background
     from service.base.settings import read_settings
     from service.jobs.worker import run_workers
 
     settings = read_settings(**({} if store is None else {"store": store}))
     configure(settings.log_level)
+    write_in_background()
     run_workers(settings, jobs, metrics_port=metrics_port)
     if json:
         print_json({"stopped": True})

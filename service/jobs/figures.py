@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Row, and_, case, func, select
 from service.access.key_text import AccessScope
 from service.access.ring import KeyRing
 from service.base.errors import DatabaseUnavailable, XylemError
+from service.base.figures import ProcessFigures
 from service.base.logs import log
 from service.base.process import Repeating
 from service.base.settings import Settings
@@ -55,12 +56,16 @@ class JobFigures(Collector):
         following = Repeating("job-figures", self.read, READ_SECONDS, at_once=True)
         self.start, self.close = following.start, following.stop
 
-    def read(self) -> None:
-        """Read the figures now. Blocking. A database that does not answer is others' to tell of."""
+    def read(self) -> bool:
+        """Read the figures now; return whether there are any. Blocking.
+
+        A database that does not answer is others' to tell of.
+        """
         found = None
         with contextlib.suppress(DatabaseUnavailable), self._database.read() as connection:
             found = _figures(connection)
         self._found = found
+        return found is not None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
@@ -110,6 +115,7 @@ class FiguresPage:
         """
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
+        registry.register(ProcessFigures())
         self._figures = JobFigures(database)
         registry.register(self._figures)
         self._page = make_wsgi_app(registry)

@@ -4,7 +4,6 @@ Every worker looks for schedules that are due. A run is a job whose idempotency 
 number of the run: so one job comes of it, however many workers look, and wherever one of them is killed.
 """
 
-import contextlib
 import datetime
 import functools
 import json
@@ -22,8 +21,6 @@ from service.base.errors import (
     BadRequest,
     LimitExceeded,
     ScheduleNotFound,
-    Unavailable,
-    XylemError,
 )
 from service.base.logs import log
 from service.base.process import Repeating
@@ -56,7 +53,7 @@ class Schedules:
         self._database = database
         self._jobs = Jobs(database, settings)
         self._rows_max = settings.limits.feedback_rows_max if settings.feedback_rows else 0
-        looking = Repeating("schedules", self._look, LOOK_SECONDS, at_once=True)
+        looking = Repeating("schedules", self.run_due, LOOK_SECONDS, at_once=True)
         self.start, self.close = looking.start, looking.stop
 
     def create_schedule(
@@ -157,15 +154,6 @@ class Schedules:
                 is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.next_at == row.next_at)
                 with self._database.write() as connection:
                     connection.execute(update(SCHEDULES).where(is_unchanged).values(next_at=earliest))
-
-    def _look(self) -> None:
-        try:
-            with contextlib.suppress(Unavailable):  # a database that is away, a queue that is full: later
-                self.run_due()
-        except XylemError as error:
-            log(logging.ERROR, "schedules_failed", detail=str(error))
-        except Exception as error:  # this thread must go on
-            log(logging.ERROR, "schedules_failed", error=error)
 
 
 def next_time(cron: str, after: float) -> float:

@@ -23,7 +23,7 @@ from typing import Any
 from model_store.fs import FileSystem
 from model_store.writing import collect
 from service.base.errors import DatabaseUnavailable
-from service.base.logs import configure, log
+from service.base.logs import configure, log, write_in_background
 from service.base.settings import Settings
 from service.base.stages import Stretch
 from service.db.engine import Database
@@ -105,7 +105,10 @@ class Worker:
         self._leases = Leases(self.database, self.settings.limits)
 
     def run(self, stopping: threading.Event) -> None:
-        """Run jobs until told to stop; the job at hand then waits again, for another worker."""
+        """Run jobs until told to stop; the job at hand then waits again, for another worker.
+
+        It goes on whatever is raised; a job that this leaves behind is another's after its lease.
+        """
         while not stopping.is_set():
             try:
                 is_waiting = self._leases.is_waiting()
@@ -114,14 +117,16 @@ class Worker:
                     stopping.wait(UNWRITABLE_SECONDS)
                     continue
                 claim = self._leases.claim(self.name) if is_waiting else None
+                if claim is None:
+                    stopping.wait(POLL_SECONDS)
+                else:
+                    self._work(claim, stopping)
             except DatabaseUnavailable as error:
                 log(logging.ERROR, "database_failed", detail=str(error))
                 stopping.wait(PAUSE_SECONDS)
-                continue
-            if claim is None:
-                stopping.wait(POLL_SECONDS)
-            else:
-                self._work(claim, stopping)
+            except Exception as error:
+                log(logging.ERROR, "job_worker_failed", error=error)
+                stopping.wait(PAUSE_SECONDS)
 
     def _work(self, claim: Claim, stopping: threading.Event) -> None:
         """Run a claimed job to its end, and say so in the database."""
@@ -248,6 +253,7 @@ def main() -> None:
     order = json.loads(sys.stdin.buffer.readline())
     settings = Settings(**order["settings"])
     configure(settings.log_level)
+    write_in_background()
     run_workers(settings, order["jobs"], order["parent"])
 
 

@@ -34,7 +34,7 @@ class RemoteFollower:
         self._brought: dict[str, RemoteModel] = {}
         self._seen: RemoteIndex | None = None
         self._failed: dict[str, str] = {}
-        self._following = Repeating("xylem-remote", self.look, poll_seconds, at_once=False)
+        self._following = Repeating("object-store", self.look, poll_seconds, at_once=False)
         self.start, self.stop = self._following.start, self._following.stop
 
     def look(self) -> bool:

@@ -26,7 +26,7 @@ from service.api.door.neighbours import WorkerPlace
 from service.api.door.protocol import bounded_protocol
 from service.base.errors import Unavailable
 from service.base.files import shown_url
-from service.base.logs import configure, log
+from service.base.logs import configure, log, write_in_background
 from service.base.process import are_used_up, collect_seldom, raise_limit
 from service.base.settings import Settings
 from service.base.sockets import listen, url_of
@@ -64,6 +64,7 @@ def run(settings: Settings) -> None:
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
     configure(settings.log_level)
+    write_in_background()
     are_on(settings)  # what is wrong with traces is told once, and not by each worker that it ends
     raise_limit(settings.limits.requests_max)
     listener = listen(settings.host, settings.port)
@@ -226,7 +227,10 @@ class _Supervisor:
                     del self._workers[place]
             for place in range(self._settings.workers):
                 if place not in self._workers:
-                    self._workers[place] = self._start(place)
+                    try:
+                        self._workers[place] = self._start(place)
+                    except OSError as error:  # no process or memory is to be had now: the others serve on
+                        log(logging.ERROR, "worker_failed", detail=error.strerror)
             self._jobs.tend()
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
             arrived = arrivals.recv(4096) if readable else b""
@@ -279,5 +283,6 @@ def _work(
     signal.signal(signal.SIGHUP, lambda *_: None)  # to ignore it would forget one that waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure(settings.log_level)
+    write_in_background()
     collect_seldom()
     _Server(settings, parent, opens_first=opens_first, place=place).run([listener])

@@ -29,6 +29,7 @@ from model_store.store import ModelInfo, Store
 from model_store.version import Model
 from service.base.errors import ModelUnavailable, TimedOut, Unavailable, told_of
 from service.base.logs import log
+from service.base.process import succeeded_at
 from service.serving.split import (
     EARLY,
     AliasKey,
@@ -201,12 +202,21 @@ class LiveModels(Generic[T]):
         return done.pop().result()
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
-        """Look at the store now, then every `poll_seconds` and whenever `wake` is called, until cancelled."""
+        """Look at the store now, then every `poll_seconds` and whenever `wake` is called, until cancelled.
+
+        It goes on whatever is raised.
+        """
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._looker, self.look)
-        on_first()
-        self.has_looked.set()
+        succeeded_at["store"] = time.monotonic()
         while True:
+            try:
+                await loop.run_in_executor(self._looker, self.look)
+                if not self.has_looked.is_set():
+                    self.has_looked.set()
+                    on_first()
+                await self._renew_asked()
+            except Exception as error:
+                log(logging.ERROR, "store_failed", error=error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(poll_seconds):
                     await self._woken.wait()
@@ -214,8 +224,6 @@ class LiveModels(Generic[T]):
                 self._woken.clear()
                 for key, failure in self._failures.copy().items():
                     self._failures[key] = failure._replace(retry_at=0.0)
-            await loop.run_in_executor(self._looker, self.look)
-            await self._renew_asked()
 
     async def catch_up(self, seconds_max: float) -> None:
         """Look at the store at once; return when that is served, or after so long. Never raises."""
@@ -248,6 +256,7 @@ class LiveModels(Generic[T]):
                 self._state = self._next_state(generation, infos)
                 self.heads = {}  # after the state: so that nothing of the one before is noted in it
             self._store_error = None
+            succeeded_at["store"] = time.monotonic()
         except Exception as error:
             if self._store_error is None:
                 log(logging.ERROR, "store_failed", detail=str(error), error=error)

@@ -130,7 +130,7 @@ class Shadows:
             self._record(_outcome(copy, "dropped"))
             return
         self._waiting.put_nowait(copy)  # there is room: only the event loop puts
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, name="xylem-shadow", daemon=True)
             self._thread.start()
 

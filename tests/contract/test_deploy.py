@@ -122,7 +122,7 @@ def test_labels_of_figures_are_theirs() -> None:
 
 def test_every_alert_says_what_to_do() -> None:
     [group] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"]
-    assert len(group["rules"]) == 18
+    assert len(group["rules"]) == 21
     for rule in group["rules"]:
         assert rule["alert"] and rule["expr"] and rule["annotations"]["action"], rule
 

@@ -103,6 +103,12 @@ XylemStoreFailed{instance="a"}
 XylemDatabaseFailed{instance="a"}
   fires   xylem_database_failed{instance="a"} 1x60
   silent  xylem_database_failed{instance="a"} 0x60
+XylemFollowerOld{instance="a",follower="store"}
+  fires   xylem_follower_age_seconds{instance="a",follower="store"} 301x60
+  silent  xylem_follower_age_seconds{instance="a",follower="store"} 299x60
+XylemLogDropped{instance="a"}
+  fires   xylem_log_lines_dropped_total{instance="a"} 0+1x60
+  silent  xylem_log_lines_dropped_total{instance="a"} 7x60
 XylemThresholdsOld{instance="a"}
   fires   xylem_threshold_lag_seconds{instance="a"} 61x60
   silent  xylem_threshold_lag_seconds{instance="a"} 59x60

@@ -32,6 +32,7 @@ from model_store.version import code_version
 from service.api.door.admission import Admission
 from service.api.door.collectors import Reading, ShadowFigures, labelled, read_stages
 from service.api.door.work import WorkPool
+from service.base.figures import ProcessFigures
 from service.base.stages import StageTimes
 from service.serving.split import LiveStatus, roles_of
 from service.thresholds.live.follower import Follower
@@ -86,6 +87,7 @@ class Metrics:
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
+        self.registry.register(ProcessFigures())
         self.report(_read_requests, self)
         self.report(read_stages, self.stages)
         # of a worker that does not answer, those that do say so

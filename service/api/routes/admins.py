@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
+from service.access.audit import BEGUN
 from service.access.key_text import AccessScope
 from service.access.ring import Principal
 from service.api.door.responses import etag_of, unless_known
@@ -118,32 +119,48 @@ class AuditedRoute(APIRoute):
             self.openapi_extra = {**getattr(each.call, OPENAPI, {}), **(self.openapi_extra or {})}
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Return FastAPI's handler, with the log around it."""
+        """Return FastAPI's handler, with the log around it.
+
+        An entry is written before anything is changed. Where that cannot be done, nothing is, and the answer
+        is 503. What came of it is written into the entry at the end.
+        """
         handle = super().get_route_handler()
         if self.methods == {"GET"}:
             return handle
 
         async def audited(request: Request) -> Response:
+            for each in self.dependencies:  # whose key it is; the handler checks it again
+                if each.dependency is not None:
+                    await each.dependency(request)
+            services: Services = request.app.state.services
+            target = request.url.path.removeprefix("/v1/admin/")
+            request_id = request.scope["request_id"]
+            facts = who(request), self.unique_id, target, BEGUN, request_id
+            number = await services.admin_work.run(services.audit.append, *facts)
+
+            async def conclude(outcome: str) -> None:
+                try:
+                    await services.admin_work.run(services.audit.conclude, number, outcome)
+                except XylemError as error:
+                    log(
+                        logging.ERROR,
+                        "audit_unwritten",
+                        detail=str(error),
+                        entry=number,
+                        key=who(request).key_id,
+                        who=who(request).name,
+                        action=self.unique_id,
+                        target=target,
+                        outcome=outcome,
+                        request_id=request_id,
+                    )
+
             try:
                 response = await handle(request)
             except Exception as error:
-                await self._note(request, code_of(error))
+                await conclude(code_of(error))
                 raise
-            await self._note(request, "done")
+            await conclude("done")
             return response
 
         return audited
-
-    async def _note(self, request: Request, outcome: str) -> None:
-        """Write what was done; of a request without a key that fits nothing was."""
-        principal = getattr(request.state, "principal", None)
-        if principal is None:
-            return
-        services: Services = request.app.state.services
-        target = request.url.path.removeprefix("/v1/admin/")
-        action = self.unique_id
-        said = principal, action, target, outcome, request.scope["request_id"]
-        try:
-            await services.admin_work.run(services.audit.append, *said)
-        except XylemError as error:
-            log(logging.ERROR, "audit_unwritten", action=action, target=target, detail=str(error))

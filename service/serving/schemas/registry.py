@@ -265,7 +265,7 @@ class AuditFacts(BaseModel):
     who: str
     action: str
     target: str
-    outcome: str = Field(description="done, or the code of the problem that was answered")
+    outcome: str = Field(description="done, the code of the problem that was answered, or begun")
     request_id: str
 
 

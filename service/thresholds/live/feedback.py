@@ -180,7 +180,7 @@ class FeedbackWriter:
         with self._changed:
             if self._closed:
                 raise Unavailable("expected a writer of feedback, found it closed: the service stops")
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
                 self._thread.start()
             is_full = self._n_waiting > 0 and self._n_waiting + len(events.keys) > self._queue_max

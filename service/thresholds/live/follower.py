@@ -35,7 +35,7 @@ class Follower:
         self._on_answer = on_answer
         self._followed: weakref.WeakSet[ServedThresholds] = weakref.WeakSet()
         self._adding = threading.Lock()
-        self._following = Repeating("xylem-thresholds", self.look, refresh_seconds, at_once=False)
+        self._following = Repeating("thresholds", self.look, refresh_seconds, at_once=False)
         self.start = self._following.start
         self._answered_at = time.monotonic()
         self.waits_for: str | None = "the database"  # what is waited for until it has answered or failed
@@ -78,11 +78,13 @@ class Follower:
         """Stop, and wait for it, unless the database hangs."""
         self._following.stop(HANG_SECONDS)
 
-    def look(self) -> None:
-        """Bring all thresholds up to date. Blocking. Never raises: see `fault`."""
-        self._look(self.followed)
+    def look(self) -> bool:
+        """Bring all thresholds up to date; return whether the database answered. Blocking. Never raises: see
+        `fault`.
+        """
+        return self._look(self.followed)
 
-    def _look(self, followed: list[ServedThresholds]) -> None:
+    def _look(self, followed: list[ServedThresholds]) -> bool:
         fault: DatabaseUnavailable | None = None
         try:
             with self.database.read() as connection:
@@ -105,6 +107,7 @@ class Follower:
             log(logging.INFO, "database_answers")
         if fault is not None and before is None:
             log(logging.ERROR, "database_failed", detail=str(fault))
+        return fault is None
 
     def _refreshed(self, live: ServedThresholds, heads: dict[tuple[str, int], Head]) -> bool:
         """Bring one version's thresholds up to its head; return whether they are."""

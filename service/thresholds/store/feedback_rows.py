@@ -4,7 +4,6 @@ A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}
 most, and each stays for so many days; the oldest go first, within TRIM_SECONDS.
 """
 
-import contextlib
 import math
 import sqlite3
 import time
@@ -29,7 +28,6 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from service.base.errors import DatabaseUnavailable
 from service.base.process import Repeating
 from service.base.settings import Settings
 from service.db import EVENT_KEY_BYTES
@@ -174,7 +172,7 @@ class FeedbackRows:
         """How many rows each model had at the last look."""
         self.dropped: Counter[tuple[str, str]] = Counter()
         """How many this process removed, by model and by which bound: `rows` or `days`."""
-        trimming = Repeating("feedback-rows", self._look, TRIM_SECONDS, at_once=True)
+        trimming = Repeating("feedback-rows", self.trim, TRIM_SECONDS, at_once=True)
         self.start, self.close = trimming.start, trimming.stop
 
     def span(self, model: str, days: int | None = None, until: float | None = None) -> Span:
@@ -227,10 +225,6 @@ class FeedbackRows:
                 newest = select(_R.number).where(_R.model == model).order_by(_R.number.desc())
                 last = newest.limit(1).offset(self._rows_max).scalar_subquery()
                 self.dropped[model, "rows"] += self._remove((_R.model == model) & (_R.number <= last))
-
-    def _look(self) -> None:
-        with contextlib.suppress(DatabaseUnavailable):  # which others tell of
-            self.trim()
 
     def _remove(self, condition: ColumnElement[bool]) -> int:
         with self._database.write() as connection:

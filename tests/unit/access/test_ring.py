@@ -184,31 +184,31 @@ def test_the_last_use_is_written_at_the_end_and_not_at_each(site: Site) -> None:
     assert used.get("first admin key") is None
 
 
-def test_faults_of_the_database_are_logged_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_of_the_database_are_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "later"
     with site_in(place) as site:
         for _ in range(3):
-            site.ring._try(site.ring.refresh)
+            site.ring._following._call()
         place.mkdir()
         for _ in range(3):
-            site.ring._try(site.ring.refresh)
-    said = capsys.readouterr().err
-    assert said.count("access_keys_unread") == said.count("access_keys_read_again") == 1
+            site.ring._following._call()
+    logged = capfd.readouterr().err
+    assert logged.count('"follower_failed"') == logged.count('"follower_works_again"') == 1
     assert site.shown
-    assert site.shown[0] not in said
+    assert site.shown[0] not in logged
 
 
-def test_nothing_ends_the_thread_that_reads_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_ends_the_thread_that_reads_keys(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def fail(_: str) -> None:
         raise ValueError("I/O operation on closed file, and what must not be told")
 
     with site_in(tmp_path) as site:
         site.ring._on_first_key = fail
-        site.ring._try(site.ring.refresh)
-        site.ring._try(site.ring.refresh)
-        said = capsys.readouterr().err
-        assert "ValueError" in said
-        assert "must not be told" not in said
+        site.ring._following._call()
+        site.ring._following._call()
+        logged = capfd.readouterr().err
+        assert "ValueError" in logged
+        assert "must not be told" not in logged
         assert [key.name for key in site.keys.list()] == ["first admin key"]
         assert site.answer("xk_nobody", AccessScope.PREDICT) == "unauthorized"
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from service.base.logs import JsonHandler, log
-from service.base.process import OWN, Repeating
+from service.base.process import OWN, Repeating, succeeded_at
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:
@@ -74,22 +74,22 @@ service.cli.entry.main()
     assert done.stdout == f"{seldom}\n"
 
 
-def test_an_event_and_a_record_of_a_library_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_event_and_a_record_of_a_library_are_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
     log(logging.INFO, "request", status=200, path="/a\nb")
     JsonHandler().emit(logging.LogRecord("other", logging.WARNING, __file__, 1, "two\n%s", ("lines",), None))
-    event, other = map(json.loads, capsys.readouterr().err.splitlines())
+    event, other = map(json.loads, capfd.readouterr().err.splitlines())
     told = [event[name] for name in ("event", "level", "status", "path")]
     assert told == ["request", "info", 200, "/a\nb"]
     assert event["time"].endswith("+00:00")
     assert (other["event"], other["logger"], other["message"]) == ("message", "other", "two\nlines")
 
 
-def test_an_exception_is_logged_without_its_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_is_logged_without_its_message(capfd: pytest.CaptureFixture[str]) -> None:
     try:
         raise ValueError("the payload")
     except ValueError as error:
         log(logging.ERROR, "failure", error=error)
-    text = capsys.readouterr().err
+    text = capfd.readouterr().err
     line = json.loads(text)
     assert line["exception"] == "builtins.ValueError"
     assert line["frames"][0].startswith(__file__)
@@ -140,6 +140,39 @@ def test_an_action_that_takes_long_sees_that_it_is_to_stop() -> None:
     assert begun.wait(60)
     repeating.stop()
     assert not repeating.is_alive
+
+
+@pytest.mark.parametrize("kind", [ValueError, OSError, MemoryError, SystemError])
+def test_a_thread_goes_on_whatever_its_action_raises(
+    kind: type[Exception], capfd: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = iter([kind("a payload"), kind("a payload"), False, None, kind("a payload"), None])
+    ended = threading.Event()
+    ages: list[float] = []
+
+    def action() -> object:
+        ages.append(succeeded_at["repeats"])
+        outcome = next(outcomes, None)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if len(ages) > 6:
+            ended.set()
+        return outcome
+
+    repeating = Repeating("repeats", action, 0.001, at_once=True)
+    repeating.start()
+    assert ended.wait(60)
+    repeating.stop()
+    began, *_ = ages
+    assert ages[:4] == [began] * 4  # two raised, and one failed
+    assert ages[4] == ages[5] > began
+    assert ages[6] > ages[5]
+    assert "repeats" not in succeeded_at
+    logged = capfd.readouterr().err
+    events = [json.loads(line)["event"] for line in logged.splitlines()]
+    assert events == ["follower_failed", "follower_works_again"] * 2
+    assert kind.__name__ in logged
+    assert "a payload" not in logged
 
 
 def test_a_thread_that_never_began_stops() -> None:

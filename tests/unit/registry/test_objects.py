@@ -289,7 +289,7 @@ def test_some_that_nobody_names_are_kept(store: Store, remote: RemoteStore, ther
 
 
 def test_a_fault_leaves_the_store_as_it_is_and_ends(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], on_disk: RemoteStore, there: Store
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str], on_disk: RemoteStore, there: Store
 ) -> None:
     follower = followed(on_disk, there)
     move(on_disk, "latest", on_disk.push(store, "m", 1))
@@ -303,7 +303,7 @@ def test_a_fault_leaves_the_store_as_it_is_and_ends(
     path.write_bytes(whole)
     assert follower.look()
     assert there.info("m").aliases == {"latest": 2}
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
     events = [json.loads(line)["event"] for line in lines]
     assert events.count("remote_failed") == 1  # once a fault
     assert events[-1] == "remote_works_again"

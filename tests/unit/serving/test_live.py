@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -265,6 +266,31 @@ async def test_waking_tries_a_version_again_that_could_not_be_prepared(
         prepare.error = None
         live.wake()
         await until(lambda: live.resident("raw", "latest") == "raw@3")
+
+
+async def test_nothing_ends_the_task_that_follows_the_store(own_store: Store) -> None:
+    calls: list[str] = []
+    newest = 0
+
+    def fail(name: str) -> str:
+        calls.append(name)
+        raise ValueError(name)
+
+    def deny(opened: str, _: object) -> str:
+        return fail("renewed") if opened == "raw@2" and newest else opened
+
+    live = live_over(own_store, deny=deny)
+    task = asyncio.create_task(live.follow(0.005, partial(fail, "looked")))
+    await live.has_looked.wait()
+    newest = publish(own_store)
+    await until(lambda: live.version_of("raw", "latest") == newest)
+    await live.find("raw", "2")  # no alias names it any more: each look renews it
+    await until(lambda: calls.count("renewed") > 2)
+    newest = publish(own_store)
+    await until(lambda: live.version_of("raw", "latest") == newest)
+    assert calls.count("looked") == 1
+    assert not task.done()
+    task.cancel()
 
 
 async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:

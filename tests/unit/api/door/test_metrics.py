@@ -159,14 +159,14 @@ async def test_a_worker_that_is_not_there_is_told_as_down() -> None:
     assert b'xylem_worker_up{worker="1"} 0.0\n' in join_pages(pages)
 
 
-async def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_worker_without_a_socket_serves_on(capfd: pytest.CaptureFixture[str]) -> None:
     """Another process may have the name, and some sandboxes have no such sockets."""
     async with two_workers(PAGE) as (asking, place):
         with contextlib.closing(Worker(place, b"late")) as late:
             await late.start()
             assert await late.found() == [None, b"late"]
         assert await asking.found() == [b"ours", PAGE]
-    assert '"event":"figures_not_shared"' in capsys.readouterr().err
+    assert '"event":"figures_not_shared"' in capfd.readouterr().err
 
 
 ENDED = EndedRequest("POST", ROUTE, "/v1/models/tags/predict", 200, None, AnsweredBy("tags", 2, "latest"))

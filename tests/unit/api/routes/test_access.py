@@ -1,7 +1,9 @@
 """R8: every route with every kind of key. No route answers a key that does not fit, and none is forgotten."""
 
+import json
 import re
 
+import pytest
 from fastapi import FastAPI
 
 from model_store.store import Store
@@ -144,3 +146,50 @@ async def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(o
         promoted = "admin", "promote", "models/raw/promote"
         assert found == [(*promoted, "version-not-found"), (*promoted, "done")]
         assert not any(text in str(page) for text, _ in keys.values())
+
+
+def refuse(app: FastAPI, event: str) -> None:
+    """Have the database refuse to write to the audit log, as a full disk does."""
+    with app.state.services.learning.database.write() as connection:
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER refused BEFORE {event} ON audit_log "
+            "BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
+        )
+
+
+async def test_nothing_is_changed_of_which_no_audit_entry_can_be_written(own_store: Store) -> None:
+    async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
+        admin = {"authorization": f"Bearer {keys_for(app)['admin'][0]}"}
+        refuse(app, "INSERT")
+        for method, path, scope in requests():
+            if scope is AccessScope.ADMIN and method != "GET":
+                answer = await client.request(method, path.replace("none", "raw"), headers=admin)
+                assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable"), path
+        promoted = {"version": 1, "alias": "old"}
+        answer = await client.post("/v1/admin/models/raw/promote", json=promoted, headers=admin)
+        assert answer.status_code == 503
+        assert own_store.info("raw").aliases.keys() == {"latest", "stable"}
+
+
+async def test_an_outcome_that_cannot_be_written_is_logged_whole(
+    own_store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
+        keys = AccessKeys(app.state.services.learning.database)
+        made = keys.create("ann", [AccessScope.ADMIN])
+        app.state.services.ring.refresh()
+        headers = {"authorization": f"Bearer {made.text}", "x-request-id": "r-1"}
+        refuse(app, "UPDATE")
+        promote = "/v1/admin/models/raw/promote"
+        outcomes = {1: "done", 99: "version-not-found"}
+        for version in outcomes:
+            await client.post(promote, json={"version": version, "alias": "old"}, headers=headers)
+        assert own_store.info("raw").aliases["old"] == 1
+        page = (await client.get("/v1/admin/audit", headers=headers)).json()["entries"]
+        assert [entry["outcome"] for entry in page] == ["begun", "begun"]
+    logged = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "audit_unwritten" in line]
+    facts = {"key": made.key.id, "who": "ann", "action": "promote", "target": "models/raw/promote"}
+    assert [facts.items() <= line.items() for line in logged] == [True, True]
+    assert [line["request_id"] for line in logged] == ["r-1", "r-1"]
+    assert [line["outcome"] for line in logged] == list(outcomes.values())
+    assert [line["entry"] for line in logged] == [entry["id"] for entry in reversed(page)]
