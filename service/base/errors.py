@@ -205,7 +205,7 @@ class DatabaseUnavailable(Unavailable, code="database-unavailable"):
 
 
 class DatabaseUnsupported(DatabaseUnavailable, code="database-unsupported"):
-    """The database has the schema of a newer release, or an encoding that lacks letters."""
+    """The database has the schema of a newer release, or an encoding other than UTF8."""
 
 
 class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):

@@ -65,7 +65,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "unavailable": ProblemType(503, "Try again later"),
     "model-unavailable": ProblemType(503, "The model's version cannot be served"),
     "database-unavailable": ProblemType(503, "The database does not answer"),
-    "database-unsupported": ProblemType(503, "The database has the schema of a newer release"),
+    "database-unsupported": ProblemType(503, "The database has a newer schema, or not UTF8"),
     "thresholds-foreign": ProblemType(503, "The database has thresholds of another version of this name"),
     "model-corrupt": ProblemType(503, "The model's files are damaged"),
     "model-schema-unsupported": ProblemType(503, "The model's format is one that this release does not know"),
