@@ -76,7 +76,7 @@ def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64, seed: int) -> T
             parts[i], size = _part_of(trie, utf8, start[i], end[i])
             shares[i] = np.float32(size) / np.float32(end[i] - start[i])
         if word >= 0:
-            slot = slot_of(slots, words, word)
+            slot = slot_of(slots, words, int(word))
             if slots[slot] < 0:
                 slots[slot], words[d] = d, word
                 d += 1
