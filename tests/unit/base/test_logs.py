@@ -50,9 +50,18 @@ class Unfit:
         return "\udcff"
 
 
-@pytest.mark.parametrize(
-    "value", ["\udcff", Path("/store/\udcff"), 1 << 200, {1: 2}, float("nan"), Unfit(), {"a", "b"}], ids=ascii
-)
+UNUSUAL = {
+    "a surrogate": "\udcff",
+    "a path that is not UTF-8": Path("/store/\udcff"),
+    "a huge integer": 1 << 200,
+    "keys that are no text": {1: 2},
+    "nan": float("nan"),
+    "an object whose text is not UTF-8": Unfit(),
+    "a set": {"a", "b"},
+}
+
+
+@pytest.mark.parametrize("value", UNUSUAL.values(), ids=UNUSUAL.keys())
 def test_whatever_is_logged_is_a_line(lines: Path, value: Any) -> None:
     log(logging.ERROR, "event", value=value)
     log(logging.ERROR, "next", value=1)
