@@ -134,7 +134,7 @@ def instance_event(name: str, true: list[int], seed: int) -> Event:
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PATH = "/v1/models/raw/feedback"
-ADMIN_KEY = "correct horse battery staple"
+ADMIN_KEY = "correct-horse-battery-staple"
 NDJSON = {"content-type": "application/x-ndjson"}
 
 

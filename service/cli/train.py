@@ -110,7 +110,7 @@ class HeldOut(NamedTuple):
         bool,
         Option(
             "--rerank",
-            help="Re-rank by similar training rows, if held-out rows gain. Takes 30 to 45 times as long.",
+            help="Re-rank by similar training rows, if held-out rows gain. Takes 28 to 45 times as long.",
         ),
     ] = False
 

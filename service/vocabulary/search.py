@@ -70,7 +70,7 @@ def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64, seed: int) -> T
     ids, local, words = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     slots, parts, shares = empty_slots(n, seed), np.empty(n, np.int32), np.zeros(n, np.float32)
     for i in range(n):
-        word = id_of(trie.offsets, trie.utf8, trie.slots, utf8, start[i], end[i])
+        word = int(id_of(trie.offsets, trie.utf8, trie.slots, utf8, start[i], end[i]))
         ids[i], local[i], parts[i] = word, -1, -1
         if word < 0 or trie.word_name[word] < 0:
             parts[i], size = _part_of(trie, utf8, start[i], end[i])

@@ -18,7 +18,7 @@ from service.base import errors
 from service.base.settings import OPENABLE, Settings, read_settings
 from service.db.engine import Database
 
-ADMIN_KEY = "an admin key of the environment"
+ADMIN_KEY = "an-admin-key-of-the-environment"
 
 
 class Site:

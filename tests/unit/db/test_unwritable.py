@@ -12,6 +12,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from model_store.compiled.progress import Progress
 from model_store.store import Store
 from service.base.errors import DatabaseUnavailable
 from service.db.engine import Database, default_url
@@ -126,7 +127,10 @@ def test_a_server_over_a_store_that_is_only_read_and_has_no_database_predicts(ow
         assert server.terminate() == 0
 
 
-async def test_a_server_that_is_not_ready_says_what_it_waits_for(own_store: Store, tmp_path: Path) -> None:
+async def test_a_server_that_is_not_ready_says_what_it_waits_for(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.api.routes.requests.PROGRESS", Progress())  # others may have compiled here
     app = create_app(settings_of(own_store.root))  # nothing has begun
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:

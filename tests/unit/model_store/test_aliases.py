@@ -375,8 +375,7 @@ def test_a_store_of_an_earlier_release_is_migrated_once_and_may_die_at_any_renam
         with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
             call()
     for number in range(1, 12):
-        with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
-            store.models()
+        assert "xylem models migrate" in str(store.info("m").fault)
         fs.left = number
         with contextlib.suppress(KeyboardInterrupt):
             assert OldStore(store.root, by=Cause("alice"), fs=fs).migrate() == ["m"]

@@ -261,7 +261,7 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(file: Path, tmp_path: 
     beside = ("--data", file), ("--test", file), ("--kappa", "0.1"), ("--start", "1,4"), ("--shadow",)
     for arguments in (("--switch", "--drop"), *(("--switch", *more) for more in beside), ()):
         status, _, err = thresholds(*arguments)
-        assert (status, "--switch or --drop" in err) == (2, True)
+        assert (status, "--switch, --drop or --reset" in err) == (2, True)
     for given in ((), ("--method", "ofo")):
         status, _, said = thresholds(*given)
         assert (status, "expected --data FILE to tune on" in said) == (2, True)

@@ -88,7 +88,7 @@ def test_a_validation_file_that_cannot_be_used_is_refused_first(
         ("none.jsonl", None, "none.jsonl: expected a readable file"),
         ("valid.xls", "red", "expected a name that ends in"),
         ("valid.jsonl", '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n', "valid.jsonl:2: expected"),
-        ("valid.txt", "1 2 9\n0 1:1\n", "at most 5 labels"),
+        ("valid.txt", "1 2 9\n0 1:1\n", "valid.txt: expected text"),
         ("valid.svm", "0 1:1\n", "valid.svm: expected text"),
         ("valid.jsonl", '{"features": {"red": 1}, "labels": ["red"]}\n', "expected text"),
     ):
