@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import group_of, take, take_group
+from model_store.arrays import file_name, group_of, take, take_group
 from model_store.bounds import check_bounds
-from model_store.compiled.handles import handle_of
+from model_store.compiled.handles import I64, U8, handle_of
+from model_store.errors import Corrupt
 from model_store.names import new_seed
 from service.base.rows import SparseRows
 from service.features.tables import take_names
@@ -19,6 +20,9 @@ from service.features.words import Words, split_words, texts_between
 from service.vocabulary.candidates import NAME_FEATURES, name_rows
 from service.vocabulary.names import GROUP, STOPS, WORDS, NameParameters
 from service.vocabulary.trie import NameTrie, check_trie
+
+_CONTINUATION_MASK = 0xC0
+_CONTINUATION = 0x80  # so masked, a byte of UTF-8 begins no character
 
 _SIZES: dict[str, int | str] = {
     **dict.fromkeys(("word_node", "word_name"), "idf"),
@@ -74,6 +78,7 @@ class NameMatcher:
         n_names = len(self._trie.concepts)
         self._text_ptr = take(arrays, f"{GROUP}/text_ptr", "int64", (n_names + 1,))
         self._texts = take(arrays, f"{GROUP}/texts", "uint8", (int(self._text_ptr[-1]),))
+        _check_texts(self._texts, self._text_ptr)
 
     def words(self, texts: Sequence[str]) -> Words:
         """Return the words of texts, as features of words with the same parameters have them."""
@@ -118,3 +123,18 @@ class NameMatcher:
         used = list(dict.fromkeys(words[place] for place in sorted(places)))
         text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
         return MatchedName(text, int(self._trie.kinds[name]), used)
+
+
+def _check_texts(texts: U8, text_ptr: I64) -> None:
+    """Raise Corrupt unless each name texts[text_ptr[i]:text_ptr[i + 1]] is UTF-8.
+
+    All names are decoded at once: a name that begins within a character is seen by its first byte.
+    """
+    starts = text_ptr[text_ptr < len(texts)]
+    is_cut = (texts[starts] & _CONTINUATION_MASK) == _CONTINUATION
+    try:
+        texts.tobytes().decode()
+    except UnicodeDecodeError:
+        is_cut = np.ones(1, bool)
+    if is_cut.any():
+        raise Corrupt(file_name(f"{GROUP}/texts"), "names in UTF-8", "other bytes")

@@ -212,7 +212,7 @@ def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path,
     assert models("export", "topics", "--file", file)["bytes"] == file.stat().st_size
     assert models("import", "--file", file, "--model", "topics") == {"model": "topics", "version": 2}
     listed = models("list")["models"]
-    empty = {"broken_aliases": [], "splits": {}, "denied": {}}
+    empty = {"broken_aliases": [], "fault": None, "splits": {}, "denied": {}}
     assert listed == [{"name": "topics", "versions": [1, 2], "aliases": {"latest": 2}, **empty}]
     assert models("rollback", "topics")["version"] == 1
     assert models("promote", "topics@2", "--alias", "canary")["version"] == 2

@@ -15,6 +15,7 @@ from model_store.store import Store
 from service.base.start import TERMINATED
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.first_process import FirstProcess, can_be_had
+from tests.replicas import reserved_ports
 
 pytestmark = pytest.mark.skipif(not can_be_had(), reason="needs a PID namespace (root, unshare)")
 
@@ -121,7 +122,8 @@ def test_every_command_ends_at_many_moments(command: str, place: Path, seed: int
 
 @pytest.mark.parametrize("phase", ["0.0", "1.0"])
 def test_the_first_model_ends(place: Path, phase: str) -> None:
-    assert end_of("try rows.jsonl --port 0", place, float(phase)) in (0, TERMINATED)
+    with reserved_ports(1) as [port]:
+        assert end_of(f"try rows.jsonl --port {port}", place, float(phase)) in (0, TERMINATED)
 
 
 def test_a_training_that_waits_for_rows_publishes_nothing(place: Path) -> None:

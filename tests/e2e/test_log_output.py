@@ -200,7 +200,7 @@ def test_a_prediction_reads_and_writes_what_there_is(
 ) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text(json.dumps(BODY["instances"][0]) + "\n")
-    arguments = "predict", "--model", "raw", "--data", data, "--store", shared_store
+    arguments = "predict", "raw", "--data", data, "--store", shared_store
     status, out, err = run_with(redirection, tmp_path, *arguments)
     assert status == (1 if redirection in FAILS else 0), err
     assert bool(out) == (redirection not in FAILS)

@@ -69,6 +69,9 @@ XylemErrors{route="r"}
 XylemOverloaded{instance="a"}
   fires   xylem_errors_total{instance="a",code="overloaded"} 0+1x60
   silent  xylem_errors_total{instance="a",code="bad-request"} 0+1x60
+XylemSlowClients{instance="a"}
+  fires   xylem_connections_aborted_total{instance="a"} 0+31x60
+  silent  xylem_connections_aborted_total{instance="a"} 0+30x60
 XylemSlow{model="m"}
   fires   xylem_request_seconds_bucket{model="m",route="/v1/models/{model}/predict",le="0.25"} 0+98x60
   fires   xylem_request_seconds_bucket{model="m",route="/v1/models/{model}/predict",le="0.5"} 0+100x60
@@ -103,6 +106,9 @@ XylemStoreFailed{instance="a"}
 XylemDatabaseFailed{instance="a"}
   fires   xylem_database_failed{instance="a"} 1x60
   silent  xylem_database_failed{instance="a"} 0x60
+XylemThresholdsForeign{model="m",version="1"}
+  fires   xylem_thresholds_foreign{instance="a",model="m",version="1"} 1x60
+  silent  xylem_thresholds_foreign{instance="a",model="m",version="1"} 0x60
 XylemFollowerOld{instance="a",follower="store"}
   fires   xylem_follower_age_seconds{instance="a",follower="store"} 301x60
   silent  xylem_follower_age_seconds{instance="a",follower="store"} 299x60

@@ -20,7 +20,7 @@ PREDICT = "/v1/models/raw/predict"
 ROW = {"indices": [1, 5], "values": [1.0, 0.5]}
 SHORT = b'{"instances":[{"indices":[1,5],"values":[1,0.5]}]}'
 SERVER, CONSUMER = 2, 5
-KEY = "an admin key of the tests"
+KEY = "an-admin-key-of-the-tests"
 
 
 @pytest.fixture
