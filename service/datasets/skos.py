@@ -140,10 +140,8 @@ def check_entities(file: DataFile, data: bytes) -> None:
     well-formed is the parser's to refuse.
     """
     parser = expat.ParserCreate()
-    parser.buffer_text, parser.buffer_size = (
-        True,
-        2 * TEXT_LENGTH_MAX,
-    )  # a text comes in one piece, if it fits
+    parser.buffer_text = True
+    parser.buffer_size = 2 * TEXT_LENGTH_MAX  # a text comes in one piece, if it fits
 
     def take_text(text: str) -> None:
         if len(text) > TEXT_LENGTH_MAX:
