@@ -241,8 +241,9 @@ def turns(asked: Mapping[str, Asked], n_turns: int) -> dict[str, tuple[float, fl
 
 def _batches(settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[Path, Path]]) -> None:
     """Print rows a second of batches, and events a second of feedback, of servers started anew."""
-    of_kind = {kind.name: [_instance_of(request) for request in kind.requests] for kind in kinds}
-    sparse, texts = of_kind["sparse"], of_kind["text, 300 characters"]
+    requests = {kind.name: kind.requests for kind in kinds}
+    sparse = [_instance_of(request) for request in requests["sparse"]]
+    texts = [_instance_of(request) for request in requests["text, 300 characters"]]
 
     def rows_a_second(port: int, instances: list[dict[str, Any]]) -> float:
         lines = b"".join(orjson.dumps(instance) + b"\n" for instance in instances) * COPIES
