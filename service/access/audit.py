@@ -19,7 +19,7 @@ from service.db.tables import AUDIT_LOG
 ROWS_MAX = 100_000
 
 BEGUN = "begun"
-"""The outcome of what has begun and has not ended: or its end could not be written."""
+"""The outcome of an action that has begun. It stays if the end of the action could not be written."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

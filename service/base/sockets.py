@@ -13,7 +13,8 @@ def listen(host: str, port: int) -> socket.socket:
     `::` and `*` are all addresses, of IPv6 and IPv4: for by itself Python lets a socket of IPv6 answer no
     IPv4. Where there is no IPv6, `*` is all of IPv4. Raises Unavailable.
     """
-    name, is_dual = host.strip("[]"), False
+    name = host.strip("[]")
+    is_dual = False
     if name in ("::", "*"):
         is_dual = socket.has_dualstack_ipv6()
         name = "::" if is_dual or name == "::" else "0.0.0.0"

@@ -25,13 +25,15 @@ from service.datasets.files import open_data
 from service.datasets.json_lines import TextRow
 from service.datasets.stream import LINE_BYTES_MAX, DataFile
 
-BATCH_ROWS, BATCH_ROWS_LEAST = 64, 16
+BATCH_ROWS = 64
+BATCH_ROWS_LEAST = 16
 """Rows of a Parquet file read at once, fewer where they may be long. A row takes 20 microseconds, 40 if
-16 are read at once, 13 if 4,096 are."""
+16 (the least) are read at once, 13 if 4,096 are."""
 
 BATCH_BYTES = 1 << 28  # of rows that are read at once, if the file tells the truth of its sizes
 
-GROUP_BYTES_MAX, GROUP_RATIO_MAX = 1 << 30, 16
+GROUP_BYTES_MAX = 1 << 30
+GROUP_RATIO_MAX = 16
 """The most that columns of a row group may unpack to, if it is so many times their size in the file."""
 
 

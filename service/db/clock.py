@@ -33,7 +33,8 @@ class AgeClock:
 
     def trusted_now(self, connection: Connection) -> float | None:
         """Return the time now; None until the clocks have agreed for AGREEMENT_SECONDS since a first call."""
-        time_of_day, ticks = now(connection), time.monotonic()
+        time_of_day = now(connection)
+        ticks = time.monotonic()
         offset = time_of_day - ticks
         if abs(offset - self._offset) > TOLERANCE_SECONDS:
             self._offset = offset

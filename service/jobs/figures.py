@@ -59,7 +59,7 @@ class JobFigures(Collector):
     def read(self) -> bool:
         """Read the figures now; return whether there are any. Blocking.
 
-        A database that does not answer is others' to tell of.
+        Other parts report a database that does not answer.
         """
         found = None
         with contextlib.suppress(DatabaseUnavailable), self._database.read() as connection:

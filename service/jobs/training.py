@@ -75,11 +75,13 @@ class Publication(NamedTuple):
 
     def marks(self, request: PublishingJob) -> dict[str, Any]:
         """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
-        rule, job, given = _rule(request), self.context.job, request.promotion
+        rule = _rule(request)
+        job = self.context.job
+        promotion = request.promotion
         return {
             "origin": {
                 "job": job.id,
-                "rule": given and given.model_dump(mode="json", by_alias=True),
+                "rule": promotion and promotion.model_dump(mode="json", by_alias=True),
                 FEEDBACK: dict.fromkeys(request.feedback, job.created),
             },
             "latest": rule is None or rule.alias not in (LATEST, None),

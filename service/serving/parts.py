@@ -189,12 +189,12 @@ class AnswerParts:
         """Raise BadInput unless this machine has the version, can read a data file, and write answers."""
         store = Path(self.store)
         try:
-            found = manifest_digest(store_of(store).manifest(self.model, self.version))
+            digest = manifest_digest(store_of(store).manifest(self.model, self.version))
         except StoreError as error:
             raise BadParameter(f"{store}: expected a store that can be read here, found: {error}") from None
-        if found != self.digest:
+        if digest != self.digest:
             expected = f"{self.model}@{self.version} of digest {self.digest[:12]}"
-            raise BadParameter(f"{store}: expected {expected}, found one of {found[:12]}")
+            raise BadParameter(f"{store}: expected {expected}, found one of {digest[:12]}")
         with opened(file, self.columns) as source:
             source.file.read1(1)  # type: ignore[attr-defined]
         trial = file_path(self.out) / ".check"

@@ -71,7 +71,8 @@ class Admission:
         Where no place is free, it takes that of the slowest request whose body is waited for. Admins have as
         many places more as there are: they can help when others leave none.
         """
-        path, requests_max = scope["path"], self.limits.requests_max
+        path = scope["path"]
+        requests_max = self.limits.requests_max
         n_free = self.n_free + requests_max if path.startswith(ADMIN_PATHS) else self.n_free
         if n_free <= 0 and path not in ALWAYS and not self.bodies.give_up_slowest():
             return Overloaded(f"expected at most {requests_max} requests at a time, found more")

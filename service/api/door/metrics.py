@@ -225,7 +225,8 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
 
 def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
     """Yield the requests in flight, and the bytes that are held of their bodies and answers."""
-    answers, bodies = admission.answers, admission.bodies
+    answers = admission.answers
+    bodies = admission.bodies
     n_unread = sum(client.is_answered() for client in answers.waiting)
     says = "Requests being answered, or whose answers clients have not read yet."
     yield GaugeMetricFamily("xylem_requests_in_flight", says, value=metrics.in_flight + n_unread)

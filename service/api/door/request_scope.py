@@ -262,7 +262,8 @@ class BodyGuard:
 
     async def _wait(self) -> Message:
         """Return the next message of a body that has not come whole."""
-        waiting, seconds = self._admission.bodies.waiting, self._admission.limits.body_seconds_max
+        waiting = self._admission.bodies.waiting
+        seconds = self._admission.limits.body_seconds_max
         began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout_at(began + seconds) as self._timeout:
