@@ -15,7 +15,6 @@ COPY pyproject.toml README.md LICENSE requirements.txt ./
 COPY deploy/wheels ./deploy/wheels
 COPY model_store ./model_store
 COPY service ./service
-COPY xylem ./xylem
 RUN ["python", "deploy/wheels/build.py", "python3.11"]
 
 FROM ${PYTHON_IMAGE}${PYTHON_DIGEST} AS build

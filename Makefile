@@ -37,7 +37,7 @@ $(VENV)/.run: $(VENV)/.compiler pyproject.toml
 
 # What answers need is compiled beside, and goes on where it has not ended; whatever it meets is compiled later.
 $(VENV)/.answers: $(VENV)/.compiler requirements.txt pyproject.toml
-	@$(BIN)/python -m service.warm answers > /dev/null 2>&1 &
+	@PYTHONPATH=service:model_store $(BIN)/python -m xylem.warm answers > $(VENV)/answers.log 2>&1 &
 	@$(MAKE) --no-print-directory $(VENV)/.run
 	@touch $@
 
@@ -74,7 +74,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 # Kernels are compiled while what else the tests need is installed.
 kernels: $(VENV)/.run
 	@$(MAKE) --no-print-directory $(VENV)/.dev & installing=$$!; \
-	$(BIN)/python -m service.warm; warmed=$$?; wait $$installing && exit $$warmed
+	$(BIN)/python -m xylem.warm; warmed=$$?; wait $$installing && exit $$warmed
 
 # Four processes for two processors: a good part of the tests waits for others.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal

@@ -19,7 +19,7 @@ from benchmarks import (
 from benchmarks.data import prepare_splits
 from benchmarks.runs import Settings
 from benchmarks.systems import SYSTEMS, installed
-from model_store.build import CHILDREN_MAX
+from xylem_store.build import CHILDREN_MAX
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {

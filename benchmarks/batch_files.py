@@ -18,14 +18,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.runs import spread
-from model_store.store import Store
-from service.base.columns import DEFAULT_COLUMNS
-from service.cli.answer_files import step_of
-from service.executors.local import Crew
-from service.executors.ray import RayCrew, connect
-from service.serving.parts import answer_files
-from service.workflows.labelled import no_progress
-from service.workflows.train import TrainRequest, train_and_publish
+from xylem.base.columns import DEFAULT_COLUMNS
+from xylem.base.executors.local import Crew
+from xylem.base.executors.ray import RayCrew, connect
+from xylem.cli.answer_files import step_of
+from xylem.serving.parts import answer_files
+from xylem.workflows.labelled import no_progress
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 N_LABELS, N_WORDS, WORDS_A_LINE = 2000, 20_000, 40
 WAYS = ("threads", "one node", "two nodes")

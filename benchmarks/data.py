@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from model_store.names import build_names
-from service.base.rows import Dataset, LabelRows, SparseRows
-from service.datasets import read_dataset
-from service.features import default_kind, fit_featurizer, parameters_of
+from xylem.base.rows import Dataset, LabelRows, SparseRows
+from xylem.datasets import read_dataset
+from xylem.engine.features import default_kind, fit_featurizer, parameters_of
+from xylem_store.names import build_names
 
 _SUFFIXES = (".txt.gz", ".txt", ".jsonl.gz", ".jsonl")
 

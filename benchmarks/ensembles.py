@@ -19,18 +19,18 @@ from benchmarks.peers.environments import HERE, python_of
 from benchmarks.peers.figures import timed
 from benchmarks.runs import Settings, note, show
 from benchmarks.systems import System
-from model_store.store import Store
-from service.base.rows import Dataset, LabelRows, offsets
-from service.datasets import read_dataset
-from service.evaluation.ranking import PredictedRows
-from service.features.featurizer import Featurizer
-from service.inference.combined_predictor import make_predictor
-from service.inference.options import PredictOptions
-from service.inference.searcher import Searcher
-from service.vocabulary.featurizers import featurizer_of
-from service.workflows.combine import CombineRequest, combine_and_publish
-from service.workflows.ranker import FOLDS, ranking_figures
-from service.workflows.train import TrainRequest, train_and_publish
+from xylem.base.rows import Dataset, LabelRows, offsets
+from xylem.datasets import read_dataset
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.options import PredictOptions
+from xylem.engine.searcher import Searcher
+from xylem.evaluation.ranking import PredictedRows
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.workflows.ranker import FOLDS, ranking_figures
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 FIGURES = ("P@1", "P@3", "P@5", "F1@5", "nDCG@10")
 FEATURES = ("features.kind=words+chars", "features.stem=fi")

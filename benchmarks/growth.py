@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from benchmarks.peers.figures import timed
 from benchmarks.runs import Settings, in_fresh_process, note, show
 from benchmarks.systems import Figures
-from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree, Weights
-from model_store.manifest import DataInfo, TrainerInfo
-from model_store.names import build_names
-from model_store.store import Store
-from model_store.version import Draft
-from service.base.rows import SparseRows
-from service.inference.predictor import PredictOptions, Predictor
+from xylem.base.rows import SparseRows
+from xylem.engine.predictor import PredictOptions, Predictor
+from xylem_store.build import build_ensemble
+from xylem_store.ensemble import Chunk, Tree, Weights
+from xylem_store.manifest import DataInfo, TrainerInfo
+from xylem_store.names import build_names
+from xylem_store.store import Store
+from xylem_store.version import Draft
 
 SIZES = (10_000, 100_000, 1_000_000)
 N_FEATURES = 135_909

@@ -19,9 +19,9 @@ from benchmarks.ours import instances_of, store_of, test_rows
 from benchmarks.runs import Settings, note, show, spread, trained
 from benchmarks.server import READY_SECONDS_MAX, cpu_seconds, free_port, served
 from benchmarks.systems import OURS
-from model_store.store import Store
-from service.base.rows import SparseRows
-from service.inference.predictor import PredictOptions, Predictor
+from xylem.base.rows import SparseRows
+from xylem.engine.predictor import PredictOptions, Predictor
+from xylem_store.store import Store
 
 TOP_R, BEAM_WIDTH = 10, 10
 SECONDS = 3.0

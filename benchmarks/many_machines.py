@@ -4,7 +4,7 @@
     python -m benchmarks.many_machines --data DIR --measure --repeats 3 # threads and nodes, in turns
 
 Played through: the training runs once, in this process, one step after the other. The processor time and the
-bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as `service.executors.ray` does it:
+bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as `xylem.base.executors.ray` does it:
 fields go to each node once, from node to node (the holders double in each round), items in bundles to the
 first processor that is free, the driver begins, takes and joins one after the other. Then the same for
 `--rows` and `--labels`: steps as a tree of so many labels has them, each with the seconds and bytes for a
@@ -29,16 +29,16 @@ from benchmarks.batch_files import crew_of_nodes
 from benchmarks.data import prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import spread
-from service.datasets.reader import DataStream
-from service.executors.local import Crew
-from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
-from service.executors.values import Calls, n_bytes
-from service.trainers import fit, parse_parameters
-from service.trainers.blocks import PASSES_MAX
-from service.trainers.classifiers import Solve
-from service.trainers.clustering import SUBTREE, _halve
-from service.trainers.representations import _represent
-from service.trainers.source import MemorySource, Tools, TrainingSet
+from xylem.base.executors.local import Crew
+from xylem.base.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
+from xylem.base.executors.values import Calls, n_bytes
+from xylem.datasets.reader import DataStream
+from xylem.trainers import fit, parse_parameters
+from xylem.trainers.blocks import PASSES_MAX
+from xylem.trainers.classifiers import Solve
+from xylem.trainers.clustering import SUBTREE, _halve
+from xylem.trainers.representations import _represent
+from xylem.trainers.source import MemorySource, Tools, TrainingSet
 
 NODES = (1, 2, 10, 100, 1000)
 TILE = 16

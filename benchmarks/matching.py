@@ -9,10 +9,10 @@ import time
 import numpy as np
 
 from benchmarks.runs import Settings, note, show
-from model_store.label_info import Subject
-from service.vocabulary.concepts import concepts_of
-from service.vocabulary.matching import NAME_FEATURES, NameMatcher
-from service.vocabulary.names import NameParameters, build_names
+from xylem.vocabulary.concepts import concepts_of
+from xylem.vocabulary.matching import NAME_FEATURES, NameMatcher
+from xylem.vocabulary.names import NameParameters, build_names
+from xylem_store.label_info import Subject
 
 SIZES = (27_787, 1_000_000)
 N_TEXTS, TEXT_WORDS = 200, 170

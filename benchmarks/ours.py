@@ -11,18 +11,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.peers.figures import arguments, say, say_batch, say_calls
-from model_store.ensemble import LINK_CODES
-from model_store.extras import NO_CALIBRATION, NO_RERANK
-from model_store.store import Store
-from model_store.version import Model
-from service.base.rows import LabelRows, SparseRows
-from service.inference.buffers import BufferPool, Need
-from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
-from service.inference.predictor import PredictOptions, Predictor
-from service.kernels.search.beam import beam_rows
-from service.kernels.search.call import set_rows, set_search
-from service.kernels.search.workspace import BeamShape, BeamWorkspace
-from service.workflows.train import TrainRequest, train_and_publish
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.buffers import BufferPool, Need
+from xylem.engine.kernels.search.beam import beam_rows
+from xylem.engine.kernels.search.call import set_rows, set_search
+from xylem.engine.kernels.search.workspace import BeamShape, BeamWorkspace
+from xylem.engine.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
+from xylem.engine.predictor import PredictOptions, Predictor
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.ensemble import LINK_CODES
+from xylem_store.extras import NO_CALIBRATION, NO_RERANK
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 
 def store_of(work: Path, trees: int) -> Path:

@@ -14,7 +14,7 @@ from benchmarks.data import Prepared
 from benchmarks.ours import labels_of
 from benchmarks.runs import Settings, able, predict, show, spread
 from benchmarks.systems import Figures, System
-from service.evaluation import PredictedRows, Truth, propensities, ranking_metrics
+from xylem.evaluation import PredictedRows, Truth, propensities, ranking_metrics
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 

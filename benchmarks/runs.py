@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks.data import Prepared
 from benchmarks.systems import Failed, Figures, System
-from model_store.ensemble import Weights
+from xylem_store.ensemble import Weights
 
 console = Console(width=140, highlight=False)
 

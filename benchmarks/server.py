@@ -50,7 +50,7 @@ def served(
     """
     port = free_port()
     options = ["--store", store, "--port", str(port), "--workers", str(workers)]
-    environment = {**os.environ, **(variables or {}), "PYTHONPATH": str(checkout)}
+    environment = {**os.environ, **(variables or {}), "PYTHONPATH": source_path(checkout)}
     start = time.perf_counter()
     with (
         tempfile.TemporaryDirectory() as own,
@@ -83,13 +83,19 @@ def served(
 
 def command_of(checkout: Path) -> list[str]:
     """Return the words that run the command line of a checkout, an older one too."""
-    module = "xylem.command" if (checkout / "xylem" / "command.py").exists() else "service.cli"
-    return [sys.executable, "-c", f"from {module} import main; main()"]
+    is_old = (checkout / "xylem").is_dir() and not (checkout / "xylem" / "command.py").exists()
+    return [sys.executable, "-c", f"from {'xylem.cli' if is_old else 'xylem.command'} import main; main()"]
+
+
+def source_path(checkout: Path) -> str:
+    """Return where Python finds the packages of a checkout; those of an older one stand in its root."""
+    roots = checkout, checkout / "service", checkout / "model_store"
+    return os.pathsep.join(map(str, roots[:1] if (checkout / "xylem").is_dir() else roots[1:]))
 
 
 def run_cli(checkout: Path, *arguments: str) -> None:
     """Run the command line of a checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    environment = {**os.environ, "PYTHONPATH": source_path(checkout)}
     subprocess.run(
         [*command_of(checkout), *arguments],
         cwd=checkout,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.requests import described, prepared
 from benchmarks.runs import Settings, note, show, spread
-from benchmarks.server import ROOT, run_cli, served
+from benchmarks.server import ROOT, run_cli, served, source_path
 
 
 def run(settings: Settings) -> None:
@@ -68,10 +68,11 @@ def _row(
 def _compiled(checkout: Path) -> float:
     """Return the seconds in which a checkout compiles all its kernels into an empty directory."""
     with tempfile.TemporaryDirectory() as kernels:
-        environment = {**os.environ, "PYTHONPATH": str(checkout), "XYLEM_KERNEL_CACHE": kernels}
+        environment = {**os.environ, "PYTHONPATH": source_path(checkout), "XYLEM_KERNEL_CACHE": kernels}
+        warm = "xylem.warm" if (checkout / "service" / "xylem").is_dir() else "service.warm"
         start = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "service.warm"],
+            [sys.executable, "-m", warm],
             cwd=checkout,
             env=environment,
             check=True,

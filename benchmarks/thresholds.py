@@ -15,17 +15,17 @@ import scipy.sparse as sp
 from benchmarks.data import Prepared
 from benchmarks.peers.figures import timed
 from benchmarks.runs import Settings, note, show
-from model_store.store import Store
-from model_store.version import Model
-from service.base.rows import SparseRows
-from service.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions, Predictor, predict_all
-from service.inference.searcher import Searcher
-from service.thresholds.store.codec import METHODS
-from service.workflows.labelled import Labelled, read_labelled
-from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import TuneRequest, tune
+from xylem.base.rows import SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions, Predictor, predict_all
+from xylem.engine.searcher import Searcher
+from xylem.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
+from xylem.thresholds.store.codec import METHODS
+from xylem.workflows.labelled import Labelled, read_labelled
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.tune import TuneRequest, tune
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 SHARE = 0.8
 CUT = 5

@@ -16,15 +16,15 @@ from benchmarks.ours import labels_of, rows_of
 from benchmarks.peers.figures import timed
 from benchmarks.predictions import SHOWN, metrics_of
 from benchmarks.runs import Settings, note, show
-from model_store.ensemble import TreeEnsemble
-from model_store.store import Store
-from service.base.rows import SparseRows
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.inference.searcher import Searcher
-from service.trainers import TRAINERS, parse_parameters, train
-from service.workflows.labelled import read_labelled
-from service.workflows.train import TrainRequest, train_and_publish
+from xylem.base.rows import SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem.engine.searcher import Searcher
+from xylem.trainers import TRAINERS, parse_parameters, train
+from xylem.workflows.labelled import read_labelled
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.store import Store
 
 _MANY_ROWS = 10_000
 _WARM_UP_ROWS = 200

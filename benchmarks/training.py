@@ -24,13 +24,13 @@ from benchmarks.data import Prepared, prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.predictions import SHOWN
 from benchmarks.runs import Settings, able, show, spread, train
-from service.base.rows import LabelRows, SparseRows
-from service.evaluation import PredictedRows, Truth, propensities, ranking_metrics
-from service.inference.predictor import PredictOptions, Predictor
-from service.trainers import parse_parameters
-from service.trainers import train as train_here
-from service.workflows.choose_features import trial_model
-from service.workflows.train import peak_memory_bytes
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.predictor import PredictOptions, Predictor
+from xylem.evaluation import PredictedRows, Truth, propensities, ranking_metrics
+from xylem.trainers import parse_parameters
+from xylem.trainers import train as train_here
+from xylem.workflows.choose_features import trial_model
+from xylem.workflows.train import peak_memory_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 20

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from PIL import Image
-
 from tests.browser import Browser
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "console"

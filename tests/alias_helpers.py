@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from model_store.alias import Alias, Beside, denying
-from model_store.identifiers import ALIASES, LATEST, MODELS, alias_file
-from model_store.moves import DENIED, SPLIT
-from model_store.store import Store
+from xylem_store.alias import Alias, Beside, denying
+from xylem_store.identifiers import ALIASES, LATEST, MODELS, alias_file
+from xylem_store.moves import DENIED, SPLIT
+from xylem_store.store import Store
 
 
 def deny(store: Store, model: str, labels: Iterable[str], alias: str = LATEST) -> None:

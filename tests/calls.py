@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import handle_of, set_field
-from model_store.ensemble import TreeEnsemble
-from model_store.extras import NO_CALIBRATION, NO_RERANK, Rerank
-from service.kernels.search.call import Answers, Call, Rows, Search
-from service.kernels.search.scorer_kernels import scorer_of
-from service.kernels.search.workspace import Workspace
+from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
+from xylem.engine.kernels.search.scorer_kernels import scorer_of
+from xylem.engine.kernels.search.workspace import Workspace
+from xylem_store.compiled.handles import handle_of, set_field
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.extras import NO_CALIBRATION, NO_RERANK, Rerank
 
 
 class HandMadeCall(NamedTuple):

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
-from model_store.arrays import group_of
-from model_store.label_info import Subject
-from model_store.members import NEAR
-from model_store.store import Store
-from model_store.version import Draft, model_of
-from service.base.rows import LabelRows
-from service.features.combined import members_of
-from service.features.registry import load_featurizer
-from service.vocabulary.concepts import concepts_of
-from service.vocabulary.names import NameParameters, build_names, count_words
-from service.workflows.combine import CombineRequest, combine_and_publish
-from service.workflows.near_rows import draw_near_rows
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
 from tests.golden.make_golden import DRAFTS, SET_IN_LINES
+from xylem.base.rows import LabelRows
+from xylem.engine.features.combined import members_of
+from xylem.engine.features.registry import load_featurizer
+from xylem.vocabulary.concepts import concepts_of
+from xylem.vocabulary.names import NameParameters, build_names, count_words
+from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.workflows.near_rows import draw_near_rows
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.arrays import group_of
+from xylem_store.label_info import Subject
+from xylem_store.members import NEAR
+from xylem_store.store import Store
+from xylem_store.version import Draft, model_of
 
 NAMES = ["apple tree", "river boat", "steam engine", "honey bee", "paper mill", "snow owl", "salt mine"]
 WORDS = ["old", "new", "small", "tall", "quiet", "loud", "early", "late", "green", "brown", "near", "far"]

@@ -24,14 +24,14 @@ import hypothesis
 import pytest
 from fastapi import FastAPI
 
-from model_store.store import Store
-from service import cli
-from service.base import logs
-from service.base.settings import Settings, read_settings
-from service.server.app import create_app
 from tests.databases import database, database_url, postgresql  # noqa: F401 - fixtures of all tests
 from tests.served_models import publish_all
 from tests.small_models import small_draft
+from xylem import cli
+from xylem.api.app import create_app
+from xylem.base import logs
+from xylem.base.settings import Settings, read_settings
+from xylem_store.store import Store
 
 READY_SECONDS = 240.0
 

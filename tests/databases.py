@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from service.db.engine import Database
+from xylem.base.db.engine import Database
 
 _SERIAL = itertools.count(1)
 _STARTS = 4

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from service.base.errors import BadData
-from service.base.rows import Dataset, LabelRows, SparseRows
-from service.datasets import read_dataset
 from tests.oracles.data_files import Row
+from xylem.base.errors import BadData
+from xylem.base.rows import Dataset, LabelRows, SparseRows
+from xylem.datasets import read_dataset
 
 
 def write_lines(path: Path, rows: Iterable[object]) -> Path:

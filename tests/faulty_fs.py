@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_store.fs import FileSystem
+from xylem_store.fs import FileSystem
 
 OPERATIONS = (
     *("create", "append", "write", "fsync", "close", "fsync_dir", "mkdir", "rename", "unlink", "rmdir"),

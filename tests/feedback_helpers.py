@@ -13,21 +13,21 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import SecretStr
 
-from model_store.names import build_names
-from model_store.store import Store
-from service.base.rows import SparseRows
-from service.db.engine import Database
-from service.inference.prediction_json import Spans, predictions_json
-from service.inference.predictor import Predictor
-from service.thresholds.live import threshold_counters as counters
-from service.thresholds.live.feedback import FeedbackWriter
-from service.thresholds.live.served import ServedThresholds
-from service.thresholds.live.shadow import put_shadow
-from service.thresholds.live.tokens import Tokens, model_hash
-from service.thresholds.store.codec import Tuned
-from service.thresholds.store.state import lock_head
 from tests.conftest import serving, settings_of
 from tests.small_models import small_draft
+from xylem.base.db.engine import Database
+from xylem.base.rows import SparseRows
+from xylem.engine.prediction_json import Spans, predictions_json
+from xylem.engine.predictor import Predictor
+from xylem.thresholds.live import threshold_counters as counters
+from xylem.thresholds.live.feedback import FeedbackWriter
+from xylem.thresholds.live.served import ServedThresholds
+from xylem.thresholds.live.shadow import put_shadow
+from xylem.thresholds.live.tokens import Tokens, model_hash
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import lock_head
+from xylem_store.names import build_names
+from xylem_store.store import Store
 
 N_LABELS, N_FEATURES = 12, 40
 

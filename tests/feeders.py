@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from service.db.engine import Database
-from service.thresholds.store.state import ThresholdDatabase
 from tests.feedback_helpers import N_LABELS, Replica, predictor, token_event
+from xylem.base.db.engine import Database
+from xylem.thresholds.store.state import ThresholdDatabase
 
 ROUND_SECONDS_MAX = 0.08
 BLOCK = 3

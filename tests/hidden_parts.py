@@ -18,6 +18,6 @@ def import_without(*parts):
             kept = {n: getattr(whole, n) for n in dir(whole) if n != member and not n.startswith("__")}
             setattr(copied, name, type(name, (), kept))
         sys.modules[module_name] = copied
-    import model_store.compiled.decorators
+    import xylem_store.compiled.decorators
     sys.modules.update({name: before[name] for name, _ in map(lambda part: part.split(":"), parts)})
 '''

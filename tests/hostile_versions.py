@@ -20,25 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from model_store.checks import assemble, check_version
-from model_store.errors import Corrupt
-from model_store.label_info import HEAD_BYTES, Subject, build_label_info, label_info_pieces, map_label_info
-from model_store.manifest import COMBINED, STATE, Manifest, TrainerInfo
-from model_store.names import build_names
-from model_store.origin import REPORT, json_array
-from model_store.store import Store
-from model_store.version import Draft, Model, manifest_of, pack, unpack, write_arrays, write_manifest
-from service.base.errors import BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.executors.local import Crew
-from service.inference.predictor import PredictOptions
-from service.serving.label_info import LiveLabelInfo
-from service.serving.opening import open_version
-from service.trainers.registry import grow_on
-from service.trainers.source import TrainingSet
-from service.vocabulary.featurizers import matcher_of
-from service.workflows.going_on import kept_rows, read_kept
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.combined_models import documents, full_draft
 from tests.datasets_helpers import write_lines
 from tests.faulty_fs import QuickFileSystem
@@ -46,6 +27,25 @@ from tests.golden.make_golden import DRAFTS as GOLDEN
 from tests.golden.make_golden import rows_of
 from tests.mutations import mutated
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
+from xylem.base.errors import BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.predictor import PredictOptions
+from xylem.serving.label_info import LiveLabelInfo
+from xylem.serving.opening import open_version
+from xylem.trainers.registry import grow_on
+from xylem.trainers.source import TrainingSet
+from xylem.vocabulary.featurizers import matcher_of
+from xylem.workflows.going_on import kept_rows, read_kept
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.checks import assemble, check_version
+from xylem_store.errors import Corrupt
+from xylem_store.label_info import HEAD_BYTES, Subject, build_label_info, label_info_pieces, map_label_info
+from xylem_store.manifest import COMBINED, STATE, Manifest, TrainerInfo
+from xylem_store.names import build_names
+from xylem_store.origin import REPORT, json_array
+from xylem_store.store import Store
+from xylem_store.version import Draft, Model, manifest_of, pack, unpack, write_arrays, write_manifest
 
 RERANKED = {**random_rerank(7, 12, 70), REPORT: json_array(REPORT, {"splits": [1, 2]})}
 

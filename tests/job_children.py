@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from service.base.settings import Settings
-from service.jobs.confinement import confine
-from service.jobs.messages import Reporter
+from xylem.admin.jobs.confinement import confine
+from xylem.admin.jobs.messages import Reporter
+from xylem.base.settings import Settings
 
 PIECE = 8 << 20
 
@@ -89,9 +89,9 @@ def fill_a_disk() -> None:
 
 def fill_a_store() -> None:
     """Publish a version that is larger than a file may be, into the store that the work directory is in."""
-    from model_store.errors import StoreUnwritable
-    from model_store.store import Store
     from tests.small_models import small_draft
+    from xylem_store.errors import StoreUnwritable
+    from xylem_store.store import Store
 
     try:
         Store(Path(os.environ["TMPDIR"]).parents[2]).publish("m", small_draft(n_labels=300, n_features=900))

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from model_store.store import Store
-from service.jobs.kinds import run_job
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.publishers import ToldFileSystem
+from xylem.admin.jobs.kinds import run_job
+from xylem_store.store import Store
 
 REQUEST: dict[str, Any] = {
     **TRAINING,

@@ -12,16 +12,16 @@ from typing import Any
 
 from sqlalchemy import update
 
-from model_store.store import Store
-from service.base.settings import Settings
-from service.db.engine import Database, default_url
-from service.db.tables import JOBS
-from service.jobs.context import JobContext
-from service.jobs.files import WORK, make_directory
-from service.jobs.jobs import Jobs
-from service.jobs.leases import Claim, Leases
-from service.jobs.worker import Worker
 from tests.conftest import settings_of
+from xylem.admin.jobs.context import JobContext
+from xylem.admin.jobs.files import WORK, make_directory
+from xylem.admin.jobs.jobs import Jobs
+from xylem.admin.jobs.leases import Claim, Leases
+from xylem.admin.jobs.worker import Worker
+from xylem.base.db.engine import Database, default_url
+from xylem.base.db.tables import JOBS
+from xylem.base.settings import Settings
+from xylem_store.store import Store
 
 N_LABELS = 6
 

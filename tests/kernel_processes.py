@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from model_store.compiled.cache import ROOT
+from tests.checkout import PYTHONPATH
 
 KERNELS = """
-from model_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.decorators import inlined, kernel
 
 @inlined
 def plus(a, b):
@@ -57,7 +57,7 @@ def compiler(
     Its cache is beside the test, unless `changes` of its environment say otherwise.
     """
     (tmp_path / "kernels.py").write_text(KERNELS)
-    own = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
+    own = {"PYTHONPATH": f"{PYTHONPATH}:{tmp_path}", "XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
     return subprocess.Popen(
         [sys.executable, "-c", script],
         env={**os.environ, **own, **changes},

@@ -17,11 +17,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from model_store.errors import StoreError
-from model_store.store import Store
-from model_store.version import Model
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
+from xylem_store.errors import StoreError
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 DRAFTS = [small_draft(seed, n_labels=3, n_features=40, n_trees=1) for seed in range(3)]
 NAMES = ["a", "b"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from model_store.version import Model
-from service.workflows.evaluate import evaluate_rows
-from service.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.evaluate import evaluate_rows
+from xylem.workflows.labelled import no_progress, read_labelled
+from xylem_store.version import Model
 
 
 def evaluate(model: Model, data: Path, threads: int = 1, **options: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from model_store.manifest import Manifest
+from xylem_store.manifest import Manifest
 
 Arrays = dict[str, np.ndarray]
 

@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from model_store.errors import ModelNotFound
-from model_store.fs import FileSystem
-from model_store.store import Store
-from model_store.version import Draft
 from tests.faulty_fs import FaultyFileSystem
 from tests.small_models import small_draft
+from xylem_store.errors import ModelNotFound
+from xylem_store.fs import FileSystem
+from xylem_store.store import Store
+from xylem_store.version import Draft
 
 PUBLICATIONS_MAX = 2
 """A publisher is killed before it has published and promoted more often than this, or soon after."""

@@ -6,8 +6,8 @@ from typing import Any
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import best_match
 
-from service.base.settings import Limits, read_settings
-from service.server.app import create_app
+from xylem.api.app import create_app
+from xylem.base.settings import Limits, read_settings
 
 _TYPES = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_TYPES)

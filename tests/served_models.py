@@ -5,17 +5,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from model_store.manifest import Manifest
-from model_store.store import Store
-from service.base.settings import Limits
-from service.base.stages import StageTimings
-from service.datasets import read_dataset
-from service.features import fit_featurizer, parameters_of
-from service.serving.answer import SearchDialect
-from service.serving.dialect import Body, Reply
-from service.serving.predict import PREDICT
-from service.serving.served import ServedVersion
 from tests.small_models import small_draft
+from xylem.base.settings import Limits
+from xylem.base.stages import StageTimings
+from xylem.datasets import read_dataset
+from xylem.engine.features import fit_featurizer, parameters_of
+from xylem.serving.answer import SearchDialect
+from xylem.serving.dialect import Body, Reply
+from xylem.serving.predict import PREDICT
+from xylem.serving.served import ServedVersion
+from xylem_store.manifest import Manifest
+from xylem_store.store import Store
 
 TEXTS = [
     "a small text editor for the terminal",

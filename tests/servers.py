@@ -25,7 +25,7 @@ KEY = "correct-horse-battery-staple"
 
 _RUN = (
     "import sys; from pathlib import Path;"
-    "from service.server.serve import run; from service.base.settings import read_settings;"
+    "from xylem.server.serve import run; from xylem.base.settings import read_settings;"
     "run(read_settings(store=Path(sys.argv[1]), port=0, workers=int(sys.argv[2])))"
 )
 

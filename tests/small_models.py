@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from model_store.arrays import group_of
-from model_store.build import build_ensemble, to_bfloat16
-from model_store.ensemble import Chunk, Tree, Weights
-from model_store.extras import Calibration
-from model_store.manifest import CALIBRATION, DataInfo, TrainerInfo
-from model_store.names import build_names
-from model_store.version import Draft
+from xylem_store.arrays import group_of
+from xylem_store.build import build_ensemble, to_bfloat16
+from xylem_store.ensemble import Chunk, Tree, Weights
+from xylem_store.extras import Calibration
+from xylem_store.manifest import CALIBRATION, DataInfo, TrainerInfo
+from xylem_store.names import build_names
+from xylem_store.version import Draft
 
 
 def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, share: float) -> Chunk:

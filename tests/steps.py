@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.base.errors import BadData
-from service.trainers.source import MemorySource, Reads, TrainingSet
+from xylem.base.errors import BadData
+from xylem.trainers.source import MemorySource, Reads, TrainingSet
 
 
 class Found(NamedTuple):

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from model_store.ensemble import Chunk
-from service.base.rows import LabelRows, SparseRows
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
-from service.trainers.source import Tools
-from service.workflows.choose_features import trial_model
 from tests.oracles.problems import dense_labels, to_labels, to_rows
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem.trainers import Trained, TrainingSet, estimate, parse_parameters, train
+from xylem.trainers.source import Tools
+from xylem.workflows.choose_features import trial_model
+from xylem_store.ensemble import Chunk
 
 Data = tuple[SparseRows, LabelRows]
 

@@ -1,7 +1,8 @@
 """Make the blocking half of the client of its asynchronous half: `python -m tests.unasync`.
 
-As httpcore does (its `unasync.py`): what the two do differently is named alike in `xylem/runtime.py` and in
-httpcore, and all else is the same without `async` and `await`. tests/contract/test_tree.py compares.
+As httpcore does (its `unasync.py`): what the two do differently is named alike in
+`service/xylem/client/runtime.py` and in httpcore, and all else is the same without `async` and `await`.
+tests/contract/test_tree.py compares.
 """
 
 import re
@@ -10,7 +11,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FROM, TO = ROOT / "xylem" / "_async", ROOT / "xylem" / "_sync"
+CLIENT = ROOT / "service" / "xylem" / "client"
+FROM, TO = CLIENT / "_async", CLIENT / "_sync"
 
 REPLACED = (
     (r"The client for asyncio, of which .* made:", "The client for callers that block, made by"),
@@ -25,7 +27,7 @@ REPLACED = (
     (r"\banext\b", "next"),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\basync_(\w)", r"\1"),
-    (r"\bxylem\._async\b", "xylem._sync"),
+    (r"\bxylem\.client\._async\b", "xylem.client._sync"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
 )
 

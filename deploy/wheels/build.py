@@ -43,7 +43,7 @@ def copy_sources(directory: Path) -> Path:
     """Copy what wheels are made of: an edit in the meantime would part kernels from their sources."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, directory)
-    for name in ("service", "model_store", "xylem", "deploy/wheels"):
+    for name in ("service", "model_store", "deploy/wheels"):
         shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
     return directory
 
@@ -64,7 +64,7 @@ def environment_of(python: str, sources: Path, directory: Path) -> Path:
 
 def compile_kernels(python: Path, cache: Path) -> Path:
     """Compile all kernels for each level of processors that this machine can run; return their directory."""
-    run(python, "-m", "service.warm", XYLEM_KERNEL_CACHE=str(cache), XYLEM_KERNEL_CPU="portable")
+    run(python, "-m", "xylem.warm", XYLEM_KERNEL_CACHE=str(cache), XYLEM_KERNEL_CPU="portable")
     for lock in cache.rglob("*.lock"):
         lock.unlink()
     return cache / "plain"

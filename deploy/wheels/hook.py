@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "KERNELS_OF_WHEEL"
-"""A directory of kernels as model_store.compiled.cache files them: one for each level of processors."""
+"""A directory of kernels as xylem_store.compiled.cache files them: one for each level of processors."""
 
 PLATFORM = f"manylinux_2_17_{platform.machine()}"
 
@@ -29,4 +29,4 @@ class KernelHook(BuildHookInterface[Any]):
         python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
         build_data["pure_python"] = False
         build_data["tag"] = f"{python}-{python}-{PLATFORM}"
-        build_data["force_include"][kernels] = "model_store/compiled/shipped"
+        build_data["force_include"][kernels] = "xylem_store/compiled/shipped"

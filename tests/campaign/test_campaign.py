@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from model_store.store import Store
 from tests.campaign.disturbed import Disturbance, Network, why_not
 from tests.campaign.faults import Stage, possible
 from tests.campaign.load import BLOCK, FEEDBACK, MODEL, ROWS, Answers, Asker, Feeder
@@ -27,6 +26,7 @@ from tests.databases import socket_path
 from tests.replicas import PREDICT, Replica, reserved_ports, try_once
 from tests.served_models import publish_model
 from tests.servers import Connection, busy, wait_for
+from xylem_store.store import Store
 
 VERSIONS = (1, 2)
 THRESHOLDS = f"/v1/models/{MODEL}/versions/1/thresholds"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 from sqlalchemy import make_url
-
-from service.access.key_text import open_scopes
-from service.base.settings import ELSEWHERE, read_settings, variables
-from service.server.app import create_app
 from tests.contract.test_documents import COMMANDS, families, name_of, table_rows
+
+from xylem.api.app import create_app
+from xylem.base.access.key_text import open_scopes
+from xylem.base.settings import ELSEWHERE, read_settings, variables
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

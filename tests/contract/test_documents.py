@@ -12,23 +12,23 @@ import pytest
 import typer.main
 from openapi_spec_validator import validate
 from prometheus_client.metrics_core import Metric
-
-import model_store.errors
-import service.api.door.problems as problems
-import service.base.errors
-from model_store.errors import BadNames, BadSplit, Conflict, InvalidName, NotFound
-from service import cli
-from service.base.errors import BadInput
-from service.base.parameters import Parameters, expected_of
-from service.base.settings import ELSEWHERE, Limits, read_settings, variables
-from service.cli.options import TRAINER_NAMES
-from service.features.parameters import PARAMETERS
-from service.jobs.kinds import KINDS
-from service.server.app import create_app
-from service.serving.parse import parse_options
-from service.serving.schemas.predict import Options
-from service.trainers import TRAINERS
 from tests.schemas import fault_of, openapi, openapi_under
+
+import xylem.api.door.problems as problems
+import xylem.base.errors
+import xylem_store.errors
+from xylem import cli
+from xylem.admin.jobs.kinds import KINDS
+from xylem.api.app import create_app
+from xylem.base.errors import BadInput
+from xylem.base.parameters import Parameters, expected_of
+from xylem.base.settings import ELSEWHERE, Limits, read_settings, variables
+from xylem.cli.options import TRAINER_NAMES
+from xylem.engine.features.parameters import PARAMETERS
+from xylem.serving.parse import parse_options
+from xylem.serving.schemas.predict import Options
+from xylem.trainers import TRAINERS
+from xylem_store.errors import BadNames, BadSplit, Conflict, InvalidName, NotFound
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -174,7 +174,7 @@ def test_every_code_is_documented_with_its_status_and_title() -> None:
 
 ERRORS: list[Any] = [
     value
-    for module in (service.base.errors, model_store.errors, problems)
+    for module in (xylem.base.errors, xylem_store.errors, problems)
     for value in vars(module).values()
     if inspect.isclass(value) and issubclass(value, Exception) and value.__module__ == module.__name__
 ]
@@ -279,7 +279,7 @@ def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_ot
         if name in documented:
             parse_options(query, Limits())
         else:
-            with pytest.raises(service.base.errors.UnsupportedOption):
+            with pytest.raises(xylem.base.errors.UnsupportedOption):
                 parse_options(query, Limits())
 
 

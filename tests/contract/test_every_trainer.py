@@ -17,22 +17,22 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-
-from model_store.origin import ORIGIN, REPORT, read_report
-from model_store.store import Store
-from model_store.version import draft_of
-from service.base.errors import BadInput
-from service.inference.predictor import PredictOptions
-from service.trainers import Trained, parse_parameters, train
-from service.trainers.held_blocks import STAGE as BLOCKS
-from service.trainers.registry import TRAINERS
-from service.trainers.windows import STAGE
-from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
 from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 from tests.trainings import bits_of, data_of, estimate_by, predictor_of, trained_by
+
+from xylem.base.errors import BadInput
+from xylem.engine.predictor import PredictOptions
+from xylem.trainers import Trained, parse_parameters, train
+from xylem.trainers.held_blocks import STAGE as BLOCKS
+from xylem.trainers.registry import TRAINERS
+from xylem.trainers.windows import STAGE
+from xylem.workflows.calibrate import calibrate_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.origin import ORIGIN, REPORT, read_report
+from xylem_store.store import Store
+from xylem_store.version import draft_of
 
 N_FEATURES, N_LABELS = 40, 6
 NDJSON = {"content-type": "application/x-ndjson"}

@@ -9,17 +9,17 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
 from deploy.image.sbom import bill, purl_of
 from deploy.image.trim import KEPT, UNUSED, is_unused
-from service.base.settings import Settings
+from tests.checkout import PACKAGES, ROOT, SOURCE_ROOTS
 
-ROOT = Path(__file__).resolve().parents[2]
+from xylem.base.settings import Settings
+
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 STAGES = [f"FROM{stage}" for stage in re.split(r"^FROM", DOCKERFILE, flags=re.MULTILINE)[1:]]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-SOURCES = [file for package in ("service", "model_store", "xylem") for file in (ROOT / package).rglob("*")]
+SOURCES = [file for package in PACKAGES for file in package.rglob("*")]
 
 
 def pins(file: str) -> dict[str, str]:
@@ -34,7 +34,9 @@ def test_what_is_copied_is_there_and_let_through_to_the_engine() -> None:
     first, *rules = (ROOT / ".dockerignore").read_text().split()
     assert first == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied
-    assert set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
+    assert {str(folder.relative_to(ROOT)) for folder in SOURCE_ROOTS} <= copied
+    packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == [str(folder.relative_to(ROOT)) for folder in PACKAGES]
 
 
 def test_the_base_is_pinned_by_tag_and_digest() -> None:
@@ -82,7 +84,8 @@ def test_what_is_installed_is_pinned_for_the_extras_that_stay() -> None:
 
 
 def test_no_pattern_of_what_is_removed_takes_the_service() -> None:
-    assert [file for file in SOURCES if is_unused(file, ROOT)] == []
+    for package in PACKAGES:
+        assert [file for file in package.rglob("*") if is_unused(file, package.parent)] == []
 
 
 def test_what_scipy_loses_is_what_nothing_of_ours_imports() -> None:
@@ -102,7 +105,7 @@ def test_everything_imports_with_the_parts_of_scipy_that_stay() -> None:
     gone += [f"scipy.{name}" for name in ("linalg", "special", "stats", "spatial", "optimize", "io", "fft")]
     script = (
         f"import sys; sys.modules.update(dict.fromkeys({gone!r}))\n"
-        "import service.warm.kernels, service.server.serve, service.cli.train, service.jobs.child\n"
+        "import xylem.server.warm.kernels, xylem.server.serve, xylem.cli.train, xylem.admin.jobs.child\n"
     )
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

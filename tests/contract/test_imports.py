@@ -11,79 +11,95 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import benchmarks
-from model_store.store import Store
+import pytest
+from tests.checkout import PACKAGES, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("service", "model_store", "xylem")
+from xylem_store.store import Store
 
-LEAVES = {"service", "service.base", "service.traces.tracer"}
-"""What every part of the service may import; they import nothing of ours but each other."""
+OURS = {"xylem", "xylem_store"}
 
-ENTRY_POINTS = {"service.cli.entry", "service.server"}
+ROOMS_OF_BASE = {f"xylem.base.{name}" for name in ("access", "db", "executors", "traces")}
+"""All else in `base` is what every part of the service may import; it imports nothing of ours but itself."""
+
+FOR_ALL = "xylem.base.traces.tracer"
+
+BESIDE_THE_SERVICE = {"xylem.client", "xylem.command", "xylem.errors"}
+"""They import nothing of `base` but what their rows say."""
+
+ENTRY_POINTS = {"xylem.__main__", "xylem.cli.entry", "xylem.server", "xylem.warm"}
 """They may import everything; nothing but they, and `xylem serve`, imports them."""
 
-_KERNELS_USE = "model_store: ensemble names compiled extras members near"
-_COMMON = "service: features inference vocabulary thresholds db; model_store"
+_KERNELS_USE = "xylem_store: ensemble names compiled extras members near"
+_COMMON = "xylem: engine vocabulary thresholds base.db; xylem_store"
 
 TABLE = {
-    "service.cli": (
-        f"{_COMMON}; service: access registry serving workflows importers trainers evaluation datasets"
-        " executors jobs server; xylem"
+    "xylem.cli": (
+        f"{_COMMON}; xylem: base.access base.executors admin serving workflows extras trainers evaluation"
+        " datasets server client errors"
     ),
     # what the Python face does: it trains by workflows, and explains as the service answers
-    "service.in_memory": f"{_COMMON}; service: workflows serving",
-    "service.warm": (
-        "service: features datasets vocabulary serving workflows trainers thresholds; model_store"
+    "xylem.python": f"{_COMMON}; xylem: workflows serving",
+    "xylem.python.from_memory": f"{_COMMON}; xylem: workflows datasets",
+    "xylem.python.estimators": "xylem: python",
+    "xylem.server.warm": (
+        "xylem: engine.features datasets vocabulary serving workflows trainers thresholds; xylem_store"
     ),
-    "service.api.routes": f"{_COMMON}; service: api.door serving access registry jobs",
-    "service.api.door": "service: serving thresholds access; model_store",
-    "service.serving": f"{_COMMON}; service: evaluation.ranking",
+    "xylem.api.app": f"{_COMMON}; xylem: api serving base admin",
+    "xylem.api.routes": f"{_COMMON}; xylem: api.door api.schemas api.descriptions serving base.access admin",
+    "xylem.api.door": "xylem: serving thresholds base.access; xylem_store",
+    "xylem.api.schemas": "xylem: serving base.access admin; xylem_store",
+    "xylem.api.descriptions": f"{_COMMON}; xylem: serving api.schemas",
+    "xylem.serving": f"{_COMMON}; xylem: evaluation.ranking",
     # a table that is predicted is read as lines of JSON
-    "service.serving.line_files": "service: serving.lines datasets.tables datasets.stream",
+    "xylem.serving.line_files": "xylem: serving.lines datasets.tables datasets.stream",
     # a step of answering: who runs it reads files, and may be a cluster
-    "service.serving.parts": f"{_COMMON}; service: serving datasets executors",
-    "service.workflows": f"{_COMMON}; service: trainers evaluation datasets executors",
-    "service.access": "service: db; model_store: identifiers",
-    "service.registry": "service: db thresholds.store; model_store",
-    "service.jobs": (
-        f"{_COMMON}; service: traces access registry serving workflows trainers evaluation datasets"
+    "xylem.serving.parts": f"{_COMMON}; xylem: serving datasets base.executors",
+    "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
+    "xylem.base.access": "xylem: base.db; xylem_store: identifiers",
+    "xylem.admin.schemas": "xylem: serving; xylem_store",
+    "xylem.admin.registry": "xylem: base.db thresholds.store admin.schemas; xylem_store",
+    "xylem.admin.jobs": (
+        f"{_COMMON}; xylem: base.traces base.access admin.registry admin.schemas serving workflows trainers"
+        " evaluation datasets"
     ),
-    "service.importers": "service: features datasets workflows.weights; model_store",
-    "service.inference": "service: kernels features; model_store",
-    "service.vocabulary": "service: features datasets; model_store",
-    "service.executors": "model_store: compiled.cache",
-    "service.trainers": (
-        "service: executors kernels evaluation.tree_criteria evaluation.ranking; model_store"
+    "xylem.extras": "",
+    "xylem.extras.importers": "xylem: engine.features datasets workflows.weights; xylem_store",
+    "xylem.engine": "xylem_store",
+    "xylem.vocabulary": "xylem: engine datasets; xylem_store",
+    "xylem.base.executors": "xylem_store: compiled.cache",
+    "xylem.trainers": (
+        "xylem: base.executors engine.kernels evaluation.tree_criteria evaluation.ranking; xylem_store"
     ),
-    "service.thresholds.live": (
-        "service: thresholds.methods thresholds.store evaluation.ranking kernels db; model_store"
+    "xylem.thresholds.live": (
+        "xylem: thresholds.methods thresholds.store evaluation.ranking engine.kernels base.db; xylem_store"
     ),
-    "service.thresholds.store": "service: thresholds.methods evaluation.ranking kernels db; model_store",
-    "service.thresholds.methods": "service: kernels evaluation; model_store",
-    "service.evaluation": "service: kernels; model_store",
+    "xylem.thresholds.store": (
+        "xylem: thresholds.methods evaluation.ranking engine.kernels base.db; xylem_store"
+    ),
+    "xylem.thresholds.methods": "xylem: engine.kernels evaluation; xylem_store",
+    "xylem.evaluation": "xylem: engine.kernels; xylem_store",
     # features of texts are made by steps, block by block
-    "service.features": "service: kernels executors; model_store",
-    "service.datasets": "service: kernels; model_store",
-    "service.kernels.search": f"service: kernels.text; {_KERNELS_USE}",
-    "service.kernels.training": f"service: kernels.search kernels.text; {_KERNELS_USE}",
-    "service.kernels.text": _KERNELS_USE,
-    "service.kernels": "",
-    "service.thresholds": "",
-    "service.api": "",
-    "model_store.compiled": "",
-    "model_store": "model_store: compiled",
-    "service.base": "",
-    "service.db": "",
-    "service.traces": "model_store",
-    # models in this process, imported when they are first asked for: the client needs nothing of the service
-    "xylem.local": "service: in_memory; xylem: command",
-    "xylem.estimators": "xylem: local",
+    "xylem.engine.features": "xylem: engine.kernels base.executors; xylem_store",
+    "xylem.datasets": "xylem: engine.kernels; xylem_store",
+    "xylem.engine.kernels.search": f"xylem: engine.kernels.text; {_KERNELS_USE}",
+    "xylem.trainers.kernels": f"xylem: engine.kernels.search engine.kernels.text; {_KERNELS_USE}",
+    "xylem.engine.kernels.text": _KERNELS_USE,
+    "xylem.engine.kernels": "",
+    "xylem.thresholds": "",
+    "xylem.admin": "",
+    "xylem.api": "",
+    "xylem_store.compiled": "",
+    "xylem_store": "xylem_store: compiled",
+    "xylem.base.db": "",
+    "xylem.base.traces": "xylem_store",
+    # a client needs nothing of the service
+    "xylem.client": "xylem: errors",
     # what models in this process raise, imported when it is first asked for
-    "xylem.errors": "service: base.errors; model_store: errors; xylem: command",
-    "xylem": "",
+    "xylem.errors": "xylem: base.errors; xylem_store: errors",
+    "xylem.command": "",
+    "xylem.base": "",
+    "xylem": "xylem: client errors python",
 }
 """A part and the parts it may import, besides itself and LEAVES: a package, or parts of one."""
 
@@ -102,15 +118,16 @@ MAY_IMPORT = {part: named(row) for part, row in TABLE.items()}
 FORBIDDEN_EVERYWHERE = {"pickle", "cPickle", "_pickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 WEB = {"fastapi", "starlette"}
-WEB_PLACES = {"service.api", "service.server"}
+WEB_PLACES = {"xylem.api", "xylem.server"}
 INNER_PARTS = {"numba.core", "numba.np", "numba.typed", "llvmlite"}
 """They may change with any release: a part of the public interface is not among them."""
 
 THIRD_PARTY = {
-    "service.kernels": {"numpy", "numba", "llvmlite"},
-    "model_store": {"numpy", "numba", "llvmlite"},
-    "xylem": {"httpcore", "orjson", "pydantic"},
-    "xylem.estimators": {"numpy", "scipy", "sklearn"},
+    "xylem.engine.kernels": {"numpy", "numba", "llvmlite"},
+    "xylem_store": {"numpy", "numba", "llvmlite"},
+    "xylem.client": {"httpcore", "orjson", "pydantic"},
+    "xylem.errors": {"orjson"},
+    "xylem.python.estimators": {"numpy", "scipy", "sklearn"},
 }
 """What these parts may import besides the standard library; other parts are free."""
 
@@ -118,12 +135,12 @@ THIRD_PARTY = {
 @cache
 def modules() -> dict[str, ast.Module]:
     """The syntax trees of all modules, by their names."""
-    found = {}
+    trees = {}
     for package in PACKAGES:
-        for file in sorted((ROOT / package).rglob("*.py")):
-            name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            found[name] = ast.parse(file.read_bytes(), str(file))
-    return found
+        for file in sorted(package.rglob("*.py")):
+            path = file.relative_to(package.parent).with_suffix("")
+            trees[".".join(path.parts).removesuffix(".__init__")] = ast.parse(file.read_bytes(), str(file))
+    return trees
 
 
 def imported(name: str, tree: ast.Module) -> set[str]:
@@ -145,12 +162,18 @@ def within(name: str, parts: set[str]) -> bool:
 
 
 def part_of(name: str) -> str:
-    """The row of the table that a module stands in."""
-    matches = [part for part in (*MAY_IMPORT, *ENTRY_POINTS) if within(name, {part})]
-    if name in LEAVES:
-        return name
-    assert matches, f"{name}: expected a row of MAY_IMPORT for it, found none"
-    return max(matches, key=len)
+    """The row of the table that a module stands in; the face of all, `xylem`, has one of its own."""
+    parts = {*MAY_IMPORT, *ENTRY_POINTS} - {"xylem"}
+    matches = [part for part in parts if within(name, {part})]
+    assert matches or name == "xylem", f"{name}: expected a row of MAY_IMPORT for it, found none"
+    return max(matches, key=len, default="xylem")
+
+
+def is_for_all(name: str) -> bool:
+    """Whether every part of the service may import a module."""
+    return name in ("xylem.base", FOR_ALL) or (
+        within(name, {"xylem.base"}) and not within(name, ROOMS_OF_BASE)
+    )
 
 
 def violations(name: str, names: set[str]) -> list[str]:
@@ -158,11 +181,15 @@ def violations(name: str, names: set[str]) -> list[str]:
     part = part_of(name)
     if part in ENTRY_POINTS:
         return []
-    allowed = MAY_IMPORT.get(part, set()) | {part}
-    if part not in ("model_store", "xylem"):
-        allowed = allowed | LEAVES - {"service"}
-    ours = [other for other in sorted(names) if other.split(".")[0] in PACKAGES]
-    return [f"{name} imports {other}" for other in ours if not within(other, allowed)]
+    allowed = MAY_IMPORT[part] | ({part} if part != "xylem" else set())
+    is_of_service = name.startswith("xylem.") and part not in (
+        "xylem.client",
+        "xylem.errors",
+        "xylem.command",
+    )
+    ours = [other for other in sorted(names) if other.split(".")[0] in OURS]
+    forbidden = [other for other in ours if not within(other, allowed)]
+    return [f"{name} imports {other}" for other in forbidden if not (is_of_service and is_for_all(other))]
 
 
 def test_every_import_is_allowed_by_the_table() -> None:
@@ -173,45 +200,53 @@ def test_every_import_is_allowed_by_the_table() -> None:
 def floors() -> dict[str, int]:
     """The floor of each room, as docs/architecture.md draws them."""
     page = (ROOT / "docs" / "architecture.md").read_text()
-    drawn = re.findall(r"^(\d)  (.+?)(?:   |$)", page.partition("```\n")[2].partition("```")[0], re.MULTILINE)
-    return {room.partition("/")[0]: int(floor) for floor, rooms in drawn for room in rooms.split("  ")}
+    drawing = page.partition("```\n")[2].partition("```")[0]
+    drawn = re.findall(r"^ ?(\d+)  (.+?)(?:   |$)", drawing, re.MULTILINE)
+    return {room: int(floor) for floor, rooms in drawn for room in rooms.split("  ")}
+
+
+def room_of(name: str) -> str:
+    """The room that a module is in: a package of xylem, or the store."""
+    first, *rest = name.split(".")
+    return rest[0] if first == "xylem" and rest else first
 
 
 def test_every_room_imports_rooms_of_lower_floors_alone() -> None:
     of_room = floors()
-    assert set(of_room.values()) == set(range(1, 10))
+    assert set(of_room.values()) == set(range(1, 11))
+    faults = []
     for name, tree in modules().items():
-        room = name.removeprefix("service.").split(".")[0]
         for other in imported(name, tree):
-            below = other.removeprefix("service.").split(".")[0]
-            if name != "service" and other.split(".")[0] in PACKAGES and other != "service" and below != room:
-                assert of_room[below] < of_room[room], f"{name} imports {other}"
+            upper, lower = room_of(name), room_of(other)
+            if other.split(".")[0] in OURS and lower != upper and of_room[lower] >= of_room[upper]:
+                faults.append(f"{name} imports {other}")
+    assert faults == []
 
 
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        ("service.kernels.search.beam", "service.inference.engine"),
-        ("service.kernels.search.beam", "model_store.store"),
-        ("model_store.store", "service.base.errors"),
-        ("xylem.calls", "service.base.errors"),
-        ("xylem._sync.client", "model_store.store"),
-        ("xylem._sync.client", "service.in_memory"),
-        ("xylem.local", "service.workflows.train"),
-        ("service.api.routes.predict", "xylem._sync.client"),
-        ("service.features.tfidf", "service.datasets.dataset"),
-        ("xylem.command", "service.cli.entry"),
-        ("service.trainers.label_tree", "service.api.routes.predict"),
-        ("service.api.routes.predict", "service.trainers"),
-        ("service.api.routes.health", "service.importers"),
-        ("service.serving.answer", "service.api.door.problems"),
-        ("service.cli.predict", "service.api.routes.predict"),
-        ("service.warm", "service.api.door.protocol"),
-        ("service.kernels.text.digits", "service.kernels.search.beam"),
-        ("service.workflows.train", "service.serving.answer"),
-        ("service.jobs.training", "service.api.routes.predict"),
-        ("service.serving.answer", "service.jobs.job"),
-        ("service.inference.engine", "service.server.app"),
+        ("xylem.engine.kernels.search.beam", "xylem.engine.predictor"),
+        ("xylem.engine.kernels.search.beam", "xylem_store.store"),
+        ("xylem_store.store", "xylem.base.errors"),
+        ("xylem.client.calls", "xylem.base.errors"),
+        ("xylem.client._sync.client", "xylem_store.store"),
+        ("xylem.client._sync.client", "xylem.python"),
+        ("xylem.errors", "xylem.workflows.train"),
+        ("xylem.api.routes.predict", "xylem.client._sync.client"),
+        ("xylem.engine.features.tfidf", "xylem.datasets.dataset"),
+        ("xylem.command", "xylem.cli.entry"),
+        ("xylem.trainers.label_tree", "xylem.api.routes.predict"),
+        ("xylem.api.routes.predict", "xylem.trainers"),
+        ("xylem.api.routes.health", "xylem.extras.importers"),
+        ("xylem.serving.answer", "xylem.api.door.problems"),
+        ("xylem.cli.predict", "xylem.api.routes.predict"),
+        ("xylem.server.warm", "xylem.api.door.protocol"),
+        ("xylem.engine.kernels.text.digits", "xylem.engine.kernels.search.beam"),
+        ("xylem.workflows.train", "xylem.serving.answer"),
+        ("xylem.admin.jobs.training", "xylem.api.routes.predict"),
+        ("xylem.serving.answer", "xylem.admin.jobs.job"),
+        ("xylem.engine.predictor", "xylem.api.app"),
     ],
 )
 def test_the_rule_finds_a_forbidden_import(name: str, other: str) -> None:
@@ -227,32 +262,32 @@ def test_third_party_modules_stay_in_their_places() -> None:
         parts = [part for part in THIRD_PARTY if within(name, {part})]
         if parts:
             allowed = THIRD_PARTY[max(parts, key=len)]
-            assert top - set(sys.stdlib_module_names) - set(PACKAGES) <= allowed, name
+            assert top - set(sys.stdlib_module_names) - OURS <= allowed, name
 
 
 def test_a_trainer_has_kernels_in_files_of_their_own() -> None:
     kernels = {
         name
         for name, tree in modules().items()
-        if within(name, {"service.trainers"}) and "model_store.compiled.decorators" in imported(name, tree)
+        if within(name, {"xylem.trainers"}) and "xylem_store.compiled.decorators" in imported(name, tree)
     }
     assert len(kernels) > 10
-    allowed = {"service.kernels", "service.base.rows", *named(_KERNELS_USE), *kernels}
-    compilers = {"numba", "llvmlite", "model_store.compiled"}
+    allowed = {"xylem.engine.kernels", "xylem.base.rows", *named(_KERNELS_USE), *kernels}
+    compilers = {"numba", "llvmlite", "xylem_store.compiled"}
     for name, tree in modules().items():
         if name in kernels:
-            others = {other for other in imported(name, tree) if other.split(".")[0] in PACKAGES}
+            others = {other for other in imported(name, tree) if other.split(".")[0] in OURS}
             assert not [other for other in others if not within(other, allowed)], name
             top = {other.split(".")[0] for other in imported(name, tree)}
-            assert top <= {*sys.stdlib_module_names, *PACKAGES, "numpy", "numba"}, name
-        elif within(name, {"service.trainers"}):
+            assert top <= {*sys.stdlib_module_names, *OURS, "numpy", "numba"}, name
+        elif within(name, {"xylem.trainers"}):
             used = {other for other in imported(name, tree) if within(other, compilers)}
-            assert used <= {"model_store.compiled.handles"}, name  # the names of kinds of arrays
+            assert used <= {"xylem_store.compiled.handles"}, name  # the names of kinds of arrays
 
 
 def test_inner_parts_of_the_compiler_stay_in_one_room() -> None:
     for name, tree in modules().items():
-        if not within(name, {"model_store.compiled"}):
+        if not within(name, {"xylem_store.compiled"}):
             assert not {other for other in imported(name, tree) if within(other, INNER_PARTS)}, name
 
 
@@ -268,13 +303,13 @@ def test_no_module_evaluates_code_or_allows_pickle() -> None:
 
 # --- what a command that begins must not import, and that benchmarks find what they import
 
-_TRAINING = {"service.trainers", "service.workflows", "service.importers", "scipy.sparse"}
+_TRAINING = {"xylem.trainers", "xylem.workflows", "xylem.extras.importers", "scipy.sparse"}
 _SERVER = {"fastapi", "uvicorn", "sqlalchemy", "httpx"}
 _FOR_PEOPLE = {"rich"}
 
 _PREDICT = """
 import json, sys
-from service.cli import run
+from xylem.cli import run
 sys.argv = ["xylem", "predict", "text", "--data", sys.argv[1], "--store", sys.argv[2]]
 status = run()
 print(json.dumps(sorted(sys.modules)))
@@ -283,8 +318,8 @@ sys.exit(status)
 
 _SERVE = """
 import json, sys
-from service.base.settings import read_settings
-from service.server import serve
+from xylem.base.settings import read_settings
+from xylem.server import serve
 app = serve.create_app(read_settings(store=sys.argv[2]))
 app.state.services.live.look()
 assert app.state.services.live.ready is True
@@ -293,7 +328,7 @@ print(json.dumps(sorted(sys.modules)))
 
 _HELP = """
 import json, sys
-from service.cli import application
+from xylem.cli import application
 application()
 print(json.dumps(sorted(sys.modules)))
 """

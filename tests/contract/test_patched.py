@@ -12,10 +12,10 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 from uvicorn.protocols.http import httptools_impl
 
-from service.api.door.protocol import BoundedProtocol
-from service.api.routes.admins import RawRoute
-from service.server.app import _OPTIONS
-from service.server.serve import _Server
+from xylem.api.app import _OPTIONS
+from xylem.api.door.protocol import BoundedProtocol
+from xylem.api.routes.admins import RawRoute
+from xylem.server.serve import _Server
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CYCLE_FIELDS = {

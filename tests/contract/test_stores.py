@@ -8,25 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.bounds import BOUNDS, Bound
-from model_store.compiled.handles import kinds_of
-from model_store.ensemble import TreeEnsemble
-from model_store.errors import Corrupt
-from model_store.extras import Rerank
-from model_store.manifest import Manifest
-from model_store.members import NearRows, Ranker
-from model_store.names import NameTable
-from model_store.version import Draft, manifest_of, pack, unpack
-from model_store.version import model_of as model_of_draft
-from service.base.rows import LabelRows
-from service.serving.stores import check_served
-from service.trainers.source import TrainingSet
-from service.vocabulary.trie import NameTrie
-from service.workflows.going_on import kept_rows, read_kept
 from tests.combined_models import full_draft
 from tests.golden.make_golden import rows_of
 from tests.small_models import random_rerank, small_draft
+
+from xylem.base.rows import LabelRows
+from xylem.serving.stores import check_served
+from xylem.trainers.source import TrainingSet
+from xylem.vocabulary.trie import NameTrie
+from xylem.workflows.going_on import kept_rows, read_kept
+from xylem_store.bounds import BOUNDS, Bound
+from xylem_store.compiled.handles import kinds_of
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.errors import Corrupt
+from xylem_store.extras import Rerank
+from xylem_store.manifest import Manifest
+from xylem_store.members import NearRows, Ranker
+from xylem_store.names import NameTable
+from xylem_store.version import Draft, manifest_of, pack, unpack
+from xylem_store.version import model_of as model_of_draft
 
 FORMAT = Path(__file__).resolve().parents[2] / "model_store" / "FORMAT.md"
 

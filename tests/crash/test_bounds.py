@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.modules import ROOT, run_module
 
 ABOUT_KERNELS = re.compile(r"service\.(kernels|trainers|inference|features|datasets)")
@@ -18,8 +17,8 @@ TESTS = sorted(
 
 _BEYOND = """
 import numpy as np
-from model_store.compiled.decorators import kernel
-from model_store.compiled.vectors import vload, vstore
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.vectors import vload, vstore
 
 @kernel
 def item(array, i):

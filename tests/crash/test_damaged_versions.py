@@ -5,12 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
-
-from model_store.errors import Corrupt
-from model_store.store import Store
 from tests.faulty_fs import QuickFileSystem
 from tests.modules import found_by
 from tests.small_models import small_draft
+
+from xylem_store.errors import Corrupt
+from xylem_store.store import Store
 
 sizes = pytest.mark.parametrize(
     "full", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["quick", "soak"]

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event
-
-from model_store.fs import FileSystem
-from model_store.moves import Cause
-from model_store.store import Store
-from service.base.errors import DatabaseUnavailable
-from service.db.engine import Compiled
-from service.registry.registry import Registry
 from tests.faulty_fs import FaultyFileSystem, QuickFileSystem
 from tests.feedback_helpers import Replica, token_event
 from tests.modules import found_by, run_module
 from tests.publishers import ToldFileSystem, killed_after
 from tests.small_models import small_draft
+
+from xylem.admin.registry.registry import Registry
+from xylem.base.db.engine import Compiled
+from xylem.base.errors import DatabaseUnavailable
+from xylem_store.fs import FileSystem
+from xylem_store.moves import Cause
+from xylem_store.store import Store
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 ALICE = Cause("alice", "why not")

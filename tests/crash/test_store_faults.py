@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from model_store.alias import Alias
-from model_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable
-from model_store.label_info import Subject, build_label_info
-from model_store.manifest import manifest_digest
-from model_store.store import Store
 from tests.alias_helpers import deny, split
 from tests.faulty_fs import Disk, FaultyFileSystem, QuickFileSystem
 from tests.small_models import small_draft
+
+from xylem_store.alias import Alias
+from xylem_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.manifest import manifest_digest
+from xylem_store.store import Store
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 DENIED = ("label::0", "of another version")

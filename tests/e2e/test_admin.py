@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import xylem
-from model_store.store import Store
 from tests.served_models import publish_model
 from tests.servers import KEY, Connection, ServerProcess
+
+import xylem
+from xylem_store.store import Store
 
 LABELS = {f"label::{i}" for i in range(11)}
 ROW = b'{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}\n'

@@ -9,14 +9,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-
-from model_store.label_info import Subject, build_label_info
-from model_store.names import build_names
-from model_store.store import Store
-from service.serving.label_info import LiveLabelInfo
-from service.serving.schemas.annif import DOCUMENTS_MAX
 from tests.e2e.test_label_info import info_of, store  # noqa: F401
 from tests.servers import KEY, ServerProcess
+
+from xylem.serving.label_info import LiveLabelInfo
+from xylem.serving.schemas.annif import DOCUMENTS_MAX
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.names import build_names
+from xylem_store.store import Store
 
 CLIENTS = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin"
 TEXT = "a small text editor for the terminal"

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
 from tests.served_models import publish_all, publish_model
 from tests.servers import KEY, START_SECONDS, ServerProcess, answer_on, wait_for
+
+from xylem_store.store import Store
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PREDICT = "/v1/models/raw/predict"

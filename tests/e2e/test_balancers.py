@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-
 from tests import balanced
 from tests.balanced import Cluster, haproxy_command, nginx_command
 from tests.replicas import BODY, BROKEN, INSTANCE, N_CLIENTS, PREDICT, Replica, load, reserved_ports

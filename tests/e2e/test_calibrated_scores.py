@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import xylem
-from model_store.store import Store
-from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.datasets_helpers import write_lines
 from tests.jobs_helpers import write_data
 from tests.oip_requests import infer, predictions_of, tensor
 from tests.servers import ServerProcess, wait_for
+
+import xylem
+from xylem.workflows.calibrate import calibrate_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 N_TEXTS = 40
 TRAINERS = {"tree": "label-tree", "trees": "label-tree", "forest": "pfastrexml"}

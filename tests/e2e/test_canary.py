@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-
-import xylem
-from model_store.store import Store
-from service.serving.split import Chooser
 from tests.alias_helpers import split
 from tests.oip_requests import binary_body, csr
 from tests.served_models import publish_model
 from tests.servers import KEY, Connection, ServerProcess, busy, wait_for
+
+import xylem
+from xylem.serving.split import Chooser
+from xylem_store.store import Store
 
 ROW = {"indices": [1, 5, 9], "values": [1.0, 0.5, 2.0]}
 ALIAS = "/models/raw/aliases/latest"

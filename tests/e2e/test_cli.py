@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store import writing
-from model_store.fs import FileSystem
-from model_store.store import Store
 from tests import foreign_models as foreign
 from tests.conftest import Run
 from tests.datasets_helpers import write_lines
+
+from xylem_store import writing
+from xylem_store.fs import FileSystem
+from xylem_store.store import Store
 
 XYLEM = Path(sys.executable).with_name("xylem")
 TOPICS = ("graphics", "network", "music", "science", "games", "mail", "text", "web")

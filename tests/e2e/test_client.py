@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import xylem
-from model_store.store import Store
-from service.base.settings import Limits
-from service.jobs.data import DataRoot
-from service.jobs.kinds import check_request
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.served_models import publish_all, publish_model
 from tests.servers import ServerProcess
 from tests.small_models import softmax_draft
 from tests.stub_service import KEY, StubService, running
 from tests.tls_relay import make_certificate, relay
+
+import xylem
+from xylem.admin.jobs.data import DataRoot
+from xylem.admin.jobs.kinds import check_request
+from xylem.base.settings import Limits
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
@@ -233,7 +233,7 @@ def test_every_recipe_for_batches_runs(
             if kind == "curl" and shutil.which("curl") is None:
                 continue
             there = example.replace("http://127.0.0.1:8080", server.url)
-            there = there.replace("xylem predict", f"{sys.executable} -m service.cli.entry predict")
+            there = there.replace("xylem predict", f"{sys.executable} -m xylem.cli.entry predict")
             command = ["sh", "-c", there] if language == "sh" else [sys.executable, "-c", there]
             done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
             assert done.returncode == 0, done.stderr

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.replicas import try_once
 from tests.served_models import publish_all
 from tests.servers import Connection, ServerProcess, busy, wait_for
@@ -291,7 +290,7 @@ def test_descriptors_that_are_used_up_are_told(server: ServerProcess) -> None:
 def test_the_limit_of_open_files_is_raised_as_far_as_it_may(soft: int, hard: int, says: str) -> None:
     code = (
         f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({soft}, {hard}))\n"
-        "from service.base.process import raise_limit; raise_limit(1024)\n"
+        "from xylem.base.process import raise_limit; raise_limit(1024)\n"
         "print(r.getrlimit(r.RLIMIT_NOFILE)[0])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.label_info import Subject, build_label_info
-from model_store.store import Store
 from tests.browser import CHROMIUM, Browser
 from tests.servers import KEY, ServerProcess, wait_for
+
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.store import Store
 
 WORDS = ("red", "green", "blue", "black", "white", "brown")
 HOSTILE = (
@@ -31,7 +31,7 @@ FILLED = {
 REFUSALS = ("(Unauthorized)", "(Not Found)", "(Conflict)", "(Unprocessable", "(Service Un", "ERR_CONNECTION")
 """Of what the browser logs, what these tests provoke: answers that refuse."""
 SLOW_TO_OPEN = (
-    "import time; from service.serving.live import LiveModels; opened = LiveModels._open;"
+    "import time; from xylem.serving.live import LiveModels; opened = LiveModels._open;"
     "LiveModels._open = lambda self, key: (time.sleep(6 * (key[0] == 'hostile')), opened(self, key))[1];"
 )
 """A server that opens one model as slowly as where its kernels have to be compiled."""

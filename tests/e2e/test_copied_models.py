@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("sklearn")
 import joblib
-
-import xylem
-from model_store.store import Store
 from tests.copied_models import LABELS, TEXTS, answers_of, estimator_data
 from tests.modules import run_module
+
+import xylem
+from xylem_store.store import Store
 
 
 def check(what: str, folder: Path) -> None:

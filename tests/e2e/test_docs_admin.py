@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
 from tests.servers import ServerProcess, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]

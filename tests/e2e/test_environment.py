@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
+from tests.checkout import PYTHONPATH
 from tests.served_models import publish_model
 from tests.servers import KEY, ServerProcess, wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
+from xylem_store.store import Store
 
 HOSTILE = {
     "NUMBA_DISABLE_JIT": "1",
@@ -57,7 +56,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def called(place: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XYLEM_STORE": str(place / "store"), **more}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "XYLEM_STORE": str(place / "store"), **more}
     arguments = [sys.executable, *command]
     return subprocess.run(arguments, cwd=place, env=environment, capture_output=True, text=True, check=False)
 
@@ -76,7 +75,7 @@ def test_a_command_does_as_without_them(place: Path, more: dict[str, str]) -> No
 def test_a_server_and_its_processes_do_as_without_them(place: Path, workers: int) -> None:
     """Requests, figures, the document, and a job in processes of its own."""
     command = [sys.executable, "-m", "xylem", "serve", "--port", "0", "--workers", str(workers)]
-    more = {**HOSTILE, "XYLEM_STORE": str(place / "store"), "PYTHONPATH": str(ROOT)}
+    more = {**HOSTILE, "XYLEM_STORE": str(place / "store"), "PYTHONPATH": PYTHONPATH}
     settings = {
         "jobs": 1,
         "admin_key": KEY,
@@ -102,7 +101,7 @@ def test_a_server_and_its_processes_do_as_without_them(place: Path, workers: int
 def test_kernels_are_compiled_as_without_them(place: Path) -> None:
     """Each of these variables would have them compiled otherwise, or not at all."""
     cache = {name: os.environ[name] for name in ("XYLEM_KERNEL_CACHE",) if name in os.environ}
-    done = called(place, "-m", "service.warm", "answers", **HOSTILE, **cache)
+    done = called(place, "-m", "xylem.warm", "answers", **HOSTILE, **cache)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-
 from deploy.rolling_restart import command_for, main
 from tests.replicas import BROKEN, N_CLIENTS, listens, load, reserved_ports, wait_until
 

@@ -15,11 +15,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import make_url
-
-from model_store.store import Store
-from service.cli.feedback import RESULTS
-from service.db.engine import Database, default_url
-from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Run
 from tests.databases import forward, socket_path
 from tests.datasets_helpers import write_lines
@@ -28,7 +23,12 @@ from tests.served_models import publish_all, publish_model
 from tests.servers import ServerProcess, wait_for
 from tests.tls_relay import make_certificate, relay
 
-_RUN = "from service.cli import main; main()"
+from xylem.base.db.engine import Database, default_url
+from xylem.cli.feedback import RESULTS
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem_store.store import Store
+
+_RUN = "from xylem.cli import main; main()"
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 TUNED = {"instances": [RAW], "threshold": "tuned"}
 PREDICT, FEEDBACK = "/v1/models/raw/predict", "/v1/models/raw/feedback"
@@ -151,7 +151,7 @@ def test_predictions_do_not_wait_for_a_database_and_say_what_their_ids_are_worth
 
 def test_no_request_is_too_long(own_store: Store, send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
     many = {"indices": list(range(40)), "values": [1.0 + i / 3 for i in range(40)]}
-    monkeypatch.setattr("xylem.calls.EVENT_BYTES_A_REQUEST", 4096)
+    monkeypatch.setattr("xylem.client.calls.EVENT_BYTES_A_REQUEST", 4096)
     with ServerProcess(own_store.root, body_bytes_max=8192) as server:
         done = send((event(f"e{i}", instance=many) for i in range(64)), "--json", "--url", server.url)
     assert (done.returncode, json.loads(done.stdout)["applied"]) == (0, 64)
@@ -264,7 +264,7 @@ def has_failed(server: ServerProcess) -> bool:
 
 def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store) -> None:
     """No file may grow beyond some bytes: what a full disk says to SQLite, and only to this server."""
-    before = "import service.db.engine as engine; engine.WRITE_FAULT_SECONDS = 10;"
+    before = "import xylem.base.db.engine as engine; engine.WRITE_FAULT_SECONDS = 10;"
     settings: dict[str, Any] = {"access_log": False, "threshold_refresh_ms": 50}
     with ServerProcess(own_store.root, before=before, **settings) as server:
         assert results_of(server, 0) == {"applied"}

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
-from service.base.start import TERMINATED
-from service.workflows.train import TrainRequest, train_and_publish
+from tests.checkout import PYTHONPATH
 from tests.first_process import FirstProcess, can_be_had
 from tests.replicas import reserved_ports
+
+from xylem.base.start import TERMINATED
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 pytestmark = pytest.mark.skipif(not can_be_had(), reason="needs a PID namespace (root, unshare)")
 
@@ -59,7 +60,7 @@ def place(trained: Path, tmp_path: Path) -> Path:
 
 def environment(place: Path) -> dict[str, str]:
     ours = {"XYLEM_STORE": str(place / "store"), "XYLEM_DRAIN_SECONDS": "0"}
-    return {**os.environ, **ours, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    return {**os.environ, **ours, "PYTHONPATH": PYTHONPATH}
 
 
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -139,7 +140,7 @@ def test_a_training_that_waits_for_rows_publishes_nothing(place: Path) -> None:
 
 
 def test_the_compilation_of_kernels_ends(place: Path) -> None:
-    command = (sys.executable, "-m", "service.warm", "answers")
+    command = (sys.executable, "-m", "xylem.warm", "answers")
     cache = {"XYLEM_KERNEL_CACHE": str(place / "kernels")}
     with FirstProcess(command, env={**environment(place), **cache}) as process:
         process.wait_for_handler()

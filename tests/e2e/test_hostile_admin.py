@@ -18,11 +18,11 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
 from tests.served_models import publish_all, publish_model
 from tests.servers import KEY, ServerProcess, wait_for
 from tests.small_models import small_draft
+
+from xylem_store.store import Store
 
 INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PREDICT = "/v1/models/raw/predict"

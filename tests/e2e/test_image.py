@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.replicas import reserved_ports
 from tests.servers import exchange, wait_for
 

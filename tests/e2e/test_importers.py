@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-
 from benchmarks.data import Prepared, prepare
 from benchmarks.peers.environments import DIRECTORY, HERE, python_of
-from model_store.store import Store
-from service.datasets import read_dataset
-from service.features import default_kind, fit_featurizer, load_featurizer, parameters_of
-from service.inference.predictor import PredictOptions, Predictor
+
+from xylem.datasets import read_dataset
+from xylem.engine.features import default_kind, fit_featurizer, load_featurizer, parameters_of
+from xylem.engine.predictor import PredictOptions, Predictor
+from xylem_store.store import Store
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(0)]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import xylem
-from model_store.store import Store
-from service.jobs.job import Job
-from service.jobs.messages import settings_as_json
 from tests.conftest import Run
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.servers import ServerProcess, wait_for
+
+import xylem
+from xylem.admin.jobs.job import Job
+from xylem.admin.jobs.messages import settings_as_json
+from xylem_store.store import Store
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def start_worker() -> Iterator[Start]:
     workers: list[Any] = []
 
     def start(desk: Desk) -> Any:
-        command = [sys.executable, "-m", "service.jobs.worker"]
+        command = [sys.executable, "-m", "xylem.admin.jobs.worker"]
         worker: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
         workers.append(worker)
         order = {"settings": settings_as_json(desk.settings), "jobs": 1, "parent": os.getpid()}
@@ -153,7 +153,7 @@ def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, 
 def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
     environment = {**os.environ, "XYLEM_DATA_DIR": str(desk.settings.data_dir), "XYLEM_JOB_NICE": "0"}
     options = ["--jobs", "2", "--json", "--store", str(desk.settings.store)]
-    command = [sys.executable, "-m", "service.cli.entry", "worker", *options]
+    command = [sys.executable, "-m", "xylem.cli.entry", "worker", *options]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
     ids = [desk.jobs.submit("training", {**TRAINING, "seed": seed}).id for seed in range(2)]
     jobs = [ended(desk, job_id) for job_id in ids]

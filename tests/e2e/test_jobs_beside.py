@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import make_url
-
-from model_store.store import Store
 from tests.campaign.disturbed import Network
 from tests.databases import socket_path
 from tests.jobs_helpers import TRAINING, Desk, settings_for, working
 from tests.served_models import publish_all
 from tests.servers import ServerProcess, wait_for
+
+from xylem_store.store import Store
 
 KEY = "correct-horse-battery-staple"
 ADMIN = {"authorization": f"Bearer {KEY}"}

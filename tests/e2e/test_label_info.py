@@ -10,14 +10,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-
-from model_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_info
-from model_store.store import Store
 from tests.conftest import Command, Run, answer
 from tests.datasets_helpers import write_lines
 from tests.oip_requests import tensor
 from tests.servers import ServerProcess, wait_for
+
 from xylem import Client
+from xylem_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_info
+from xylem_store.store import Store
 
 BODY = {"instances": [{"text": "a small text editor for the terminal"}], "top_r": 3}
 ROW = '{"indices": [1], "values": [1.0]}'

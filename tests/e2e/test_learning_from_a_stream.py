@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.store import Store
 from tests.conftest import Run
+
+from xylem_store.store import Store
 
 XYLEM = Path(sys.executable).with_name("xylem")
 LEARN = ("train", "lomtree", "--data", "-", "--model", "m")

@@ -7,12 +7,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import xylem
-from model_store.store import Store
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command
 from tests.jobs_helpers import N_LABELS, write_data
 from tests.servers import ServerProcess, wait_for
+
+import xylem
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 KEY = "the-admin-key-of-the-loop"
 GATE = {"alias": "latest", "if": [{"metric": "P@1", "least_change": 0.0}]}

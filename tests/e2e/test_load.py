@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.store import Store
 from tests.servers import ServerProcess
+
+from xylem_store.store import Store
 
 N_SHORT = 48
 N_ROUNDS = 4

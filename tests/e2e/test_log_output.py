@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-
-from model_store.store import Store
-from service.access.key_text import AccessScope
-from service.access.keys import AccessKeys
-from service.access.ring import REFRESH_SECONDS
-from service.db.engine import Database, default_url
 from tests.replicas import XYLEM, reserved_ports
 from tests.served_models import publish_model
 from tests.servers import KEY, STOP_SECONDS, Connection, wait_for
+
+from xylem.base.access.key_text import AccessScope
+from xylem.base.access.keys import AccessKeys
+from xylem.base.access.ring import REFRESH_SECONDS
+from xylem.base.db.engine import Database, default_url
+from xylem_store.store import Store
 
 PREDICT = "/v1/models/raw/predict"
 BODY = {"instances": [{"indices": [1, 5], "values": [1.0, 0.5]}]}

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import uvicorn
-
-from service.api.door.protocol import bounded_protocol
-from service.server.app import create_app
+from tests.checkout import PACKAGES, SOURCE_ROOTS
 from tests.conftest import settings_of
+
+from xylem.api.app import create_app
+from xylem.api.door.protocol import bounded_protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES_MAX = 8
@@ -70,8 +71,8 @@ async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
         sys.setprofile(None)
     server.should_exit = True
     await serving
-    files = {name.removeprefix(f"{ROOT}/") for name in called}
-    return {name for name in files if name.startswith(("service/", "model_store/"))}
+    roots = {Path(name): root for name in called for root in SOURCE_ROOTS if Path(name).is_relative_to(root)}
+    return {str(file.relative_to(root)) for file, root in roots.items()}
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -79,11 +80,11 @@ async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
 def test_a_request_passes_few_modules(shared_store: Path, model: str, options: str) -> None:
     body = {"instances": [INSTANCES[model]], **OPTIONS[options]}
     files = asyncio.run(traced(shared_store, model, body))
-    ours = {file for file in files if not file.startswith("service/kernels/")}
-    assert {"service/api/door/protocol.py", "service/serving/answer.py"} <= ours
+    ours = {file for file in files if not file.startswith("xylem/engine/kernels/")}
+    assert {"xylem/api/door/protocol.py", "xylem/serving/answer.py"} <= ours
     assert len(ours) <= MODULES_MAX, sorted(ours)
     page = (ROOT / "docs" / "architecture.md").read_text()
-    assert not [file for file in files if f"`{file.removeprefix('service/')}`" not in page]
+    assert not [file for file in files if f"`{file.removeprefix('xylem/')}`" not in page]
 
 
 def test_the_way_of_a_request_is_read_in_few_lines() -> None:
@@ -93,7 +94,7 @@ def test_the_way_of_a_request_is_read_in_few_lines() -> None:
     n_lines = 0
     for file, parts, said in rows:
         sizes = {}
-        for node in ast.walk(ast.parse((ROOT / "service" / file).read_text())):
+        for node in ast.walk(ast.parse((PACKAGES[0] / file).read_text())):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 sizes[node.name] = (node.end_lineno or 0) - first + 1

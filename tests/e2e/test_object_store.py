@@ -8,13 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-from model_store.alias import Alias, promoted
-from model_store.label_info import Subject, build_label_info
-from model_store.manifest import manifest_digest
-from model_store.store import Store
-from service.registry.follower import RemoteFollower
-from service.registry.remote import RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
 from tests.alias_helpers import deny
 from tests.conftest import Command, answer
 from tests.faulty_fs import QuickFileSystem
@@ -22,6 +15,13 @@ from tests.replicas import listens, reserved_ports, wait_until
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
 from tests.small_models import small_draft
+
+from xylem.admin.registry.follower import RemoteFollower
+from xylem.admin.registry.remote import RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
+from xylem_store.alias import Alias, promoted
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.manifest import manifest_digest
+from xylem_store.store import Store
 
 MOTO = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin" / "moto_server"
 URL = "s3://models/xylem"

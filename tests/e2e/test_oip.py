@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.oip_requests import HEADER, binary_body, csr, infer, predictions_of, tensor
 from tests.served_models import TEXTS
 from tests.servers import ServerProcess

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.browser import CHROMIUM, FLAGS
 from tests.servers import ServerProcess
 
@@ -174,7 +173,7 @@ def test_frames_of_datasets(tmp_path: Path) -> None:
         pytest.skip("datasets is not installed (make test-system does)")
     script = "import sys, pytest; sys.path.append(sys.argv.pop()); sys.exit(pytest.main(sys.argv[1:]))"
     options = ["-q", "-k", "datasets", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tmp_path}/t"]
-    command = [sys.executable, "-c", script, *options, "tests/unit/xylem/test_frames.py", found[0]]
+    command = [sys.executable, "-c", script, *options, "tests/unit/client/test_frames.py", found[0]]
     env = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
     said = run(command, ROOT, timeout=300, env=env)
     assert "skipped" not in said and " passed" in said, said[-2000:]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import pytest
-
-from model_store.store import Store
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
+
+from xylem_store.store import Store
 
 PATH = "/v1/models/raw/predict"
 RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
-
 from tests.balanced import running
 from tests.contract.test_documents import families, name_of
 from tests.replicas import reserved_ports

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.balanced import ignore_upgrades, nginx_command, running
 from tests.browser import CHROMIUM, FLAGS
 from tests.replicas import BODY, PREDICT, reserved_ports

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.store import Store
 from tests.jobs_helpers import settings_for
 from tests.servers import ServerProcess
+
+from xylem_store.store import Store
 
 HERE = Path(__file__).resolve().parents[1]
 COMMAND = HERE.parent / ".venv-clients" / "bin" / "schemathesis"

@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
-from service.api.door.admission import PROBES
 from tests.served_models import publish_model
 from tests.servers import START_SECONDS, ServerProcess, answer_on, wait_for
+
+from xylem.api.door.admission import PROBES
+from xylem_store.store import Store
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 BODY = {"instances": [RAW], "top_r": 3}
@@ -222,7 +222,7 @@ def test_a_hangup_does_not_end_a_server_that_starts(shared_store: Path, seconds:
     The time counts from the first line of ours: before that, Python itself has not started.
     """
     options = ["--store", str(shared_store), "--port", "0"]
-    command = [sys.executable, "-m", "service.cli.entry", "serve", *options]
+    command = [sys.executable, "-m", "xylem.cli.entry", "serve", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: ignores_hangup(process.pid))
         time.sleep(seconds)
@@ -235,7 +235,7 @@ def test_a_hangup_does_not_end_a_server_that_starts(shared_store: Path, seconds:
 
 def test_a_port_in_use_is_said(server: ServerProcess) -> None:
     code = (
-        "from service.server.serve import run; from service.base.settings import read_settings;"
+        "from xylem.server.serve import run; from xylem.base.settings import read_settings;"
         f"run(read_settings(port={server.port}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

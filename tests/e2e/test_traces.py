@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-from model_store.store import Store
 from tests.jobs_helpers import TRAINING, settings_for
 from tests.otlp import ReceivedSpan, Receiver
 from tests.servers import ServerProcess, wait_for
+
+from xylem_store.store import Store
 
 pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
 

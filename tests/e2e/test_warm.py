@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-
-from model_store.compiled import inner_parts
-from model_store.store import Store
-from service.api.routes.requests import KERNELS_OF_A_MODEL
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.hidden_parts import IMPORT_WITHOUT
 from tests.servers import ServerProcess, wait_for
+
+from xylem.api.routes.requests import KERNELS_OF_A_MODEL
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.compiled import inner_parts
+from xylem_store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROBE = """
@@ -102,9 +102,9 @@ def test_no_request_compiles_anything(shared_store: Path) -> None:
 _WARMED = """
 import tempfile
 from pathlib import Path
-from service.kernels.training import cluster
-from service.thresholds.methods import estimates, fta, starts
-from service.warm.kernels import jobs, warm
+from xylem.trainers.kernels import cluster
+from xylem.thresholds.methods import estimates, fta, starts
+from xylem.server.warm.kernels import jobs, warm
 
 with tempfile.TemporaryDirectory() as directory:
     chosen = [job for job in jobs(Path(directory)) if job.trainer == "label-tree"]
@@ -127,7 +127,7 @@ def test_warming_for_an_image_compiles_what_tuning_and_larger_data_need() -> Non
 def test_to_import_the_server_loads_no_kernel() -> None:
     """A kernel that is called while modules are imported costs each process a quarter second."""
     code = (
-        "import gc, service.server.serve, service.cli; from numba.core.dispatcher import Dispatcher;"
+        "import gc, xylem.server.serve, xylem.cli; from numba.core.dispatcher import Dispatcher;"
         "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
     )
     assert said_by(code) == "[]\n"
@@ -136,9 +136,9 @@ def test_to_import_the_server_loads_no_kernel() -> None:
 _COUNTED = """
 import sys
 from pathlib import Path
-from model_store.compiled.progress import PROGRESS
-from model_store.store import Store
-from service.serving.opening import serve_model
+from xylem_store.compiled.progress import PROGRESS
+from xylem_store.store import Store
+from xylem.serving.opening import serve_model
 
 store = Store(Path(sys.argv[1]))
 for info in store.models():
@@ -191,8 +191,8 @@ import sys
 from pathlib import Path
 {hide}
 import_without({parts})
-from model_store.store import Store
-from service.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
+from xylem.workflows.train import TrainRequest, train_and_publish
 train_and_publish(Store(Path(sys.argv[1])), "hidden", TrainRequest(trainer="label-tree", data=Path({data!r})))
 """
 

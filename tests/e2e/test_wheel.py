@@ -13,9 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from model_store.compiled.processors import levels_here
 from tests.kernel_processes import RECORDER
+
+from xylem_store.compiled.processors import levels_here
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = os.environ.get("WHEEL")
@@ -27,7 +27,7 @@ NOWHERE = {"HOME": "/dev/null", "TMPDIR": "/dev/null/none", "XYLEM_KERNEL_CACHE"
 EVERYTHING = f"""
 import sys
 from pathlib import Path
-from service.warm.kernels import jobs, warm
+from xylem.server.warm.kernels import jobs, warm
 {RECORDER}
 for job in jobs(Path(sys.argv[1])):
     warm(job)
@@ -101,7 +101,7 @@ def test_the_commands_compile_nothing(python: Path, tmp_path: Path) -> None:
 def test_kernels_for_other_versions_are_compiled_and_that_is_said(python: Path, tmp_path: Path) -> None:
     script = (
         "import numpy; numpy.__version__ += '.post1'\n"
-        "from model_store.names import build_names, find_name\n"
+        "from xylem_store.names import build_names, find_name\n"
         "assert find_name(build_names(['a', 'b']), 'b') == 1\n"
     )
     _, said = ran(tmp_path, python, "-c", script, XYLEM_KERNEL_CACHE=str(tmp_path))

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-
-from model_store.names import build_names
-from service.base.rows import SparseRows
-from service.base.settings import Limits
-from service.features import Featurizer, load_featurizer
-from service.features.request_bodies import BodyForms, RequestBodies
-from service.features.tensor_request import TensorBodies
-from service.features.text_lines import read_sparse_lines, text_rows_of_lines
-from service.serving.events import read_sparse
 from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
-from tests.unit.features import test_text_bodies
+from tests.unit.engine.features import test_text_bodies
 from tests.unit.serving import test_event_bodies
+
+from xylem.base.rows import SparseRows
+from xylem.base.settings import Limits
+from xylem.engine.features import Featurizer, load_featurizer
+from xylem.engine.features.request_bodies import BodyForms, RequestBodies
+from xylem.engine.features.tensor_request import TensorBodies
+from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
+from xylem.serving.events import read_sparse
+from xylem_store.names import build_names
 
 SECONDS = float(os.environ.get("READER_SECONDS", "0.3"))
 N_FEATURES = 40

@@ -14,10 +14,10 @@ from urllib.parse import quote, unquote
 import httpx
 import orjson
 import pytest
-
-from service.serving.problems import PROBLEMS
 from tests.schemas import fault_of, openapi
 from tests.servers import ServerProcess
+
+from xylem.serving.problems import PROBLEMS
 
 REQUEST_SECONDS = 60.0
 CONNECTIONS = 10

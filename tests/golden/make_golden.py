@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from model_store.arrays import group_of
-from model_store.label_info import Subject
-from model_store.members import NEAR, Ranker
-from model_store.names import build_names
-from model_store.origin import REPORT, json_array
-from model_store.store import Store
-from model_store.version import Draft, Model, model_of
-from service.base.rows import LabelRows, SparseRows
-from service.features.chars import fit_chars
-from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
-from service.features.tfidf import fit_tfidf
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.vocabulary.concepts import concepts_of
-from service.vocabulary.featurizers import featurizer_of
-from service.vocabulary.names import NameParameters, count_words
-from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
-from service.workflows.near_rows import draw_near_rows
 from tests.oracles.problems import to_rows
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
+
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.features.chars import fit_chars
+from xylem.engine.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
+from xylem.engine.features.tfidf import fit_tfidf
+from xylem.engine.predictor import PredictOptions
+from xylem.vocabulary.concepts import concepts_of
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.names import NameParameters, count_words
+from xylem.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
+from xylem.workflows.near_rows import draw_near_rows
+from xylem_store.arrays import group_of
+from xylem_store.label_info import Subject
+from xylem_store.members import NEAR, Ranker
+from xylem_store.names import build_names
+from xylem_store.origin import REPORT, json_array
+from xylem_store.store import Store
+from xylem_store.version import Draft, Model, model_of
 
 HERE = Path(__file__).resolve().parent
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.manifest import SCHEMA_VERSION
-from model_store.store import Store
 from tests.golden.make_golden import DRAFTS, NEEDED, answers
+
+from xylem_store.manifest import SCHEMA_VERSION
+from xylem_store.store import Store
 
 HERE = Path(__file__).resolve().parent
 ARCHIVES = sorted(HERE.glob("schema-*/*.tar"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from service.trainers.shape import Shape
+from xylem.trainers.shape import Shape
 
 
 def labels_below(shape: Shape) -> list[set[int]]:

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from service.vocabulary.search import FAR_GAP, NEAR_GAP, PART_CHARACTERS_MIN, PLACES_MAX, REST_CHARACTERS_MIN
-from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
+from xylem.vocabulary.search import FAR_GAP, NEAR_GAP, PART_CHARACTERS_MIN, PLACES_MAX, REST_CHARACTERS_MIN
+from xylem.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 
 
 class OracleName(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from service.base.rows import LabelRows, SparseRows
+from xylem.base.rows import LabelRows, SparseRows
 
 MASK = (1 << 64) - 1
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from model_store.ensemble import Chunk, Tree
 from tests.oracles.trees import node_margins, random_chunk, random_forest, random_rows
+from xylem_store.ensemble import Chunk, Tree
 
 
 def random_decision_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity: int) -> Tree:

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from service.features.characters import _UNSPACED
+from xylem.engine.features.characters import _UNSPACED
 
 
 def ready(text: str, lowercase: bool, unicode: bool) -> str:

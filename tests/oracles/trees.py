@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from tests.oracles.softmax_trees import softmax
+from xylem_store.build import build_ensemble
+from xylem_store.ensemble import Chunk, Tree, TreeEnsemble
 
 LINKS = {
     "hinge2": lambda m: np.exp(-(np.maximum(0.0, 1.0 - m) ** 2)),

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from model_store.manifest import Manifest
 from tests.oracles.text_tokens import slow_hash
+from xylem_store.manifest import Manifest
 
 LANES = 16
 

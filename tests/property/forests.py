@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
-
-from model_store.ensemble import LINK_CODES, Tree, TreeEnsemble
-from service.kernels.search.call import Search
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.oracles.trees import label_probabilities, random_forest, random_rows, row_dicts
+
+from xylem.engine.kernels.search.call import Search
+from xylem_store.ensemble import LINK_CODES, Tree, TreeEnsemble
 
 MAKERS = {"label-tree": (random_forest, random_rows), "decision-tree": (random_decision_forest, whole_rows)}
 NO_NUMBERS = np.empty(0, np.float32)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from model_store.compiled.decorators import kernel
-from model_store.extras import Calibration, check_calibration
-from model_store.version import model_of
-from service.base.rows import SparseRows
-from service.inference.combined_predictor import make_predictor
-from service.inference.options import PredictOptions
-from service.kernels.search.calibrated import calibrate_scores, log_reaching
 from tests.oracles.trees import random_rows
 from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft
+
+from xylem.base.rows import SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.kernels.search.calibrated import calibrate_scores, log_reaching
+from xylem.engine.options import PredictOptions
+from xylem_store.compiled.decorators import kernel
+from xylem_store.extras import Calibration, check_calibration
+from xylem_store.version import model_of
 
 STEP = st.floats(1e-6, 1.0)
 

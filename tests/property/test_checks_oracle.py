@@ -5,14 +5,14 @@ import random
 
 import numpy as np
 import pytest
-
-from model_store.checks import check_version
-from model_store.errors import Corrupt
-from model_store.origin import REPORT, json_array
-from model_store.version import manifest_of
 from tests.mutations import mutated
 from tests.oracles.version_oracle import is_version
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
+
+from xylem_store.checks import check_version
+from xylem_store.errors import Corrupt
+from xylem_store.origin import REPORT, json_array
+from xylem_store.version import manifest_of
 
 SMALL = {"n_features": 33, "n_trees": 1}
 REPORTED = {"purity": [0.5], "balance": {"depth": 3}}

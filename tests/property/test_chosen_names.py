@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from model_store.errors import BadNames, Corrupt
-from model_store.names import PROBES_MAX, NameTable, build_names, check_names, find_all, names_in, new_seed
-from service.features.char_ngrams import short_names
-from service.features.ngram_counts import Vocabulary
-from service.trainers.lomtree.tables import TABLE, contents, insert, make_pool
-from service.trainers.plt.fobos import Shard, Topology, add_pairs
-from service.vocabulary.search import empty_slots, slot_of
 from tests.chosen_names import chosen_keys, chosen_names, fnv_hashes, longest_run
 from tests.conftest import Command
+
+from xylem.engine.features.char_ngrams import short_names
+from xylem.engine.features.ngram_counts import Vocabulary
+from xylem.trainers.lomtree.tables import TABLE, contents, insert, make_pool
+from xylem.trainers.plt.fobos import Shard, Topology, add_pairs
+from xylem.vocabulary.search import empty_slots, slot_of
+from xylem_store.errors import BadNames, Corrupt
+from xylem_store.names import PROBES_MAX, NameTable, build_names, check_names, find_all, names_in, new_seed
 
 N = 4_000
 RUN_MAX = PROBES_MAX

@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.base.errors import BadData
-from service.datasets import read_dataset, stream
 from tests.datasets_helpers import as_rows, check_dataset
 from tests.oracles.data_files import RefusedError, parse_svm, parse_txt
+
+from xylem.base.errors import BadData
+from xylem.datasets import read_dataset, stream
 
 TXT = b"5 9 7\n0,2 0:1 3:0.5\n 1:2 8:-1e-3\n6 \n1,1,0 3:.25 3:1 0:2\n\n"
 SVM = b"# words\n0,2 0:1 3:0.5\n 1:2 8:-1e-3\n6 \n\n1,1,0 3:.25 3:1 0:2\r\n"

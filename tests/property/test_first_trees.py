@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from model_store.build import build_ensemble
-from model_store.checks import check_version
-from model_store.version import Model, first_trees, manifest_of, take_first_trees
-from service.base.rows import SparseRows
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
 from tests.oracles.routing import reranked_scores
 from tests.oracles.trees import row_dicts
 from tests.property.forests import Forest, draw_forests, forest_of
 from tests.small_models import random_rerank, small_draft
+
+from xylem.base.rows import SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem_store.build import build_ensemble
+from xylem_store.checks import check_version
+from xylem_store.version import Model, first_trees, manifest_of, take_first_trees
 
 SHAPES = 4, 40, [1, 33, 70, 1100], [2, 5, 20]
 

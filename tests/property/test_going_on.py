@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.build import store_weights
-from model_store.origin import read_report
-from model_store.store import Store
-from service.datasets import stream
-from service.trainers import windows
-from service.trainers.lomtree import trainer as lomtree
-from service.trainers.plt import descent
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
+
+from xylem.datasets import stream
+from xylem.trainers import windows
+from xylem.trainers.lomtree import trainer as lomtree
+from xylem.trainers.plt import descent
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.build import store_weights
+from xylem_store.origin import read_report
+from xylem_store.store import Store
 
 PLT = ("solver=sgd", "epochs=4", "arity=4", "leaf_size=4", "prune=0")
 SOFTMAX = ("epochs=4", "dim=5", "arity=3")

@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from model_store.errors import BadNames, StoreError
-from model_store.names import build_names, check_names, find_name, name_of
-from model_store.store import Store
 from tests.conftest import scope_of, serving, settings_of
 from tests.small_models import small_draft
+
+from xylem_store.errors import BadNames, StoreError
+from xylem_store.names import build_names, check_names, find_name, name_of
+from xylem_store.store import Store
 
 names = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from service.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, splits_of
-from service.kernels.training.problem import localise_labels
-from service.trainers.ldsm.objective import count_labels, split_quality
 from tests.oracles.problems import to_labels
+
+from xylem.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, splits_of
+from xylem.trainers.kernels.problem import localise_labels
+from xylem.trainers.ldsm.objective import count_labels, split_quality
 
 seeds = st.integers(0, 2**32 - 1)
 N_ROWS, N_LABELS = 12, 6

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from model_store.ensemble import LINKS
-from model_store.extras import NO_RERANK, Rerank
-from service.kernels.search.routing import route_rows
-from service.kernels.search.workspace import make_routing, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.routing import reranked_scores
 from tests.oracles.trees import row_dicts
 from tests.property.forests import draw_forests, forest_of, search_of
 from tests.small_models import random_rerank
+
+from xylem.engine.kernels.search.routing import route_rows
+from xylem.engine.kernels.search.workspace import make_routing, make_workspace
+from xylem_store.ensemble import LINKS
+from xylem_store.extras import NO_RERANK, Rerank
 
 SHAPES = ["decision-tree"], 4, 40, [1, 5, 33, 70, 1100], [2, 4, 20]
 forests = draw_forests(*SHAPES, n_rows=7)

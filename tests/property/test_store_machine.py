@@ -14,17 +14,17 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-
-from model_store import errors
-from model_store.alias import Alias, Beside
-from model_store.moves import DENIED, SPLIT, Cause
-from model_store.store import Store
-from model_store.version import Model
-from service.db.engine import Database
-from service.registry.registry import Registry
 from tests.alias_helpers import deny, split
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
+
+from xylem.admin.registry.registry import Registry
+from xylem.base.db.engine import Database
+from xylem_store import errors
+from xylem_store.alias import Alias, Beside
+from xylem_store.moves import DENIED, SPLIT, Cause
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 DRAFTS = [small_draft(seed, n_labels=3, n_features=40, n_trees=1) for seed in range(3)]
 NAMES = ("a", "b.2")

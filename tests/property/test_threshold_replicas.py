@@ -11,14 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import text
-
-from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
-from service.inference.predictor import PredictOptions
-from service.thresholds.live.shadow import take_shadow
-from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.store import codec
-from service.thresholds.store.codec import Deltas, Scored, Tuned
-from service.thresholds.store.state import ThresholdDatabase
 from tests.feedback_helpers import (
     N_LABELS,
     Event,
@@ -29,6 +21,14 @@ from tests.feedback_helpers import (
     put_candidate,
     token_event,
 )
+
+from xylem.base.errors import BadParameter, DatabaseUnavailable, NotTuned
+from xylem.engine.predictor import PredictOptions
+from xylem.thresholds.live.shadow import take_shadow
+from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds.store import codec
+from xylem.thresholds.store.codec import Deltas, Scored, Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
 
 BOUNDS = lower_bounds(None, 0, N_LABELS)
 
@@ -262,8 +262,8 @@ def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: s
 def test_the_log_that_a_candidate_needs_is_kept(
     database_url: str, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.thresholds.live.feedback.CHECKPOINT_EPOCHS", 5)
-    monkeypatch.setattr("service.thresholds.store.state.CHECKPOINTS_MAX", 3)
+    monkeypatch.setattr("xylem.thresholds.live.feedback.CHECKPOINT_EPOCHS", 5)
+    monkeypatch.setattr("xylem.thresholds.store.state.CHECKPOINTS_MAX", 3)
     one = replica(database_url, 4)
     one.send(*some_events(3, 1))
     put_candidate(one.database, 1, state(1, 9))

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-from model_store.build import build_ensemble
-from model_store.ensemble import LANES, LINKS, Chunk, Tree
-from service.kernels.search.beam import beam_rows
-from service.kernels.search.best_first import best_first_rows, threshold_rows
-from service.kernels.search.scores import make_queue
-from service.kernels.search.subtrees import greatest_below
-from service.kernels.search.workspace import BeamShape, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.trees import beam_passing, beam_probabilities, random_rows, row_dicts
 from tests.property.forests import NO_NUMBERS, draw_forests, forest_of, search_of
+
+from xylem.engine.kernels.search.beam import beam_rows
+from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
+from xylem.engine.kernels.search.scores import make_queue
+from xylem.engine.kernels.search.subtrees import greatest_below
+from xylem.engine.kernels.search.workspace import BeamShape, make_workspace
+from xylem_store.build import build_ensemble
+from xylem_store.ensemble import LANES, LINKS, Chunk, Tree
 
 N_ROWS = 4
 EVERYTHING = np.full(1, -np.inf, np.float32)

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from model_store.ensemble import TreeEnsemble
-from service.base.rows import LabelRows, SparseRows
-from service.kernels.search.calibrated import NO_KNOTS
-from service.kernels.search.subtrees import greatest_below, move_thresholds, set_logs
-from service.thresholds.methods.estimates import EstimateKeeper, count_at, fit_power, mark_hits
-from service.thresholds.methods.fta import GRID, SUPPORT, fta, sto
-from service.thresholds.methods.ofo import Start
-from service.thresholds.methods.starts import choose_start, replay
 from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.problems import to_labels
 from tests.property.forests import draw_forests
+
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.kernels.search.calibrated import NO_KNOTS
+from xylem.engine.kernels.search.subtrees import greatest_below, move_thresholds, set_logs
+from xylem.thresholds.methods.estimates import EstimateKeeper, count_at, fit_power, mark_hits
+from xylem.thresholds.methods.fta import GRID, SUPPORT, fta, sto
+from xylem.thresholds.methods.ofo import Start
+from xylem.thresholds.methods.starts import choose_start, replay
+from xylem_store.ensemble import TreeEnsemble
 
 K = 6
 EMPTY = {"one": 1.0, "zero": 0.0}

@@ -11,20 +11,20 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from model_store.store import Store
-from service.base.columns import DEFAULT_COLUMNS
-from service.base.errors import BadParameter
-from service.base.settings import Limits
-from service.executors.ray import RayCrew, connect
-from service.serving import parts
-from service.serving.parts import AnswerParts, parts_of
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.e2e.on_ray.conftest import add_node
 from tests.e2e.test_object_store import running_s3
 from tests.jobs_helpers import write_data
 from tests.servers import wait_for
+
+from xylem.base.columns import DEFAULT_COLUMNS
+from xylem.base.errors import BadParameter
+from xylem.base.executors.ray import RayCrew, connect
+from xylem.base.settings import Limits
+from xylem.serving import parts
+from xylem.serving.parts import AnswerParts, parts_of
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 pytest.importorskip("ray")
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.store import Store
-from service.executors.ray import RayCrew, connect
-from service.trainers import blocks as blocks_module
-from service.trainers import fit, parse_parameters
-from service.trainers.blocks import Blocks
-from service.trainers.shape import Shape
-from service.trainers.source import Tools
 from tests.conftest import Run
 from tests.e2e.on_ray.conftest import NODE
 from tests.e2e.on_ray.test_ray_training import arrays_of, killing_a_node, problem
 from tests.measured import evaluate
 from tests.steps import Parts
+
+from xylem.base.executors.ray import RayCrew, connect
+from xylem.trainers import blocks as blocks_module
+from xylem.trainers import fit, parse_parameters
+from xylem.trainers.blocks import Blocks
+from xylem.trainers.shape import Shape
+from xylem.trainers.source import Tools
+from xylem_store.store import Store
 
 pytest.importorskip("ray")
 

@@ -12,16 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.store import Store
-from service.base.errors import BadData, BadInput, BadParameter
-from service.executors.local import Crew
-from service.executors.ray import RayCrew, connect
-from service.executors.values import digest_of
-from service.features import fit_featurizer, parameters_of
-from service.trainers import Trained, fit, parse_parameters
-from service.trainers.registry import TRAINERS
-from service.trainers.source import MemorySource, Tools, TrainingSet
 from tests.conftest import Run
 from tests.contract.test_every_trainer import items_of
 from tests.datasets_helpers import texts_alone
@@ -30,6 +20,16 @@ from tests.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
 from tests.oracles.problems import to_labels, to_rows
 from tests.servers import wait_for
 from tests.steps import Dying, Scaled, Sleeping
+
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.executors.ray import RayCrew, connect
+from xylem.base.executors.values import digest_of
+from xylem.engine.features import fit_featurizer, parameters_of
+from xylem.trainers import Trained, fit, parse_parameters
+from xylem.trainers.registry import TRAINERS
+from xylem.trainers.source import MemorySource, Tools, TrainingSet
+from xylem_store.store import Store
 
 pytest.importorskip("ray")
 

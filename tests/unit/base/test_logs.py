@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from service.base import logs
-from service.base.logs import JsonHandler, Request, log, log_requests, said_of
+from xylem.base import logs
+from xylem.base.logs import JsonHandler, Request, log, log_requests, said_of
 
 READ = 64 << 10
 UNSAFE = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0x202E, 0x2066)]
@@ -115,8 +115,8 @@ def test_a_write_that_fails_costs_its_line_and_no_other(
 
 def run_script(script: str, **options: Any) -> subprocess.Popen[bytes]:
     preamble = (
-        "import logging, sys, warnings\nfrom service.base.logs import *\n"
-        "from service.base import logs\nconfigure('info')\nwrite_in_background()\n"
+        "import logging, sys, warnings\nfrom xylem.base.logs import *\n"
+        "from xylem.base import logs\nconfigure('info')\nwrite_in_background()\n"
     )
     return subprocess.Popen([sys.executable, "-c", preamble + script], stdout=subprocess.PIPE, **options)
 

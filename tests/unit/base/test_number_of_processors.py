@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.base.processors import n_processors
+from xylem.base.processors import n_processors
 
 AFFINE = len(os.sched_getaffinity(0))
 V1, V2 = "3:cpuset:/\n4:cpu,cpuacct:{}\n1:name=systemd:/x\n", "0::{}\n"
@@ -76,11 +76,11 @@ def test_without_control_groups_it_is_the_affinity(tmp_path: Path) -> None:
 
 REPORT = """
 import os
-from service.base.processors import n_processors
-from service.base.settings import Limits
-from service.base.start import prepare
-from service.cli.options import n_threads
-from service.in_memory.asked import threads_for
+from xylem.base.processors import n_processors
+from xylem.base.settings import Limits
+from xylem.base.start import prepare
+from xylem.cli.options import n_threads
+from xylem.python.asked import threads_for
 prepare()
 limits = Limits()
 print(n_processors(), limits.threads_max, limits.job_threads_max, n_threads(None), threads_for(None, 1000),

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, Self
 import pytest
 from pydantic import Field, ValidationError, model_validator
 
-from service.base.errors import BadParameter
-from service.base.faults import SHOWN, fault, shortened, what_is
-from service.base.parameters import FAULTS_MAX, Parameters, expected_of
+from xylem.base.errors import BadParameter
+from xylem.base.faults import SHOWN, fault, shortened, what_is
+from xylem.base.parameters import FAULTS_MAX, Parameters, expected_of
 
 
 class Sample(Parameters):

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from service.base.logs import JsonHandler, log
-from service.base.process import OWN, Repeating, succeeded_at
+from xylem.base.logs import JsonHandler, log
+from xylem.base.process import OWN, Repeating, succeeded_at
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:
-    script = f"import os, resource as r\nfrom service.base.process import are_used_up, raise_limit\n{code}"
+    script = f"import os, resource as r\nfrom xylem.base.process import are_used_up, raise_limit\n{code}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done
@@ -50,7 +50,7 @@ def test_what_there_is_stays() -> None:
     said("""
 import gc
 usual = gc.get_threshold()
-from service.base.process import collect_seldom, settle
+from xylem.base.process import collect_seldom, settle
 collect_seldom()
 assert gc.get_threshold() > usual
 there = [[] for _ in range(1000)]
@@ -65,11 +65,11 @@ assert gc.get_freeze_count() > 1000
 def test_some_commands_begin_without_it(command: str, seldom: bool) -> None:
     done = said(f"""
 import gc, sys
-import service.cli.entry
+import xylem.cli.entry
 sys.argv = ["xylem", {command!r}]
-sys.modules["service.cli"] = type(sys)("service.cli")
-sys.modules["service.cli"].main = lambda: print(gc.get_threshold()[0] > 5000)
-service.cli.entry.main()
+sys.modules["xylem.cli"] = type(sys)("xylem.cli")
+sys.modules["xylem.cli"].main = lambda: print(gc.get_threshold()[0] > 5000)
+xylem.cli.entry.main()
 """)
     assert done.stdout == f"{seldom}\n"
 
@@ -98,7 +98,7 @@ def test_an_exception_is_logged_without_its_message(capfd: pytest.CaptureFixture
 
 def test_what_is_below_the_level_is_not_logged() -> None:
     done = said(
-        "import logging; from service.base.logs import configure, log; configure('warning');"
+        "import logging; from xylem.base.logs import configure, log; configure('warning');"
         "log(logging.INFO, 'quiet'); logging.getLogger('a').info('quiet');"
         "log(logging.WARNING, 'loud', n=1); logging.getLogger('a').error('loud')"
     )

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
-from service.base.rows import LabelRows, SparseRows, offsets, ranges
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
+
+from xylem.base.rows import LabelRows, SparseRows, offsets, ranges
 
 places = st.lists(st.integers(0, 11), max_size=30)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.base.errors import BadParameter
-from service.base.settings import Limits, Settings, read_settings, variables
+from xylem.base.errors import BadParameter
+from xylem.base.settings import Limits, Settings, read_settings, variables
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from service.access.key_text import is_loopback
-from service.base.errors import Unavailable
-from service.base.sockets import listen, url_of
+from xylem.base.access.key_text import is_loopback
+from xylem.base.errors import Unavailable
+from xylem.base.sockets import listen, url_of
 
 V4, V6 = "127.0.0.1", "::1"
 HOSTS = {

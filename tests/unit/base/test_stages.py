@@ -5,7 +5,7 @@ import bisect
 import numpy as np
 import pytest
 
-from service.base.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageTimes, StageTimings
+from xylem.base.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageTimes, StageTimings
 
 
 def _counts(stages: StageTimes, stage: int) -> list[int]:

@@ -5,14 +5,14 @@ import subprocess
 import sys
 
 import pytest
-
-from service.base.processors import n_processors
-from service.base.start import TERMINATED, prepare
 from tests.first_process import FirstProcess, can_be_had
+
+from xylem.base.processors import n_processors
+from xylem.base.start import TERMINATED, prepare
 
 needs_namespace = pytest.mark.skipif(not can_be_had(), reason="needs a PID namespace (root, unshare)")
 
-START = "import os, signal, sys, threading, time; from service.base.start import prepare; prepare()"
+START = "import os, signal, sys, threading, time; from xylem.base.start import prepare; prepare()"
 READY = "print(end='x', flush=True)"
 BUSY = {
     "in Python": "while True: pass",

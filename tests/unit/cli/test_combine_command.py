@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.store import Store
-from service.workflows.combine import CombineRequest, combine_and_publish
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.combined_models import NAMES, documents
 from tests.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
+
+from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 
 @pytest.fixture(scope="module")

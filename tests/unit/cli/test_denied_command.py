@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
 from tests.served_models import publish_model
 from tests.unit.cli.conftest import Cli
+
+from xylem_store.store import Store
 
 LINE = '{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0], "labels": ["label::1"]}\n'
 DENY = ("models", "deny")

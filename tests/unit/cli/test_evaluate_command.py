@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.store import Store
-from service.workflows.charts import plain_cell, write_label_table
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
+
+from xylem.workflows.charts import plain_cell, write_label_table
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 HOSTILE = '<script>alert("x")</script>'
 LABELS = (HOSTILE, "a,b", '=1+"2"', "<b>&amp;")

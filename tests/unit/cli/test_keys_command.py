@@ -5,14 +5,14 @@ import json
 import re
 
 import pytest
-
-from service.access.audit import AuditLog
-from service.access.key_text import AccessScope
-from service.access.ring import KeyRing
-from service.base.settings import Settings
-from service.db import FILE_NAME
-from service.db.engine import Database, default_url
 from tests.unit.cli.conftest import Cli
+
+from xylem.base.access.audit import AuditLog
+from xylem.base.access.key_text import AccessScope
+from xylem.base.access.ring import KeyRing
+from xylem.base.db import FILE_NAME
+from xylem.base.db.engine import Database, default_url
+from xylem.base.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("versions_of_m")
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
+
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-
-from model_store.alias import PARTS, Beside
-from model_store.documents import render_sealed
-from model_store.store import Store
-from service.registry.remote import RemoteStore
 from tests.unit.cli.conftest import Cli
+
+from xylem.admin.registry.remote import RemoteStore
+from xylem_store.alias import PARTS, Beside
+from xylem_store.documents import render_sealed
+from xylem_store.store import Store
 
 
 def test_a_canary_comes_grows_and_is_promoted(cli: Cli, versions_of_m: Store) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.datasets_helpers import write_lines
 from tests.jobs_helpers import write_data
 from tests.unit.cli.conftest import Cli

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-
-from model_store.store import Store
-from service.db.engine import Database, default_url
-from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
-from service.thresholds.store.state import ThresholdDatabase
 from tests.feedback_helpers import Replica, put_candidate, token_event
 from tests.jobs_helpers import write_data
 from tests.unit.cli.conftest import Cli
+
+from xylem.base.db.engine import Database, default_url
+from xylem.base.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem_store.store import Store
 
 DELETE = ("models", "delete", "raw@1")
 

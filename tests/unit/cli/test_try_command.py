@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.origin import read_origin
-from model_store.store import Store
-from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
-from service.base.errors import BadData, BadParameter
-from service.datasets import read_dataset
-from service.datasets.tables import guess_columns
 from tests.servers import exchange, wait_for
 from tests.unit.cli.conftest import Cli
+
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
+from xylem.base.errors import BadData, BadParameter
+from xylem.datasets import read_dataset
+from xylem.datasets.tables import guess_columns
+from xylem_store.origin import read_origin
+from xylem_store.store import Store
 
 COLOURS = ("red", "green", "blue", "white")
 
@@ -187,7 +187,7 @@ def test_it_is_served_until_interrupted(tmp_path: Path, store: Path) -> None:
     file = write_table(tmp_path / "a.csv", ("text", "labels"), [(t, ls[0]) for t, ls in rows_of(60)])
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "service.cli.entry", "try", file, "--port", str(port), "--store", store]
+    command = [sys.executable, "-m", "xylem.cli.entry", "try", file, "--port", str(port), "--store", store]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def answers() -> bool:
@@ -208,7 +208,7 @@ def test_it_is_served_until_interrupted(tmp_path: Path, store: Path) -> None:
 def test_plain_lines_and_documents_are_predicted(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(as_lines(rows_of(300)))
     cli.says("try", tmp_path / "rows.jsonl", "--no-serve", "--model", "m")
-    command = [sys.executable, "-m", "service.cli.entry", "predict", "m", "--store", cli.store]
+    command = [sys.executable, "-m", "xylem.cli.entry", "predict", "m", "--store", cli.store]
     texts = 'a "red" thing\r\nthe\tblue \\ thing\nbad \udcff\n'.encode(errors="surrogateescape")
     plain = [*command, "--plain", "--top-r", "1"]
     done = subprocess.run(plain, input=texts, capture_output=True, check=False)

@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from service.base.errors import BadData
-from service.datasets import tables
-from service.datasets.reader import read_dataset
-from service.datasets.skos import TEXT_LENGTH_MAX, read_subjects
-from service.datasets.sparse_text import read_label_names
-from service.datasets.stream import DataFile
-from service.features.languages import stop_list
 from tests.conftest import Command
+
+from xylem.base.errors import BadData
+from xylem.datasets import tables
+from xylem.datasets.reader import read_dataset
+from xylem.datasets.skos import TEXT_LENGTH_MAX, read_subjects
+from xylem.datasets.sparse_text import read_label_names
+from xylem.datasets.stream import DataFile
+from xylem.engine.features.languages import stop_list
 
 ROOT = Path(__file__).parents[3]
 
@@ -69,9 +69,9 @@ def test_a_row_group_that_unpacks_to_gigabytes_is_refused(
 SHORT_OF_MEMORY = """
 import resource, sys
 from pathlib import Path
-from service.datasets.stream import DataFile
-from service.datasets.tables import ParquetTable
-from service.datasets.skos import read_subjects
+from xylem.datasets.stream import DataFile
+from xylem.datasets.tables import ParquetTable
+from xylem.datasets.skos import read_subjects
 file = DataFile(Path(sys.argv[1]))
 if file.kind == ".parquet":
     table = ParquetTable(file)

@@ -9,17 +9,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from model_store.names import build_names
-from service.base.columns import DEFAULT_COLUMNS
-from service.base.errors import BadData, BadParameter
-from service.base.rows import Dataset
-from service.datasets import check_readable, json_lines, read_dataset, stream
-from service.datasets.reader import DataStream
-from service.datasets.tables import TableLines
-from service.jobs.sources import split_lines
-from service.workflows.labelled import no_progress
 from tests.datasets_helpers import check_dataset, labels_of, read, refusal
+
+from xylem.admin.jobs.sources import split_lines
+from xylem.base.columns import DEFAULT_COLUMNS
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import Dataset
+from xylem.datasets import check_readable, json_lines, read_dataset, stream
+from xylem.datasets.reader import DataStream
+from xylem.datasets.tables import TableLines
+from xylem.workflows.labelled import no_progress
+from xylem_store.names import build_names
 
 
 def test_texts_and_named_features(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_keys_are_labels(tmp_path: Path) -> None:
 def test_faults_name_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], fault: str
 ) -> None:
-    monkeypatch.setattr("service.datasets.annif.LINE_BYTES_MAX", 60)
+    monkeypatch.setattr("xylem.datasets.annif.LINE_BYTES_MAX", 60)
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(BadData, match=fault):

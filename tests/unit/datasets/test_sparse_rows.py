@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-
-from model_store.names import NameTable, build_names
-from service.base.errors import BadData, BadParameter
-from service.base.rows import Dataset
-from service.datasets import read_dataset, stream
 from tests.datasets_helpers import as_rows, check_dataset, labels_of, read, refusal, refused
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import Dataset
+from xylem.datasets import read_dataset, stream
+from xylem_store.names import NameTable, build_names
 
 GOOD = b"3 4 5\n0,2 0:1 3:0.5\n 1:2\n4 \n"
 

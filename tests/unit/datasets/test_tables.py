@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from model_store.names import build_names
-from service.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
-from service.base.errors import BadData, BadParameter
-from service.base.rows import Dataset
-from service.datasets import check_readable, delimited, read_dataset, stream, tables
-from service.datasets.reader import DataStream
-from service.datasets.tables import TableLines
 from tests.datasets_helpers import check_dataset, labels_of, read, refusal, refused
+
+from xylem.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import Dataset
+from xylem.datasets import check_readable, delimited, read_dataset, stream, tables
+from xylem.datasets.reader import DataStream
+from xylem.datasets.tables import TableLines
+from xylem_store.names import build_names
 
 GOOD = b'text,labels\r\nfirst,a;b\r\n"two ""lines"",\nof one cell", b ;;c;\r\n\r\nthree,\r\n'
 
@@ -135,7 +135,7 @@ def test_what_a_writer_writes_is_read_as_lines_of_json_are(tmp_path: Path, seed:
 def test_a_stream_of_parts_is_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,labels\n" + "".join(f"row {i},l{i * 7 % 31}\n" for i in range(500)))
-    monkeypatch.setattr("service.datasets.json_lines.BLOCK_BYTES", 2000)
+    monkeypatch.setattr("xylem.datasets.json_lines.BLOCK_BYTES", 2000)
     parts = DataStream(path)
     assert len(list(parts.parts())) > 10
     final = parts.settle()

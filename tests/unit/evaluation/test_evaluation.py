@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
-
-from model_store.extras import KNOTS_MAX, check_calibration
-from service.base.rows import LabelRows
-from service.evaluation import PredictedRows, Truth, evaluation_report, probabilities
-from service.evaluation.probabilities import calibration_error, fit_calibration, reliability
-from service.evaluation.ranking import constants_of, f_measures, propensities, ranking_metrics
 from tests.oracles import metrics as oracle
 from tests.oracles.problems import flat
+
+from xylem.base.rows import LabelRows
+from xylem.evaluation import PredictedRows, Truth, evaluation_report, probabilities
+from xylem.evaluation.probabilities import calibration_error, fit_calibration, reliability
+from xylem.evaluation.ranking import constants_of, f_measures, propensities, ranking_metrics
+from xylem_store.extras import KNOTS_MAX, check_calibration
 
 K = 9
 label_sets = st.lists(st.integers(0, K - 1), unique=True, max_size=K)

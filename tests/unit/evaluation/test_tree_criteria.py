@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
-
-from model_store.ensemble import TreeEnsemble
-from service.evaluation import tree_criteria
-from service.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, leaf_criteria, splits_of
 from tests.oracles.trees import random_tree
 from tests.small_models import small_draft
+
+from xylem.evaluation import tree_criteria
+from xylem.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, leaf_criteria, splits_of
+from xylem_store.ensemble import TreeEnsemble
 
 seeds = st.integers(0, 2**32 - 1)
 

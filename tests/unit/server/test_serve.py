@@ -3,7 +3,7 @@
 import threading
 from types import SimpleNamespace
 
-from service.server.serve import _Server
+from xylem.server.serve import _Server
 
 
 def may_work(ready: bool, seconds: int, draining: bool = False) -> bool:

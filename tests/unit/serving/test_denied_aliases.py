@@ -8,21 +8,21 @@ from typing import Any
 
 import httpx
 import pytest
-
-from model_store.label_info import LabelInfo, Subject, build_label_info
-from model_store.store import Store
-from service.inference.fast_request import AS_PREDICTIONS
-from service.serving.denied import denying_as, with_denied
-from service.serving.label_info import LiveLabelInfo
-from service.serving.live import LiveModels
-from service.serving.opening import serve_model
-from service.serving.served import ServedVersion
 from tests.alias_helpers import deny, file_of, split
 from tests.feedback_helpers import RAW, client_of, event, send
 from tests.oip_requests import csr
 from tests.served_models import at_once, in_thread
 from tests.small_models import small_draft, softmax_draft
 from tests.unit.serving.test_live import looked
+
+from xylem.engine.fast_request import AS_PREDICTIONS
+from xylem.serving.denied import denying_as, with_denied
+from xylem.serving.label_info import LiveLabelInfo
+from xylem.serving.live import LiveModels
+from xylem.serving.opening import serve_model
+from xylem.serving.served import ServedVersion
+from xylem_store.label_info import LabelInfo, Subject, build_label_info
+from xylem_store.store import Store
 
 DENIED = [f"label::{i}" for i in (0, 3, 4, 7, 8)]
 ROWS = [RAW, {"indices": [2], "values": [1.0]}]

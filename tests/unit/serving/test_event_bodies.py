@@ -1,4 +1,4 @@
-"""Whatever kernels (service.kernels.text) take for plain events is what the general way makes of them."""
+"""Whatever kernels (`engine/kernels/text`) take for plain events is what the general way makes of them."""
 
 import json
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from model_store.names import build_names
-from service.base.errors import BadInput
-from service.base.settings import Limits
-from service.serving.events import CheckedEvent, check_event, read_sparse, to_events
-from service.serving.parse import parse_feedback, parse_json
-from service.serving.served import ServedVersion
-from service.thresholds.live.threshold_counters import Events
-from service.thresholds.live.tokens import Tokens
 from tests.feedback_helpers import signed
 from tests.oip_requests import changed
-from tests.unit.features.bodies import BYTES_MAX, featurizer_of, instances, texts
+from tests.unit.engine.features.bodies import BYTES_MAX, featurizer_of, instances, texts
+
+from xylem.base.errors import BadInput
+from xylem.base.settings import Limits
+from xylem.serving.events import CheckedEvent, check_event, read_sparse, to_events
+from xylem.serving.parse import parse_feedback, parse_json
+from xylem.serving.served import ServedVersion
+from xylem.thresholds.live.threshold_counters import Events
+from xylem.thresholds.live.tokens import Tokens
+from xylem_store.names import build_names
 
 NAMES = ["a", "label::3", "ä", "x y", "{", "an \\ escape"]
 LENGTHS = {"name_bytes_max": 12, "event_id_bytes_max": 8, "text_bytes_max": BYTES_MAX}

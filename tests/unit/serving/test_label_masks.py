@@ -10,26 +10,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-import service.serving.label_choice as module
-from model_store.store import Store
-from service.base.errors import BadInput, UnknownLabel
-from service.base.settings import Limits
-from service.serving import answer
-from service.serving.blocks import answer_block
-from service.serving.denied import with_denied
-from service.serving.dialect import Body
-from service.serving.label_choice import LabelMasks
-from service.serving.lines import LineBlock
-from service.serving.opening import serve_model
-from service.serving.predict import PREDICT
-from service.serving.rows import to_options
-from service.serving.schemas.predict import Options
-from service.serving.served import ServedVersion
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import together
 from tests.datasets_helpers import write_lines
 from tests.served_models import at_once, in_thread, publish_model
+
+import xylem.serving.label_choice as module
+from xylem.base.errors import BadInput, UnknownLabel
+from xylem.base.settings import Limits
+from xylem.serving import answer
+from xylem.serving.blocks import answer_block
+from xylem.serving.denied import with_denied
+from xylem.serving.dialect import Body
+from xylem.serving.label_choice import LabelMasks
+from xylem.serving.lines import LineBlock
+from xylem.serving.opening import serve_model
+from xylem.serving.predict import PREDICT
+from xylem.serving.rows import to_options
+from xylem.serving.schemas.predict import Options
+from xylem.serving.served import ServedVersion
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 N_LABELS = 11
 NAMES = [f"label::{i}" for i in range(N_LABELS)]

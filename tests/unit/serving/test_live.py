@@ -10,18 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-import service.serving.live as live_module
-from model_store.alias import PARTS, Beside
-from model_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
-from model_store.store import Store
-from model_store.version import Model
-from service.base.errors import ModelUnavailable, TimedOut, Unavailable
-from service.serving.live import LiveModels
-from service.serving.split import roles_of
 from tests.alias_helpers import split
 from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model
+
+import xylem.serving.live as live_module
+from xylem.base.errors import ModelUnavailable, TimedOut, Unavailable
+from xylem.serving.live import LiveModels
+from xylem.serving.split import roles_of
+from xylem_store.alias import PARTS, Beside
+from xylem_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 Live = LiveModels[str]
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from service.base.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
-from service.base.settings import Limits
-from service.serving import parse
-from service.serving.parse import parse_body, parse_feedback, parse_line, parse_options, validated
-from service.serving.schemas.feedback import FeedbackEvent
-from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
-from service.serving.schemas.predict import Options, PredictRequest, TextLine
+from xylem.base.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from xylem.base.settings import Limits
+from xylem.serving import parse
+from xylem.serving.parse import parse_body, parse_feedback, parse_line, parse_options, validated
+from xylem.serving.schemas.feedback import FeedbackEvent
+from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
+from xylem.serving.schemas.predict import Options, PredictRequest, TextLine
 
 LIMITS = Limits()
 TEXT = {"text": "a"}

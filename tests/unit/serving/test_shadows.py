@@ -13,21 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 import pytest
-
-import service.serving.shadows as module
-from model_store.alias import PARTS, Alias, Beside
-from model_store.store import Store
-from service.base.settings import Limits
-from service.serving.dialect import Body, Reply
-from service.serving.oip import TENSORS
-from service.serving.opening import serve_model
-from service.serving.predict import PREDICT
-from service.serving.served import ServedVersion
-from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
-from service.serving.split import Chooser, LiveSplit
 from tests.oip_requests import HEADER, binary_body, csr, tensor
 from tests.served_models import reply_of
 from tests.servers import wait_for
+
+import xylem.serving.shadows as module
+from xylem.base.settings import Limits
+from xylem.serving.dialect import Body, Reply
+from xylem.serving.oip import TENSORS
+from xylem.serving.opening import serve_model
+from xylem.serving.predict import PREDICT
+from xylem.serving.served import ServedVersion
+from xylem.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
+from xylem.serving.split import Chooser, LiveSplit
+from xylem_store.alias import PARTS, Alias, Beside
+from xylem_store.store import Store
 
 ROWS = b'{"indices": [1, 5], "values": [1.0, 0.5]}, {"indices": [2], "values": [1.0]}'
 BODY = b'{"instances": [%b], "top_r": 6}' % ROWS

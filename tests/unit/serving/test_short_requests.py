@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from model_store.store import Store
 from tests.conftest import serving, settings_of, whole_request
 from tests.served_models import publish_model
+
+from xylem_store.store import Store
 
 RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}
 SHORT = [

@@ -7,29 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import xylem
-from model_store.store import Store
-from service.base.errors import BadInput, LimitExceeded
-from service.base.settings import Limits
-from service.features.word_forms import LEMMA_ITEMS, STEM_ITEMS
-from service.inference.chunks import chunks_of
-from service.serving.answer import SHORT_ITEMS
-from service.serving.blocks import answer_block
-from service.serving.lines import LineBlock
-from service.serving.oip import TENSORS
-from service.serving.opening import serve_model
-from service.serving.parse import parse_body, parse_options
-from service.serving.predict import PREDICT
-from service.serving.rows import to_options
-from service.serving.schemas.predict import PredictRequest
-from service.serving.served import ServedVersion
-from service.thresholds.store.state import Head
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
 from tests.oip_requests import tensor
 from tests.real_texts import TEXTS as REAL_TEXTS
 from tests.served_models import TEXTS, at_once, in_thread, publish_model
+
+import xylem
+from xylem.base.errors import BadInput, LimitExceeded
+from xylem.base.settings import Limits
+from xylem.engine.chunks import chunks_of
+from xylem.engine.features.word_forms import LEMMA_ITEMS, STEM_ITEMS
+from xylem.serving.answer import SHORT_ITEMS
+from xylem.serving.blocks import answer_block
+from xylem.serving.lines import LineBlock
+from xylem.serving.oip import TENSORS
+from xylem.serving.opening import serve_model
+from xylem.serving.parse import parse_body, parse_options
+from xylem.serving.predict import PREDICT
+from xylem.serving.rows import to_options
+from xylem.serving.schemas.predict import PredictRequest
+from xylem.serving.served import ServedVersion
+from xylem.thresholds.store.state import Head
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 ODD_TEXTS = ["a text editor", "", "TERMINAL\ud83d\ude00 zzz", "北京 e\u0301dit", "x" * 5000]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.manifest import Manifest
-from model_store.store import Store
-from service.base.errors import ModelUnavailable, Unavailable
-from service.jobs.data import DataRoot
-from service.serving.live import LiveModels
 from tests.conftest import serving, settings_of
 from tests.small_models import small_draft
+
+from xylem.admin.jobs.data import DataRoot
+from xylem.base.errors import ModelUnavailable, Unavailable
+from xylem.serving.live import LiveModels
+from xylem_store.manifest import Manifest
+from xylem_store.store import Store
 
 NOBODY = 65534
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)

@@ -9,26 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import insert, select, text
-
-from model_store.manifest import manifest_digest
-from model_store.names import build_names
-from model_store.origin import origin_arrays
-from model_store.store import Store
-from service.base.errors import ForeignThresholds
-from service.cli.evaluate import thresholds_of
-from service.db.engine import Database
-from service.db.tables import CHECKPOINTS, LOG, SHADOWS, VERSIONS
-from service.serving.opening import open_version
-from service.serving.stores import store_of
-from service.thresholds.live.follower import Follower
-from service.thresholds.live.shadow import put_shadow, take_shadow
-from service.thresholds.methods.ofo import Start, no_counts
-from service.thresholds.store.codec import Tuned
-from service.thresholds.store.state import ThresholdDatabase, find_head, lock_head
-from service.workflows.extend import carry_thresholds
 from tests.conftest import Command, answer
 from tests.feedback_helpers import Replica, client_of, instance_event, put_candidate
 from tests.small_models import small_draft
+
+from xylem.base.db.engine import Database
+from xylem.base.db.tables import CHECKPOINTS, LOG, SHADOWS, VERSIONS
+from xylem.base.errors import ForeignThresholds
+from xylem.cli.evaluate import thresholds_of
+from xylem.serving.opening import open_version
+from xylem.serving.stores import store_of
+from xylem.thresholds.live.follower import Follower
+from xylem.thresholds.live.shadow import put_shadow, take_shadow
+from xylem.thresholds.methods.ofo import Start, no_counts
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase, find_head, lock_head
+from xylem.workflows.extend import carry_thresholds
+from xylem_store.manifest import manifest_digest
+from xylem_store.names import build_names
+from xylem_store.origin import origin_arrays
+from xylem_store.store import Store
 
 N_LABELS = 12
 NAMES = [f"role::{name}" for name in ("program", "library", "data", *map(str, range(9)))]

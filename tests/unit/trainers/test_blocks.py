@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-
-from service.base.errors import BadData, BadParameter
-from service.base.rows import SparseRows
-from service.executors.local import Crew
-from service.trainers import Trained, blocks, estimate, fit, parse_parameters
-from service.trainers.registry import estimate_blocks
-from service.trainers.source import MemorySource, Tools, TrainingSet, no_progress
 from tests.steps import Parts
 from tests.trainings import bits_of, data_of
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import SparseRows
+from xylem.trainers import Trained, blocks, estimate, fit, parse_parameters
+from xylem.trainers.registry import estimate_blocks
+from xylem.trainers.source import MemorySource, Tools, TrainingSet, no_progress
 
 
 def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:

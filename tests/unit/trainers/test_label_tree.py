@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
-
-from service.base.errors import BadData, BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.executors.local import Crew
-from service.trainers import TrainingSet, estimate, parse_parameters, train
-from service.trainers.classifiers import Solving, members_of, train_classifiers
-from service.trainers.label_tree import prune_of
-from service.trainers.shape import join
-from service.trainers.source import Tools
-from service.trainers.spec import rows_by_label
 from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_rows
 from tests.trainings import bits_of, data_of, dense_weights, estimate_by, scores_of, share_right, trained_by
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers import TrainingSet, estimate, parse_parameters, train
+from xylem.trainers.classifiers import Solving, members_of, train_classifiers
+from xylem.trainers.label_tree import prune_of
+from xylem.trainers.shape import join
+from xylem.trainers.source import Tools
+from xylem.trainers.spec import rows_by_label
 
 VARIANTS = {
     "balanced": ("label-tree", ["leaf_size=5", "arity=4", "trees=2"]),

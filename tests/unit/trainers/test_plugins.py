@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.checkout import PYTHONPATH
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "add_a_trainer.md").read_text()
@@ -19,7 +20,7 @@ ROWS = "".join(
 
 GOOD = """
 from dataclasses import replace
-from service.trainers.label_tree import OVR
+from xylem.trainers.label_tree import OVR
 SPEC = replace(OVR, name="{name}")
 """
 
@@ -34,8 +35,8 @@ REFUSALS = {
 }
 ASK = """
 import sys
-from service.base.errors import BadParameter
-from service.trainers.registry import trainer
+from xylem.base.errors import BadParameter
+from xylem.trainers.registry import trainer
 for name in sys.argv[1:]:
     try:
         print(trainer(name))
@@ -58,13 +59,13 @@ def package(name: str, module: str, points: dict[str, str], code: str) -> dict[s
 
 def python(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run Python where the packages in `target` are installed."""
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{target}"}
+    env = {**os.environ, "PYTHONPATH": f"{PYTHONPATH}{os.pathsep}{target}"}
     command = [sys.executable, *map(str, words)]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
 
 
 def xylem(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return python(target, "-m", "service.cli.entry", *words)
+    return python(target, "-m", "xylem.cli.entry", *words)
 
 
 @pytest.fixture(scope="module")

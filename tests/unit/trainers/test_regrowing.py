@@ -5,27 +5,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.build import store_weights
-from model_store.decoding import chunk_of, trees_of
-from model_store.ensemble import TreeEnsemble, Weights
-from model_store.version import Model
-from service.base.errors import BadParameter
-from service.base.rows import NO_ROWS, LabelRows, SparseRows, offsets
-from service.executors.local import Crew
-from service.kernels.training.newton import nothing_known, refine
-from service.kernels.training.problem import NO_ROOM, localise
-from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
-from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters
-from service.trainers.classifiers import aligned
-from service.trainers.regrowing import ANEW, Regrown
-from service.trainers.shape import shape_of
-from service.trainers.source import Tools
-from service.workflows.choose_features import trial_model
 from tests.oracles import problems
 from tests.oracles.label_trees import labels_below
 from tests.oracles.problems import dense_labels, dense_rows, learnable, to_labels
 from tests.trainings import scores_of, trained_by
+
+from xylem.base.errors import BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import NO_ROWS, LabelRows, SparseRows, offsets
+from xylem.trainers import TRAINERS, Trained, TrainingSet, parse_parameters
+from xylem.trainers.classifiers import aligned
+from xylem.trainers.kernels.newton import nothing_known, refine
+from xylem.trainers.kernels.problem import NO_ROOM, localise
+from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_squared_hinge
+from xylem.trainers.regrowing import ANEW, Regrown
+from xylem.trainers.shape import shape_of
+from xylem.trainers.source import Tools
+from xylem.workflows.choose_features import trial_model
+from xylem_store.build import store_weights
+from xylem_store.decoding import chunk_of, trees_of
+from xylem_store.ensemble import TreeEnsemble, Weights
+from xylem_store.version import Model
 
 LINEAR = {
     "balanced": ("label-tree", ["leaf_size=8", "arity=4", "trees=2"]),

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.base.rows import LabelRows, SparseRows
-from service.executors.local import Crew
-from service.trainers import representations
-from service.trainers.clustering import balanced_shape, kmeans_shape
-from service.trainers.representations import label_representations, rerank_arrays
-from service.trainers.shape import join
-from service.trainers.source import Tools, derived_seed
 from tests.datasets_helpers import check_sparse
 from tests.oracles import problems
 from tests.oracles.label_trees import levels
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
+
+from xylem.base.executors.local import Crew
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers import representations
+from xylem.trainers.clustering import balanced_shape, kmeans_shape
+from xylem.trainers.representations import label_representations, rerank_arrays
+from xylem.trainers.shape import join
+from xylem.trainers.source import Tools, derived_seed
 
 
 def _vectors(n_labels: int, seed: int = 0) -> Any:

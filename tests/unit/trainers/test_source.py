@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from service.base.errors import BadParameter, Unavailable
-from service.base.rows import LabelRows, SparseRows
-from service.trainers import weighing, windows
-from service.trainers.source import MemorySource, Tools, TrainingSet, count
-from service.trainers.weighing import weigh
-from service.trainers.windows import dealt
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
 from tests.steps import Parts
 from tests.trainings import scores_of, trained_by
+
+from xylem.base.errors import BadParameter, Unavailable
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers import weighing, windows
+from xylem.trainers.source import MemorySource, Tools, TrainingSet, count
+from xylem.trainers.weighing import weigh
+from xylem.trainers.windows import dealt
 
 
 def _data(seed: int, n_rows: int) -> tuple[SparseRows, LabelRows]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.base.errors import BadParameter
-from service.base.parameters import expected_of
-from service.trainers import TRAINERS, parse_parameters
+from xylem.base.errors import BadParameter
+from xylem.base.parameters import expected_of
+from xylem.trainers import TRAINERS, parse_parameters
 
 
 @pytest.mark.parametrize("name", TRAINERS)

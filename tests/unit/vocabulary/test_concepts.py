@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from model_store.errors import Corrupt
-from model_store.label_info import Subject
-from service.base.errors import BadData, BadParameter
-from service.vocabulary.concepts import NEIGHBOURS_MAX, Concepts, concepts_of, read_concepts
-from service.vocabulary.matching import NAME_FEATURES, NameMatcher
-from service.vocabulary.names import NameParameters, build_names, count_words, kept_frequencies
-from service.vocabulary.search import FAR_GAP, PLACES_MAX, VISITS_A_WORD
-from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 from tests.datasets_helpers import check_sparse
 from tests.oracles.name_matches import OracleName, candidates
 from tests.oracles.trees import row_dicts
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.vocabulary.concepts import NEIGHBOURS_MAX, Concepts, concepts_of, read_concepts
+from xylem.vocabulary.matching import NAME_FEATURES, NameMatcher
+from xylem.vocabulary.names import NameParameters, build_names, count_words, kept_frequencies
+from xylem.vocabulary.search import FAR_GAP, PLACES_MAX, VISITS_A_WORD
+from xylem.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
+from xylem_store.errors import Corrupt
+from xylem_store.label_info import Subject
 
 TURTLE = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix xl: <http://www.w3.org/2008/05/skos-xl#> .

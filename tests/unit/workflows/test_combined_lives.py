@@ -5,31 +5,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.identifiers import parse_named
-from model_store.label_info import Subject
-from model_store.manifest import CALIBRATION
-from model_store.members import NO_LABEL
-from model_store.names import all_names, name_of
-from model_store.origin import read_origin
-from model_store.store import Store
-from model_store.version import Model, model_of
-from service.base.errors import BadData, BadParameter
-from service.inference.combined_predictor import make_predictor
-from service.inference.options import PredictOptions
-from service.registry.remote import RemoteStore
-from service.vocabulary.concepts import concepts_of
-from service.vocabulary.featurizers import featurizer_of
-from service.vocabulary.names import NameParameters, count_words
-from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.combine import CombineRequest, combine_and_publish
-from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
-from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.alias_helpers import split
 from tests.combined_models import NAMES, documents, publish_combined
 from tests.conftest import serving, settings_of
 from tests.datasets_helpers import write_lines
+
+from xylem.admin.registry.remote import RemoteStore
+from xylem.base.errors import BadData, BadParameter
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.options import PredictOptions
+from xylem.vocabulary.concepts import concepts_of
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.names import NameParameters, count_words
+from xylem.workflows.calibrate import calibrate_and_publish
+from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
+from xylem.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.identifiers import parse_named
+from xylem_store.label_info import Subject
+from xylem_store.manifest import CALIBRATION
+from xylem_store.members import NO_LABEL
+from xylem_store.names import all_names, name_of
+from xylem_store.origin import read_origin
+from xylem_store.store import Store
+from xylem_store.version import Model, model_of
 
 TEXTS = [str(row["text"]) for row in documents(40, 8)] + ["salt mine", ""]
 

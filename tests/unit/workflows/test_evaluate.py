@@ -9,27 +9,27 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
-
-import xylem
-from model_store.manifest import has_calibration
-from model_store.names import all_names, name_of
-from model_store.origin import ORIGIN, REPORT, content_digest, read_origin, read_report
-from model_store.store import Store
-from model_store.version import Model, draft_of
-from service.base.errors import BadData, BadInput, BadParameter
-from service.evaluation import EmptyConvention, kept_figures
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions, predict_all
-from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.charts import label_lines
-from service.workflows.compare import CompareRequest, Contender, compare
-from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
-from service.workflows.labelled import no_progress, read_labelled
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.datasets_helpers import refused, write_lines
 from tests.jobs_helpers import write_data
 from tests.measured import evaluate
+
+import xylem
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions, predict_all
+from xylem.evaluation import EmptyConvention, kept_figures
+from xylem.workflows.calibrate import calibrate_and_publish
+from xylem.workflows.charts import label_lines
+from xylem.workflows.compare import CompareRequest, Contender, compare
+from xylem.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
+from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.manifest import has_calibration
+from xylem_store.names import all_names, name_of
+from xylem_store.origin import ORIGIN, REPORT, content_digest, read_origin, read_report
+from xylem_store.store import Store
+from xylem_store.version import Model, draft_of
 
 COLOURS = ("red", "green", "blue", "white")
 WORDS = COLOURS[:3]

@@ -6,25 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-
-import xylem
-from model_store.names import all_names
-from model_store.store import Store
-from service.base.errors import BadData
-from service.db.of_store import ready_database
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.thresholds.methods.ofo import Start, no_counts
-from service.thresholds.store.codec import Tuned
-from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.compare import CompareRequest, Contender, compare
-from service.workflows.evaluate import evaluate_rows
-from service.workflows.extend import carry_thresholds, extend_and_publish
-from service.workflows.labelled import no_progress, read_labelled
-from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import request_of, tune
 from tests.conftest import Command
 from tests.datasets_helpers import refused
+
+import xylem
+from xylem.base.db.of_store import ready_database
+from xylem.base.errors import BadData
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem.thresholds.methods.ofo import Start, no_counts
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows.compare import CompareRequest, Contender, compare
+from xylem.workflows.evaluate import evaluate_rows
+from xylem.workflows.extend import carry_thresholds, extend_and_publish
+from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.tune import request_of, tune
+from xylem_store.names import all_names
+from xylem_store.store import Store
 
 GROWING = {
     "label-tree": ("leaf_size=2",),
@@ -84,7 +84,7 @@ def first_label(store: Store, model: str, label: int) -> int:
 
 
 def read_rows_of(x: Any) -> Any:
-    from service.features.rows import rows_of_csr
+    from xylem.engine.features.rows import rows_of_csr
 
     length = np.sqrt((x.data**2).sum())
     return rows_of_csr(x.indptr, x.indices, (x.data / length).astype(np.float32), N_FEATURES)

@@ -11,30 +11,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.ensemble import TreeEnsemble
-from model_store.names import find_name
-from model_store.store import Store
-from model_store.version import Model
-from service.base.errors import BadData, BadInput, BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.db.engine import Database, default_url
-from service.executors.local import Crew
-from service.inference.combined_predictor import make_predictor
-from service.serving.opening import open_version
-from service.thresholds.live.threshold_counters import instances_of
-from service.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of
-from service.thresholds.store.state import ThresholdDatabase
-from service.trainers import TrainingSet, fit, parse_parameters, windows
-from service.trainers.source import MemorySource, Tools, derived_seed
-from service.trainers.windows import STAGE
-from service.workflows.labelled import no_progress, read_labelled
-from service.workflows.progressive import ProgressiveThresholds, predictor_so_far
-from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import TuneRequest, keep, learn, tune
 from tests.contract.test_every_trainer import bits_of, learnable, write_file
 from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_rows, to_labels, to_rows
+
+from xylem.base.db.engine import Database, default_url
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.serving.opening import open_version
+from xylem.thresholds.live.threshold_counters import instances_of
+from xylem.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.trainers import TrainingSet, fit, parse_parameters, windows
+from xylem.trainers.source import MemorySource, Tools, derived_seed
+from xylem.trainers.windows import STAGE
+from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.progressive import ProgressiveThresholds, predictor_so_far
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.tune import TuneRequest, keep, learn, tune
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.names import find_name
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 SGD = ["solver=sgd", "tree=random", "arity=3", "prune=0"]
 

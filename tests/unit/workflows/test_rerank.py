@@ -9,11 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import Command, answer
+from tests.datasets_helpers import refused, write_lines
+from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
+from tests.small_models import small_draft, softmax_draft
 
-from model_store.arrays import group_of
-from model_store.checks import check_version
-from model_store.errors import Corrupt
-from model_store.members import (
+from xylem.base.errors import BadParameter
+from xylem.base.rows import LabelRows, SparseRows, offsets
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.kernels.search.near_rows import LISTED_ROWS
+from xylem.engine.predictor import PredictOptions
+from xylem.workflows import rerank as reranking
+from xylem.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
+from xylem.workflows.near_rows import ALIKE, FEATURES_MAX, draw_near_rows, group_alike, near_of, place_near
+from xylem.workflows.ranker import Candidates, precisions
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.arrays import group_of
+from xylem_store.checks import check_version
+from xylem_store.errors import Corrupt
+from xylem_store.members import (
     NEAR,
     NEAR_FEATURES,
     NEAREST,
@@ -25,22 +39,8 @@ from model_store.members import (
     check_near,
     has_near,
 )
-from model_store.store import Store
-from model_store.version import Draft, manifest_of, model_of
-from service.base.errors import BadParameter
-from service.base.rows import LabelRows, SparseRows, offsets
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.kernels.search.near_rows import LISTED_ROWS
-from service.workflows import rerank as reranking
-from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
-from service.workflows.near_rows import ALIKE, FEATURES_MAX, draw_near_rows, group_alike, near_of, place_near
-from service.workflows.ranker import Candidates, precisions
-from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import Command, answer
-from tests.datasets_helpers import refused, write_lines
-from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
-from tests.small_models import small_draft, softmax_draft
+from xylem_store.store import Store
+from xylem_store.version import Draft, manifest_of, model_of
 
 N_LABELS, N_FEATURES = 8, 90
 RAW = {"kind": "raw", "norm": "none"}
@@ -190,7 +190,7 @@ def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
 
 def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
-    monkeypatch.setattr("service.workflows.near_rows.KEPT_ROWS", 0)
+    monkeypatch.setattr("xylem.workflows.near_rows.KEPT_ROWS", 0)
     near = draw_near_rows(rows, labels, seed)
     assert len(near.scale) == len(np.unique(near.label_row)) < 300
     whole, kept = dense(rows), dense_near(near)
@@ -206,7 +206,7 @@ def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatc
 def test_features_of_candidates_are_those_of_a_slow_oracle(
     monkeypatch: pytest.MonkeyPatch, seed: int, listed_rows: int
 ) -> None:
-    monkeypatch.setattr("service.inference.combined_predictor.LISTED_ROWS", listed_rows)
+    monkeypatch.setattr("xylem.engine.combined_predictor.LISTED_ROWS", listed_rows)
     draft, near = near_draft(seed)
     predictor = make_predictor(model_of(draft))
     rows, kept = random_rows(seed + 1, 40), dense_near(near)

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from model_store.store import Store
-from model_store.version import model_of
-from service.base.errors import BadData, BadInput, BadParameter
-from service.base.rows import Dataset, LabelRows, SparseRows
-from service.datasets import read_dataset
-from service.vocabulary.featurizers import featurizer_of
-from service.workflows.evaluate import evaluate_rows
-from service.workflows.labelled import labelled_dataset
-from service.workflows.request import from_json
-from service.workflows.search import SearchRequest, folds_of, search
-from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
-from service.workflows.train import TrainRequest, train_dataset
 from tests.conftest import Run
 from tests.datasets_helpers import refused, write_lines
 from tests.oracles.problems import dense_labels, dense_rows, flat
+
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.base.rows import Dataset, LabelRows, SparseRows
+from xylem.datasets import read_dataset
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.evaluate import evaluate_rows
+from xylem.workflows.labelled import labelled_dataset
+from xylem.workflows.request import from_json
+from xylem.workflows.search import SearchRequest, folds_of, search
+from xylem.workflows.search_space import SPACES, Choice, Range, dimensions_of
+from xylem.workflows.train import TrainRequest, train_dataset
+from xylem_store.store import Store
+from xylem_store.version import model_of
 
 COLOURS = ("red", "green", "blue", "white", "black")
 
@@ -120,7 +120,7 @@ def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_
     study = tmp_path / "study"
     asked = ("--data", request_of.data, "--model", "m", "--store", tmp_path / "store", "--study", study)
     options = ("--trainer", "ovr", "--metric", "P@1", "--threads", "1")
-    command = [sys.executable, "-m", "service.cli.entry", "tune", *map(str, asked), *options]
+    command = [sys.executable, "-m", "xylem.cli.entry", "tune", *map(str, asked), *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and n_ended(study) < 2:
             time.sleep(0.05)

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.origin import ORIGIN, REPORT, read_report
-from model_store.store import Store
-from service.base.errors import BadData, BadParameter
-from service.datasets import read_dataset, stream
-from service.datasets.reader import DataStream
-from service.executors.local import Crew
-from service.trainers import TrainingSet, windows
-from service.trainers.source import count
-from service.workflows.file_source import FileSource
-from service.workflows.labelled import no_progress
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import refused
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.datasets import read_dataset, stream
+from xylem.datasets.reader import DataStream
+from xylem.trainers import TrainingSet, windows
+from xylem.trainers.source import count
+from xylem.workflows.file_source import FileSource
+from xylem.workflows.labelled import no_progress
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.origin import ORIGIN, REPORT, read_report
+from xylem_store.store import Store
 
 SGD = ("solver=sgd", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
 NAMED = '{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n'
@@ -150,7 +150,7 @@ def test_decision_trees_of_a_stream_are_those_of_memory(
         return real(dtype, n, census)
 
     monkeypatch.setattr(windows, "mapped", mapped)
-    monkeypatch.setattr("service.trainers.ldsm.trainer.mapped", mapped)
+    monkeypatch.setattr("xylem.trainers.ldsm.trainer.mapped", mapped)
     _same(tmp_path, "ldsm", _write(tmp_path, suffix), ["trees=3", "epochs=2", *parameters])
     assert len(made) >= 2 * (5 + 2), "the rows, and for each thread a copy of a node's"
 

@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.store import Store
-from model_store.version import Model
-from service.base.errors import BadData, BadParameter
-from service.db.of_store import ready_database
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.thresholds.methods.ofo import Start, lower_bounds
-from service.thresholds.methods.starts import C_GRID
-from service.thresholds.store.codec import METHODS
-from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.labelled import Labelled, no_progress, read_labelled
-from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
 from tests.conftest import Command, answer
 from tests.contract.test_every_trainer import write_file
 from tests.datasets_helpers import refused, write_lines
 from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.oracles.problems import dense_labels
 from tests.small_models import small_draft
+
+from xylem.base.db.of_store import ready_database
+from xylem.base.errors import BadData, BadParameter
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem.thresholds.methods.ofo import Start, lower_bounds
+from xylem.thresholds.methods.starts import C_GRID
+from xylem.thresholds.store.codec import METHODS
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows.labelled import Labelled, no_progress, read_labelled
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 N_ROWS, K, D = 120, 11, 70
 RAW = {"kind": "raw", "norm": "none"}

@@ -6,33 +6,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.errors import Corrupt
-from model_store.manifest import STATE
-from model_store.names import all_names
-from model_store.origin import json_array, read_json_array, read_origin
-from model_store.store import Store
-from model_store.version import Model, draft_of
-from service.base.errors import BadInput
-from service.base.rows import LabelRows, SparseRows
-from service.db import FILE_NAME
-from service.db.of_store import ready_database
-from service.importers.registry import import_model
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.thresholds.methods.ofo import Start, no_counts
-from service.thresholds.store.codec import Tuned
-from service.thresholds.store.state import ThresholdDatabase
-from service.trainers import TrainingSet
-from service.vocabulary.featurizers import featurizer_of
-from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.combine import CombineRequest, combine_and_publish
-from service.workflows.extend import carry_thresholds, extend_and_publish
-from service.workflows.going_on import join_rows
-from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 from tests.conftest import Command
 from tests.datasets_helpers import refused, write_lines
 from tests.foreign_models import save_pecos
+
+from xylem.base.db import FILE_NAME
+from xylem.base.db.of_store import ready_database
+from xylem.base.errors import BadInput
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem.extras.importers.registry import import_model
+from xylem.thresholds.methods.ofo import Start, no_counts
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.trainers import TrainingSet
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.calibrate import calibrate_and_publish
+from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.workflows.extend import carry_thresholds, extend_and_publish
+from xylem.workflows.going_on import join_rows
+from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem_store.errors import Corrupt
+from xylem_store.manifest import STATE
+from xylem_store.names import all_names
+from xylem_store.origin import json_array, read_json_array, read_origin
+from xylem_store.store import Store
+from xylem_store.version import Model, draft_of
 
 WORDS = [f"word{i}" for i in range(12)]
 LEARNERS = {

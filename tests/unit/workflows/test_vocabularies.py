@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.datasets_helpers import refused, write_lines
 
 import xylem
-from model_store.label_info import LabelInfo, Subject, build_label_info
-from model_store.store import Store
-from service.base.errors import BadData, BadInput, BadParameter
-from service.datasets.skos import ENTITY_LENGTH_MAX
-from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
-from service.workflows.label_info import read_label_info
-from service.workflows.train import TrainReport, TrainRequest, train_and_publish
-from tests.datasets_helpers import refused, write_lines
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.datasets.skos import ENTITY_LENGTH_MAX
+from xylem.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
+from xylem.workflows.label_info import read_label_info
+from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem_store.label_info import LabelInfo, Subject, build_label_info
+from xylem_store.store import Store
 
 PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .

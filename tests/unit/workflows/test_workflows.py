@@ -7,27 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.build import store_weights
-from model_store.ensemble import Weights
-from model_store.manifest import WEIGHTS
-from model_store.origin import read_origin, read_report
-from model_store.store import Store
-from model_store.version import model_of
-from service.base.errors import BadData, BadInput, BadParameter
-from service.base.rows import SparseRows
-from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
-from service.inference import predictor as inference_parts
-from service.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
-from service.trainers.source import Tools
-from service.warm import kernels as warm
-from service.workflows import evaluate as measuring
-from service.workflows.charts import _points_of, draw_report
-from service.workflows.choose_features import trial_model
-from service.workflows.estimate import estimate_size
-from service.workflows.request import from_json, parse
-from service.workflows.train import TrainRequest, train_and_publish, version_report
-from service.workflows.weights import WEIGHED
 from tests.conftest import answer
 from tests.contract.test_every_trainer import learnable, trained_on
 from tests.datasets_helpers import refused, write_lines
@@ -35,6 +14,27 @@ from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
 from tests.small_models import small_draft
+
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.base.rows import SparseRows
+from xylem.engine import predictor as inference_parts
+from xylem.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
+from xylem.server.warm import kernels as warm
+from xylem.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
+from xylem.trainers.source import Tools
+from xylem.workflows import evaluate as measuring
+from xylem.workflows.charts import _points_of, draw_report
+from xylem.workflows.choose_features import trial_model
+from xylem.workflows.estimate import estimate_size
+from xylem.workflows.request import from_json, parse
+from xylem.workflows.train import TrainRequest, train_and_publish, version_report
+from xylem.workflows.weights import WEIGHED
+from xylem_store.build import store_weights
+from xylem_store.ensemble import Weights
+from xylem_store.manifest import WEIGHTS
+from xylem_store.origin import read_origin, read_report
+from xylem_store.store import Store
+from xylem_store.version import model_of
 
 COLOURS = ("red", "green", "blue", "white")
 

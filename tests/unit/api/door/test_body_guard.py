@@ -7,16 +7,16 @@ import re
 from typing import Any
 
 import pytest
+from tests.wires import Wire
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from service.api.door.admission import BODY_IS_HERE, Admission
-from service.api.door.problems import BodyTimeout, BodyTooLarge
-from service.api.door.protocol import JoinedWrites
-from service.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
-from service.base.errors import Overloaded
-from service.base.settings import Limits
-from tests.wires import Wire
+from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.problems import BodyTimeout, BodyTooLarge
+from xylem.api.door.protocol import JoinedWrites
+from xylem.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
+from xylem.base.errors import Overloaded
+from xylem.base.settings import Limits
 
 Header = tuple[bytes, bytes]
 STREAM, NONE = "/stream", re.compile("none")

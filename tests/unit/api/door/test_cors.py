@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from service.api.door.request_scope import cors_options
-from service.base.errors import BadParameter
-from service.base.settings import read_settings
 from tests.conftest import Call, InProcess, get, serving, settings_of
+
+from xylem.api.door.request_scope import cors_options
+from xylem.base.errors import BadParameter
+from xylem.base.settings import read_settings
 
 ORIGIN = {"origin": "https://shop.example"}
 SHOP = ("https://shop.example",)

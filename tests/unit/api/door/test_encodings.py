@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from service.api.door.encodings import PACKED_FROM, PIECE_BYTES, Unpacking, codings_of, takes_gzip
-from service.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
 from tests.conftest import InProcess, answered_from_bytes, post, scope_of, serving, settings_of
 from tests.feedback_helpers import NDJSON, RAW
 from tests.wires import Wire
+
+from xylem.api.door.encodings import PACKED_FROM, PIECE_BYTES, Unpacking, codings_of, takes_gzip
+from xylem.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
 
 GZIP = {"content-encoding": "gzip"}
 PREDICT, BATCH = "/v1/models/raw/predict", "/v1/models/raw/batch"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import uvicorn
-
-from service.api.door.protocol import bounded_protocol
-from service.server.app import create_app
 from tests.conftest import settings_of
+
+from xylem.api.app import create_app
+from xylem.api.door.protocol import bounded_protocol
 
 PATH = "/v1/models/raw/predict"
 BODY = json.dumps({"instances": [{"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}], "top_r": 2}).encode()

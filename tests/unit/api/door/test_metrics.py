@@ -13,14 +13,14 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.api.door import neighbours
-from service.api.door.metrics import SECONDS, TIMINGS_BEGUN, Metrics, Series, Timing, read_live
-from service.api.door.neighbours import Neighbours, WorkerPlace, join_pages
-from service.api.door.request_log import SETTLE_SECONDS, RequestLog
-from service.api.door.request_timings import AnsweredBy, EndedRequest
-from service.base.stages import READ, StageTimings
-from service.serving.split import LiveStatus
-from service.traces.tracer import EndedTrace, Sampling, Tracer
+from xylem.api.door import neighbours
+from xylem.api.door.metrics import SECONDS, TIMINGS_BEGUN, Metrics, Series, Timing, read_live
+from xylem.api.door.neighbours import Neighbours, WorkerPlace, join_pages
+from xylem.api.door.request_log import SETTLE_SECONDS, RequestLog
+from xylem.api.door.request_timings import AnsweredBy, EndedRequest
+from xylem.base.stages import READ, StageTimings
+from xylem.base.traces.tracer import EndedTrace, Sampling, Tracer
+from xylem.serving.split import LiveStatus
 
 ROUTE = "/v1/models/{model}/predict"
 

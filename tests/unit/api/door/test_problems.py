@@ -4,18 +4,18 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-
-from model_store.errors import Corrupt, VersionNotFound
-from service.api.door.admission import Admission
-from service.api.door.metrics import Metrics
-from service.api.door.problems import install_handlers
-from service.api.door.request_log import RequestLog
-from service.api.door.request_scope import RequestScope
-from service.base.errors import BadInput, BadInstance, Overloaded, XylemError
-from service.base.settings import Limits
-from service.server.app import ROUTERS
-from service.serving.problems import code_of, describe_error
 from tests.conftest import InProcess
+
+from xylem.api.app import ROUTERS
+from xylem.api.door.admission import Admission
+from xylem.api.door.metrics import Metrics
+from xylem.api.door.problems import install_handlers
+from xylem.api.door.request_log import RequestLog
+from xylem.api.door.request_scope import RequestScope
+from xylem.base.errors import BadInput, BadInstance, Overloaded, XylemError
+from xylem.base.settings import Limits
+from xylem.serving.problems import code_of, describe_error
+from xylem_store.errors import Corrupt, VersionNotFound
 
 
 class NewFault(BadInstance):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.door.slow_clients import SlowClient, SlowClients
-from service.base.errors import Overloaded
+from xylem.api.door.slow_clients import SlowClient, SlowClients
+from xylem.base.errors import Overloaded
 
 
 class Moving:

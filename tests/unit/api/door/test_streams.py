@@ -15,18 +15,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-
-from service.api.door import admission
-from service.api.door.problems import BodyTimeout
-from service.api.door.responses import ClosingStream, stream_of
-from service.api.door.streams import LineReader, Streams
-from service.api.door.work import WorkPool
-from service.base.errors import DatabaseUnavailable, Overloaded, TimedOut
-from service.base.settings import Limits
-from service.serving.lines import Answered, LineBlock
-from service.serving.parse import LONG_BYTES
 from tests.clocks import LeapingClock
 from tests.wires import Wire
+
+from xylem.api.door import admission
+from xylem.api.door.problems import BodyTimeout
+from xylem.api.door.responses import ClosingStream, stream_of
+from xylem.api.door.streams import LineReader, Streams
+from xylem.api.door.work import WorkPool
+from xylem.base.errors import DatabaseUnavailable, Overloaded, TimedOut
+from xylem.base.settings import Limits
+from xylem.serving.lines import Answered, LineBlock
+from xylem.serving.parse import LONG_BYTES
 
 
 @pytest.fixture

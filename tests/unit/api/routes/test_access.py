@@ -5,12 +5,12 @@ import re
 
 import pytest
 from fastapi import FastAPI
-
-from model_store.store import Store
-from service.access.key_text import ALL_SCOPES, AccessScope
-from service.access.keys import AccessKeys
 from tests.conftest import answered_from_bytes, serving, settings_of, whole_request
 from tests.schemas import openapi
+
+from xylem.base.access.key_text import ALL_SCOPES, AccessScope
+from xylem.base.access.keys import AccessKeys
+from xylem_store.store import Store
 
 OPEN = {"/livez", "/readyz", "/openapi.json", "/v2/health/live", "/v2/health/ready"}
 

@@ -8,34 +8,34 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
-
-from service.api.door import heads
-from service.api.door.admission import Admission
-from service.api.door.answering import WholeRequests
-from service.api.door.request_log import RequestLog
-from service.api.routes.admins import RawRoute, needs
-from service.api.routes.operations import of_version
-from service.api.routes.requests import Services, Wired, reply_in
-from service.base.errors import BadRequest
-from service.base.settings import Limits
-from service.inference.predictor import PredictOptions
-from service.serving import answer, predict
-from service.serving.dialect import Body, Dialect, Longer, Reply
-from service.serving.rows import to_options
-from service.serving.schemas.predict import Options, PredictRequest
-from service.serving.served import ServedVersion
 from tests.conftest import answered_from_bytes, serving, settings_of, whole_request
+
+from xylem.api.door import heads
+from xylem.api.door.admission import Admission
+from xylem.api.door.answering import WholeRequests
+from xylem.api.door.request_log import RequestLog
+from xylem.api.routes.admins import RawRoute, needs
+from xylem.api.routes.operations import of_version
+from xylem.api.routes.requests import Services, Wired, reply_in
+from xylem.base.errors import BadRequest
+from xylem.base.settings import Limits
+from xylem.engine.predictor import PredictOptions
+from xylem.serving import answer, predict
+from xylem.serving.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.rows import to_options
+from xylem.serving.schemas.predict import Options, PredictRequest
+from xylem.serving.served import ServedVersion
 
 PATH = "/v1/models/raw/predict"
 INSTANCES = [{"indices": [0, 3], "values": [1.0, 0.5]}]
 
 
-# 1. service/serving/schemas/predict.py
+# 1. service/xylem/serving/schemas/predict.py
 class LonelyRequest(PredictRequest):
     lonely: bool = Field(default=False, description="whether the best label is the only one")
 
 
-# 2. service/serving/rows.py
+# 2. service/xylem/serving/rows.py
 def to_lonely_options(options: Options, served: ServedVersion, stop: Any = None) -> PredictOptions:
     found = to_options(options, served, stop)
     return found._replace(top_r=1) if getattr(options, "lonely", False) else found
@@ -60,7 +60,7 @@ async def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.Monk
         assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "lonely")
 
 
-# 1. service/api/door/heads.py
+# 1. service/xylem/api/door/heads.py
 class TenantHeaders(heads.RequestHeaders, frozen=True):
     tenant: bytes | None = None
 
@@ -73,7 +73,7 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     """Note the tenants of requests, and return them."""
     found: list[bytes | None] = []
 
-    # 2. service/api/door/request_log.py
+    # 2. service/xylem/api/door/request_log.py
     def begin(log: RequestLog, own: Any, path: str = "") -> Any:
         found.append(own.tenant)
         return begin_as_ever(log, own, path)
@@ -83,7 +83,7 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     monkeypatch.setattr(heads, "OWN_LINES", heads.lines_of(heads.OWN_HEADERS))
     monkeypatch.setattr(heads, "RequestHeaders", TenantHeaders)
     monkeypatch.setattr(heads, "NOTHING", TenantHeaders())
-    monkeypatch.setattr("service.api.door.answering.NOTHING", TenantHeaders())
+    monkeypatch.setattr("xylem.api.door.answering.NOTHING", TenantHeaders())
     monkeypatch.setattr(RequestLog, "begin", begin)
     return found
 

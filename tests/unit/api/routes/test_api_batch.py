@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from tests.conftest import READY_SECONDS, InProcess, post, scope_of, serving, settings_of
 from tests.feedback_helpers import NDJSON, RAW
 from tests.wires import Wire

@@ -13,25 +13,25 @@ from unittest import mock
 import httpx
 import numpy as np
 import pytest
-
-from model_store.label_info import Subject, build_label_info
-from model_store.store import Store
-from model_store.version import Model
-from service.base.errors import UnsupportedOption
-from service.base.rows import SparseRows
-from service.evaluation.ranking import propensities
-from service.features import load_featurizer
-from service.inference.predictor import PredictOptions, Predictor
-from service.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
-from service.serving.label_choice import LabelWeights
-from service.serving.opening import serve_model
-from service.serving.predict import PredictQuery
-from service.serving.rows import to_chunked_rows, to_rows
-from service.serving.schemas.instances import SparseInstance
-from service.serving.schemas.predict import PredictRequest
 from tests.conftest import READY_SECONDS, InProcess, get, post, serving, settings_of
 from tests.feedback_helpers import RAW
 from tests.served_models import TEXTS
+
+from xylem.base.errors import UnsupportedOption
+from xylem.base.rows import SparseRows
+from xylem.engine.features import load_featurizer
+from xylem.engine.predictor import PredictOptions, Predictor
+from xylem.evaluation.ranking import propensities
+from xylem.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
+from xylem.serving.label_choice import LabelWeights
+from xylem.serving.opening import serve_model
+from xylem.serving.predict import PredictQuery
+from xylem.serving.rows import to_chunked_rows, to_rows
+from xylem.serving.schemas.instances import SparseInstance
+from xylem.serving.schemas.predict import PredictRequest
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.store import Store
+from xylem_store.version import Model
 
 PATH = "/v1/models/raw/predict"
 SMALL = {"indices": [2, 0], "values": [1.0, 1.0]}
@@ -145,7 +145,7 @@ def test_a_deadline_that_has_struck_says_so(in_process: InProcess, monkeypatch: 
         time.sleep(0.1)
         return to_chunked_rows(*arguments)
 
-    monkeypatch.setattr("service.serving.predict.to_chunked_rows", late)
+    monkeypatch.setattr("xylem.serving.predict.to_chunked_rows", late)
     (prediction,) = in_process(ask(exact=True, deadline_ms=1)).json()["predictions"]
     assert (prediction["labels"], prediction["exact"]) == ([], False)
 
@@ -162,7 +162,7 @@ async def test_a_search_given_up_on_is_stopped(shared_store: Path, monkeypatch: 
 
     limits = {"request_seconds_max": 0.1, "threads_max": 1}
     async with serving(settings_of(shared_store, **limits)) as (_, client):
-        monkeypatch.setattr("service.serving.answer.SearchDialect.answer_fully", search)
+        monkeypatch.setattr("xylem.serving.answer.SearchDialect.answer_fully", search)
         explain = ask(*[RAW] * 9, explain=True)
         answer = await explain(client)
         while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
@@ -297,7 +297,7 @@ def test_requests_at_the_limit_and_one_more(in_process: InProcess, most: int, st
 
 
 def test_what_nobody_foresaw_is_a_problem_too(in_process: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.serving.predict.to_chunked_rows", lambda *_: 1 / 0)
+    monkeypatch.setattr("xylem.serving.predict.to_chunked_rows", lambda *_: 1 / 0)
     body = {"instances": [{"text": "chess"}], "explain": True}  # kernels do not read it
     problem = assert_problem(in_process(post("/v1/models/text/predict", body)), 500, "internal-error")
     assert "division" not in json.dumps(problem)
@@ -382,7 +382,7 @@ def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
     assert not short(1, SparseInstance(indices=[1] * 9000, values=[1.0] * 9000))
     assert not short(1, beam_width=SHORT_BEAMS + 1)
     flat = served.predictor.children_scored(10)
-    with mock.patch("service.serving.answer.SHORT_CHILDREN", 3 * flat):
+    with mock.patch("xylem.serving.answer.SHORT_CHILDREN", 3 * flat):
         assert short(3)
         assert not short(4)
     assert short(1, exact=True, threshold=0.5)

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from model_store.store import Store
-from service.db.engine import Database
-from service.workflows.labelled import no_progress
-from service.workflows.tune import TuneRequest, keep, tune
 from tests.alias_helpers import deny
 from tests.combined_models import documents, publish_combined
 from tests.conftest import InProcess, post
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
+
+from xylem.base.db.engine import Database
+from xylem.workflows.labelled import no_progress
+from xylem.workflows.tune import TuneRequest, keep, tune
+from xylem_store.store import Store
 
 PATH = "/v1/models/both"
 TEXT = "an old salt mine above a river boat"

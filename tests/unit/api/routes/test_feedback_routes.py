@@ -11,17 +11,17 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import SecretStr
-
-from model_store.store import Store
-from service.api.door.collectors import read_rows
-from service.db import clock
-from service.db.engine import Database
-from service.thresholds.live.threshold_counters import event_keys
-from service.thresholds.live.tokens import Tokens
-from service.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from tests.conftest import Command, answer, settings_of
 from tests.datasets_helpers import write_lines
 from tests.feedback_helpers import NDJSON, PATH, RAW, client_of, event, fault, outcomes, predict, send, signed
+
+from xylem.api.door.collectors import read_rows
+from xylem.base.db import clock
+from xylem.base.db.engine import Database
+from xylem.thresholds.live.threshold_counters import event_keys
+from xylem.thresholds.live.tokens import Tokens
+from xylem.thresholds.store.feedback_rows import FeedbackRows, add_rows
+from xylem_store.store import Store
 
 KEY = "0123456789abcdef0123456789abcdef"
 PREDICT = "/v1/models/raw/predict"
@@ -87,7 +87,7 @@ async def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -
 async def test_clocks(own_store: Store, monkeypatch: Any, days: int, outcome: str) -> None:
     tokens = Tokens([KEY.encode()], 30 * 86_400)
     now = time.time()
-    monkeypatch.setattr("service.thresholds.live.tokens.time.time", lambda: now + days * 86_400)
+    monkeypatch.setattr("xylem.thresholds.live.tokens.time.time", lambda: now + days * 86_400)
     token = signed(tokens, "raw", 2, 0, [0])
     monkeypatch.undo()
     async with client_of(own_store, token_key=SecretStr(f"new-key,{KEY}")) as client:

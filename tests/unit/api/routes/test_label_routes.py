@@ -9,22 +9,22 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import select
-
-from model_store.alias import Alias
-from model_store.label_info import Subject, build_label_info
-from model_store.origin import REPORT, json_array
-from model_store.store import ModelInfo, Store
-from service.api.routes.models import summarize
-from service.db.engine import Database, default_url
-from service.db.tables import CHECKPOINTS
-from service.inference.label_weights import label_features
-from service.thresholds.store import state as kept
-from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
 from tests.datasets_helpers import write_lines
 from tests.feedback_helpers import client_of, event, send
 from tests.small_models import small_draft
+
+from xylem.api.routes.models import summarize
+from xylem.base.db.engine import Database, default_url
+from xylem.base.db.tables import CHECKPOINTS
+from xylem.engine.label_weights import label_features
+from xylem.thresholds.store import state as kept
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.alias import Alias
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.origin import REPORT, json_array
+from xylem_store.store import ModelInfo, Store
 
 LABELS = "/v1/models/raw/labels"
 HISTORY = "/v1/models/raw/threshold-history"

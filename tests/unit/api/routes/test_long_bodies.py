@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-
-from service.serving import annif
-from service.serving.parse import LONG_BYTES
 from tests.conftest import serving, settings_of
+
+from xylem.serving import annif
+from xylem.serving.parse import LONG_BYTES
 
 PREDICT, INFER = "/v1/models/text/predict", "/v2/models/text/infer"
 LONG = b" " * LONG_BYTES

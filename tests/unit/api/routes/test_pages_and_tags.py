@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from model_store.store import Store
-from service.api.routes.pages import CONSOLE, static_files
-from service.base.errors import BadParameter
-from service.base.settings import read_settings
 from tests.conftest import InProcess, answered_from_bytes, get, serving, settings_of
 from tests.feedback_helpers import NDJSON, RAW, client_of
+
+from xylem.api.routes.pages import CONSOLE, static_files
+from xylem.base.errors import BadParameter
+from xylem.base.settings import read_settings
+from xylem_store.store import Store
 
 PACKED_BYTES_MAX = 150_000
 SCRIPTS = sorted(CONSOLE.glob("*.js"))
@@ -79,9 +79,9 @@ def test_every_import_of_a_script_is_a_file_and_every_script_is_imported() -> No
 
 def test_a_server_starts_without_reading_the_files() -> None:
     script = (
-        "from service.server.app import create_app; from service.base.settings import read_settings;"
+        "from xylem.api.app import create_app; from xylem.base.settings import read_settings;"
         "create_app(read_settings());"
-        "from service.api.routes.pages import static_files; print(static_files.cache_info().misses)"
+        "from xylem.api.routes.pages import static_files; print(static_files.cache_info().misses)"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
     command = [sys.executable, "-c", script]

@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
-
-from service.base.settings import Limits
 from tests.conftest import Run, serving, settings_of
 from tests.datasets_helpers import write_lines
 from tests.served_models import publish_all
 from tests.small_models import small_draft, softmax_draft
+
+from xylem.base.settings import Limits
 
 RAW = {"indices": [1, 5, 23], "values": [1.0, 0.5, -2.0]}
 LABELS = [f"label::{i}" for i in range(11)]

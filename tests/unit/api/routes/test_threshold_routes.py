@@ -12,23 +12,23 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-
-from model_store.store import Store
-from service.api.routes import thresholds as threshold_routes
-from service.db.engine import Database, default_url
-from service.inference.combined_predictor import make_predictor
-from service.thresholds.live import follower as follower_module
-from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.store.codec import Tuned
-from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.labelled import no_progress
-from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
 from tests.datasets_helpers import write_lines
 from tests.feedback_helpers import NDJSON, client_of, event, fault, outcomes, predict, send
 from tests.jobs_helpers import working
 from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
+
+from xylem.api.routes import thresholds as threshold_routes
+from xylem.base.db.engine import Database, default_url
+from xylem.engine.combined_predictor import make_predictor
+from xylem.thresholds.live import follower as follower_module
+from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows.labelled import no_progress
+from xylem.workflows.tune import TuneRequest, learn, read_labelled, tune
+from xylem_store.store import Store
 
 PATH = "/v1/models/raw/thresholds"
 RESTORE = "/v1/admin/models/raw/thresholds/restore"

@@ -8,21 +8,21 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-import service.jobs.kinds
-import service.serving.annif
-import service.serving.oip
-import service.serving.parse
-import service.serving.scores  # noqa: F401
-from service.base.errors import BadInput
-from service.base.settings import Limits
-from service.serving.parse import validated
-from service.serving.schemas import instances
-from service.serving.schemas.annif import SuggestBatchRequest
-from service.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
-from service.serving.schemas.instances import FIELDS_MAX, KINDS, TAGS, Instance, RequestModel, kind_of
-from service.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
-from service.serving.schemas.oip import InferRequest
-from service.serving.schemas.predict import PredictRequest, ScoreRequest
+import xylem.admin.jobs.kinds
+import xylem.serving.annif
+import xylem.serving.oip
+import xylem.serving.parse
+import xylem.serving.scores  # noqa: F401
+from xylem.base.errors import BadInput
+from xylem.base.settings import Limits
+from xylem.serving.parse import validated
+from xylem.serving.schemas import instances
+from xylem.serving.schemas.annif import SuggestBatchRequest
+from xylem.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
+from xylem.serving.schemas.instances import FIELDS_MAX, KINDS, TAGS, Instance, RequestModel, kind_of
+from xylem.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
+from xylem.serving.schemas.oip import InferRequest
+from xylem.serving.schemas.predict import PredictRequest, ScoreRequest
 
 VALUES: dict[str, Any] = {"text": "a", "indices": [3, 1], "values": [0.5, 1], "features": {"a": 1}}
 COMPLETE: dict[tuple[str, ...], type] = {

@@ -9,23 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from sqlalchemy import text
-
-from model_store.store import Store
-from service.base.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
-from service.base.rows import SparseRows
-from service.db import EVENT_KEY_BYTES
-from service.inference.combined_predictor import make_predictor
-from service.inference.predictor import PredictOptions
-from service.thresholds.live import feedback
-from service.thresholds.live import follower as follower_module
-from service.thresholds.live import served as live_module
-from service.thresholds.live.feedback import FeedbackWriter
-from service.thresholds.live.follower import Follower
-from service.thresholds.live.threshold_counters import ThresholdCounters, event_keys, join
-from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.store import codec
-from service.thresholds.store.codec import Deltas, Tuned
-from service.thresholds.store.state import Head
 from tests.conftest import together
 from tests.feedback_helpers import (
     N_FEATURES,
@@ -40,6 +23,23 @@ from tests.feedback_helpers import (
     token_event,
 )
 from tests.small_models import small_draft
+
+from xylem.base.db import EVENT_KEY_BYTES
+from xylem.base.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
+from xylem.base.rows import SparseRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem.thresholds.live import feedback
+from xylem.thresholds.live import follower as follower_module
+from xylem.thresholds.live import served as live_module
+from xylem.thresholds.live.feedback import FeedbackWriter
+from xylem.thresholds.live.follower import Follower
+from xylem.thresholds.live.threshold_counters import ThresholdCounters, event_keys, join
+from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds.store import codec
+from xylem.thresholds.store.codec import Deltas, Tuned
+from xylem.thresholds.store.state import Head
+from xylem_store.store import Store
 
 
 @pytest.fixture

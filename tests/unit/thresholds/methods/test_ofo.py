@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from model_store.arrays import group_of
-from model_store.checks import LABEL_COUNTS
-from model_store.ensemble import LINK_CODES
-from model_store.manifest import CALIBRATION
-from service.base.errors import BadParameter
-from service.base.rows import LabelRows
-from service.thresholds.live.threshold_counters import ALL_COUNT, count_event
-from service.thresholds.methods import ofo
-from service.thresholds.methods.estimates import Estimates
-from service.thresholds.methods.starts import C_GRID, choose_kappa
 from tests.oracles.metrics import label_f, ofo_thresholds
 from tests.oracles.problems import dense_labels, to_labels
 from tests.small_models import random_calibration, random_rerank
+
+from xylem.base.errors import BadParameter
+from xylem.base.rows import LabelRows
+from xylem.thresholds.live.threshold_counters import ALL_COUNT, count_event
+from xylem.thresholds.methods import ofo
+from xylem.thresholds.methods.estimates import Estimates
+from xylem.thresholds.methods.starts import C_GRID, choose_kappa
+from xylem_store.arrays import group_of
+from xylem_store.checks import LABEL_COUNTS
+from xylem_store.ensemble import LINK_CODES
+from xylem_store.manifest import CALIBRATION
 
 K, ROWS = 7, 40
 

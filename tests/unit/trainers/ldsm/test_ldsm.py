@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.base.errors import BadData
-from service.base.rows import LabelRows, SparseRows
-from service.trainers import Trained
-from service.trainers.ldsm.trainer import LdsmParameters
 from tests.oracles.problems import dense_labels, learnable, random_labels, random_rows, training_sets
 from tests.trainings import Data, bits_of, choices, data_of, estimate_by, scores_of, share_right, trained_by
+
+from xylem.base.errors import BadData
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers import Trained
+from xylem.trainers.ldsm.trainer import LdsmParameters
 
 SMALL = ("trees=3", "max_nodes=60", "epochs=5")
 

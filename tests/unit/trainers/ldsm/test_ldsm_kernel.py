@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.kernels.training.problem import NO_ROOM, localise, localise_labels
-from service.kernels.training.random import shuffle
-from service.trainers.ldsm.objective import Tally, best_directions, count_labels, empty_tally, split_quality
-from service.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
-from service.trainers.ldsm.split import Examples, route_rows, split_node
-from service.trainers.ldsm.trainer import LdsmParameters, _Growth
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
 from tests.servers import ServerProcess
 from tests.trainings import dense_weights
+
+from xylem.trainers.kernels.problem import NO_ROOM, localise, localise_labels
+from xylem.trainers.kernels.random import shuffle
+from xylem.trainers.ldsm.objective import Tally, best_directions, count_labels, empty_tally, split_quality
+from xylem.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
+from xylem.trainers.ldsm.split import Examples, route_rows, split_node
+from xylem.trainers.ldsm.trainer import LdsmParameters, _Growth
 
 LEARNING = Learning(4, 2.0, 1.5, 2, SGD, 1.0, 0.0)
 GO_ON = np.zeros(1, np.uint8)

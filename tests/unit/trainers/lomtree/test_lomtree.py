@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-
-from model_store.origin import REPORT, json_array
-from service.base.rows import LabelRows, SparseRows, offsets
-from service.trainers import Trained, TrainingSet
-from service.trainers.lomtree.learning import learn_rows
-from service.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
 from tests.oracles.problems import dense_labels, to_labels
 from tests.trainings import bits_of, data_of, estimate_by, scores_of, share_right, trained_by
+
+from xylem.base.rows import LabelRows, SparseRows, offsets
+from xylem.trainers import Trained, TrainingSet
+from xylem.trainers.lomtree.learning import learn_rows
+from xylem.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
+from xylem_store.origin import REPORT, json_array
 
 N_LABELS = 6
 

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.base.rows import LabelRows, SparseRows
-from service.trainers.lomtree import finish, tables
-from service.trainers.lomtree import tree as trees
-from service.trainers.lomtree.learning import learn_rows, make_scratch, route_rows
-from service.trainers.lomtree.tables import N_VALUES, Pool, insert, make_pool, n_refused
-from service.trainers.lomtree.tree import COUNT, LEAF, N_NODES, N_SPLITS, N_SWAPS, ROOT, SCALE, WEIGHT, Budget
 from tests.oracles.lomtree_oracle import Lomtree, Node
 from tests.oracles.problems import dense_labels
 from tests.oracles.trees import row_dicts
 from tests.trainings import data_of
+
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers.lomtree import finish, tables
+from xylem.trainers.lomtree import tree as trees
+from xylem.trainers.lomtree.learning import learn_rows, make_scratch, route_rows
+from xylem.trainers.lomtree.tables import N_VALUES, Pool, insert, make_pool, n_refused
+from xylem.trainers.lomtree.tree import COUNT, LEAF, N_NODES, N_SPLITS, N_SWAPS, ROOT, SCALE, WEIGHT, Budget
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.base.rows import LabelRows, SparseRows
-from service.executors.local import Crew
-from service.trainers.plt import descent as sgd
-from service.trainers.plt.descent import train_trees
-from service.trainers.plt.fobos import Descent
-from service.trainers.shape import huffman_shape, random_shape
-from service.trainers.source import MemorySource, Tools, TrainingSet, derived_seed
 from tests import trainings
 from tests.oracles.label_trees import depths, fobos, labels_below, least_weighted_depth
 from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows
 from tests.trainings import estimate_by, scores_of, share_right, trained_by
+
+from xylem.base.executors.local import Crew
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers.plt import descent as sgd
+from xylem.trainers.plt.descent import train_trees
+from xylem.trainers.plt.fobos import Descent
+from xylem.trainers.shape import huffman_shape, random_shape
+from xylem.trainers.source import MemorySource, Tools, TrainingSet, derived_seed
 
 VARIANTS = {
     "kmeans": ["tree=kmeans", "leaf_size=5", "arity=4", "trees=2"],

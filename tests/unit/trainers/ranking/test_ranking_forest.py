@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.evaluation.ranking import propensities
-from service.executors.local import Crew
-from service.trainers import train
-from service.trainers.ranking import forest as ranking
-from service.trainers.ranking.forest import FastXmlParameters, PfastreXmlParameters
-from service.trainers.ranking.tree import Grown
-from service.trainers.representations import rerank_arrays
-from service.trainers.source import Tools, TrainingSet
 from tests.oracles import problems
 from tests.oracles.label_trees import levels
 from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows, to_rows
 from tests.trainings import Data, bits_of, choices, data_of, estimate_by, scores_of, share_right, trained_by
+
+from xylem.base.executors.local import Crew
+from xylem.evaluation.ranking import propensities
+from xylem.trainers import train
+from xylem.trainers.ranking import forest as ranking
+from xylem.trainers.ranking.forest import FastXmlParameters, PfastreXmlParameters
+from xylem.trainers.ranking.tree import Grown
+from xylem.trainers.representations import rerank_arrays
+from xylem.trainers.source import Tools, TrainingSet
 
 NAMES = ["fastxml", "pfastrexml"]
 trainers = pytest.mark.parametrize("name", NAMES)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
-
-from service.base.rows import NO_ROWS, LabelRows, SparseRows
-from service.trainers.ranking.separator import columns_of, solve_separator
-from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
-from service.trainers.source import MemorySource
 from tests.oracles import problems
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
+
+from xylem.base.rows import NO_ROWS, LabelRows, SparseRows
+from xylem.trainers.ranking.separator import columns_of, solve_separator
+from xylem.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
+from xylem.trainers.source import MemorySource
 
 DISCOUNT = 1.0 / np.log2(np.arange(40) + 2.0)
 IDEAL = np.concatenate([[0.0], np.cumsum(DISCOUNT)])

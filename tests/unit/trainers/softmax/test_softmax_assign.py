@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from service.trainers.softmax.assignment import assign_labels
-from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.shapes import empty_topology
-from service.trainers.softmax.tree import LabelStatistics, LearningState, Network, SoftmaxTree
 from tests.oracles.softmax_trees import alone_of, greedy, keepers
+
+from xylem.trainers.softmax.assignment import assign_labels
+from xylem.trainers.softmax.dealing import Rule
+from xylem.trainers.softmax.shapes import empty_topology
+from xylem.trainers.softmax.tree import LabelStatistics, LearningState, Network, SoftmaxTree
 
 PADDED = 16
 

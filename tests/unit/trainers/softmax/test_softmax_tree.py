@@ -4,14 +4,14 @@ import copy
 
 import numpy as np
 import pytest
-
-from service.base.rows import LabelRows, SparseRows
-from service.trainers.softmax import tree
-from service.trainers.softmax.known import measure_nodes
-from service.trainers.softmax.tree import LabelStatistics, LearningState, Network, SoftmaxTree, Steps
 from tests.oracles.problems import to_rows
 from tests.oracles.softmax_trees import Net, Path, log_p, numeric_gradient, represent, softmax
 from tests.oracles.trees import row_dicts
+
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers.softmax import tree
+from xylem.trainers.softmax.known import measure_nodes
+from xylem.trainers.softmax.tree import LabelStatistics, LearningState, Network, SoftmaxTree, Steps
 
 DIM, PADDED, N_WORDS, WINDOW = 5, 16, 4, 3
 

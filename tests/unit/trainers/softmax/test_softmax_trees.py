@@ -8,30 +8,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from model_store.store import Store
-from service.base.errors import BadInput, BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.base.settings import Limits
-from service.executors.local import Crew
-from service.inference.predictor import PredictOptions
-from service.serving.lines import dump
-from service.serving.opening import serve_model
-from service.serving.schemas.predict import ScoreRequest
-from service.serving.scores import score_instances
-from service.trainers import parse_parameters
-from service.trainers.shape import Shape
-from service.trainers.softmax import shapes
-from service.trainers.softmax import training as softmax_training
-from service.trainers.softmax.shapes import FLAT_MAX, even_shape, topology_of
-from service.trainers.softmax.updates import settle
-from service.trainers.source import MemorySource, Tools, TrainingSet, count
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 from tests.oracles.label_trees import levels
 from tests.oracles.problems import to_rows
 from tests.trainings import Data, data_of, predictor_of, trained_by
+
+from xylem.base.errors import BadInput, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.base.settings import Limits
+from xylem.engine.predictor import PredictOptions
+from xylem.serving.lines import dump
+from xylem.serving.opening import serve_model
+from xylem.serving.schemas.predict import ScoreRequest
+from xylem.serving.scores import score_instances
+from xylem.trainers import parse_parameters
+from xylem.trainers.shape import Shape
+from xylem.trainers.softmax import shapes
+from xylem.trainers.softmax import training as softmax_training
+from xylem.trainers.softmax.shapes import FLAT_MAX, even_shape, topology_of
+from xylem.trainers.softmax.updates import settle
+from xylem.trainers.source import MemorySource, Tools, TrainingSet, count
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.store import Store
 
 both = pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
 

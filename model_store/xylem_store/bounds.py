@@ -1,0 +1,112 @@
+"""The arrays that kernels index by, and their bounds, in one table; FORMAT.md has it too.
+
+An array that is not in the table leads to no place in another one, but for those that it names at its end.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem_store.arrays import array_named, check_all, check_offsets, file_name
+from xylem_store.errors import Corrupt
+
+
+class Bound(NamedTuple):
+    """The numbers that an array may hold: `least` to size - 1, or with `ascends` offsets from 0 to the size.
+
+    sized_by  what has the size: an array (its first dimension); "n_features", those of the version's rows;
+              "n_columns", those of the rows that the first member of a combined version takes
+    more      is added to that size
+    least     the least number: -1 where it stands for none
+    """
+
+    sized_by: str
+    more: int = 0
+    least: int = 0
+    ascends: bool = False
+
+
+_offsets = partial(Bound, ascends=True)
+
+BOUNDS: dict[str, Bound] = {
+    "ensemble/child_ptr": Bound("ensemble/parent", 1),
+    "ensemble/parent": Bound("ensemble/parent", least=-1),
+    "ensemble/node_label": Bound("labels/offsets", -1, -1),
+    "ensemble/label_leaf": Bound("ensemble/parent", least=-1),
+    "ensemble/node_chunk": Bound("ensemble/directory", least=-1),
+    "ensemble/block_ptr": _offsets("ensemble/blocks"),
+    "ensemble/row_start": _offsets("ensemble/row_ptr"),
+    "ensemble/row_ptr": Bound("ensemble/sparse", 1),
+    "ensemble/sparse_ptr": _offsets("ensemble/sparse"),
+    "ensemble/dense_ptr": Bound("ensemble/dense", 1),
+    "ensemble/leaf_ptr": _offsets("ensemble/leaf_label"),
+    "ensemble/leaf_label": Bound("labels/offsets", -1),
+    "tail/ptr": _offsets("tail/features"),
+    "tail/features": Bound("n_features"),
+    "ranker/labels": Bound("labels/offsets", -1, -1),
+    "ranker/tree_ptr": _offsets("ranker/child"),
+    "ranker/feature": Bound("ranker/linear", -1),
+    "ranker/child": Bound("ranker/child"),
+    "near/label_ptr": _offsets("near/label_row"),
+    "near/label_row": Bound("near/scale"),
+    "near/feature": Bound("n_columns"),
+    "near/feature_ptr": _offsets("near/row"),
+    "near/row": Bound("near/scale"),
+    "near/row_label_ptr": _offsets("near/row_label"),
+    "near/row_label": Bound("labels/offsets", -1),
+    "near/other_ptr": _offsets("near/other_label"),
+    "near/other_label": Bound("labels/offsets", -1),
+    "names/word_node": Bound("names/node_word", least=-1),
+    "names/word_name": Bound("names/name_ptr", -1, -1),
+    "names/child_ptr": Bound("names/node_word", 1),
+    "names/node_word": Bound("names/idf"),
+    "names/sequence_ptr": _offsets("names/name_ptr", -1),
+    "names/sequence_words_ptr": _offsets("names/sequence_words"),
+    "names/sequence_words": Bound("names/idf"),
+    "names/name_ptr": _offsets("names/concepts"),
+    "names/concepts": Bound("names/broader_ptr", -1),
+    "names/qualifier_ptr": _offsets("names/qualifiers"),
+    "names/qualifiers": Bound("names/idf"),
+    "names/broader_ptr": _offsets("names/broader"),
+    "names/broader": Bound("names/broader_ptr", -1),
+    "names/related_ptr": _offsets("names/related"),
+    "names/related": Bound("names/broader_ptr", -1),
+    "names/text_ptr": _offsets("names/texts"),
+    "rows/indptr": _offsets("rows/indices"),
+    "rows/indices": Bound("n_features"),
+    "rows/label_ptr": _offsets("rows/label_idx"),
+    "rows/label_idx": Bound("labels/offsets", -1),
+}
+"""By the names of the arrays; `ranker/labels` stands for those of all members.
+
+Besides, kernels index by the arrays of name tables, which `names.check_names` proves, and by numbers that are
+packed in `ensemble/directory`, `ensemble/blocks` and `ensemble/sparse`: see `chunk_checks`.
+"""
+
+
+def check_bounds(arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], *groups: str) -> None:
+    """Raise Corrupt, naming array and index, for a number out of the bounds of the table.
+
+    sizes   those that are no array's, by the names that the table has for them
+    groups  the groups that are looked at; none: all
+    Cost: two passes over those arrays
+    """
+    for name, array in arrays.items():
+        bound = BOUNDS.get(name.rstrip("0123456789"))
+        if bound is None or (groups and name.partition("/")[0] not in groups):
+            continue
+        flat = array.reshape(-1)
+        size = sizes.get(bound.sized_by)
+        if size is None:
+            size = len(array_named(arrays, bound.sized_by))
+        size += bound.more
+        if not bound.ascends:
+            fits = (flat >= bound.least) & (flat < size)
+            check_all(name, fits, f"a number from {bound.least} to {size - 1}", flat)
+        elif not len(flat):
+            raise Corrupt(file_name(name), "an offset at least", "none")
+        else:
+            check_offsets(name, np.asarray(flat, np.int64), size)

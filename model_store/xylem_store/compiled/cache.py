@@ -1,0 +1,190 @@
+"""Where compiled kernels are kept: directories by the digest of all that decides a kernel's code, and what is
+removed.
+
+The digest is of the kernel's file, and of every file of ours that it imports: numba's own cache looks at the
+file of the function only, and does not see an edit in a helper of another file.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import llvmlite
+import numba
+import numpy as np
+
+from xylem_store.compiled.processors import CONFIG, chosen_level, compile_for, directory_for
+
+PACKAGES = ("xylem", "xylem_store")
+"""The packages of ours that kernels, and the helpers that they call, are in."""
+
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]*))", re.MULTILINE
+)
+"""Python's own parser takes a quarter of a second for all the files, at each start."""
+
+
+@functools.cache
+def package_folders() -> dict[str, Path]:
+    """Return the folder of each package of ours that is installed."""
+    specs = {name: find_spec(name) for name in PACKAGES}
+    return {name: Path(spec.origin).resolve().parent for name, spec in specs.items() if spec and spec.origin}
+
+
+@functools.cache
+def _file_of(module: str) -> Path | None:
+    """Return the file of a module of ours; None for any other name."""
+    package, _, path = module.partition(".")
+    if not path or package not in package_folders():
+        return None
+    file = package_folders()[package] / (path.replace(".", "/") + ".py")
+    return file if file.is_file() else None
+
+
+@functools.cache
+def _source(path: Path) -> tuple[bytes, set[Path]]:
+    """Return the sha256 of the module at `path`, and the files of ours that it imports.
+
+    A word that only looks like an import counts as one: it does no harm.
+    """
+    content = path.read_bytes()
+    names: set[str] = set()
+    for module, imported, modules in _IMPORT.findall(content):
+        names.update(name.decode() for name in re.findall(rb"[\w.]+", modules) or [module])
+        names.update(f"{module.decode()}.{name.decode()}" for name in re.findall(rb"\w+", imported))
+    return hashlib.sha256(content).digest(), {file for name in names if (file := _file_of(name))}
+
+
+@functools.cache
+def source_digest(path: Path) -> str:
+    """Return the sha256 of the module at `path` and of all modules of ours that it reaches."""
+    seen, todo = set[Path](), [path]
+    while todo:
+        file = todo.pop()
+        if file not in seen:
+            seen.add(file)
+            todo.extend(_source(file)[1])
+    # Not in the order of paths: an installation has another one than a checkout.
+    return hashlib.sha256(b"".join(sorted(_source(file)[0] for file in seen))).hexdigest()
+
+
+_ENVIRONMENT = (
+    f"python{sys.version_info[0]}.{sys.version_info[1]}-numba{numba.__version__}"
+    f"-llvmlite{llvmlite.__version__}-numpy{np.__version__}"
+)
+
+SHIPPED = Path(__file__).with_name("shipped")
+"""The kernels that came with this installation; not in a checkout."""
+
+_SHIPPED_HERE = SHIPPED / _ENVIRONMENT
+
+
+def cache_dir() -> Path:
+    """Where compiled kernels are kept: $XYLEM_KERNEL_CACHE, else the user's cache directory.
+
+    Where the user has no home that can be written to, as in a container, it is a directory of the user's own
+    below that for temporary files; where that is not to be had either, one that cannot exist.
+    NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own, and so has
+    each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels. So
+    have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`): it must be seen which are there.
+    """
+    directory, level = _directory_of_this_processor(), _level()
+    return directory_for(directory, level) if level else directory
+
+
+def shipped_dir() -> Path | None:
+    """Return where kernels are that came with this installation and can be used here; None: there are none.
+
+    They are those of a wheel (deploy/wheels): for some levels of processors, and one mixture of versions.
+    """
+    level = _level()
+    if level is None or CONFIG.BOUNDSCHECK:
+        return None
+    directory = directory_for(_SHIPPED_HERE, level)
+    return directory if directory.is_dir() else None
+
+
+def shipped_environments() -> list[str]:
+    """Return for what the kernels are that came with this installation: versions and levels of processors."""
+    return sorted(directory.name for directory in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
+
+
+def use_chosen_level() -> None:
+    """Let numba compile and load what $XYLEM_KERNEL_CPU says. To be called before the first kernel."""
+    level = _level()
+    if level:
+        compile_for(level)
+
+
+def _level() -> str | None:
+    """Return the level of processors that kernels are for; None: this machine's own."""
+    return chosen_level(_directory_of_this_processor(), _SHIPPED_HERE)
+
+
+def _directory_of_this_processor() -> Path:
+    """Return where kernels for the very processor of this machine are kept."""
+    base = os.environ.get("XYLEM_KERNEL_CACHE")
+    root = Path(base) if base else _cache_at_home() or _temporary_cache()
+    return root / ("checked" if CONFIG.BOUNDSCHECK else "plain") / _ENVIRONMENT
+
+
+@functools.cache
+def _cache_at_home() -> Path | None:
+    """Return the user's cache directory, if it can be written to or holds something."""
+    try:
+        directory = Path.home() / ".cache" / "xylem" / "kernels"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory if os.access(directory, os.W_OK) or any(directory.iterdir()) else None
+    except (OSError, RuntimeError):  # RuntimeError: no home is known
+        return None
+
+
+@functools.cache
+def _temporary_cache() -> Path:
+    """Return a directory that nobody else can write to: what it holds is executed."""
+    try:
+        directory = Path(tempfile.gettempdir()) / f"xylem-kernels-{os.getuid()}"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.lstat()
+        is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        return directory if is_mine else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
+    except OSError:
+        return Path(os.devnull, "xylem-kernels")
+
+
+def directory_of(file: Path) -> str:
+    """Return the name of the directory that the kernels of a file have in a cache."""
+    return f"{file.stem}-{source_digest(file)[:16]}"
+
+
+TOUCH_SECONDS = 86400.0
+_UNUSED_SECONDS = 30 * TOUCH_SECONDS
+
+
+@functools.cache
+def remove_unused(cache: Path) -> None:
+    """Remove what other releases and environments left and nobody has used for 30 days. Once a process.
+
+    cache   the directory of this environment, beside which are those of others
+
+    A process that loads a kernel has marked the directory before. One that comes in between finds less than
+    there was, which is a cache without it: it compiles, and makes the directory again.
+    """
+    with contextlib.suppress(OSError):
+        stays = {directory_of(file) for folder in package_folders().values() for file in folder.rglob("*.py")}
+        mine = (path for path in cache.iterdir() if path.name not in stays)
+        others = (path for path in cache.parent.iterdir() if path != cache)
+        for directory in (*mine, *others):
+            unused_since = time.time() - directory.stat().st_mtime
+            is_one = re.fullmatch(r".+-[0-9a-f]{16}|python[0-9.]+-numba.+", directory.name)
+            if is_one and unused_since > _UNUSED_SECONDS:
+                shutil.rmtree(directory, ignore_errors=True)

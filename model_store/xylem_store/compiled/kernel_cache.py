@@ -1,0 +1,74 @@
+"""The cache of compiled kernels: it notices an edit in any file that a kernel uses.
+
+numba's cache refuses a directory that it cannot write to: a read-only image could not use one. This one is
+read where it can only be read. Where it cannot be used at all, that costs time, not the call.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
+
+from xylem_store.compiled.cache import remove_unused, shipped_dir, shipped_environments
+from xylem_store.compiled.inlining import InlinedCacheImpl
+from xylem_store.compiled.kernel_files import CachedKernelImpl, KernelFiles
+from xylem_store.compiled.progress import PROGRESS
+
+
+@functools.cache
+def _warn_once(message: str, *arguments: str) -> None:
+    logging.getLogger(__name__).warning(message, *arguments)
+
+
+class KernelCache(FunctionCache):
+    """numba's cache of a function's code; what the file system refuses is compiled, and not kept."""
+
+    _impl_class: Any = CachedKernelImpl
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        directory, locator, name = Path(self.cache_path), self._impl.locator, self._impl.filename_base
+        stamp, shipped = locator.get_source_stamp(), shipped_dir()
+        files = None if shipped is None else KernelFiles(str(shipped / directory.name), name, stamp)
+        self._cache_file = KernelFiles(str(directory), name, stamp, files)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for this signature, None when there is none that can be read."""
+        try:
+            rtsys.initialize(target_context)  # of all that numba prepares, what kernels need
+            found = self._load_overload(sig, target_context)
+        except (OSError, ImportError, AttributeError):  # the last two: code of a module that has moved since
+            found = None
+        if found is None:
+            PROGRESS.compiles()
+            others = "" if shipped_dir() else ", ".join(shipped_environments())
+            _warn_once(
+                "compiling kernels into %s: once for each release and each version of Python, numba and "
+                "numpy%s",
+                str(Path(self.cache_path).parent),
+                f"; those that came with this installation are for {others}" if others else "",
+            )
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the code for this signature if that is possible."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn_once(
+                "compiled kernels cannot be kept in %s: %s; each start compiles them again",
+                self.cache_path,
+                error.strerror or str(error),
+            )
+        else:
+            remove_unused(Path(self.cache_path).parent)
+
+
+class HelperCache(KernelCache):
+    """The same for code that kernels inline."""
+
+    _impl_class: Any = InlinedCacheImpl

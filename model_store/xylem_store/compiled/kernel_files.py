@@ -1,0 +1,157 @@
+"""The files of compiled kernels: where they are, and how kernels come from them back into the process.
+
+Damaged files are left out, those of the installation are read first. numba keeps the LLVM code of a kernel
+beside its machine code, for kernels that are compiled and call it, and parses it whenever the kernel is
+loaded. A process that compiles nothing does without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import llvmlite.binding
+from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile, _CacheLocator
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompileResult
+
+from xylem_store.compiled.cache import TOUCH_SECONDS, cache_dir, directory_of, source_digest
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class KernelCacheLocator(_CacheLocator):
+    """numba cache locator: a directory for each file of kernels, named and stamped with the sources' digest.
+
+    So two checkouts, or two releases, that share a cache do not overwrite each other's kernels.
+    """
+
+    def __init__(self, function: Callable[..., Any], file: Path) -> None:
+        self._file = file
+        self._line = function.__code__.co_firstlineno
+        self._path = cache_dir() / directory_of(file)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
+        """Return a locator for `py_func`; None when it is not in a file."""
+        file = Path(py_file).resolve()
+        if not file.is_file():
+            return None
+        return cls(py_func, file)
+
+    def ensure_cache_path(self) -> None:
+        """Make the directory, and mark it and the environment's as used; raise OSError when that fails."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        for directory in (self._path, self._path.parent):
+            if directory.stat().st_mtime < time.time() - TOUCH_SECONDS:
+                os.utime(directory)
+
+    def get_cache_path(self) -> str:
+        """Return the directory."""
+        return str(self._path)
+
+    def get_source_stamp(self) -> str:
+        """Return the digest of everything that decides the compiled code."""
+        return source_digest(self._file)
+
+    def get_disambiguator(self) -> str:
+        """Return what tells two functions of one name in a file apart."""
+        return str(self._line)
+
+
+class KernelFiles(IndexDataCacheFile):
+    """The files of one kernel in a directory: an index by types, and its code for each.
+
+    Each file ends with the sha256 of the rest. One that does not is as good as none: the kernel is compiled
+    again. numba itself would run whatever machine code a damaged file holds.
+
+    shipped   the files that came with the installation, which are only read; None: there are none
+    """
+
+    def __init__(self, directory: str, name: str, stamp: str, shipped: KernelFiles | None = None) -> None:
+        super().__init__(directory, name, stamp)
+        self._shipped = shipped
+
+    def load(self, key: Any) -> Any:
+        """Return the code for these types and this processor; None: it is not there."""
+        found = None if self._shipped is None else self._shipped.load(key)
+        return super().load(key) if found is None else found
+
+    def _load_index(self) -> Any:
+        return super()._load_index() if _is_whole(Path(self._index_path)) else {}
+
+    def _load_data(self, name: str) -> Any:
+        return super()._load_data(name) if _is_whole(Path(self._data_path(name))) else None
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        with super()._open_for_write(filepath) as file:
+            content = io.BytesIO()
+            yield content
+            file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether a file is there and ends with the digest of the rest."""
+    try:
+        stored = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    return hashlib.sha256(stored[:-_DIGEST_BYTES]).digest() == stored[-_DIGEST_BYTES:]
+
+
+class CachedLibrary(JITCodeLibrary):
+    """The machine code of a kernel, and its LLVM code in bytes until another kernel links it."""
+
+    _bitcode: bytes
+
+    @classmethod
+    def restored(cls, codegen: Any, kept: tuple[str, str, tuple[bytes, bytes]], names: set[str]) -> Any:
+        """Return the library that the cache kept; `names` has the functions that the engine is asked for."""
+        name, _, (machine_code, bitcode) = kept
+        library: Any = cls(codegen, name)
+        library.enable_object_caching()
+        library._set_compiled_object(machine_code)
+        library._bitcode = bitcode
+        library._finalize_final_module()
+        codegen._engine._defined_symbols |= names
+        return library
+
+    def _get_module_for_linking(self) -> Any:
+        """Return the LLVM code, parsed when it is asked for."""
+        if self._shared_module is None:
+            self._shared_module = llvmlite.binding.parse_bitcode(self._bitcode)
+        return self._shared_module
+
+
+def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable: Any) -> Any:
+    """Return the function that was kept as `payload`, as numba does, but with this library and entry point.
+
+    get_executable   returns the entry point: of the library, what describes the function, its environment
+    """
+    codegen = SimpleNamespace(unserialize_library=lambda kept: library)
+    context = SimpleNamespace(
+        typing_context=target.typing_context, codegen=lambda: codegen, get_executable=get_executable
+    )
+    result: Any = CompileResult
+    return result._rebuild(context, *payload)._replace(target_context=target)
+
+
+class CachedKernelImpl(CompileResultCacheImpl):
+    """How kernels are kept in the cache: as numba does, but for where they are and how they are loaded."""
+
+    _locator_classes: Any = (KernelCacheLocator,)
+
+    def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
+        """Return the kernel that was kept."""
+        kept, description, *_ = payload
+        names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
+        library = CachedLibrary.restored(target_context.codegen(), kept, names)
+        return rebuilt(target_context, payload, library, target_context.get_executable)

@@ -1,0 +1,136 @@
+"""A built ensemble read again: the shapes of its trees, and its chunks as a trainer leaves them."""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem_store.compiled.bits import BLOCK_BITS, padded_width, split_word
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import I32, I64, Bools
+from xylem_store.ensemble import Chunk, TreeEnsemble
+
+_BLOCK_FEATURES = 1 << BLOCK_BITS
+
+
+class OldTree(NamedTuple):
+    """The shape of a tree of an ensemble, its nodes numbered as in `Tree`.
+
+    nodes  int64[n]  their numbers in the ensemble, ascending
+    """
+
+    child_ptr: NDArray[np.int32]
+    node_label: NDArray[np.int32]
+    nodes: NDArray[np.int64]
+
+
+def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
+    """Return the shapes of the trees of an ensemble."""
+    n_trees, parent = int(ensemble.child_ptr[0]), ensemble.parent
+    tree_of = np.arange(len(parent))
+    while (above := parent[tree_of]).max() >= 0:
+        tree_of = np.where(above >= 0, above, tree_of)
+    counts = np.diff(ensemble.child_ptr)
+    found = []
+    for tree in range(n_trees):
+        nodes = np.flatnonzero(tree_of == tree)
+        child_ptr = (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32)
+        found.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
+    return found
+
+
+def tree_digest(ensemble: TreeEnsemble) -> str:
+    """Return 64 hexadecimal digits: the same for two ensembles of the same nodes and labels at the leaves."""
+    parts = ensemble.child_ptr, ensemble.node_label
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+
+def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
+    """Return the scorers of an inner node's children, as numbers; weights of 0 are left out.
+
+    Cost: a pass over the chunk.
+    """
+    first, last = int(ensemble.child_ptr[node]), int(ensemble.child_ptr[node + 1])
+    number = int(ensemble.node_chunk[node])
+    blocks = ensemble.blocks[ensemble.block_ptr[number] : ensemble.block_ptr[number + 1]]
+    group = np.flatnonzero(_bits(ensemble.directory[number, :, 0]))
+    bits = np.flatnonzero(_bits(blocks[:, 0]))
+    features = (group[bits >> BLOCK_BITS] * _BLOCK_FEATURES + bits % _BLOCK_FEATURES).astype(np.int32)
+    is_dense = _bits(blocks[:, 1])[bits]
+    width = padded_width(last - first)
+    words = ensemble.sparse[ensemble.sparse_ptr[number] : ensemble.sparse_ptr[number + 1]]
+    half = words.itemsize // 2  # bytes: the child's position in the low half, its weight in the high one
+    dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(-1, width)
+    ends = ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]]
+    row_ptr = np.zeros(len(features) + 1, np.int64)
+    most = len(words) + (last - first) * len(dense)
+    child, weights = np.empty(most, np.int32), np.empty(most, f"u{half}")
+    n = _unpack(is_dense, words, ends, dense.view(weights.dtype), last - first, row_ptr, child, weights)
+    weight = as_float(weights[:n].view(dense.dtype))
+    child, kept = child[:n], np.diff(row_ptr) > 0
+    if len(ensemble.node_scale):
+        weight = weight * ensemble.node_scale[first:last][child]
+    bias = ensemble.node_bias[first:last].copy()
+    return Chunk(features[kept], np.append(row_ptr[:-1][kept], n), child, weight, bias)
+
+
+@kernel
+def _unpack(
+    is_dense: Bools,
+    words: NDArray[Any],
+    ends: I32,
+    dense: NDArray[Any],
+    n_children: int,
+    row_ptr_out: I64,
+    child_out: I32,
+    bits_out: NDArray[Any],
+) -> int:
+    """Write the bits of a chunk's weights that are not 0, row by row, and return how many there are.
+
+    words  of the rows that are not dense, row k's from ends[k] on
+    dense  bits, [dense rows, width]
+    """
+    n, n_sparse, n_dense = 0, 0, 0
+    size = np.uint32((1 << 8 * bits_out.itemsize - 1) - 1)  # all bits but that of the sign
+    for row in range(len(is_dense)):
+        if is_dense[row]:
+            for c in range(n_children):
+                child_out[n], bits_out[n] = c, dense[n_dense, c]
+                n += np.uint32(dense[n_dense, c]) & size != 0
+            n_dense += 1
+        else:
+            for i in range(ends[n_sparse], ends[n_sparse + 1]):
+                child_out[n], bits_out[n] = split_word(words[i], words.itemsize)
+                n += bits_out[n] & size != 0
+            n_sparse += 1
+        row_ptr_out[row + 1] = n
+    return n
+
+
+def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray[np.float64]:
+    """Return the weights of an inner node's children, float64[children, n_features].
+
+    n_features  of all of which its chunk has a dense row, as those of a softmax tree have
+
+    Cost: a pass over the chunk.
+    """
+    first, last = ensemble.child_ptr[node : node + 2].tolist()
+    chunk = int(ensemble.node_chunk[node])
+    begin, end = ensemble.dense_ptr[chunk : chunk + 2].tolist()
+    rows = as_float(ensemble.dense[begin:end]).reshape(n_features, -1)[:, : last - first]
+    weights: NDArray[np.float64] = rows.T.astype(np.float64)
+    return weights * ensemble.node_scale[first:last, None] if len(ensemble.node_scale) else weights
+
+
+def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return the bits of words, bool[32 n], the lowest of each first."""
+    as_bytes = np.ascontiguousarray(words, "<u4").view(np.uint8)
+    return np.unpackbits(as_bytes, bitorder="little").view(np.bool_)
+
+
+def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:
+    """Return stored weights as numbers: float32, the upper halves of float32 (uint16), or steps (int8)."""
+    if stored.dtype == np.uint16:
+        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return stored.astype(np.float32)

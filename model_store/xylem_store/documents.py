@@ -1,0 +1,156 @@
+"""Small JSON documents of the store, read strictly: one way to refuse each thing that may be wrong."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xylem_store.errors import Corrupt
+
+Scalar = str | int | float | bool | None
+
+
+def render(document: Mapping[str, Any]) -> bytes:
+    """Return the canonical bytes of a document: sorted keys, ASCII, indented, one line end at the end.
+
+    Raises ValueError for NaN or an infinity.
+    """
+    text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
+    return f"{text}\n".encode("ascii")
+
+
+def parse(data: bytes, where: str) -> dict[str, Any]:
+    """Return the JSON object in `data`; raise Corrupt for anything else, also a repeated key or a NaN."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            raise ValueError("a repeated key")
+        return found
+
+    def constant(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        document = json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(where, "a JSON object", str(error)[:200]) from error
+    if type(document) is not dict:
+        raise Corrupt(where, "a JSON object", type(document).__name__)
+    return document
+
+
+def seal(body: bytes, name: str) -> bytes:
+    """Return the line that proves `body`, the bytes of the file `name`, whole: as sha256sum writes it."""
+    return f"{hashlib.sha256(body).hexdigest()}  {name}\n".encode("ascii")
+
+
+Check = Callable[[Any, str], Any]
+"""What a value must be: given it and its place, it returns the value as it is kept, or raises Corrupt."""
+
+
+def checked(expected: str, fits: Callable[[Any], object]) -> Check:
+    """Return the check of a value that is kept as it is, if it fits."""
+
+    def check(found: Any, where: str) -> Any:
+        if not fits(found):
+            raise refusal(where, expected, found)
+        return found
+
+    return check
+
+
+def integer(low: int, high: int) -> Check:
+    """Return the check of an integer of [low, high]."""
+    return checked(f"an integer from {low} to {high}", lambda x: type(x) is int and low <= x <= high)
+
+
+def text(pattern: str) -> Check:
+    """Return the check of a string that matches `pattern` wholly."""
+    wanted = re.compile(pattern, re.ASCII)
+    return checked(f"a string of {pattern}", lambda found: type(found) is str and wanted.fullmatch(found))
+
+
+DIGEST = text("[0-9a-f]{64}")
+
+
+def choice(*allowed: str) -> Check:
+    """Return the check of one of these strings."""
+    return checked(" or ".join(allowed), lambda found: type(found) is str and found in allowed)
+
+
+def optional(check: Check) -> Check:
+    """Return the check of a value that may be null."""
+    return lambda found, where: None if found is None else check(found, where)
+
+
+def list_of(check: Check, n_min: int, n_max: int) -> Check:
+    """Return the check of a list of so many values, which is kept as a tuple."""
+    is_list = checked(
+        f"a list of {n_min} to {n_max}", lambda found: type(found) is list and n_min <= len(found) <= n_max
+    )
+    return lambda found, where: tuple(
+        check(item, f"{where}[{i}]") for i, item in enumerate(is_list(found, where))
+    )
+
+
+def object_of(check: Check, n_max: int, names: str = "(?s:.*)") -> Check:
+    """Return the check of an object of at most `n_max` fields whose names match a pattern wholly."""
+    is_object = checked(
+        f"an object of at most {n_max} fields", lambda found: type(found) is dict and len(found) <= n_max
+    )
+
+    def check_all(found: Any, where: str) -> dict[str, Any]:
+        for name in is_object(found, where):
+            if not re.fullmatch(names, name, re.ASCII):
+                raise refusal(where, f"names of {names}", name)
+        return {name: check(value, f"{where}.{name}") for name, value in found.items()}
+
+    return check_all
+
+
+def record(kind: Callable[..., Any], /, **checks: Check) -> Check:
+    """Return the check of an object that has these fields and no other: they make one of `kind`."""
+
+    def check_all(found: Any, where: str) -> Any:
+        if type(found) is not dict:
+            raise refusal(where, "an object", found)
+        fields = {}
+        for name, check in checks.items():
+            if name not in found:
+                raise Corrupt(where, f"a field {name!r}", "none")
+            fields[name] = check(found[name], f"{where}: {name}")
+        if len(found) > len(fields):
+            raise refusal(where, "no further field", min(found.keys() - fields.keys()))
+        return kind(**fields)
+
+    return check_all
+
+
+def refusal(where: str, expected: str, found: object) -> Corrupt:
+    """Return the error of a value, which is shown in short."""
+    shown = ascii(found)
+    return Corrupt(where, expected, shown if len(shown) <= 80 else f"{shown[:80]}...")
+
+
+def render_sealed(document: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a small file: the document, and the line that proves it whole."""
+    body = render(document)
+    return body + seal(body, "-")
+
+
+def parse_sealed(data: bytes, where: str) -> dict[str, Any]:
+    """Return a document that `render_sealed` wrote; raise Corrupt for anything else."""
+    end = data.rfind(b"\n", 0, -1) + 1
+    if data[end:] != seal(data[:end], "-"):
+        raise Corrupt(where, "a last line with the sha256 of the lines before it", ascii(data[end:][:80]))
+    return parse(data[:end], where)
+
+
+def is_scalar(value: object) -> bool:
+    """Return whether this is a string, a boolean, null, a finite number, or an integer of 64 bits."""
+    if type(value) is int:
+        return -(1 << 63) <= value < 1 << 63
+    return value is None or type(value) in (str, bool) or (type(value) is float and math.isfinite(value))

@@ -1,0 +1,201 @@
+"""Arrays that a version may have beside its trees, and their checks; FORMAT.md says which.
+
+Calibration: the knots of the map from a model's own scores to probabilities. A version has both arrays or
+none, and none with link softmax, whose probabilities are exact.
+
+Re-ranking (Jain et al. 2016, PFastreXML): what a decision-tree ensemble needs to re-rank its candidates. A
+version has all of them or none, and only a decision-tree ensemble has them.
+
+Embedding: what turns a row of features into the dense row that a tree with softmax nodes takes. Source:
+Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
+Classification and Density Estimation", sections 2 and 6. A version whose link is softmax has all of them, no
+other version has any.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem_store.arrays import at, check_all, check_lists, empty_group, file_name, has_group, take, take_group
+from xylem_store.compiled.handles import F32_1, I32_1, I64_1, handle
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.errors import Corrupt
+from xylem_store.manifest import CALIBRATION, Manifest, has_calibration
+
+KNOTS_MAX = 256
+"""The most knots: a score is looked up among them for each label of an answer."""
+
+
+@handle
+class Calibration(NamedTuple):
+    """The strictly rising map of scores, straight from knot to knot.
+
+    x  float32[n]  scores of the model, strictly ascending from 0 to 1, 2 <= n <= KNOTS_MAX
+    y  float32[n]  what becomes of them, strictly ascending from 0, at most 1
+
+    Or both empty: scores stay as they are.
+    """
+
+    x: F32_1
+    y: F32_1
+
+
+NO_CALIBRATION = empty_group(Calibration)
+"""Of a version that is not calibrated."""
+
+
+def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
+    """Return a version's calibration, read-only, NO_CALIBRATION if it has none; raise Corrupt.
+
+    Reads no data.
+    """
+    if not has_calibration(arrays):
+        return NO_CALIBRATION
+    if manifest.link == "softmax":
+        raise Corrupt("manifest.json: arrays", f"no array of {CALIBRATION} with link softmax", "one")
+    found = take_group(arrays, CALIBRATION, Calibration, y="x")
+    if not 2 <= len(found.x) <= KNOTS_MAX:
+        raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(found.x))
+    return found
+
+
+def check_calibration(calibration: Calibration) -> None:
+    """Raise Corrupt unless every invariant of Calibration holds; all numbers were seen to be finite."""
+    for name, values in calibration._asdict().items():
+        if not len(values):
+            continue
+        where = f"{CALIBRATION}/{name}"
+        if values[0] != 0:
+            raise Corrupt(at(where, 0), "0", values[0])
+        rises = np.diff(values, prepend=np.float32(-1)) > 0
+        check_all(where, rises, "more than the one before", values)
+        last = len(values) - 1
+        if values[last] > 1 or (name == "x" and values[last] != 1):
+            raise Corrupt(at(where, last), "1" if name == "x" else "at most 1", values[last])
+
+
+RERANK = "tail"  # how the names of these arrays begin
+
+
+@handle
+class Rerank(NamedTuple):
+    """The mean row of every label, and how much it counts.
+
+    ptr         int64[K + 1]  label l has features[ptr[l] : ptr[l + 1]], ascending without repeats
+    features    int32[..]     below D
+    values      float32[..]   of mu_l, the mean of the label's l2-normalised training rows; may be pruned
+    norm2       float32[K]    |mu_l|^2, 0 or more
+    parameters  float32[2]    alpha in [0, 1] and gamma >= 0: a candidate's score P becomes
+                              P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x the l2-normalised row
+    """
+
+    ptr: I64_1
+    features: I32_1
+    values: F32_1
+    norm2: F32_1
+    parameters: F32_1
+
+
+NO_RERANK = empty_group(Rerank)
+"""Of a version that does not re-rank."""
+
+
+def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
+    """Return whether a version has re-ranking arrays, whole or not."""
+    return has_group(arrays, RERANK)
+
+
+def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Rerank:
+    """Return the re-ranking arrays of a version that has them, read-only; raise Corrupt. Reads no data."""
+    if manifest.kind != "decision-tree":
+        raise Corrupt("manifest.json: arrays", f"no array of {RERANK} in a {manifest.kind}", "one")
+    n = manifest.n_labels
+    return take_group(arrays, RERANK, Rerank, ptr=n + 1, values="features", norm2=n, parameters=2)
+
+
+def check_rerank(rerank: Rerank, n_features: int) -> None:
+    """Raise Corrupt unless every invariant of Rerank holds; its floats were seen to be finite."""
+    check_lists(RERANK, rerank, "ptr", "features", n_features)
+    check_all(f"{RERANK}/norm2", rerank.norm2 >= 0, "a square, 0 or more", rerank.norm2)
+    fits = (rerank.parameters >= 0) & (rerank.parameters <= (1, np.inf))
+    expected = "alpha from 0 to 1, then gamma of 0 or more"
+    check_all(f"{RERANK}/parameters", fits, expected, rerank.parameters)
+
+
+EMBEDDING = "embedding"
+"""How the names of these arrays begin."""
+
+DIM_MAX = 1024  # dimensions, at most: those of a group of features
+PLACES_MAX = 16
+"""Places of a window of words, at most."""
+
+_EXPONENT = np.uint16(0x7F80)  # of a bfloat16: all set where it is infinite or no number
+
+
+class Embedding(NamedTuple):
+    """The dense row of a row x is the sum over its features f of x_f * turned(f), or its mean.
+
+    u     float32[V, d]     a word's, 1 <= d <= DIM_MAX; or uint16[V, d]: as bfloat16
+    r     float32[T, R, d]  feature f is word f % V at place f // V, and T * V the number of features. R = 0:
+                            turned(f) is u[word] and T is 1; R = 1: r[place] times u[word], each dimension by
+                            itself; R = d: the matrix r[place] times u[word]
+    mean  int32[1]          1: sums are divided by the sum of |x_f| unless that is 0; 0: they are not
+    """
+
+    u: NDArray[Any]
+    r: NDArray[np.float32]
+    mean: NDArray[np.int32]
+
+
+def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> Embedding:
+    """Return the embedding of a version of so many features, read-only; raise Corrupt. Reads no data."""
+    stored = arrays.get(f"{EMBEDDING}/u")
+    is_bfloat16 = stored is not None and stored.dtype == np.uint16
+    u = take(arrays, f"{EMBEDDING}/u", "uint16" if is_bfloat16 else "float32", (None, None))
+    n_words, dim = u.shape
+    if not 1 <= dim <= DIM_MAX or n_words < 1:
+        raise Corrupt(at(f"{EMBEDDING}/u", 0), f"words of 1 to {DIM_MAX} dimensions", str(u.shape))
+    r = take(arrays, f"{EMBEDDING}/r", "float32", (None, None, dim))
+    n_places, n_turned, _ = r.shape
+    if not 1 <= n_places <= PLACES_MAX or n_places * n_words != n_features:
+        raise Corrupt(at(f"{EMBEDDING}/r", 0), f"{n_features} features / {n_words} words", n_places)
+    if n_turned not in (0, 1, dim) or (n_turned == 0 and n_places != 1):
+        raise Corrupt(at(f"{EMBEDDING}/r", 0), f"1 or {dim} rows a place, or none of one place", n_turned)
+    return Embedding(u, r, take(arrays, f"{EMBEDDING}/mean", "int32", (1,)))
+
+
+def check_embedding(embedding: Embedding) -> None:
+    """Raise Corrupt unless `mean` is 0 or 1 and bfloat16 is finite; that floats are was seen before."""
+    u, mean = embedding.u, embedding.mean
+    if u.dtype == np.uint16:
+        check_all(f"{EMBEDDING}/u", (u & _EXPONENT) != _EXPONENT, "a finite number", u)
+    check_all(f"{EMBEDDING}/mean", (mean == 0) | (mean == 1), "0 or 1", mean)
+
+
+def full_features(ensemble: TreeEnsemble) -> int:
+    """Return how many features every chunk has a dense row for, if those are the first ones; else 0.
+
+    Cost: nothing for an ensemble with sparse rows, else a pass over the blocks.
+    """
+    n_chunks = len(ensemble.directory)
+    if len(ensemble.row_ptr) != n_chunks or not n_chunks:
+        return 0
+    first = ensemble.blocks[: ensemble.block_ptr[1], 1]
+    n_features = int(np.bitwise_count(first).sum())
+    return n_features if n_features and is_full(ensemble, n_features) else 0
+
+
+def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:
+    """Return whether every chunk has a dense row for each feature, and so no sparse ones."""
+    n_blocks = -(-n_features // 32)
+    n_chunks = len(ensemble.directory)
+    if len(ensemble.blocks) != n_blocks * n_chunks or len(ensemble.row_ptr) != n_chunks:
+        return False
+    every = np.full(n_blocks, 0xFFFFFFFF, np.uint32)
+    if n_features % 32:
+        every[-1] = (1 << n_features % 32) - 1
+    blocks = ensemble.blocks.reshape(n_chunks, n_blocks, 4)
+    starts = np.arange(n_chunks + 1) * n_blocks
+    return bool((ensemble.block_ptr == starts).all() and (blocks[:, :, :2] == every[:, None]).all())

@@ -1,0 +1,242 @@
+"""The only file-system calls of the store: a seam, so that tests can make any of them fail.
+
+Everything here is POSIX. Errors are the plain OSErrors of the system; `reading` gives them types.
+
+Files are mapped without a descriptor that stays open. Python's `mmap` keeps one for each map until 3.13
+(`trackfd`). A version has twenty arrays, so that 60 models would take up the 1,024 of a process.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import weakref
+from collections.abc import Iterable, Iterator
+from ctypes import c_int, c_long, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xylem_store.errors import Corrupt, StoreUnreadable
+
+_FAILED = c_void_p(-1).value
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = c_void_p
+_libc.mmap.argtypes = c_void_p, c_size_t, c_int, c_int, c_int, c_long
+_libc.munmap.argtypes = c_void_p, c_size_t
+_libc.madvise.argtypes = c_void_p, c_size_t, c_int
+
+
+def map_bytes(fd: int, n_bytes: int) -> memoryview:
+    """Return the first bytes of an open file, mapped read-only; `fd` may be closed.
+
+    n_bytes is 1 at least, and no more than the file has. They are mapped until the last view of them is gone.
+    Raises OSError.
+    """
+    address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address == _FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    mapped = (ctypes.c_ubyte * n_bytes).from_address(address)
+    weakref.finalize(mapped, _libc.munmap, address, n_bytes).atexit = False
+    return memoryview(mapped).cast("B").toreadonly()
+
+
+def read_head(mapped: memoryview, n_bytes: int) -> bytes:
+    """Return the first bytes of a map, without having the system read megabytes ahead of them."""
+    array: Any = mapped.obj
+    address = ctypes.addressof(array)
+    _libc.madvise(address, len(mapped), mmap.MADV_RANDOM)
+    head = bytes(mapped[:n_bytes])
+    _libc.madvise(address, len(mapped), mmap.MADV_NORMAL)
+    return head
+
+
+Buffer = bytes | memoryview
+
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a fifo must not make us wait
+
+
+class Entry(NamedTuple):
+    """A name in a directory; a symbolic link counts as no directory."""
+
+    name: str
+    is_dir: bool
+
+
+class Mapped(NamedTuple):
+    """The bytes of a file, mapped read-only, and what identifies exactly these bytes."""
+
+    data: memoryview | bytes
+    identity: tuple[int, int, int, int, int]
+
+
+class FileSystem:
+    """The calls, each as thin as the system allows; tests replace single ones."""
+
+    def create(self, path: Path) -> int:
+        """Return a descriptor to write a new file, for reading only (0444) ever after."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+
+    def append(self, path: Path) -> int:
+        """Return a descriptor to write behind what a file holds, which is made where there is none."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(path, flags, 0o644)
+
+    def write(self, fd: int, data: Buffer) -> None:
+        """Write all of `data`."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+
+    def fsync(self, fd: int) -> None:
+        """Return when the file's bytes are on the medium."""
+        os.fsync(fd)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor; a lock that it holds ends."""
+        os.close(fd)
+
+    def fsync_dir(self, path: Path) -> None:
+        """Return when the directory's entries are on the medium."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def mkdir(self, path: Path) -> None:
+        """Make one directory."""
+        path.mkdir(0o755)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file over another, or a directory to where none is."""
+        source.rename(target)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which is to be on the same file system."""
+        os.link(source, target, follow_symlinks=False)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name; who has it mapped keeps its bytes."""
+        path.unlink()
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty directory."""
+        path.rmdir()
+
+    def entries(self, path: Path) -> list[Entry]:
+        """Return the names in a directory, sorted."""
+        with os.scandir(path) as found:
+            return sorted(Entry(e.name, e.is_dir(follow_symlinks=False)) for e in found)
+
+    def read(self, path: Path, bytes_max: int) -> bytes:
+        """Return the bytes of a small file, at most `bytes_max` + 1 of them."""
+        with _opened(path) as fd, os.fdopen(os.dup(fd), "rb") as file:
+            return file.read(bytes_max + 1)
+
+    def map(self, path: Path) -> Mapped:
+        """Map a file read-only."""
+        with _opened(path) as fd:
+            found = os.fstat(fd)
+            identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+            if found.st_size == 0:  # which cannot be mapped
+                return Mapped(b"", identity)
+            return Mapped(map_bytes(fd, found.st_size), identity)
+
+    def lock(self, path: Path) -> int | None:
+        """Return a descriptor that holds the lock file, made if need be; None when another one holds it.
+
+        The lock ends when the descriptor is closed, also by the death of the process.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, fd)
+            with contextlib.suppress(
+                BlockingIOError, FileNotFoundError
+            ):  # held, or removed since it was opened
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.stat().st_ino == os.fstat(fd).st_ino:
+                    stack.pop_all()
+                    return fd
+        return None
+
+    def free_bytes(self, path: Path) -> int:
+        """Return how many bytes may still be written on the file system of `path`."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a regular file for reading; refuse links, devices and pipes."""
+    fd = os.open(path, _READ_FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "expected a regular file", str(path))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def write_file(fs: FileSystem, path: Path, pieces: Iterable[Buffer]) -> None:
+    """Write a new file and return when its bytes (not yet its name) are on the medium."""
+    fd = fs.create(path)
+    try:
+        for piece in pieces:
+            fs.write(fd, piece)
+        fs.fsync(fd)
+    finally:
+        fs.close(fd)
+
+
+def make_dirs(fs: FileSystem, root: Path, *names: str) -> Path:
+    """Make root/names[0]/names[1]... where missing and return it, every name on the medium.
+
+    Parents are synced also when nothing was missing: who made them may have died before syncing.
+    """
+    path = root
+    for name in names:
+        with contextlib.suppress(FileExistsError):
+            fs.mkdir(path / name)
+        fs.fsync_dir(path)
+        path = path / name
+    return path
+
+
+def remove_tree(fs: FileSystem, path: Path) -> None:
+    """Remove a directory and everything in it; links are removed, not followed."""
+    for entry in fs.entries(path):
+        if entry.is_dir:
+            remove_tree(fs, path / entry.name)
+        else:
+            fs.unlink(path / entry.name)
+    fs.rmdir(path)
+
+
+_NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
+"""What opening gives for a link, a pipe, a directory or a socket where a file should be."""
+
+
+@contextlib.contextmanager
+def reading(root: Path, path: Path) -> Iterator[None]:
+    """Give the errors of reading a file of the store at `root` their types, but for missing files."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            name = _name_within(root, error.filename or path)
+            raise Corrupt(name, "a regular file", "something else") from error
+        found = error.strerror or type(error).__name__
+        raise StoreUnreadable.of(path, f"to read {_name_within(root, path)}", found) from error
+
+
+def _name_within(root: Path, path: Path | str) -> str:
+    """Return a file's path within the store, for messages that clients see."""
+    try:
+        return str(Path(path).relative_to(root))
+    except ValueError:
+        return Path(path).name

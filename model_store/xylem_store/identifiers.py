@@ -1,0 +1,89 @@
+"""Names of models and aliases and numbers of versions, checked before any path is built from them; and where
+in a store things are (FORMAT.md)."""
+
+import re
+
+from xylem_store.errors import InvalidName
+
+VERSION_MAX = 999_999_999
+
+NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
+ALIAS = rf"(?![0-9]+\Z){NAME}"
+VERSION = r"[1-9][0-9]{0,8}"
+"""Patterns of names of models and aliases, and of the number of a version in the one way to write it."""
+
+_GRAMMAR = "1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+
+
+def is_model(name: str) -> bool:
+    """Return whether a model may have this name."""
+    return re.fullmatch(NAME, name, re.ASCII) is not None
+
+
+def is_alias(name: str) -> bool:
+    """Return whether an alias may have this name: as a model's, but not digits only."""
+    return re.fullmatch(ALIAS, name, re.ASCII) is not None
+
+
+def is_version(text: str) -> bool:
+    """Return whether this is the number of a version in the one way to write it."""
+    return re.fullmatch(VERSION, text, re.ASCII) is not None
+
+
+def check_model(name: object) -> str:
+    """Return the name; raise InvalidName unless a model may have it."""
+    if not isinstance(name, str) or not is_model(name):
+        raise InvalidName(f"model name: expected {_GRAMMAR}, found {_shown(name)}")
+    return name
+
+
+def check_alias(name: object) -> str:
+    """Return the name; raise InvalidName unless an alias may have it."""
+    if not isinstance(name, str) or not is_alias(name):
+        raise InvalidName(f"alias: expected {_GRAMMAR}, and not digits only, found {_shown(name)}")
+    return name
+
+
+def check_version(version: object) -> int:
+    """Return the number; raise InvalidName unless it is one a version may have."""
+    if type(version) is not int or not 1 <= version <= VERSION_MAX:
+        raise InvalidName(f"version: expected 1 to {VERSION_MAX}, found {_shown(version)}")
+    return version
+
+
+def parse_ref(ref: object) -> str | int:
+    """Return a version's number or an alias's name; raise InvalidName when `ref` is neither."""
+    if isinstance(ref, str):
+        return int(ref) if is_version(ref) else check_alias(ref)
+    return check_version(ref)
+
+
+def parse_named(text: str) -> tuple[str, str | int]:
+    """Return the model and the version that NAME or NAME@VERSION refers to; raise InvalidName."""
+    name, at, version = text.partition("@")
+    return check_model(name), parse_ref(version) if at else LATEST
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"
+
+
+LATEST = "latest"
+"""The alias that every publication moves."""
+
+MODELS, VERSIONS, ALIASES = "models", "versions", "aliases"
+LAST, MOVES = "last_version", "moves"
+
+_SUFFIX = ".json"
+
+
+def alias_file(alias: str) -> str:
+    """Return the name of the file that an alias's document is in."""
+    return alias + _SUFFIX
+
+
+def alias_in(file: str) -> str | None:
+    """Return the alias whose document is in a file of this name, None where it is another file."""
+    alias = file.removesuffix(_SUFFIX)
+    return alias if alias != file and is_alias(alias) else None

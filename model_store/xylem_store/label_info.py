@@ -1,0 +1,328 @@
+"""Label info: the URI, the notation, the names by language and the broader subjects of a model's labels.
+
+One file a model, replaced whole, beside its versions: FORMAT.md, section 9. A million subjects are never
+objects: texts are bytes and offsets, and labels are looked for in a hash table over the first column.
+"""
+
+import hashlib
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem_store.arrays import offset_fault
+from xylem_store.compiled.handles import I32, I64, U8
+from xylem_store.documents import DIGEST, integer, list_of, parse_sealed, record, render_sealed, text
+from xylem_store.errors import BadNames, Corrupt
+from xylem_store.fs import FileSystem, Mapped
+from xylem_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts, join_texts
+
+LABEL_INFO = "label_info"
+"""The file's name, in the directory of the model."""
+
+URI, NOTATION, NAME, OTHERS, DEPRECATED = "uri", "notation", "name:", "others:", "deprecated"
+"""The columns; that of the names in a language begins with NAME, that of other names with OTHERS. Deprecated
+subjects have the text DEPRECATED in its column, which is there where some are."""
+
+UNDETERMINED = "und"
+"""The language of names of which none is said (BCP 47)."""
+
+LANGUAGES_MAX = 64
+SUBJECTS_MAX = 1 << 27
+HEAD_BYTES = 8192
+
+_LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
+_COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}"
+_SCHEMA = 1
+_ALIGNMENT = 64
+_PIECE_BYTES = 1 << 22
+_BYTES_MAX = 1 << 40
+
+
+class Subject(NamedTuple):
+    """What a vocabulary says of one subject. A label info keeps all but the related ones.
+
+    names       by language, in lower case; none is empty
+    broader     URIs of the subjects above it; those that the vocabulary does not have are left out
+    related     URIs of the subjects that it is related to, as those above
+    others      its other names: (language, whether it is hidden, name)
+    deprecated  whether the vocabulary says that it is used no more
+    """
+
+    uri: str
+    notation: str | None
+    names: Mapping[str, str]
+    broader: Sequence[str] = ()
+    related: Sequence[str] = ()
+    others: Sequence[tuple[str, bool, str]] = ()
+    deprecated: bool = False
+
+
+class Head(NamedTuple):
+    """What the first HEAD_BYTES of the file say.
+
+    columns     "uri", "notation", "name:LANGUAGE" of each language, "others:LANGUAGE" of some; the first is
+                what labels are looked for by: of n_subjects the first n_keys have it
+    language    of names where a request does not say one: one of the columns', or "" where there are none
+    n_texts     bytes of all texts
+    n_broader   pairs of a subject and one above it
+    sha256      of everything behind the head
+    """
+
+    columns: tuple[str, ...]
+    language: str
+    n_subjects: int
+    n_keys: int
+    n_texts: int
+    n_broader: int
+    sha256: str
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Return the languages of names, in the order of the columns."""
+        return tuple(column.removeprefix(NAME) for column in self.columns if column.startswith(NAME))
+
+    @property
+    def file_bytes(self) -> int:
+        """Return the bytes of the file, this head's among them."""
+        return HEAD_BYTES + sum(map(_padded, _sizes(self)))
+
+
+class LabelInfo(NamedTuple):
+    """The subjects of a vocabulary, n of them in C columns.
+
+    keys         the n_keys texts of the first column: key i is that of subject i
+    offsets      int64[C * n + 1]  ascending from 0; the text of subject i in column c is
+                 utf8[offsets[c * n + i]:offsets[c * n + i + 1]], empty where there is none
+    utf8         uint8[..]         no control characters, at most NAME_BYTES_MAX a text
+    broader_ptr  int64[n + 1]      ascending from 0
+    broader      int32[..]         subjects above subject i: broader[broader_ptr[i]:broader_ptr[i + 1]]
+    """
+
+    head: Head
+    keys: NameTable
+    offsets: I64
+    utf8: U8
+    broader_ptr: I64
+    broader: I32
+
+    def text(self, column: str, subject: int) -> str | None:
+        """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
+        if column not in self.head.columns:
+            return None
+        at = self.head.columns.index(column) * self.head.n_subjects + subject
+        start, end = self.offsets[at], self.offsets[at + 1]
+        return self.utf8[start:end].tobytes().decode() if start < end else None
+
+    def texts(self, column: str) -> I64:
+        """Return int64[n + 1]: where the texts of a column, one of the head's, begin in `utf8`, and end."""
+        first = self.head.columns.index(column) * self.head.n_subjects
+        return self.offsets[first : first + self.head.n_subjects + 1]
+
+    def names(self, subject: int) -> dict[str, str]:
+        """Return the names of subject i, 0 <= i < n, by language, in the order of the columns."""
+        texts = {tag: self.text(f"{NAME}{tag}", subject) for tag in self.head.languages}
+        return {tag: text for tag, text in texts.items() if text is not None}
+
+    def deprecated(self) -> NDArray[np.bool_] | None:
+        """Return whether each subject is deprecated, bool[n]; None: none is."""
+        return np.diff(self.texts(DEPRECATED)) > 0 if DEPRECATED in self.head.columns else None
+
+    def above(self, subject: int) -> list[int]:
+        """Return the subjects above subject i, 0 <= i < n."""
+        found: list[int] = self.broader[self.broader_ptr[subject] : self.broader_ptr[subject + 1]].tolist()
+        return found
+
+
+def is_language(text: str) -> bool:
+    """Return whether this can be the tag of a language, as tables have it: in lower case."""
+    return re.fullmatch(_LANGUAGE, text, re.ASCII) is not None
+
+
+def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str | None = None) -> LabelInfo:
+    """Return the table of `subjects`, in which labels are looked for by the column `by`.
+
+    language  of names where a request does not say one; None: the first one that occurs
+
+    Subjects without the column come last. Raises BadNames, its index that of the subject among those given:
+    for a text that is too long or has control characters, and for one of column `by` that occurs twice; and
+    ValueError for no subjects, too many, or a column or language that none of them has. Deterministic.
+    """
+    if not 1 <= len(subjects) <= SUBJECTS_MAX:
+        raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
+    languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
+    with_others = {tag for subject in subjects for tag, _, _ in subject.others}
+    columns = _columns(languages, by) + tuple(f"{OTHERS}{tag}" for tag in languages if tag in with_others)
+    columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
+    if language is not None and language not in languages:
+        raise ValueError(f"expected one of the languages {', '.join(languages)}, found {language!r}")
+    first = [_text(subject, by) for subject in subjects]
+    order = [i for i, text in enumerate(first) if text] + [i for i, text in enumerate(first) if not text]
+    n_keys = sum(map(bool, first))
+    if not n_keys:
+        raise ValueError(f"expected subjects with {by}, found none")
+    try:
+        offsets, utf8 = join_texts(_text(subjects[i], column) for column in columns for i in order)
+        check_texts(offsets, utf8)
+        keys = build_names(first[i] for i in order[:n_keys])
+    except BadNames as error:
+        at = None if error.index is None else order[error.index % len(order)]
+        raise BadNames(error.fault, at) from error
+    ptr, broader = _broader(subjects, order)
+    digest = hashlib.sha256()
+    for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
+        digest.update(piece)
+    default = language or (languages[0] if languages else "")
+    head = Head(columns, default, len(order), n_keys, len(utf8), len(broader), digest.hexdigest())
+    return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
+
+
+def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
+    if len(languages) > LANGUAGES_MAX:
+        raise ValueError(f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}")
+    columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
+    if by not in columns:
+        expected = ", ".join([URI, NOTATION, *languages])
+        raise ValueError(f"expected one of {expected} to look for labels by, found {by.removeprefix(NAME)!r}")
+    columns.remove(by)
+    return by, *columns
+
+
+def _text(subject: Subject, column: str) -> str:
+    """Return what a subject has in a column, "" for nothing; of other names as many as it has room for."""
+    if column == URI:
+        return subject.uri
+    if column == NOTATION:
+        return subject.notation or ""
+    if column == DEPRECATED:
+        return DEPRECATED if subject.deprecated else ""
+    if column.startswith(OTHERS):
+        text = ""
+        for tag, _, name in subject.others:
+            longer = f"{text} | {name}" if text else name
+            if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
+                text = longer
+        return text
+    return subject.names.get(column.removeprefix(NAME), "")
+
+
+def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I32]:
+    """Return the subjects above each, those that are there, in the order of their places."""
+    place = {subjects[i].uri: at for at, i in enumerate(order)}
+    ptr, broader = array("q", [0]), array("i")
+    for i in order:
+        broader.extend(sorted({place[uri] for uri in subjects[i].broader if uri in place}))
+        ptr.append(len(broader))
+    return np.frombuffer(ptr, np.int64).copy(), np.frombuffer(broader, np.int32).copy()
+
+
+def head_digest(head: Head) -> str:
+    """Return the SHA-256 of a head, which has that of all behind it: two files of one digest are the same."""
+    return hashlib.sha256(_sealed(head)).hexdigest()
+
+
+def _sealed(head: Head) -> bytes:
+    return render_sealed({**head._asdict(), "schema_version": _SCHEMA})
+
+
+def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
+    """Yield the bytes of a table's file, in pieces of up to 4 MiB. Raises ValueError for too long a head."""
+    sealed = _sealed(info.head)
+    if len(sealed) > HEAD_BYTES:
+        raise ValueError(f"expected a head of at most {HEAD_BYTES} bytes, found {len(sealed)}")
+    yield sealed.ljust(HEAD_BYTES, b"\n")
+    for piece in _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8):
+        yield from (piece[at : at + _PIECE_BYTES] for at in range(0, len(piece), _PIECE_BYTES))
+
+
+_HEAD = record(
+    dict,
+    schema_version=integer(_SCHEMA, _SCHEMA),
+    columns=list_of(text(_COLUMN), 2, 2 * LANGUAGES_MAX + 3),
+    language=text(f"({_LANGUAGE})?"),
+    n_subjects=integer(1, SUBJECTS_MAX),
+    n_keys=integer(1, SUBJECTS_MAX),
+    n_texts=integer(1, _BYTES_MAX),
+    n_broader=integer(0, _BYTES_MAX),
+    sha256=DIGEST,
+)
+
+
+def parse_head(data: bytes, where: str) -> Head:
+    """Return what the first HEAD_BYTES of a file say; raise Corrupt naming `where`."""
+    if len(data) < HEAD_BYTES:
+        raise Corrupt(where, f"a head of {HEAD_BYTES} bytes", f"{len(data)} bytes")
+    found = _HEAD(parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where), where)
+    del found["schema_version"]
+    head = Head(**found)
+    if len(set(head.columns)) < len(head.columns) or not {URI, NOTATION} <= set(head.columns):
+        raise Corrupt(
+            f"{where}: columns", f"{URI}, {NOTATION} and others, each once", ascii(head.columns)[:80]
+        )
+    integer(1, head.n_subjects)(head.n_keys, f"{where}: n_keys")
+    if head.language not in (head.languages or ("",)):
+        raise Corrupt(f"{where}: language", "a language of the columns", head.language)
+    return head
+
+
+def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
+    """Return the mapped table in a file, every digest and invariant checked.
+
+    Raises Corrupt naming `where`, and what the system raises.
+    """
+    mapped: Mapped = fs.map(path)
+    head = parse_head(bytes(mapped.data[:HEAD_BYTES]), where)
+    if len(mapped.data) != head.file_bytes:
+        raise Corrupt(where, f"{head.file_bytes} bytes for its head", f"{len(mapped.data)} bytes")
+    if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
+        raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
+    parts, at = [], HEAD_BYTES
+    for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), _sizes(head), strict=True):
+        parts.append(np.frombuffer(mapped.data[at : at + size], dtype))
+        at += _padded(size)
+    try:
+        return _checked(head, parts)
+    except BadNames as error:
+        raise Corrupt(where, "texts that can be used", str(error)) from error
+
+
+def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
+    """Return the table of these arrays. Raises BadNames when an invariant does not hold."""
+    offsets, ptr, slots, broader, utf8 = parts
+    for ascending, last in ((offsets, len(utf8)), (ptr, len(broader))):
+        if offset_fault(ascending, last) >= 0:
+            raise BadNames(f"expected offsets that ascend from 0 to {last}, found others")
+    if len(broader) and not (broader.min() >= 0 and broader.max() < head.n_subjects):
+        raise BadNames(f"expected broader subjects from 0 to {head.n_subjects - 1}, found others")
+    check_texts(offsets, utf8)
+    check_names(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
+    return _assemble(head, offsets, ptr, slots, broader, utf8)
+
+
+def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8: U8) -> LabelInfo:
+    keys = NameTable(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
+    return LabelInfo(head, keys, offsets, utf8, ptr, broader)
+
+
+def _sizes(head: Head) -> list[int]:
+    n_texts = len(head.columns) * head.n_subjects + 1
+    n_slots = head.n_keys + head.n_keys // 2 + 1
+    return [8 * n_texts, 8 * (head.n_subjects + 1), 4 * n_slots, 4 * head.n_broader, head.n_texts]
+
+
+def _padded(n_bytes: int) -> int:
+    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
+    """Return the bytes behind the head: the arrays, each filled up to a multiple of 64 bytes."""
+    pieces: list[memoryview | bytes] = []
+    for one in arrays:
+        little = np.ascontiguousarray(one, one.dtype.newbyteorder("<"))
+        pieces.append(little.view(np.uint8).data)
+        pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
+    return pieces

@@ -1,0 +1,294 @@
+"""manifest.json as a typed object: written in one form, parsed strictly. FORMAT.md is the spec."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar, get_args
+
+from xylem_store.arrays import ARRAY_BYTES_MAX, DESCRIPTORS, DIMENSIONS_MAX, HEADER_BYTES_MAX, ArrayInfo
+from xylem_store.documents import (
+    DIGEST,
+    Check,
+    Scalar,
+    checked,
+    choice,
+    integer,
+    is_scalar,
+    list_of,
+    object_of,
+    parse,
+    record,
+    refusal,
+    render,
+    seal,
+    text,
+)
+from xylem_store.ensemble import LINKS, Kind, Link, Weights
+from xylem_store.errors import Corrupt, UnsupportedSchema
+from xylem_store.identifiers import NAME, VERSION_MAX
+
+SCHEMA_VERSION = 6
+"""The newest schema; a version is of the least that has what it needs: see `schema_of`."""
+
+MANIFEST = "manifest.json"
+SEAL = "manifest.sha256"
+ARRAYS = "arrays"
+
+MANIFEST_BYTES_MAX = 1 << 20
+SEAL_BYTES_MAX = 256
+ITEMS_MAX = 256  # the most arrays, parameters or metrics of a manifest
+IDS_MAX = (1 << 31) - 2
+"""The most labels, features or nodes: ids are int32, and their offsets too."""
+
+TREES_MAX = 1 << 16
+NEWER_FEATURE_KINDS = ("chars", "words+chars")
+FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", *NEWER_FEATURE_KINDS)
+"""Context, windows of words, is of schema 2; the newer ones, n-grams of characters, are of schema 3."""
+
+UNICODE = "unicode"
+"""The parameter of features that schema 3 has: how characters beyond ASCII are read."""
+
+CALIBRATION = "calibration"
+"""How the names of the arrays begin that schema 4 has: see `xylem_store.extras`."""
+WORD_FORMS = ("stem", "lemmas", "stop_words")
+"""Parameters of features that schema 4 has: which words count, and by what form."""
+
+CLEAN = "clean"
+"""The parameter of features that schema 6 has: texts are read without what setting in lines did to them."""
+
+COMBINED = "combined"
+"""The kind of a version that holds others, from schema 5, and of its features: see `xylem_store.members`."""
+
+MEMBERS_MAX = 8
+COMBINED_ARRAYS_MAX = 512  # members of a combined version, and its arrays with theirs
+WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
+"""The types of weights, of all schemas."""
+
+ROWS, STATE = "rows", "state"
+"""Groups of arrays that are kept for training: rows, and what learners that go row by row go on from."""
+
+AT_REST = (f"{ROWS}/", f"{STATE}/")
+"""How the names of arrays begin that are not read when a version is opened to answer."""
+
+ARRAY_NAME = r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,3}"
+
+Parameter = Scalar | list[Scalar]
+Item = TypeVar("Item")
+
+
+class TrainerInfo(NamedTuple):
+    """Who made the ensemble, and with which parameters."""
+
+    name: str
+    parameters: Mapping[str, Parameter]
+
+
+class DataInfo(NamedTuple):
+    """What it was made from: the file's base name, its rows, and the sha256 of its bytes."""
+
+    source: str
+    rows: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """Everything that is known of a version without opening its arrays.
+
+    features   "kind", one of FEATURE_KINDS, and the parameters of that kind
+    metrics    of the validation set, finite
+    arrays     by name, "group/name"
+    members    of a combined version: those that it holds, whose arrays are among its own
+    """
+
+    schema_version: int
+    model: str
+    version: int
+    created_at: str
+    kind: Kind
+    link: Link
+    weights: Weights
+    n_trees: int
+    n_nodes: int
+    n_chunks: int
+    n_labels: int
+    n_features: int
+    trainer: TrainerInfo
+    seed: int
+    code_version: str
+    data: DataInfo
+    metrics: Mapping[str, float]
+    features: Mapping[str, Parameter]
+    arrays: Mapping[str, ArrayInfo]
+    members: tuple[Manifest, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """Return the version's name as commands have it: model@version."""
+        return f"{self.model}@{self.version}"
+
+    @property
+    def digest(self) -> str:
+        """Return `manifest_digest` of it."""
+        return manifest_digest(self)
+
+    @property
+    def model_bytes(self) -> int:
+        """Return the size of the version's arrays on disk."""
+        return sum(info.bytes for info in self.arrays.values())
+
+
+def has_calibration(arrays: Iterable[str]) -> bool:
+    """Return whether calibration arrays, whole or not, are among a version's, by their names."""
+    return any(name.startswith(f"{CALIBRATION}/") for name in arrays)
+
+
+def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
+    """Return the least schema that a version needs; `arrays` are the names of its arrays."""
+    if CLEAN in features:
+        return 6
+    if features.get("kind") == COMBINED:
+        return 5
+    if has_calibration(arrays) or any(name in features for name in WORD_FORMS):
+        return 4
+    if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
+        return 3
+    return 2 if link == "softmax" or features.get("kind") == "context" else 1
+
+
+def render_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of manifest.json; raise Corrupt for a manifest that no reader would take."""
+    document = {
+        **_facts(manifest),
+        "arrays": {name: info._asdict() for name, info in manifest.arrays.items()},
+    }
+    if manifest.kind == COMBINED:
+        document["members"] = [_facts(member) for member in manifest.members]
+    try:
+        data = render(document)
+    except (TypeError, ValueError) as error:
+        raise Corrupt(MANIFEST, "fields of JSON, all numbers finite", str(error)) from error
+    parse_manifest(data, seal(data, MANIFEST))
+    return data
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    return {
+        **{name: getattr(manifest, name) for name in _FACTS},
+        "trainer": manifest.trainer._asdict(),
+        "data": manifest.data._asdict(),
+    }
+
+
+def manifest_digest(manifest: Manifest) -> str:
+    """Return the SHA-256 of the bytes of manifest.json, in hex: with its arrays' digests, of the version."""
+    return hashlib.sha256(render_manifest(manifest)).hexdigest()
+
+
+def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
+    """Return the manifest in the bytes of manifest.json and manifest.sha256.
+
+    Raises UnsupportedSchema for another schema version and Corrupt, naming file and field, for all else
+    that FORMAT.md does not allow.
+    """
+    if sealed != seal(data, MANIFEST):
+        raise Corrupt(SEAL, "the sha256 of manifest.json", ascii(sealed[:80]))
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
+    document = parse(data, MANIFEST)
+    is_combined = document.get("kind") == COMBINED
+    arrays_of = object_of(_ARRAY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME)
+    further = {"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {}
+    facts = record(dict, **_FACTS, arrays=arrays_of, **further)(document, MANIFEST)
+    arrays = facts["arrays"]
+    members = tuple(
+        _checked(Manifest(**member, arrays=member_arrays(i, arrays)), f"{MANIFEST}: members[{i}]")
+        for i, member in enumerate(facts.pop("members", ()))
+    )
+    return _checked(Manifest(**facts, members=members), MANIFEST)
+
+
+def _checked(manifest: Manifest, where: str) -> Manifest:
+    """Return a manifest whose fields are right each by itself; raise Corrupt unless they fit together."""
+    try:
+        datetime.datetime.fromisoformat(manifest.created_at)
+    except ValueError:
+        raise refusal(f"{where}: created_at", "a time in UTC", manifest.created_at) from None
+    choice(*LINKS[manifest.kind])(manifest.link, f"{where}: link")
+    kinds = (COMBINED,) if manifest.kind == COMBINED else FEATURE_KINDS
+    choice(*kinds)(manifest.features.get("kind"), f"{where}: features.kind")
+    least = schema_of(manifest.link, manifest.features, manifest.arrays)
+    if least != manifest.schema_version:
+        expected = f"{least} for such features and arrays"
+        raise refusal(f"{where}: schema_version", expected, manifest.schema_version)
+    return manifest
+
+
+def member_prefix(number: int) -> str:
+    """Return how the names of the arrays of a member begin."""
+    return f"member{number}/"
+
+
+def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
+    """Return what belongs to a member among a combined version's arrays, by the member's own names."""
+    prefix = member_prefix(number)
+    return {name.removeprefix(prefix): item for name, item in arrays.items() if name.startswith(prefix)}
+
+
+def _schema(found: Any, where: str) -> int:
+    version: int = integer(1, VERSION_MAX)(found, where)
+    if version > SCHEMA_VERSION:
+        raise UnsupportedSchema(where, f"1 to {SCHEMA_VERSION}", version)
+    return version
+
+
+def _shape(found: Any, where: str) -> tuple[int, ...]:
+    sizes: tuple[int, ...] = list_of(integer(0, ARRAY_BYTES_MAX), 0, DIMENSIONS_MAX)(found, where)
+    if math.prod(sizes) > ARRAY_BYTES_MAX:
+        raise refusal(where, f"sizes whose product is at most {ARRAY_BYTES_MAX}", found)
+    return sizes
+
+
+def _is_parameter(found: Any) -> bool:
+    return all(map(is_scalar, found if type(found) is list else [found]))
+
+
+_FINITE = checked("a finite number", lambda found: type(found) in (int, float) and is_scalar(found))
+_COUNT = integer(0, (1 << 63) - 1)
+_PARAMETERS = object_of(
+    checked("a string, number, boolean, null, or a list of such", _is_parameter), ITEMS_MAX
+)
+_FACTS: dict[str, Check] = {
+    "schema_version": _schema,
+    "model": text(NAME),
+    "version": integer(1, VERSION_MAX),
+    "created_at": text(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
+    "kind": choice(*get_args(Kind)),
+    "link": choice(*get_args(Link)),
+    "weights": choice(*WEIGHTS),
+    "n_trees": integer(1, TREES_MAX),
+    "n_nodes": integer(1, IDS_MAX),
+    "n_chunks": integer(0, IDS_MAX),
+    "n_labels": integer(1, IDS_MAX),
+    "n_features": integer(1, IDS_MAX),
+    "trainer": record(TrainerInfo, name=text(NAME), parameters=_PARAMETERS),
+    "seed": _COUNT,
+    "code_version": text(r"[0-9A-Za-z.+_-]{1,64}"),
+    "data": record(DataInfo, source=text(r"[^\x00-\x1f\x7f/]{0,255}"), rows=_COUNT, sha256=DIGEST),
+    "metrics": object_of(_FINITE, ITEMS_MAX),
+    "features": _PARAMETERS,
+}
+"""All fields but those of the arrays and members, in the order of Manifest."""
+
+_MEMBER = {**_FACTS, "kind": choice("label-tree", "decision-tree")}
+_ARRAY = record(
+    ArrayInfo,
+    dtype=choice(*DESCRIPTORS),
+    shape=_shape,
+    bytes=integer(0, 8 * ARRAY_BYTES_MAX + HEADER_BYTES_MAX),
+    sha256=DIGEST,
+)

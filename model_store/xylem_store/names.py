@@ -1,0 +1,421 @@
+"""Names of labels or features as three arrays that can be mapped: ids to names and names to ids.
+
+A million names are never a list of strings: they are bytes, offsets, and a hash table of ids. The id of a
+name is its place in the order in which the names were given.
+"""
+
+import secrets
+from array import array
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem_store.arrays import file_name, offset_fault, take
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import I32, I64, U8, Bools, read_only
+from xylem_store.errors import BadNames, Corrupt
+
+_32 = np.uint64(32)
+
+
+@inlined
+def slot_start(hash_32: np.uint64, n_slots: int) -> np.int64:
+    """Return the slot, in [0, n_slots), at which the probing for a hash of [0, 2^32) begins."""
+    return np.int64((hash_32 * np.uint64(n_slots)) >> _32)
+
+
+@inlined
+def slot_next(slot: np.int64, n_slots: int) -> np.int64:
+    """Return the slot to probe after `slot`: one further, the first one after the last."""
+    following = slot + np.int64(1)
+    return following if following < n_slots else np.int64(0)
+
+
+NAME_BYTES_MAX = 4096
+"""The longest name, in bytes of UTF-8."""
+
+N_NAMES_MAX = (1 << 31) - 1
+"""The most names of a table: ids are int32."""
+
+PROBES_MAX = 512
+"""The most slots that are read to find a name.
+
+A stored table has no seed, for it is the same on every machine. So names can be chosen that all
+begin at one slot; without a bound each of them would be compared with all before it. Names that
+nobody chose never meet the bound: of tables of 2^31 names, the largest, fewer than one in a million
+has a run of so many slots without an empty one.
+"""
+
+_NO_OFFSETS = read_only(np.empty(0, np.int64))
+_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+_FNV_PRIME = np.uint64(0x100000001B3)
+_MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
+_MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
+_33 = np.uint64(33)
+_PRIME = np.uint64((1 << 31) - 1)
+
+NO_CODE = -2
+"""In place of a code point: what stands there is no character."""
+
+HIGH_SURROGATE, AFTER_SURROGATES = 0xD800, 0xE000
+PLANE_1, _CODES = 0x10000, 0x110000
+
+_FAULTS = {
+    1: "expected a name of at least one byte, found an empty name",
+    2: f"expected at most {NAME_BYTES_MAX} bytes, found a longer name",
+    3: "expected no control characters, found one",
+    4: "expected UTF-8, found other bytes",
+    5: "expected distinct names, found one that occurs twice",
+    6: f"expected names that share few places of a hash table, found one behind {PROBES_MAX} others",
+}
+
+
+class NameTable(NamedTuple):
+    """n distinct names; id i is name i. The arrays are read-only: kernels are compiled for one kind of them.
+
+    offsets  int64[n + 1]           ascending from 0; name i is utf8[offsets[i]:offsets[i + 1]]
+    utf8     uint8[offsets[n]]      1 to NAME_BYTES_MAX bytes a name, no control characters
+    slots    int32[n + n // 2 + 1]  ids, -1 where empty, put in by ascending id; a name is looked for
+                                    from `slot_start` of the upper half of its `hash_bytes` to the
+                                    first empty slot, in PROBES_MAX slots at most
+    """
+
+    offsets: I64
+    utf8: U8
+    slots: I32
+
+    @property
+    def n_names(self) -> int:
+        """Return the number of names."""
+        return len(self.offsets) - 1
+
+
+@inlined
+def hash_start() -> np.uint64:
+    """Return the state of `hash_bytes` before the first byte."""
+    return _FNV_OFFSET
+
+
+@inlined
+def hash_byte(h: np.uint64, byte: np.uint8) -> np.uint64:
+    """Return the state after one more byte: FNV-1a."""
+    return (h ^ np.uint64(byte)) * _FNV_PRIME
+
+
+@inlined
+def hash_end(h: np.uint64) -> np.uint64:
+    """Return the hash of the bytes so far, which may go on: the finaliser of MurmurHash3."""
+    h = (h ^ (h >> _33)) * _MIX_1
+    h = (h ^ (h >> _33)) * _MIX_2
+    return h ^ (h >> _33)
+
+
+@inlined
+def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
+    """Return the 64-bit hash of utf8[start:end]: FNV-1a, then the finaliser of MurmurHash3.
+
+    The same on every machine and in every version: stored tables and hashed features rely on it.
+    """
+    h = hash_start()
+    for i in range(start, end):
+        h = hash_byte(h, utf8[i])
+    return hash_end(h)
+
+
+def new_seed() -> int:
+    """Return an odd number below 2^30 that nobody can foresee.
+
+    For a hash table that is not stored: whoever chooses its keys does not know the seed. Such a table
+    gives ids by first appearance, or is read in an order of its keys, so no result depends on its seed.
+
+    The highest bits of a key times a seed, modulo 2^w, spread keys of w bits: two of them share one of
+    n slots with a probability of about 2 / n (Dietzfelbinger et al. 1997, "A reliable randomized
+    algorithm for the closest-pair problem"). To combine seed and key by xor, before a factor that all
+    know, lost: one seed in five left the keys together that were chosen.
+    """
+    return 2 * secrets.randbits(29) + 1
+
+
+@inlined
+def seeded_hash(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
+    """Return a 64-bit hash of utf8[start:end].
+
+    Source: Carter and Wegman 1979, "Universal classes of hash functions". The bytes are the
+    coefficients of a polynomial modulo the prime 2^31 - 1, whose argument is the seed; then the
+    finaliser of MurmurHash3. Two names of n bytes, chosen without the seed, have one hash with a
+    probability of n / 2^29 at most. FNV-1a from a secret state would not do: whether two names of
+    one length collide depends on the lowest 8 bits of that state alone.
+    """
+    h, x = np.uint64(1), np.uint64(seed)
+    for i in range(start, end):
+        h = h * x + np.uint64(utf8[i])
+        h = (h & _PRIME) + (h >> np.uint64(31))  # at most 2^32, for x is below 2^30
+    return hash_end(h)
+
+
+@inlined
+def _same(a: U8, a_start: int, b: U8, b_start: int, length: int) -> bool:
+    i = 0
+    while i < length and a[a_start + i] == b[b_start + i]:
+        i += 1
+    return i == length
+
+
+@inlined
+def probe(
+    offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64, probes_max: int
+) -> np.int64:
+    """Return the slot that holds the name query[start:end], or the empty slot where it would stand.
+
+    Return -1 if neither is among the first `probes_max` slots.
+
+    h  the hash of the name
+    """
+    n_slots = len(slots)
+    slot = slot_start(h >> _32, n_slots)
+    for _ in range(probes_max):
+        i = slots[slot]
+        if i < 0:
+            return slot
+        length = offsets[i + 1] - offsets[i]
+        if length == end - start and _same(utf8, offsets[i], query, start, length):
+            return slot
+        slot = slot_next(slot, n_slots)
+    return np.int64(-1)
+
+
+@inlined
+def id_by_hash(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64) -> np.int64:
+    """Return the id of the name query[start:end], whose hash is h; -1 if the table does not have it."""
+    slot = probe(offsets, utf8, slots, query, start, end, h, PROBES_MAX)
+    return np.int64(slots[slot]) if slot >= 0 else slot
+
+
+@inlined
+def id_of(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int) -> np.int64:
+    """Return the id of the name query[start:end]; -1 if the table does not have it."""
+    return id_by_hash(offsets, utf8, slots, query, start, end, hash_bytes(query, start, end))
+
+
+@kernel
+def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids_out: I32) -> None:
+    """Find names of which offsets say where each is; [0]: there is a NUL between two."""
+    end = -1
+    for q in range(len(ids_out)):
+        if len(query_offsets):
+            start, end = query_offsets[q], query_offsets[q + 1]
+        else:
+            start = end = end + 1
+            while end < len(query) and query[end] != 0:
+                end += 1
+        ids_out[q] = id_of(offsets, utf8, slots, query, start, end)
+
+
+@inlined
+def size_of(code: int) -> int:
+    """Return how many bytes of UTF-8 a code point has."""
+    return 1 if code < 0x80 else (2 if code < 0x800 else (3 if code < PLANE_1 else 4))
+
+
+@inlined
+def code_of(data: U8, i: int) -> tuple[int, int]:
+    """Return (the place after it, the code point) of the UTF-8 at data[i], NO_CODE: not well formed.
+
+    That is what is longer than need be, a surrogate, or beyond the last character.
+    """
+    byte = int(np.int64(data[i]))
+    if byte < 0x80:
+        return i + 1, byte
+    size = 2 if 0xC2 <= byte < 0xE0 else (3 if 0xE0 <= byte < 0xF0 else (4 if 0xF0 <= byte < 0xF5 else 0))
+    if size == 0 or i + size > len(data):
+        return i, NO_CODE
+    code = byte & (0x7F >> size)
+    for k in range(1, size):
+        more = int(np.int64(data[i + k]))
+        if more & 0xC0 != 0x80:
+            return i, NO_CODE
+        code = code << 6 | more & 0x3F
+    if size_of(code) != size or HIGH_SURROGATE <= code < AFTER_SURROGATES or code >= _CODES:
+        return i, NO_CODE
+    return i + size, code
+
+
+@inlined
+def _name_fault(utf8: U8, start: int, end: int) -> int:
+    """Return the number in _FAULTS of what is wrong with the name utf8[start:end], 0 for nothing."""
+    if start == end:
+        return 1
+    if end - start > NAME_BYTES_MAX:
+        return 2
+    i = start
+    while i < end:
+        i, code = code_of(utf8, i)
+        if code == NO_CODE or i > end:
+            return 4
+        if code < 0x20 or 0x7F <= code < 0xA0:
+            return 3
+    return 0
+
+
+@kernel
+def _fill(offsets: I64, utf8: U8, slots_out: I32) -> tuple[int, int]:
+    """Put every name into the table; return (fault, name), fault 0 when there is none."""
+    slots_out[:] = -1
+    for i in range(len(offsets) - 1):
+        fault = _name_fault(utf8, offsets[i], offsets[i + 1])
+        if fault != 0:
+            return fault, i
+        start, end = offsets[i], offsets[i + 1]
+        slot = probe(offsets, utf8, slots_out, utf8, start, end, hash_bytes(utf8, start, end), PROBES_MAX)
+        if slot < 0:
+            return 6, i
+        if slots_out[slot] >= 0:
+            return 5, i
+        slots_out[slot] = i
+    return 0, 0
+
+
+def _refuse(fault: int, i: int, offsets: I64, utf8: U8) -> BadNames:
+    name = bytes(utf8[offsets[i] : min(int(offsets[i + 1]), int(offsets[i]) + 60)])
+    return BadNames(f"{_FAULTS[fault]}: {name.decode(errors='backslashreplace')!r}", i)
+
+
+def join_texts(texts: Iterable[str]) -> tuple[I64, U8]:
+    """Return n texts one after the other: offsets, int64[n + 1], and their bytes. Raises BadNames."""
+    utf8, offsets = bytearray(), array("q", [0])
+    for i, text in enumerate(texts):
+        if i == N_NAMES_MAX:
+            raise BadNames(f"expected at most {N_NAMES_MAX} names, found more")
+        if not isinstance(text, str):
+            raise BadNames(f"expected a string, found {type(text).__name__}", i)
+        try:
+            utf8 += text.encode()
+        except UnicodeEncodeError as error:
+            raise BadNames(f"expected text, found a lone surrogate: {text[:60]!a}", i) from error
+        offsets.append(len(utf8))
+    return np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy()
+
+
+def build_names(names: Iterable[str]) -> NameTable:
+    """Return the table of `names`; the i-th one gets id i.
+
+    Raises BadNames for one that is not a string, is empty, longer than NAME_BYTES_MAX bytes, repeated, or
+    holds a control character (so also a line end) or a lone surrogate, and for names so chosen that one
+    would not be found in PROBES_MAX slots. Takes any number of names from an iterator in the memory of
+    the table, doubled at most; about a second a million. Deterministic.
+    """
+    return _build(*join_texts(names))
+
+
+def check_name(name: str) -> None:
+    """Raise BadNames for a name that `build_names` refuses. Most are ASCII, and need no table of one name."""
+    if not (name.isascii() and name.isprintable() and 0 < len(name) <= NAME_BYTES_MAX):
+        build_names([name])
+
+
+def _build(offsets: I64, utf8: U8) -> NameTable:
+    n = len(offsets) - 1
+    slots = np.empty(n + n // 2 + 1, np.int32)
+    fault, i = _fill(read_only(offsets), read_only(utf8), slots)
+    if fault:
+        raise _refuse(fault, i, offsets, utf8)
+    return NameTable(read_only(offsets), read_only(utf8), read_only(slots))
+
+
+def check_names(offsets: I64, utf8: U8, slots: I32) -> NameTable:
+    """Return the table of these arrays, read from anywhere, when every invariant of NameTable holds.
+
+    Raises BadNames when one does not. The hash table must be the very one that `build_names` makes: it is
+    built again and compared, so no search can be long or go astray. No byte outside the arrays is touched.
+    """
+    if not 1 <= len(offsets) <= N_NAMES_MAX + 1:
+        raise BadNames(f"expected 1 to {N_NAMES_MAX + 1} offsets, found {len(offsets)}")
+    if offset_fault(offsets, len(utf8)) >= 0:
+        raise BadNames(f"expected offsets that ascend from 0 to the {len(utf8)} bytes, found others")
+    if not np.array_equal(_build(offsets, utf8).slots, slots):
+        raise BadNames("expected the hash table of these names, found another")
+    return NameTable(read_only(offsets), read_only(utf8), read_only(slots))
+
+
+def names_in(arrays: Mapping[str, NDArray[Any]], group: str) -> NameTable:
+    """Return the table of names in a group of arrays; raise Corrupt where it is not there or not sound."""
+    kinds = {"offsets": "int64", "utf8": "uint8", "slots": "int32"}
+    parts = [take(arrays, f"{group}/{part}", dtype, (None,)) for part, dtype in kinds.items()]
+    try:
+        return check_names(*parts)
+    except BadNames as error:
+        raise Corrupt(file_name(f"{group}/utf8"), "a table of names", str(error)) from error
+
+
+@kernel
+def _text_fault(offsets: I64, utf8: U8) -> tuple[int, int]:
+    """Return (fault, text) of the first text that is not empty and could not be a name, else (0, 0)."""
+    for i in range(len(offsets) - 1):
+        if offsets[i] < offsets[i + 1]:
+            fault = _name_fault(utf8, offsets[i], offsets[i + 1])
+            if fault != 0:
+                return fault, i
+    return 0, 0
+
+
+def check_texts(offsets: I64, utf8: U8) -> None:
+    """Raise BadNames unless each of n texts, utf8[offsets[i]:offsets[i + 1]], is empty or could be a name.
+
+    Offsets ascend from 0 to the bytes' number (the caller's duty). Texts may be repeated.
+    """
+    fault, i = _text_fault(read_only(offsets), read_only(utf8))
+    if fault:
+        raise _refuse(fault, i, offsets, utf8)
+
+
+def name_of(table: NameTable, i: int) -> str:
+    """Return the name of id i, 0 <= i < n; raise IndexError for another."""
+    if not 0 <= i < table.n_names:
+        raise IndexError(f"expected an id below {table.n_names}, found {i}")
+    return table.utf8[table.offsets[i] : table.offsets[i + 1]].tobytes().decode()
+
+
+def all_names(table: NameTable) -> list[str]:
+    """Return every name, in the order of their ids."""
+    data = table.utf8.tobytes()
+    return [data[start:end].decode() for start, end in pairwise(table.offsets.tolist())]
+
+
+def names_with(offsets: I64, utf8: U8, part: str) -> Bools:
+    """Return bool[n]: which of n texts, utf8[offsets[i]:offsets[i + 1]], have a part.
+
+    Both are compared by `str.casefold`. All texts are UTF-8 (the caller's duty). 0.8 microseconds a text.
+    """
+    data, wanted = utf8.tobytes(), part.casefold()
+    texts = (str(data[start:end], "utf-8") for start, end in pairwise(offsets.tolist()))
+    return np.fromiter((wanted in text.casefold() for text in texts), np.bool_, len(offsets) - 1)
+
+
+def find_names(table: NameTable, utf8: U8, offsets: I64) -> I32:
+    """Return the ids, int32[m], of m names given as bytes and offsets int64[m + 1]; -1 for unknown ones.
+
+    Offsets ascend within the bytes (the caller's duty). About 0.1 microseconds a name.
+    """
+    ids = np.empty(len(offsets) - 1, np.int32)
+    _find(table.offsets, table.utf8, table.slots, read_only(utf8), read_only(offsets), ids)
+    return ids
+
+
+def find_all(table: NameTable, names: Iterable[str]) -> I32:
+    """Return the ids, int32[m], of m names; -1 for those that the table does not have."""
+    names = list(names)
+    joined = "\0".join(names)
+    if joined.count("\0") >= len(names):  # one has a NUL, or there are none; a table has no name with a DEL
+        joined = "\0".join([name.replace("\0", "\x7f") for name in names])
+    query = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)  # a surrogate is in no table
+    ids = np.empty(len(names), np.int32)
+    _find(table.offsets, table.utf8, table.slots, query, _NO_OFFSETS, ids)
+    return ids
+
+
+def find_name(table: NameTable, name: str) -> int:
+    """Return the id of a name, -1 when the table does not have it. `find_all` takes a tenth for each."""
+    return int(find_all(table, (name,))[0])

@@ -1,0 +1,230 @@
+"""The store: models, their versions and aliases as directories and files. FORMAT.md is the spec.
+
+A version is staged beside the others, synced, and renamed to where it belongs; an alias is a document
+replaced by renaming. So a reader sees the old or the new, also after a crash or a loss of power, and needs no
+lock. Writers of one model take turns through a lock file; a lock ends with its process.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from xylem_store.alias import Alias, promoted
+from xylem_store.alias_writing import AliasWriter
+from xylem_store.archive import Readable, read_archive
+from xylem_store.documents import render_sealed
+from xylem_store.errors import Conflict, Corrupt, StoreUnwritable, VersionInUse
+from xylem_store.fs import write_file
+from xylem_store.identifiers import ALIASES, LAST, VERSION_MAX, VERSIONS, check_model, check_version
+from xylem_store.identifiers import LATEST as LATEST
+from xylem_store.identifiers import MODELS as MODELS
+from xylem_store.label_info import LABEL_INFO, map_label_info
+from xylem_store.manifest import Manifest, manifest_digest
+from xylem_store.moves import FOUND, PUBLISHED, REMOVED, Cause, move_of
+from xylem_store.origin import made_for_of
+from xylem_store.reading import ModelInfo as ModelInfo
+from xylem_store.reading import no_version
+from xylem_store.version import Draft, manifest_of, map_version, verify_version, write_arrays, write_manifest
+
+
+class Store(AliasWriter):
+    """A directory of models; any number of processes may read and write it at once."""
+
+    def prepare(self) -> None:
+        """Make the store where there is none; raise StoreUnwritable when a version could not be staged in it.
+
+        Before long work whose result is to be published. The directory that holds the store must be there: a
+        path that was mistyped is refused rather than made. A disk may still fill up afterwards.
+        """
+        with self._writing(0), self._stage():
+            pass
+
+    def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
+        """Write a draft as the model's next version, move `latest` to it, and return its manifest.
+
+        Without `latest` that alias stays, but for a model's first version, which it always names. A draft
+        that says what it was made for (`xylem_store.origin`) is published once: where such a version is
+        there already, it stays the only one, and its manifest is returned.
+
+        When this returns, the version survives a loss of power. When it raises, `latest` is where it was:
+        Corrupt for a draft that breaks the format, what the store's check raises for one that cannot be
+        served, StoreUnwritable when the disk refuses. Should the disk
+        fail at the very last step, the complete version is there without its alias: promote it. So it is
+        where the document of `latest` is damaged: nobody knows which labels it denies.
+        """
+        check_model(name)
+        manifest = manifest_of(draft)
+        needed = draft.needed_bytes()
+        with self._writing(needed), self._stage() as stage:
+            self._require_space(needed)
+            self._fs.mkdir(stage / "version")
+            infos = write_arrays(self._fs, stage / "version", draft.arrays(), draft.files)
+            manifest = dataclasses.replace(manifest, arrays=infos)
+            self._check(map_version(self._fs, stage / "version", manifest)[0])
+            made_for = made_for_of(draft.extra)
+            return self._commit(name, stage, manifest, made_for=made_for, latest=latest)
+
+    def import_(
+        self, file: Readable, name: str, *, latest: bool = True, cause: Cause | None = None
+    ) -> Manifest:
+        """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
+
+        `file` is read once from its present place on, and need not be able to seek. The version is verified
+        wholly, and given to the store's check, before it is published. Label info that came with it becomes
+        the model's unless that has some. Raises Corrupt for an archive that is not a version, and what the
+        check raises.
+        """
+        check_model(name)
+        with self._writing(0), self._stage() as stage:
+            self._fs.mkdir(stage / "version")
+            info = stage / LABEL_INFO
+            manifest = read_archive(self._fs, file, stage / "version", self._require_space, info)
+            model, maps = map_version(self._fs, stage / "version", manifest)
+            verify_version(model, maps)
+            self._check(model)
+            has_info = LABEL_INFO in [entry.name for entry in self._entries(stage)]
+            if has_info:
+                map_label_info(self._fs, info, f"archive: {LABEL_INFO}")
+            manifest = self._commit(name, stage, manifest, latest=latest, cause=cause)
+            if has_info:
+                with self._locked(name):
+                    if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
+                        self._fs.rename(info, self._home(name) / LABEL_INFO)
+                        self._fs.fsync_dir(self._home(name))
+            return manifest
+
+    def mirror(
+        self, file: Readable, name: str, version: int, digest: str, denied: tuple[str, ...] = ()
+    ) -> Manifest:
+        """Publish a version that `export` wrote under the number that it had in another store.
+
+        digest  its `manifest_digest`
+        denied  labels that `latest` denies from its first moment, where this is the model's first version
+
+        No alias moves, but `latest` of a model's first version; so the store's check is not asked: what
+        cannot be served here is named by /readyz. A version that is there already stays. Raises Corrupt for
+        an archive of another version, or of none, Conflict where the number is another's here.
+        """
+        check_model(name)
+        with self._writing(0), self._stage() as stage:
+            self._fs.mkdir(stage / "version")
+            manifest = read_archive(self._fs, file, stage / "version", self._require_space)
+            found = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
+            if found != f"{name}@{version} of {digest}":
+                raise Corrupt("archive", f"{name}@{version} of {digest}", found)
+            verify_version(*map_version(self._fs, stage / "version", manifest))
+            with self._locked(name):
+                if version in self.versions(name):
+                    if manifest_digest(self.manifest(name, version)) != digest:
+                        raise Conflict(f"{name}@{version}: expected the version of {digest}, found another")
+                    return manifest
+                write_manifest(self._fs, stage / "version", manifest)
+                is_first = not self.versions(name)
+                self._write_version(name, version, stage, self._by, moves_latest=is_first, denied=denied)
+        return manifest
+
+    def delete(self, name: str, version: int) -> None:
+        """Remove a version that no alias names; who has it open keeps it. Its number is not used again.
+
+        Raises NotFound, VersionInUse, Corrupt for a damaged alias (promote it anew), or StoreUnwritable.
+        """
+        self.resolve(name, check_version(version))
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            versions = self.versions(name)
+            if version not in versions:
+                raise no_version(name, version)
+            users = self.users_of(name, version)
+            if users:
+                raise VersionInUse(
+                    f"{name}@{version}: expected no alias to name it, found {', '.join(users)}"
+                )
+            self._keep_last(name, stage)
+            self._fs.rename(self._version_path(name, version), stage / "deleted")
+            self._fs.fsync_dir(self._home(name) / VERSIONS)
+
+    def delete_model(self, name: str, cause: Cause | None = None) -> tuple[int, ...]:
+        """Remove a model, its aliases, its label info and all its versions, and return their numbers.
+
+        Who has a version open keeps it. The numbers are not used again, should a model of that name be
+        published later; its moves stay. A crash leaves the model as it was, or without label info, or with
+        `latest` alone, or gone. Raises ModelNotFound or StoreUnwritable.
+        """
+        self._require_model(name)
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            versions = self.versions(name)
+            self._keep_last(name, stage)
+            self._remove_label_info(name, stage)
+            aliases = self.info(name).documents.items()
+            moves = [move_of(alias, REMOVED, was, None, cause or self._by) for alias, was in aliases]
+            self._append_moves(name, stage, moves)
+            for part in (ALIASES, VERSIONS):
+                self._fs.rename(self._home(name) / part, stage / part)
+                self._fs.fsync_dir(self._home(name))
+        return versions
+
+    # --- parts
+
+    def _commit(
+        self,
+        name: str,
+        stage: Path,
+        manifest: Manifest,
+        *,
+        made_for: str | None = None,
+        latest: bool,
+        cause: Cause | None = None,
+    ) -> Manifest:
+        """Give the staged arrays a number and a manifest, and make them the latest version, or a further one.
+
+        Everything that takes space is written before the first rename. `latest` is written before it too
+        where it stays and has no document, which would have it name the highest version.
+        """
+        with self._locked(name):
+            if made_for is not None and (there := self.published(name, made_for)):
+                return there
+            version = self.last_version(name) + 1
+            if version > VERSION_MAX:
+                expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
+                raise StoreUnwritable(f"{name}: {expected}")
+            manifest = dataclasses.replace(manifest, model=name, version=version)
+            write_manifest(self._fs, stage / "version", manifest)
+            moves = latest or not self.versions(name)
+            self._write_version(name, version, stage, cause or self._by, moves_latest=moves)
+        return manifest
+
+    def _write_version(
+        self,
+        name: str,
+        version: int,
+        stage: Path,
+        cause: Cause,
+        *,
+        moves_latest: bool,
+        denied: tuple[str, ...] = (),
+    ) -> None:
+        """Put a staged version in its place, and have `latest` name it or stay; under the lock.
+
+        `latest` comes before the first version: so that nobody sees that without what is `denied`.
+        """
+        is_first = not self.versions(name)
+        try:
+            before = Alias(0, denied=denied) if is_first else self._before(name, LATEST, anew=False)
+        except Corrupt:  # it stays damaged
+            before, moves_latest = Alias(0, serial=1), False
+        after = promoted(version)(before) if moves_latest else before
+        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, before, after, cause)
+        moves_later = moves_latest and not is_first
+        if moves_later:
+            self._stage_alias(name, stage, move, after)
+        elif before.serial == 0:
+            self._replace(name, LATEST, stage, move, after)
+        self._fs.rename(stage / "version", self._version_path(name, version))
+        self._fs.fsync_dir(self._home(name) / VERSIONS)
+        if moves_later:
+            self._put_alias(name, LATEST, stage, after)
+
+    def _keep_last(self, name: str, stage: Path) -> None:
+        """Keep the highest number that a version has or had; under the lock."""
+        document = {"version": self.last_version(name), "history": []}
+        write_file(self._fs, stage / LAST, [render_sealed(document)])
+        self._fs.rename(stage / LAST, self._home(name) / LAST)
+        self._fs.fsync_dir(self._home(name))

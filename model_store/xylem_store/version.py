@@ -1,0 +1,367 @@
+"""One version as a directory: its files written from a draft, and opened again as a model.
+
+Packed, it is plain values that another process may be sent: a pickle of them is as safe as pickles are; the
+model in it is held against its digests and against every invariant, as one of a store is.
+"""
+
+import dataclasses
+import datetime
+import errno
+import functools
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem_store.arrays import ArrayInfo, check_digest, file_name, group_of, info_of, map_array, write_array
+from xylem_store.build import PARTS
+from xylem_store.checks import ENSEMBLE, LABELS, assemble, check_version
+from xylem_store.documents import seal
+from xylem_store.ensemble import LANES, Kind, Link, TreeEnsemble, Weights, levels_of
+from xylem_store.errors import Corrupt
+from xylem_store.fs import FileSystem, Mapped, write_file
+from xylem_store.manifest import (
+    ARRAYS,
+    AT_REST,
+    COMBINED,
+    MANIFEST,
+    MANIFEST_BYTES_MAX,
+    SEAL,
+    SEAL_BYTES_MAX,
+    DataInfo,
+    Manifest,
+    Parameter,
+    TrainerInfo,
+    parse_manifest,
+    render_manifest,
+    schema_of,
+)
+from xylem_store.names import NameTable
+from xylem_store.origin import MADE_FOR
+
+_NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+"""Why a file gets no further name: gone, elsewhere, not allowed, too many, not known to the file system."""
+
+HEADROOM_BYTES = 1 << 20
+"""What a version needs besides the bytes of its arrays: headers, the manifest, directories."""
+
+
+class StoredArray(NamedTuple):
+    """An array that a version of the store has: its file, and what that version's manifest says of it."""
+
+    path: Path
+    info: ArrayInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """What a training run hands over to be published.
+
+    features  "kind" and the parameters of the features
+    labels    the name of every label, n_labels of them
+    extra     further arrays by "group/name": the features' own, and "labels/counts", int64[K], the training
+              rows of each label
+    members   of a combined version: the manifests of those that it holds, whose arrays are among `extra`
+    files     where arrays among `extra` stand already, in files of the store: they are linked, not written
+    """
+
+    kind: Kind
+    link: Link
+    weights: Weights
+    n_features: int
+    trainer: TrainerInfo
+    seed: int
+    data: DataInfo
+    metrics: Mapping[str, float]
+    features: Mapping[str, Parameter]
+    ensemble: TreeEnsemble
+    labels: NameTable
+    extra: Mapping[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    members: tuple[Manifest, ...] = ()
+    files: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by "group/name"."""
+        own = {} if self.kind == COMBINED else group_of(ENSEMBLE, self.ensemble)
+        own |= group_of(LABELS, self.labels)
+        for name in self.extra.keys() & own.keys():
+            raise Corrupt("draft", f"no extra array {name}, which is the ensemble's or the labels'", "one")
+        return {**own, **self.extra}
+
+    def needed_bytes(self) -> int:
+        """Return how many bytes publishing takes on disk, a little more than it will."""
+        written = (array.nbytes for name, array in self.arrays().items() if name not in self.files)
+        return sum(written) + HEADROOM_BYTES
+
+
+_OF_MANIFEST = {field.name for field in dataclasses.fields(Draft)} & {
+    field.name for field in dataclasses.fields(Manifest)
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An opened version: everything mapped read-only; it stays valid when the version is deleted.
+
+    arrays  all of them by "group/name", plain ndarrays over the maps
+    """
+
+    manifest: Manifest
+    ensemble: TreeEnsemble
+    labels: NameTable
+    arrays: Mapping[str, NDArray[Any]]
+
+
+@functools.cache
+def code_version() -> str:
+    """Return the version of this code, "0" when it was not installed."""
+    try:
+        return importlib.metadata.version("xylem-serve")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
+
+
+def model_of(draft: Draft) -> Model:
+    """Return a draft as it would open once it is published. Raises Corrupt as `manifest_of` does."""
+    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+
+
+def draft_of(model: Model) -> Draft:
+    """Return a draft of what a version is, but for the job that made it."""
+    manifest = model.manifest
+    own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
+    own |= {f"{LABELS}/{name}" for name in model.labels._fields}
+    return Draft(
+        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
+        ensemble=model.ensemble,
+        labels=model.labels,
+        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
+    )
+
+
+def manifest_of(draft: Draft) -> Manifest:
+    """Return the manifest of a draft, but for its model, version and arrays, having checked everything.
+
+    Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
+    """
+    e = draft.ensemble
+    shapes = [(int(e.child_ptr[0]), len(e.parent), len(e.directory))]
+    if draft.kind == COMBINED:
+        shapes = [(member.n_trees, member.n_nodes, member.n_chunks) for member in draft.members]
+    n_trees, n_nodes, n_chunks = map(sum, zip(*shapes, strict=True))
+    manifest = Manifest(
+        schema_version=schema_of(draft.link, draft.features, ()),
+        model="draft",
+        version=1,
+        created_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        kind=draft.kind,
+        link=draft.link,
+        weights=draft.weights,
+        n_trees=n_trees,
+        n_nodes=n_nodes,
+        n_chunks=n_chunks,
+        n_labels=draft.labels.n_names,
+        n_features=int(draft.n_features),
+        trainer=TrainerInfo(draft.trainer.name, dict(draft.trainer.parameters)),
+        seed=int(draft.seed),
+        code_version=code_version(),
+        data=draft.data,
+        metrics={name: float(value) for name, value in draft.metrics.items()},
+        features=dict(draft.features),
+        arrays={},
+        members=draft.members,
+    )
+    render_manifest(manifest)
+    arrays = draft.arrays()
+    check_version(manifest, arrays)
+    return dataclasses.replace(manifest, schema_version=schema_of(draft.link, draft.features, arrays))
+
+
+def write_arrays(
+    fs: FileSystem,
+    directory: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    files: Mapping[str, StoredArray] | None = None,
+) -> dict[str, ArrayInfo]:
+    """Write arrays into a new version's directory, all synced; return the manifest's entries.
+
+    files  as in Draft: these get further names, or are copied where that cannot be
+    """
+    home = directory / ARRAYS
+    fs.mkdir(home)
+    infos = {}
+    for name, array in sorted(arrays.items()):
+        stored = (files or {}).get(name)
+        if stored is not None and _is_linked(fs, stored.path, home / file_name(name)):
+            infos[name] = stored.info
+        else:
+            infos[name] = write_array(fs, home, name, array)
+    fs.fsync_dir(home)
+    return infos
+
+
+def _is_linked(fs: FileSystem, source: Path, target: Path) -> bool:
+    """Give a file another name; return whether the file system could, and the file was still there."""
+    try:
+        fs.link(source, target)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise
+    return True
+
+
+def write_manifest(fs: FileSystem, directory: Path, manifest: Manifest) -> None:
+    """Write the manifest and its seal, the last files of a version, and sync the directory."""
+    data = render_manifest(manifest)
+    write_file(fs, directory / MANIFEST, [data])
+    write_file(fs, directory / SEAL, [seal(data, MANIFEST)])
+    fs.fsync_dir(directory)
+
+
+def read_manifest(fs: FileSystem, directory: Path) -> Manifest:
+    """Return a version's manifest; raise Corrupt, or FileNotFoundError when a file is missing."""
+    data = fs.read(directory / MANIFEST, MANIFEST_BYTES_MAX)
+    return parse_manifest(data, fs.read(directory / SEAL, SEAL_BYTES_MAX))
+
+
+def map_version(fs: FileSystem, directory: Path, manifest: Manifest) -> tuple[Model, dict[str, Mapped]]:
+    """Return the model over the mapped arrays of a version, and the maps.
+
+    Types, shapes and lengths are checked, data are not read: see `verify_version`. Raises Corrupt, or
+    FileNotFoundError when a file is missing.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    maps: dict[str, Mapped] = {}
+    for name, info in manifest.arrays.items():
+        arrays[name], maps[name] = map_array(fs, directory / ARRAYS, name, info)
+    ensemble, labels = assemble(manifest, arrays)
+    return Model(manifest, ensemble, labels, arrays), maps
+
+
+def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = True) -> None:
+    """Raise Corrupt unless every digest is right and every invariant holds; two passes over the data.
+
+    resting  whether arrays that only training reads are read too: `at_rest` does so when they are needed
+    """
+    for name, info in model.manifest.arrays.items():
+        if resting or not name.startswith(AT_REST):
+            check_digest(name, maps[name], info)
+    check_version(model.manifest, model.arrays)
+
+
+def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a group that only training reads. Raises Corrupt for another digest."""
+    found = {name: array for name, array in model.arrays.items() if name.startswith(f"{group}/")}
+    for name, array in found.items():
+        info = model.manifest.arrays.get(name)  # a draft has none
+        if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
+            raise Corrupt(f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256)
+    return found
+
+
+Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]
+"""The manifest, its seal, and the arrays by "group/name"."""
+
+
+def pack(model: Model) -> Packed:
+    """Return a model as plain values. Cost: of a model that was never published, one pass over its arrays."""
+    infos = model.manifest.arrays or {name: info_of(name, array) for name, array in model.arrays.items()}
+    manifest = render_manifest(replace(model.manifest, arrays=infos))
+    return manifest, seal(manifest, MANIFEST), dict(model.arrays)
+
+
+def unpack(packed: Packed) -> Model:
+    """Return the model that `pack` was given, over the arrays here, which are not copied.
+
+    Raises Corrupt unless the seal, every digest and every invariant hold. Cost: two passes over the arrays.
+    """
+    document, sealed, found = packed
+    manifest = parse_manifest(document, sealed)
+    if found.keys() != manifest.arrays.keys():
+        raise Corrupt("packed model", f"the arrays {sorted(manifest.arrays)}", sorted(found))
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, info in manifest.arrays.items():
+        # as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only
+        little = found[name].dtype.newbyteorder("<")
+        plain = np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
+        plain.flags.writeable = False
+        arrays[name] = plain
+        if (plain.dtype.name, plain.shape) != (info.dtype, info.shape):
+            raise Corrupt(f"packed model: {name}", f"{info.dtype}{info.shape}", f"{plain.dtype}{plain.shape}")
+        if (sha256 := info_of(name, plain).sha256) != info.sha256:
+            raise Corrupt(f"packed model: {name}", f"sha256 {info.sha256}", sha256)
+    ensemble, labels = assemble(manifest, arrays)
+    check_version(manifest, arrays)
+    return Model(manifest, ensemble, labels, arrays)
+
+
+def first_trees(model: Model, n_trees: int) -> Model:
+    """Return a model whose trees are the first `n_trees` of an opened one: scores are means over these.
+
+    All other arrays are the model's own: names, features, re-ranking. The manifest counts what the trees have
+    left; what it says of training and files is that of the whole. With all trees it is the model itself.
+    Raises ValueError where n_trees is not 1 to the number of trees. Cost: the bytes of these trees, copied.
+    """
+    most = model.manifest.n_trees
+    if not 1 <= n_trees <= most:
+        raise ValueError(f"expected 1 to {most} trees, found {n_trees}")
+    if n_trees == most:
+        return model
+    ensemble = take_first_trees(model.ensemble, n_trees)
+    manifest = dataclasses.replace(
+        model.manifest, n_trees=n_trees, n_nodes=len(ensemble.parent), n_chunks=len(ensemble.directory)
+    )
+    arrays = {**model.arrays, **group_of(ENSEMBLE, ensemble)}
+    return dataclasses.replace(model, manifest=manifest, ensemble=ensemble, arrays=arrays)
+
+
+def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
+    """Return the first trees of an ensemble, 1 to all of them, copied, as if no other had been built.
+
+    What a chunk or a leaf holds does not name nodes, so it stays as it is; only nodes get new numbers.
+    """
+    e = ensemble
+    nodes = np.concatenate([np.arange(level.start, level.stop) for level in levels_of(e.child_ptr, n_trees)])
+    number = np.full(len(e.parent) + 1, -1, np.int32)  # the last is for -1: no node
+    number[nodes] = np.arange(len(nodes), dtype=np.int32)
+    n_children = np.diff(e.child_ptr)[nodes]
+    chunks = e.node_chunk[nodes]
+    chunks = chunks[chunks >= 0]
+    parts: dict[str, NDArray[Any]] = {}
+    for ptr, name in PARTS.items():
+        parts[ptr], parts[name] = _take_ranges(getattr(e, ptr), getattr(e, name), chunks)
+    parts["dense"] = np.concatenate([parts["dense"], np.zeros(LANES, e.dense.dtype)])
+    leaf_ptr, leaf_label, leaf_value = e.leaf_ptr, e.leaf_label, e.leaf_value
+    if len(leaf_ptr) > 1:
+        leaf_ptr, leaf_label = _take_ranges(e.leaf_ptr, e.leaf_label, nodes)
+        leaf_value = _take_ranges(e.leaf_ptr, e.leaf_value, nodes)[1]
+    return TreeEnsemble(
+        child_ptr=(n_trees + np.concatenate([[0], np.cumsum(n_children)])).astype(np.int32),
+        parent=number[e.parent[nodes]],
+        node_label=e.node_label[nodes],
+        label_leaf=number[e.label_leaf[:n_trees]],
+        node_chunk=np.where(n_children > 0, np.cumsum(n_children > 0) - 1, -1).astype(np.int32),
+        node_bias=e.node_bias[nodes],
+        node_scale=e.node_scale[nodes] if len(e.node_scale) else e.node_scale,
+        directory=e.directory[chunks],
+        leaf_ptr=leaf_ptr,
+        leaf_label=leaf_label,
+        leaf_value=leaf_value,
+        **parts,
+    )
+
+
+def _take_ranges(
+    ptr: NDArray[np.int64], values: NDArray[Any], taken: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the offsets and the values of values[ptr[i] : ptr[i + 1]] for i in `taken`, which ascends."""
+    sizes = (ptr[1:] - ptr[:-1])[taken]
+    breaks = np.flatnonzero(np.diff(taken) != 1) + 1
+    runs = [run for run in np.split(taken, breaks) if len(run)]
+    parts = [values[:0], *(values[ptr[run[0]] : ptr[run[-1] + 1]] for run in runs)]
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.concatenate(parts)

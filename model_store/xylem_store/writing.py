@@ -1,0 +1,249 @@
+"""What every writer of the store needs: a directory of its own in which it prepares what it will rename,
+locks that tell the living apart, space, typed errors; and the part of the store that writes label info."""
+
+import contextlib
+import errno
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from xylem_store.archive import Readable, content_of
+from xylem_store.errors import Corrupt, ModelNotFound, StoreUnwritable
+from xylem_store.fs import FileSystem, make_dirs, remove_tree, write_file
+from xylem_store.identifiers import ALIASES, MODELS, VERSIONS
+from xylem_store.label_info import (
+    LABEL_INFO,
+    Head,
+    LabelInfo,
+    head_digest,
+    label_info_pieces,
+    map_label_info,
+)
+from xylem_store.moves import NOBODY, Cause
+from xylem_store.reading import Check, StoreReader, no_check
+from xylem_store.version import HEADROOM_BYTES
+
+STAGING = "staging"
+
+LOCK_SECONDS = 60.0
+"""How long a writer waits for another writer of the same model."""
+
+_LOCK = "lock"
+_POLL_SECONDS = 0.01
+_ATTEMPTS = 16
+
+
+@contextlib.contextmanager
+def stage(fs: FileSystem, root: Path) -> Iterator[Path]:
+    """Make a directory of our own under root/staging, locked while we live; remove it afterwards.
+
+    What cannot be removed now, `collect` removes later.
+    """
+    home = make_dirs(fs, root, STAGING)
+    path, lock = _claim(fs, home)
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(fs, path)
+        with contextlib.suppress(OSError):
+            fs.close(lock)
+
+
+def collect(fs: FileSystem, root: Path) -> list[Path]:
+    """Remove what dead writers left, and return it; who holds its lock lives."""
+    removed = []
+    with contextlib.suppress(FileNotFoundError):
+        for entry in fs.entries(root / STAGING):
+            path = root / STAGING / entry.name
+            if not entry.is_dir:
+                fs.unlink(path)
+                removed.append(path)
+            elif _remove_abandoned(fs, path):
+                removed.append(path)
+    return removed
+
+
+@contextlib.contextmanager
+def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold the lock of a directory; raise StoreUnwritable when another holds it for too long."""
+    deadline = time.monotonic() + seconds
+    while (lock := fs.lock(directory / _LOCK)) is None:
+        if time.monotonic() > deadline:
+            raise StoreUnwritable(
+                f"{directory}: expected its lock within {seconds:g} s, found it held by another writer"
+            )
+        time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        fs.close(lock)
+
+
+def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
+    """Return a new directory and the descriptor of its lock; a collector may have taken it before us."""
+    for _ in range(_ATTEMPTS):
+        path = home / secrets.token_hex(8)
+        fs.mkdir(path)
+        with contextlib.suppress(FileNotFoundError):
+            lock = fs.lock(path / _LOCK)
+            if lock is not None:
+                return path, lock
+    raise StoreUnwritable(f"{home}: expected a directory to stay, found {_ATTEMPTS} removed at once")
+
+
+def _remove_abandoned(fs: FileSystem, path: Path) -> bool:
+    """Remove a staging directory unless its lock is held; return whether it was removed."""
+    with contextlib.suppress(FileNotFoundError):  # its writer or another collector was faster
+        lock = fs.lock(path / _LOCK)
+        if lock is None:
+            return False
+        try:
+            remove_tree(fs, path)
+        finally:
+            fs.close(lock)
+        return True
+    return False
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class StoreWriter(StoreReader):
+    """A directory of models that may be written; see `store.Store`."""
+
+    def collect(self) -> list[Path]:
+        """Remove what dead writers left in the staging directory, and return it; the living keep theirs."""
+        with self._writing(0):
+            return collect(self._fs, self.root)
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        fs: FileSystem | None = None,
+        by: Cause = NOBODY,
+        check: Check = no_check,
+    ) -> None:
+        """Take what `StoreReader` does, and whose moves of aliases these are where a call does not say."""
+        super().__init__(root, fs=fs, check=check)
+        self._by = by
+
+    def put_label_info(self, name: str, info: LabelInfo) -> None:
+        """Make this the label info of a model, instead of what it had; who has that open keeps it.
+
+        In one step, which survives a loss of power. Raises ModelNotFound or StoreUnwritable.
+        """
+        needed = info.head.file_bytes + HEADROOM_BYTES
+        self._require_model(name)
+        with self._writing(needed), self._stage() as stage:
+            self._require_space(needed)
+            write_file(self._fs, stage / LABEL_INFO, label_info_pieces(info))
+            self._replace_label_info(name, stage / LABEL_INFO)
+
+    def export_label_info(self, name: str, file: BinaryIO) -> Head | None:
+        """Write the file of a model's label info, verified first; return its head, None: there is none.
+
+        Raises Corrupt and StoreUnreadable, and what `file` raises.
+        """
+        info = self.label_info(name)
+        if info is None:
+            return None
+        for piece in label_info_pieces(info):
+            file.write(piece)
+        return info.head
+
+    def import_label_info(self, name: str, file: Readable, n_bytes: int, digest: str) -> None:
+        """Make what `export_label_info` wrote, so many bytes, the label info of a model; as `put_label_info`.
+
+        `file` is read once. All digests and invariants are checked before. Raises Corrupt, also for another
+        `head_digest` than was asked for.
+        """
+        self._require_model(name)
+        with self._writing(n_bytes), self._stage() as stage:
+            self._require_space(n_bytes + HEADROOM_BYTES)
+            write_file(self._fs, stage / LABEL_INFO, content_of(file, LABEL_INFO, n_bytes))
+            if file.read(1):
+                raise Corrupt(LABEL_INFO, f"{n_bytes} bytes", "more")
+            found = head_digest(map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head)
+            if found != digest:
+                raise Corrupt(LABEL_INFO, f"that of {digest}", f"that of {found}")
+            self._replace_label_info(name, stage / LABEL_INFO)
+
+    def delete_label_info(self, name: str) -> bool:
+        """Remove the label info of a model; return whether there was any. Raises as `put_label_info`."""
+        self._require_model(name)
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            return self._remove_label_info(name, stage)
+
+    # --- parts
+
+    @contextlib.contextmanager
+    def _stage(self) -> Iterator[Path]:
+        """Make the store where there is none, and a directory of our own in it; clear dead ones away."""
+        if not self.root.is_dir():
+            self._make_root()
+        with contextlib.suppress(StoreUnwritable):
+            self.collect()
+        with stage(self._fs, self.root) as path:
+            yield path
+
+    def _make_root(self) -> None:
+        parent = self.root.parent
+        if not parent.is_dir():
+            fault = f"expected {parent} to be a directory, in which the store is made, found none"
+            raise StoreUnwritable(f"{self.root}: {fault}")
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreUnwritable(f"{self.root}: expected a directory, found a file")
+        make_dirs(self._fs, parent, self.root.name)
+
+    @contextlib.contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        """Hold the lock of a model, whose directories are made where missing."""
+        home = make_dirs(self._fs, self.root, MODELS, name)
+        for part in (VERSIONS, ALIASES):
+            make_dirs(self._fs, home, part)
+        with locked(self._fs, home):
+            yield
+
+    def _require_space(self, needed_bytes: int) -> None:
+        free = self._fs.free_bytes(self.root)
+        if free < needed_bytes:
+            raise self._no_space(needed_bytes, free)
+
+    def _no_space(self, needed_bytes: int, free_bytes: int, refusal: str | None = None) -> StoreUnwritable:
+        """Return the error; `refusal` is the system's word, which there can be with bytes free (a quota)."""
+        wanted = f"about {needed_bytes:,} bytes of space" if needed_bytes else "space for small files"
+        found = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
+        return StoreUnwritable(f"{self.root}: expected {wanted}, found {found}")
+
+    @contextlib.contextmanager
+    def _writing(self, needed_bytes: int) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                with contextlib.suppress(OSError):
+                    free = self._fs.free_bytes(self.root)
+                    raise self._no_space(needed_bytes, free, error.strerror) from error
+            raise StoreUnwritable(f"{self.root}: expected to write, found {error}") from error
+
+    def _require_model(self, name: str) -> None:
+        if not self.versions(name):
+            raise self._missing(name, ModelNotFound(name))
+
+    def _replace_label_info(self, name: str, staged: Path) -> None:
+        with self._locked(name):
+            self._require_model(name)
+            self._fs.rename(staged, self._home(name) / LABEL_INFO)
+            self._fs.fsync_dir(self._home(name))
+
+    def _remove_label_info(self, name: str, stage: Path) -> bool:
+        """Move label info away, if there is any, and sync; under the lock."""
+        if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
+            return False
+        self._fs.rename(self._home(name) / LABEL_INFO, stage / LABEL_INFO)
+        self._fs.fsync_dir(self._home(name))
+        return True

@@ -1,1 +1,0 @@
-"""Xylem: online prediction for extreme multi-label classification."""

@@ -1,1 +1,0 @@
-"""All kernels compiled before they are needed: `python -m service.warm`, for images and before a restart."""

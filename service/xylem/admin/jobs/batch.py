@@ -1,0 +1,132 @@
+"""A batch job: predictions for the lines of a file, written to a file that a run killed at any moment goes
+on with.
+
+Answers are appended to result.part. Now and then they are synced, and result.offset says how many lines of
+the data they answer and how long they are: a later run cuts off what came after, passes over those lines,
+and goes on.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from xylem.admin.jobs.context import JobContext, WatchedFiles
+from xylem.admin.jobs.files import OFFSET, PART, RESULT
+from xylem.admin.jobs.requests import BatchJob
+from xylem.base.columns import TableColumns
+from xylem.base.errors import BadData
+from xylem.base.files import unfinished
+from xylem.serving.blocks import answers_of
+from xylem.serving.denied import denied_by
+from xylem.serving.learning import OnlineLearning
+from xylem.serving.line_files import blocks, in_order, opened
+from xylem.serving.lines import Answered, LineBlock
+from xylem.serving.opening import open_named
+from xylem.serving.schemas.predict import TUNED
+from xylem.serving.served import DEFAULT_ALIAS
+
+SYNC_SECONDS = 2.0  # between two moments from which a later run can continue
+
+
+class Offset(NamedTuple):
+    """A moment to go on from: lines of the data that are answered, of which so many are bad, and their
+    answers.
+
+    prints  what the data file was like
+    """
+
+    lines: int = 0
+    bad: int = 0
+    bytes: int = 0
+    prints: object = None
+
+
+def run(context: JobContext, request: BatchJob) -> dict[str, int]:
+    """Do the job; return how many lines were answered, how many with an error, and the file's bytes."""
+    files = WatchedFiles(context.data)
+    data = files.find(request.data)
+    job = context.job
+    version = context.named_version(request.version)
+    if (context.directory / RESULT).exists():  # a run before this one was done, and could not say so
+        return _counts(_offset_of(context.directory))
+    prints = json.loads(json.dumps(files.prints()))
+    offset = _offset_of(context.directory)
+    if offset.prints not in (None, prints):
+        raise BadData(f"{data}: expected the file that the first lines were answered of, found it changed")
+    learning = OnlineLearning(context.settings)
+    try:
+        context.on_progress("open", 0, 1)
+        store, limits = context.store, context.settings.limits
+        denied = denied_by(store, job.model, str(request.version or DEFAULT_ALIAS))
+        is_tuned = request.threshold == TUNED
+        served = open_named(store, job.model, version, learning, limits, denied=denied, is_tuned=is_tuned)
+        answer = answers_of(served, request, limits)
+        offset = _answer(context, data, answer, offset._replace(prints=prints), request.columns())
+    finally:
+        learning.close()
+    files.check()
+    (context.directory / PART).replace(context.directory / RESULT)
+    return _counts(offset)
+
+
+def _counts(offset: Offset) -> dict[str, int]:
+    return {"lines": offset.lines, "bad": offset.bad, "bytes": offset.bytes}
+
+
+def _answer(
+    context: JobContext,
+    data: Path,
+    answer: Callable[[LineBlock], Answered],
+    offset: Offset,
+    columns: TableColumns,
+) -> Offset:
+    """Answer the lines after an offset; return the offset at the end."""
+    limits = context.settings.limits
+    path = context.directory / PART
+    path.touch(0o640)
+    with path.open("r+b") as out, opened(str(data), columns) as source:
+        out.truncate(offset.bytes)
+        out.seek(offset.bytes)
+        synced_at = time.monotonic()
+        todo = _after(blocks(source, limits.line_bytes_max, limits.block_rows_max), offset.lines)
+        for answered in in_order(todo, answer, context.threads, lambda: False):
+            out.write(answered.lines)
+            offset = offset._replace(
+                lines=offset.lines + answered.n_rows + answered.n_bad,
+                bad=offset.bad + answered.n_bad,
+                bytes=offset.bytes + len(answered.lines),
+            )
+            place = source.raw.tell()
+            n_lines = round(offset.lines * source.n_bytes / place) if place else 0  # by how far in it we are
+            context.on_progress("predict", offset.lines, max(offset.lines, n_lines) if place else 0)
+            if time.monotonic() > synced_at + SYNC_SECONDS:
+                _sync(context.directory, out, offset)
+                synced_at = time.monotonic()
+        _sync(context.directory, out, offset)
+    return offset
+
+
+def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]:
+    for block in all_blocks:
+        n_done = n_lines + 1 - block.first
+        if n_done < len(block.lines):
+            yield block if n_done <= 0 else LineBlock(n_lines + 1, block.lines[n_done:])
+
+
+def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
+    """Have the answers so far on the disk, and then the offset."""
+    out.flush()
+    os.fsync(out.fileno())
+    with unfinished(directory / OFFSET) as file:
+        file.write(json.dumps(offset._asdict()).encode())
+
+
+def _offset_of(directory: Path) -> Offset:
+    """Return the offset that an earlier run left, the beginning when there is none."""
+    try:
+        return Offset(**json.loads((directory / OFFSET).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return Offset()

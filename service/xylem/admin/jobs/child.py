@@ -1,0 +1,125 @@
+"""The process of one job: `python -m xylem.admin.jobs.child MESSAGES PARENT`, the order on standard input.
+
+It confines itself before it imports what works. Its last line to MESSAGES, a descriptor, is the result or
+why there is none; what it writes to standard output and error is the job's log.
+"""
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from xylem.admin.jobs.confinement import confine
+from xylem.admin.jobs.files import directory_of
+from xylem.admin.jobs.messages import Reporter
+from xylem.base.logs import configure, log
+from xylem.base.settings import Settings
+
+LOCK_SECONDS = 10.0
+"""So long it waits for the process of a worker that lost the job, on the same machine, to end."""
+
+_LOCK = "lock"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def main() -> int:
+    """Run the job; return the exit status."""
+    messages, parent = int(sys.argv[1]), int(sys.argv[2])
+    order = json.loads(sys.stdin.buffer.readline())
+    settings = Settings(**order["settings"])
+    confine(settings.limits, parent)
+    configure("info")
+    reporter = Reporter(messages)
+    try:
+        reporter.result(_run(order["job"], order["claim"], settings, reporter))
+    except Exception as error:
+        log(logging.ERROR, "job_failed", error=error, detail=str(error)[:2000])
+        reporter.error(*_fault(error, settings))
+        return 1
+    return 0
+
+
+def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> dict[str, Any]:
+    reporter.progress("start", 0, 0)
+    from xylem.admin.jobs.context import JobContext, patiently
+    from xylem.admin.jobs.data import DataRoot
+    from xylem.admin.jobs.jobs import Jobs
+    from xylem.admin.jobs.kinds import run_job
+    from xylem.admin.jobs.leases import Claim, Leases
+    from xylem.base.db.engine import Database
+    from xylem.serving.stores import store_of
+
+    database = Database.of(settings, creates=False)  # the job is in one that is there
+    job = patiently(lambda: Jobs(database, settings).get(job_id))
+    directory = directory_of(settings.store, job_id)
+    lock = _lock(directory)
+
+    def report(phase: str, done: int, total: int) -> None:
+        if phase != reporter.phase:
+            log(logging.INFO, "phase", phase=phase)
+        reporter.progress(phase, done, total)
+
+    context = JobContext(
+        Claim(job, secret),
+        settings,
+        store_of(settings.store),
+        database,
+        Leases(database, settings.limits),
+        DataRoot(settings.data_dir, settings.limits.data_bytes_max),
+        directory,
+        report,
+    )
+    try:
+        return run_job(context)
+    finally:
+        database.close()
+        os.close(lock)
+
+
+def _lock(directory: Path) -> int:
+    """Return the descriptor of a lock of the job's directory: one process at a time works in it.
+
+    Raises Unavailable when another one holds it on.
+    """
+    from xylem.base.errors import Unavailable
+
+    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Unavailable("expected no other process of this job, found one that lives") from None
+            time.sleep(0.1)
+
+
+def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
+    """Return what callers are told of an error, and its code."""
+    from xylem.admin.jobs.data import DataRoot
+    from xylem.admin.jobs.process import memory_exceeded
+    from xylem.base.errors import located
+    from xylem.serving.problems import code_of
+
+    if isinstance(error, MemoryError):
+        outcome = memory_exceeded(settings.limits)
+        return outcome.error, outcome.code
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        fault = f"expected space to write, found: {error.strerror}"
+        return f"{fault} (or a file beyond the limit job_file_bytes_max)", "no-space"
+    code = code_of(error)
+    if code == "internal-error":
+        fault = f"expected the job to run, found an error of the service, {type(error).__name__}"
+        return f"{fault}: see its log", code
+    shown = DataRoot(settings.data_dir, 1).shown(located(error))
+    return shown.replace(f"{settings.store}/", ""), code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""The data root: the files that jobs read, by names below one directory.
+
+Links are followed, but never out of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+
+from xylem.admin.schemas.jobs import UploadedFile
+from xylem.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+from xylem_store.fs import FileSystem
+
+NAME_MAX = 512
+"""The most characters of a name."""
+
+LIST_MAX = 10_000  # the most files of a listing
+DEPTH_MAX = 8
+"""A listing goes so many directories deep."""
+
+ABANDONED_SECONDS = 86_400.0
+"""An upload that nobody has written to for so long is what a killed process left."""
+
+_UPLOAD = ".upload-"
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # what a part of an uploaded file's name may be
+
+
+Fingerprint = tuple[tuple[int, ...], ...]
+"""What tells whether a file, or one of a pair, was changed or replaced while somebody read it."""
+
+
+class DataRoot:
+    """The directory of the data files; `root` None, or not there: the service has none."""
+
+    def __init__(self, root: Path | None, bytes_max: int) -> None:
+        self._root = root
+        self._bytes_max = bytes_max
+
+    def path_of(self, name: object, field: str = "data") -> Path:
+        """Return the path of a file below the root, links followed.
+
+        Raises BadRequest at `field` for a name that leads elsewhere, to no regular file, or is none.
+        """
+        root = self._there(field)
+        try:
+            if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
+                path = (root / name).resolve()
+                is_hidden = any(part.startswith(_UPLOAD) for part in path.parts[len(root.parts) :])
+                is_there = path.is_relative_to(root) and path.is_file() and not is_hidden
+                other = path.with_name(path.name.replace(".X.npz", ".Y.npz"))  # of a pair, read with it
+                if is_there and other.resolve().is_relative_to(root):
+                    return path
+        except (OSError, ValueError, RuntimeError):  # too long, NUL, a circle of links
+            pass
+        shown = repr(name[:200]) if isinstance(name, str) else type(name).__name__
+        raise BadRequest(f"expected a file below the data directory, found {shown}").at(field)
+
+    def shown(self, message: str) -> str:
+        """Return a message about a file with the names of files as callers know them: below the root."""
+        return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
+
+    def list(self) -> list[UploadedFile]:
+        """Return the files by name, at most LIST_MAX; left out is what is hidden, leads out or is unreadable.
+
+        Raises BadRequest without a root, Unavailable when it cannot be read.
+        """
+        root = self._there()
+        found: list[UploadedFile] = []
+        todo = [(root, 0)]
+        while todo and len(found) < LIST_MAX:
+            directory, depth = todo.pop()
+            try:
+                for path in sorted(directory.iterdir()):
+                    if path.name.startswith("."):
+                        continue
+                    if path.is_dir() and not path.is_symlink() and depth < DEPTH_MAX:
+                        todo.append((path, depth + 1))
+                    else:
+                        with contextlib.suppress(OSError, RuntimeError):
+                            status = path.stat()
+                            if path.resolve().is_relative_to(root) and stat.S_ISREG(status.st_mode):
+                                found.append(_facts(str(path.relative_to(root)), status))
+            except OSError as error:  # a directory below, as lost+found, is left out
+                if directory == root:
+                    fault = f"data directory: expected to read it, found {error.strerror}"
+                    raise Unavailable(fault) from error
+        return sorted(found, key=attrgetter("name"))[:LIST_MAX]
+
+    def upload(self, name: str) -> Upload:
+        """Return what writes a new file, or one in place of another, piece by piece; see Upload.
+
+        A name has parts of letters, digits, `.`, `_` and `-`, the first neither `.` nor `-`, and `/` between
+        them; its directory must be there. Raises BadRequest for any other, and Unavailable.
+        """
+        root = self._there("name")
+        parts = name.split("/")
+        if len(name) > NAME_MAX or not all(_PART.fullmatch(part) for part in parts):
+            expected = "parts of letters, digits, '.', '_' and '-', separated by '/'"
+            raise BadRequest(f"expected {expected}, found {name[:200]!r}").at("name")
+        try:
+            directory = root.joinpath(*parts[:-1]).resolve()
+            fits = directory.is_dir() and directory.is_relative_to(root)
+            fits = fits and not (directory / parts[-1]).is_dir()
+        except (OSError, RuntimeError):
+            fits = False
+        if not fits:
+            expected = "a file in a directory below the data directory"
+            raise BadRequest(f"expected {expected}, found {name[:200]!r}").at("name")
+        with contextlib.suppress(OSError):
+            for path in directory.glob(f"{_UPLOAD}*"):
+                if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                    path.unlink()
+        return Upload(directory, parts[-1], name, self._bytes_max)
+
+    def delete(self, name: str) -> None:
+        """Remove a file, of a link the link. Raises DataNotFound, BadRequest without a root, Unavailable."""
+        root = self._there("name")
+        try:
+            self.path_of(name, "name")
+            path = (root / name).parent.resolve() / Path(name).name
+            if not path.is_relative_to(root):
+                raise BadRequest("outside")
+        except BadRequest:
+            raise DataNotFound(f"expected a file below the data directory, found {name[:200]!r}") from None
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"{name}: expected to remove it, found {error.strerror}") from error
+
+    def _there(self, field: str = "data") -> Path:
+        if self._root is None or not self._root.is_dir():
+            fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
+            raise BadRequest(fault).at(field)
+        return self._root.resolve()
+
+
+class Upload(contextlib.AbstractContextManager["Upload"]):
+    """A file that is being written: under a name of its own until `finish` renames it.
+
+    A context: what was not finished by its end is removed. What a killed process left is removed by an
+    upload into that directory a day later. Not thread-safe: one call at a time, each may block.
+    """
+
+    def __init__(self, directory: Path, file_name: str, name: str, bytes_max: int) -> None:
+        self._target = directory / file_name
+        self._name = name
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        with _writing(name):
+            self._path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+
+    def write(self, piece: bytes) -> None:
+        """Append bytes. Raises LimitExceeded (limit data_bytes_max), and Unavailable as for a full disk."""
+        self.bytes += len(piece)
+        if self.bytes > self._bytes_max:
+            most = f"{self._bytes_max} bytes (limit data_bytes_max)"
+            raise LimitExceeded(f"{self._name}: expected at most {most}, found more")
+        with _writing(self._name):
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def finish(self) -> UploadedFile:
+        """Put the file in its place, synced to the disk: all of it or, should that fail, nothing."""
+        with _writing(self._name):
+            os.fsync(self._fd)
+            self._path.replace(self._target)
+            FileSystem().fsync_dir(self._target.parent)
+            found = os.fstat(self._fd)
+        self.close()
+        return _facts(self._name, found)
+
+    def close(self) -> None:
+        """Remove what was not finished."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """Return the fingerprint of a data file, and of its partner if it is one of a pair. Raises BadData."""
+    from xylem.datasets.npz_pair import partner  # with it come readers and their kernels
+
+    files = [path, partner(path)] if ".npz" in path.suffixes[-2:] else [path]
+    try:
+        found = [file.stat() for file in files]
+    except OSError as error:
+        raise BadData(f"{path}: expected a file that is there, found {error.strerror}") from None
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+
+
+def _facts(name: str, found: os.stat_result) -> UploadedFile:
+    return UploadedFile(name=name, bytes=found.st_size, modified=found.st_mtime)
+
+
+@contextlib.contextmanager
+def _writing(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"{name}: expected to write it, found {error.strerror}") from error

@@ -1,0 +1,170 @@
+"""Figures of jobs for Prometheus: what waits, what runs, what came of the others; and a worker's `/metrics`.
+
+All are read from the database, so every process that tells them tells the same.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+from typing import Any, TypeAlias
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from sqlalchemy import Connection, Row, and_, case, func, select
+
+from xylem.admin.jobs.job import ENDED
+from xylem.base.access.key_text import AccessScope
+from xylem.base.access.ring import KeyRing
+from xylem.base.db.clock import now
+from xylem.base.db.engine import Database
+from xylem.base.db.tables import JOB_TOTALS, JOBS
+from xylem.base.errors import DatabaseUnavailable, XylemError
+from xylem.base.figures import ProcessFigures
+from xylem.base.logs import log
+from xylem.base.process import Repeating
+from xylem.base.settings import Settings
+from xylem.base.sockets import listen, url_of
+from xylem.serving.problems import PROBLEMS, code_of, describe_error
+
+READ_SECONDS = 2.0  # the pause between two reads of the figures of a server
+REQUEST_SECONDS = 5.0
+"""The longest wait for the next bytes of who asks a worker for its figures: one is answered at a time."""
+
+_QUEUED, _RUNNING = "queued", "running"
+
+
+_Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
+"""What the database says: when, by its clock; rows (kind, state, n, since) of jobs, `since` of the oldest;
+rows (kind, state, n, seconds) of ended ones."""
+
+
+class JobFigures(Collector):
+    """The figures as they were last read; none while the database does not answer. Thread-safe.
+
+    Use `start` and `close` to have them read all the time, or `read`.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._found: _Figures | None = None
+        following = Repeating("job-figures", self.read, READ_SECONDS, at_once=True)
+        self.start, self.close = following.start, following.stop
+
+    def read(self) -> bool:
+        """Read the figures now; return whether there are any. Blocking.
+
+        Other parts report a database that does not answer.
+        """
+        found = None
+        with contextlib.suppress(DatabaseUnavailable), self._database.read() as connection:
+            found = _figures(connection)
+        self._found = found
+        return found is not None
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        labels = ("kind", "state")
+        jobs = GaugeMetricFamily("xylem_jobs", "Jobs that wait or run.", labels=labels)
+        oldest = GaugeMetricFamily(
+            "xylem_job_oldest_seconds", "How long the oldest of them has waited or run.", labels=labels
+        )
+        ended = CounterMetricFamily("xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels)
+        seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
+        if self._found is not None:
+            at, present, past = self._found
+            here = {(row.kind, row.state): row for row in present}
+            for kind in sorted({row.kind for row in past}):
+                for state in (_QUEUED, _RUNNING):
+                    row = here.get((kind, state))
+                    jobs.add_metric((kind, state), 0 if row is None else row.n)
+                    oldest.add_metric((kind, state), 0 if row is None else max(at - row.since, 0.0))
+            for row in past:
+                ended.add_metric((row.kind, row.state), row.n)
+                seconds.add_metric((row.kind, row.state), row.seconds)
+        yield from (jobs, oldest, ended, seconds)
+
+
+def _figures(connection: Connection) -> _Figures:
+    """Read the figures. A job whose worker has died waits for another."""
+    at = now(connection)
+    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= at)
+    state = case((runs, _RUNNING), else_=_QUEUED).label("state")
+    since = case((runs, JOBS.c.started), else_=JOBS.c.created).label("since")
+    here = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
+    figures = func.count().label("n"), func.min(here.c.since).label("since")
+    grouped = select(here.c.kind, here.c.state, *figures).group_by(here.c.kind, here.c.state)
+    rows = connection.execute(grouped).all()
+    ended = connection.execute(select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)).all()
+    return at, rows, ended
+
+
+class FiguresPage:
+    """`GET /metrics` of a worker, for whom the settings or a key of the scope `metrics` let; in a thread."""
+
+    def __init__(self, database: Database, settings: Settings, port: int) -> None:
+        """Listen on the settings' host. Raises Unavailable.
+
+        database  the caller's, which closes it
+        port      0: a free one
+        """
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(ProcessFigures())
+        self._figures = JobFigures(database)
+        registry.register(self._figures)
+        self._page = make_wsgi_app(registry)
+        self._ring = KeyRing(database, settings, on_first_key=None)
+        listener = listen(settings.host, port)
+        self._server = WSGIServer(listener.getsockname()[:2], _QuietHandler, bind_and_activate=False)
+        self._server.socket.close()  # its own, which would be of one family
+        self._server.socket = listener
+        self._server.server_name, self._server.server_port = listener.getsockname()[:2]
+        self._server.setup_environ()
+        self._server.set_app(self._answer)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="figures", daemon=True)
+        self._thread.start()
+        self.port = self._server.server_port
+        log(logging.INFO, "listening", url=f"{url_of(self._server.server_name, self.port)}/metrics")
+
+    def close(self) -> None:
+        """Answer no more. Blocking, as long as the answer under way takes."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        status, told = 404, {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
+        if environ["PATH_INFO"] == "/metrics":
+            try:
+                self._check(environ.get("HTTP_AUTHORIZATION"))
+                self._figures.read()
+                page: Iterable[bytes] = self._page(environ, start_response)
+                return page
+            except XylemError as error:
+                status, told = PROBLEMS[code_of(error)].status, describe_error(error)
+        headers = [("Content-Type", "application/problem+json")]
+        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
+        return [json.dumps({"status": status, **told}).encode()]
+
+    def _check(self, authorization: str | None) -> None:
+        """Raise AccessRefused, or DatabaseUnavailable, unless who brings this header may see figures."""
+        if AccessScope.METRICS not in self._ring.open:
+            with contextlib.suppress(DatabaseUnavailable):  # what was read before holds for a while
+                self._ring.refresh()
+            key = None if authorization is None else authorization.encode("latin-1")
+            self._ring.check(key, AccessScope.METRICS)
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Reads a request, for so long; logs nothing."""
+
+    timeout = REQUEST_SECONDS
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""

@@ -1,0 +1,186 @@
+"""A job as callers see it, and the statements about rows of the table `jobs`.
+
+Every change of a job raises its revision. Statements that must see no other between them run in one writing
+transaction: SQLite has one at a time, on PostgreSQL submissions take an advisory lock.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, get_args
+
+from sqlalchemy import Connection, Row, delete, select, text, update
+
+from xylem.admin.jobs.files import is_id
+from xylem.base.db.clock import now
+from xylem.base.db.engine import insert_new
+from xylem.base.db.tables import JOB_TOTALS, JOBS
+from xylem.base.errors import JobNotFound
+
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+
+STATES: tuple[State, ...] = get_args(State)
+
+ENDED: frozenset[State] = frozenset(("succeeded", "failed", "cancelled"))
+"""The states that a job does not leave by itself."""
+
+
+_OURS = frozenset(("revision", "traceparent"))  # what of a job nobody else is told
+
+
+class JobProgress(NamedTuple):
+    """How far a job is.
+
+    phase            what it does now, in a word or two
+    done, total      of this phase, in rows or bytes or steps; total 0: not known
+    rows_per_second  of what `done` counts, since the phase began; None: not known yet
+    seconds_left     of this phase; None: not known
+    """
+
+    phase: str
+    done: int
+    total: int
+    rows_per_second: float | None = None
+    seconds_left: float | None = None
+
+
+class PromotionVerdict(NamedTuple):
+    """Whether an alias was to move to the version of a job, and why.
+
+    alias     the alias that the rule is about
+    baseline  the version that it named when the two were compared; None: there was none
+    reasons   a sentence for each condition, and what to know of the rows; or why there was nothing to compare
+    """
+
+    promoted: bool
+    reasons: tuple[str, ...]
+    alias: str
+    baseline: int | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job and what came of it. Times are seconds since 1970.
+
+    model       the model that it trains, tunes or predicts with
+    version     the version that it published, or works with; None: not known yet
+    request     what was asked for, as JSON values
+    result      what it found, as JSON values: figures of a training or tuning, counts of a batch
+    error       why it failed, in a sentence; `error_code` is stable
+    promotion   of a training with a promotion rule, once it was judged
+    attempts    how often a worker has begun it
+    worker      who has it, or had it last
+    cancel_asked  it runs, and is to be cancelled
+    revision    rises with every change of the job
+    traceparent   the span of the request that made it, as W3C writes it; None: no trace is known
+    """
+
+    id: str
+    kind: str
+    state: State
+    model: str
+    version: int | None
+    request: Mapping[str, Any]
+    progress: JobProgress | None
+    result: Mapping[str, Any] | None
+    promotion: PromotionVerdict | None
+    error: str | None
+    error_code: str | None
+    created: float
+    started: float | None
+    ended: float | None
+    attempts: int
+    worker: str | None
+    cancel_asked: bool
+    revision: int
+    traceparent: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether it will not change any more, unless somebody retries it."""
+        return self.state in ENDED
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what HTTP and `--json` tell of it."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OURS}
+        for name in ("progress", "promotion"):
+            facts[name] = None if facts[name] is None else facts[name]._asdict()
+        return facts | {name: time_text(facts[name]) for name in ("created", "started", "ended")}
+
+
+def feedback_models(request: Mapping[str, Any]) -> list[str]:
+    """Return the models whose feedback is among the data of a request, JSON that was checked."""
+    data = request.get("data")
+    return [one["feedback"]["model"] for one in data if type(one) is dict] if type(data) is list else []
+
+
+def time_text(seconds: float | None) -> str | None:
+    """Return a time as RFC 3339 has it, in UTC, to the millisecond."""
+    if seconds is None:
+        return None
+    time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_SUBMIT_LOCK = 0x58796C4A6F  # PostgreSQL's advisory lock under which submissions take turns
+
+
+def find(connection: Connection, job_id: str, *, lock: bool = False) -> Row[Any]:
+    """Return the row of a job, locked if asked, until the transaction ends. Raises JobNotFound."""
+    query = select(JOBS).where(JOBS.c.id == job_id)
+    query = query.with_for_update() if lock else query
+    row = connection.execute(query).one_or_none() if is_id(job_id) else None
+    if row is None:
+        raise JobNotFound(f"expected the id of a job, found {job_id[:40]!r}")
+    return row
+
+
+def change(connection: Connection, job_id: str, **values: object) -> None:
+    """Set columns of a job, and raise its revision."""
+    connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(revision=JOBS.c.revision + 1, **values))
+
+
+def end(connection: Connection, job_id: str, state: State, **values: object) -> None:
+    """Let a job have ended, and be nobody's; count it."""
+    free = {"claim": None, "lease_until": None, "cancel_asked": False}
+    at = now(connection)
+    change(connection, job_id, state=state, ended=at, **free, **values)
+    kind, started = connection.execute(select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)).one()
+    seconds = 0.0 if started is None else max(at - started, 0.0)
+    totals = update(JOB_TOTALS).where(JOB_TOTALS.c.kind == kind, JOB_TOTALS.c.state == state)
+    connection.execute(totals.values(n=JOB_TOTALS.c.n + 1, seconds=JOB_TOTALS.c.seconds + seconds))
+
+
+def forget_old(connection: Connection, kept_max: int) -> None:
+    """Remove the jobs that have ended but for the newest `kept_max`; workers remove their files."""
+    old = select(JOBS.c.number).where(JOBS.c.state.in_(ENDED))
+    old = old.order_by(JOBS.c.ended.desc(), JOBS.c.number.desc()).offset(kept_max).limit(kept_max + 1000)
+    numbers = list(connection.execute(old).scalars())
+    if numbers:
+        connection.execute(delete(JOBS).where(JOBS.c.number.in_(numbers)))
+
+
+def job_of(row: Row[Any]) -> Job:
+    """Return the job of a row."""
+    values = {name: value for name, value in row._mapping.items() if name in Job.__dataclass_fields__}
+    for name in ("request", "progress", "result", "promotion"):
+        values[name] = None if values[name] is None else json.loads(values[name])
+    if values["progress"] is not None:
+        values["progress"] = JobProgress(**values["progress"])
+    if values["promotion"] is not None:
+        verdict = values["promotion"]
+        values["promotion"] = PromotionVerdict(**{**verdict, "reasons": tuple(verdict["reasons"])})
+    return Job(**values)
+
+
+def begin_totals(connection: Connection, kind: str) -> None:
+    """Let the totals of a kind begin at 0: to Prometheus a figure that appears as 1 has not risen."""
+    rows = [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)]
+    connection.execute(insert_new(connection, JOB_TOTALS), rows)
+
+
+def take_turns(connection: Connection) -> None:
+    """Wait until no other submission is under way: so the same key twice at once is one job."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _SUBMIT_LOCK})

@@ -1,0 +1,308 @@
+"""Jobs as callers use them: submit, get, list, cancel, retry, log, follow, result.
+
+Thread-safe, for any number of processes; everything blocks but `follow`.
+
+HTTP routes and `xylem jobs` call nothing else of this room but `xylem.admin.jobs.data`.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, func, insert, select
+
+from xylem.admin.jobs.data import DataRoot
+from xylem.admin.jobs.files import RESULT, directory_of, read_log
+from xylem.admin.jobs.job import (
+    STATES,
+    Job,
+    begin_totals,
+    change,
+    end,
+    feedback_models,
+    find,
+    forget_old,
+    job_of,
+    take_turns,
+)
+from xylem.base.db.clock import now
+from xylem.base.db.engine import Database
+from xylem.base.db.tables import JOBS
+from xylem.base.errors import (
+    BadFields,
+    BadRequest,
+    IdempotencyConflict,
+    JobConflict,
+    JobNotFound,
+    LimitExceeded,
+    Overloaded,
+    Unavailable,
+)
+from xylem.base.settings import Settings
+from xylem_store.errors import Conflict
+
+REQUEST_BYTES_MAX = 64 << 10  # the most bytes of a job's request, as JSON
+
+IDEMPOTENCY_KEY_MAX = 255  # the most characters of an idempotency key; they are visible ASCII
+_KEY = re.compile(rf"[!-~]{{1,{IDEMPOTENCY_KEY_MAX}}}")
+_ID_BYTES = 12
+
+PUBLISHING = ("training", "combine", "extend", "vocabulary")
+"""Kinds of jobs that publish a version."""
+
+_ALL_KINDS = (
+    *PUBLISHING,
+    "threshold-tuning",
+    "batch",
+)  # of `xylem.admin.jobs.kinds`, which is slow to import
+
+FOLLOW_SECONDS = 0.5  # the pause between two looks at a job that is followed
+
+Look: TypeAlias = Callable[..., Awaitable[Job]]
+"""Runs a blocking call, given as function and arguments, elsewhere."""
+
+
+class Jobs:
+    """The jobs of a store and its database.
+
+    database  the caller's, which closes it
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._store = settings.store
+        self._follows = settings.store_remote is not None
+        self._limits = settings.limits
+        self.data = DataRoot(settings.data_dir, settings.limits.data_bytes_max)
+        self._ray_address = settings.ray_address
+
+    def submit(
+        self,
+        kind: str,
+        body: object,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Job:
+        """Check a request and add a job for it, or return the one that came with this key before.
+
+        kind  one of `xylem.admin.jobs.kinds.KINDS`
+        body  the JSON value of the request
+        traceparent   the span of the request that asks for it, which the job's continues
+
+        Raises BadFields with all that is wrong, each with its place; IdempotencyConflict; Overloaded when as
+        many jobs wait as may; LimitExceeded; BadRequest for an unknown kind or a key that is none;
+        DatabaseUnavailable.
+        """
+        request, model = self.check(kind, body)
+        return self.add(kind, model, request, idempotency_key, traceparent)
+
+    def check(self, kind: str, body: object) -> tuple[dict[str, Any], str]:
+        """Return a request as it is kept, and the name of its model. Raises as `submit` for a bad one."""
+        if kind in PUBLISHING and self._follows:
+            raise Conflict(
+                "expected a store that is published to here, found one that follows XYLEM_STORE_REMOTE: "
+                "train elsewhere, and push"
+            )
+        from xylem.admin.jobs.kinds import check_request  # trainers and readers: not before they are needed
+        from xylem.serving.stores import store_of
+
+        request, model = check_request(kind, body, self.data, self._limits)
+        n_bytes = len(_kept(request).encode())
+        if n_bytes > REQUEST_BYTES_MAX:
+            raise LimitExceeded(f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {n_bytes}")
+        if request.get("executor") == "ray" and self._ray_address is None:
+            fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
+            raise BadFields([BadRequest(fault).at("executor")])
+        store = store_of(self._store)
+        for name in feedback_models(request):
+            versions = store.versions(name)
+            if not versions:
+                fault = f"expected feedback to a model of the store, found {name!r}"
+            elif store.manifest(name, versions[-1]).features["kind"] == "raw":
+                fault = f"expected feedback of texts or named features, found {name}, a model of sparse rows"
+            else:
+                continue
+            raise BadFields([BadRequest(fault).at("data")])
+        return request, model
+
+    def add(
+        self,
+        kind: str,
+        model: str,
+        request: Mapping[str, Any],
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Job:
+        """Add a job whose request has been checked, or return the one that came with this key before.
+
+        traceparent  the span of the request that makes it
+
+        Raises IdempotencyConflict for a key that came with another request, Overloaded when as many jobs wait
+        as may (limit jobs_queued_max), BadRequest for a key of other characters, and DatabaseUnavailable.
+        """
+        if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
+            expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
+            n = len(idempotency_key)
+            raise BadRequest(f"idempotency key: expected {expected}, found {n} characters, some of others")
+        said = _kept(request)
+        digest = hashlib.sha256(f"{kind}\n{said}".encode()).hexdigest()
+        with self._database.write() as connection:
+            take_turns(connection)
+            same = select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
+            found = None if idempotency_key is None else connection.execute(same).one_or_none()
+            if found is not None:
+                if found.request_sha256 != digest:
+                    raise IdempotencyConflict(
+                        f"expected the request that came with this idempotency key before, that of job "
+                        f"{found.id}, found another"
+                    )
+                return job_of(found)
+            self._check_room(connection)
+            values: dict[str, Any] = {
+                "id": secrets.token_hex(_ID_BYTES),
+                "kind": kind,
+                "model": model,
+                "state": "queued",
+                "request": said,
+                "request_sha256": digest,
+                "idempotency_key": idempotency_key,
+                "created": now(connection),
+                "attempts": 0,
+                "cancel_asked": False,
+                "revision": 1,
+                "traceparent": traceparent,
+            }
+            connection.execute(insert(JOBS).values(values))
+            begin_totals(connection, kind)
+            return job_of(find(connection, values["id"]))
+
+    def get(self, job_id: str) -> Job:
+        """Return a job; `Job.as_json()` is what clients are told. Raises JobNotFound, DatabaseUnavailable."""
+        with self._database.read() as connection:
+            return job_of(find(connection, job_id))
+
+    def list(
+        self,
+        state: str | None = None,
+        model: str | None = None,
+        kind: str | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Return the newest jobs first, of a state, model and kind if asked, at most `limit` of them.
+
+        Raises BadRequest for a state or kind that there is not, and DatabaseUnavailable.
+        """
+        for name, value, known in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
+            if value is not None and value not in known:
+                raise BadRequest(f"expected one of {', '.join(known)}, found {value[:40]!r}").at(name)
+        if model is not None and "\0" in model:  # which PostgreSQL refuses
+            return []
+        wanted = {"state": state, "model": model, "kind": kind}
+        query = select(JOBS).order_by(JOBS.c.number.desc()).limit(limit)
+        for name, value in wanted.items():
+            query = query if value is None else query.where(JOBS.c[name] == value)
+        with self._database.read() as connection:
+            return [job_of(row) for row in connection.execute(query)]
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a job: at once if it waits, else its worker is asked to, who does within seconds.
+
+        A job that is cancelled already, or asked to be, stays as it is. Raises JobConflict for one that has
+        succeeded or failed, JobNotFound and DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            row = find(connection, job_id, lock=True)
+            if row.state in ("succeeded", "failed"):
+                raise JobConflict(f"job {row.id}: expected one that waits or runs, found it {row.state}")
+            if row.state == "queued":
+                end(connection, row.id, "cancelled")
+                forget_old(connection, self._limits.jobs_kept_max)
+            elif row.state == "running" and not row.cancel_asked:
+                change(connection, row.id, cancel_asked=True)
+            return job_of(find(connection, job_id))
+
+    def retry(self, job_id: str) -> Job:
+        """Let a job that failed or was cancelled wait again, its attempts counted anew; return it.
+
+        What it had published stays published, and is not published again. Raises JobConflict for one that
+        waits, runs or succeeded, Overloaded, JobNotFound and DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            take_turns(connection)
+            row = find(connection, job_id, lock=True)
+            if row.state not in ("failed", "cancelled"):
+                expected = "one that failed or was cancelled"
+                raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")
+            self._check_room(connection)
+            anew = {"started": None, "ended": None, "error": None, "error_code": None, "progress": None}
+            change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **anew)
+            return job_of(find(connection, job_id))
+
+    def _check_room(self, connection: Connection) -> None:
+        most = self._limits.jobs_queued_max
+        n_queued = connection.execute(select(func.count()).where(JOBS.c.state == "queued")).scalar_one()
+        if n_queued >= most:
+            expected = f"at most {most} jobs that wait (limit jobs_queued_max)"
+            raise Overloaded(f"expected {expected}, found {n_queued}")
+
+    def log_text(self, job_id: str) -> str:
+        """Return the log of a job so far, at most `job_log_bytes_max` of it. Raises JobNotFound."""
+        self.get(job_id)
+        return read_log(self._store, job_id).decode("utf-8", "replace")
+
+    async def follow(
+        self, job_id: str, after: int = 0, look: Look = asyncio.to_thread
+    ) -> AsyncIterator[Job | None]:
+        """Yield the job whenever it has changed, the first time at once, and None where it has not.
+
+        It ends when the job has, or is forgotten. A database that does not answer ends nothing: what changed
+        meanwhile is told when it answers again.
+
+        after  a revision: what is not newer is not yielded (the Last-Event-ID of server-sent events)
+        look   runs a blocking call in a thread
+
+        For an event loop. Raises JobNotFound and DatabaseUnavailable at first only. Bound how many follow at
+        a time: each reads twice a second.
+        """
+        job = await look(self.get, job_id)
+        while True:
+            is_new = job.revision > after
+            if is_new:
+                after = job.revision
+                yield job
+            if job.has_ended:
+                return
+            if not is_new:
+                yield None
+            await asyncio.sleep(FOLLOW_SECONDS)
+            try:
+                job = await look(self.get, job_id)
+            except JobNotFound:  # it has ended, and was forgotten
+                return
+            except Unavailable:
+                continue
+
+    def result_file(self, job_id: str) -> Path:
+        """Return the file of a batch's predictions, lines of JSON, which does not change any more.
+
+        Raises JobConflict for a job that has not succeeded, or is of a kind without a file; JobNotFound;
+        DatabaseUnavailable.
+        """
+        job = self.get(job_id)
+        if job.kind != "batch":
+            raise JobConflict(f"job {job.id}: expected a batch, which has a file as result, found {job.kind}")
+        if job.state != "succeeded":
+            raise JobConflict(f"job {job.id}: expected one that has succeeded, found it {job.state}")
+        path = directory_of(self._store, job.id) / RESULT
+        if not path.is_file():
+            raise JobConflict(f"job {job.id}: expected its result in the store, found that it was removed")
+        return path
+
+
+def _kept(request: Mapping[str, Any]) -> str:
+    return json.dumps(request, sort_keys=True, separators=(",", ":"))

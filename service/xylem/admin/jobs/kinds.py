@@ -1,0 +1,338 @@
+"""The kinds of jobs: for each the model of its requests, what else must hold before a job may wait, and what
+does it.
+
+A new kind is a model in `requests`, a function that does it, and a line in KINDS with both and its check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from xylem.admin.jobs.data import DataRoot
+from xylem.admin.jobs.requests import (
+    BatchJob,
+    CombineJob,
+    ConceptFields,
+    ExtendJob,
+    FeedbackSource,
+    FittingJob,
+    HeldOutFeedback,
+    PromotionRule,
+    PublishingJob,
+    TableFields,
+    TrainingJob,
+    TuningJob,
+    VocabularyJob,
+)
+from xylem.base.columns import TABLES, is_table, refuse_without_table
+from xylem.base.errors import BadFields, BadInput, BadParameter, BadRequest
+from xylem.base.faults import what_is
+from xylem.base.files import plain_name
+from xylem.base.settings import Limits
+from xylem.engine.features.parameters import PARAMETERS
+from xylem.serving.parse import PREDICT_ONLY
+from xylem.serving.schemas.faults import all_faults_of
+from xylem.serving.schemas.instances import RequestModel
+from xylem.thresholds.methods.ofo import Start, check_start
+from xylem.trainers.registry import TRAINERS, check_spreads, installed
+from xylem.trainers.registry import trainer as find_trainer
+from xylem.workflows.request import from_json
+from xylem_store.errors import InvalidName
+from xylem_store.identifiers import check_alias, check_model, parse_named, parse_ref
+from xylem_store.label_info import is_language
+
+if TYPE_CHECKING:
+    from xylem.admin.jobs.context import JobContext
+
+METRICS = (
+    *(f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
+    "R@5",
+    "macro_f",
+    "micro_f",
+    "instance_f",
+)
+"""The figures that a promotion rule may speak of: more is better in all."""
+
+SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
+"""Data files of which lines can be kept out of a training."""
+
+JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
+"""Data files that can stand beside others, and beside feedback."""
+
+_COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
+
+_STAND_INS = {"model": "m", "trainer": "ovr", "data": "x.jsonl", "members": ["m"], "vocabulary": "x.ttl"}
+"""For fields that must be there and are wrong, so that the others can be checked."""
+
+_DEPENDENT = {"trainer": "parameters", "data": "valid"}  # fields that nothing can be said of without another
+Faults = Iterator[BadInput]
+
+
+class JobKind(NamedTuple):
+    """A kind: its requests, what yields everything that is wrong with one whose fields are right, and the
+    function that does it, by its name: the rooms of other kinds take a part of a second to import.
+    """
+
+    request: type[RequestModel]
+    check: Callable[[Any, DataRoot], Faults]
+    run: str
+
+
+def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tuple[dict[str, Any], str]:
+    """Return a request as it is kept, and the name of its model.
+
+    Raises BadFields with all that is wrong, each with its place; BadRequest for an unknown kind, or a body
+    that is no object.
+    """
+    if kind not in KINDS:
+        raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").at("kind")
+    if not isinstance(body, dict):
+        raise BadRequest(f"expected an object, found {what_is(body)}")
+    model, check, _ = KINDS[kind]
+
+    def checked(request: Any) -> Faults:
+        yield from _fault_of(check_model, request.model, "model")
+        yield from _fault_of(parse_ref, getattr(request, "version", None), "version")
+        yield from check(request, data)
+
+    try:
+        request = model.model_validate(body, context=limits)
+    except ValidationError as error:
+        faults = all_faults_of(error, [model])
+        bad = {_field(fault) for fault in faults}
+        good = {field.alias or name for name, field in model.model_fields.items()} - bad
+        rest = {name: value for name, value in body.items() if name in good}
+        stand_ins = {name: value for name, value in _STAND_INS.items() if name in bad}
+        told = set(rest).difference(_DEPENDENT.get(name) for name in bad)
+        with contextlib.suppress(ValidationError):  # there are more faults than are told of
+            others = checked(model.model_validate({**stand_ins, **rest}, context=limits))
+            faults += [fault for fault in others if _field(fault) in told]
+        raise BadFields(faults) from None
+    if faults := list(checked(request)):
+        raise BadFields(faults)
+    said = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return said, said["model"]
+
+
+def read_request(kind: str, request: Mapping[str, Any]) -> Any:
+    """Return the model of a request that was checked before. Raises BadFields after an upgrade only."""
+    model = KINDS[kind].request
+    try:
+        return model.model_validate(request)
+    except ValidationError as error:
+        raise BadFields(all_faults_of(error, [model])) from None
+
+
+def run_job(context: JobContext) -> dict[str, Any]:
+    """Do a job; return what is kept as its result.
+
+    A run may be the second or third of its job: what an earlier one left, when its process was killed at any
+    moment, must lead to the same end.
+    """
+    job = context.job
+    result: dict[str, Any] = resolve_name(KINDS[job.kind].run)(context, read_request(job.kind, job.request))
+    return result
+
+
+def parameter_schemas() -> dict[str, Any]:
+    """Return what `parameters` of a training job may say, as JSON Schemas: what a form is made from.
+
+    `trainers` has for each name what it is about, and the schema of its parameters; also of trainers of
+    installed packages, but those that cannot be loaded. `features` has for each kind the schema of its
+    parameters, whose names begin with `features.` in a job. Defaults are in the schemas.
+    """
+    trainers: dict[str, Any] = {}
+    for name in dict.fromkeys([*TRAINERS, *installed()]):
+        with contextlib.suppress(BadParameter):  # told to who asks for that trainer
+            spec = find_trainer(name)
+            trainers[name] = {"about": spec.about, "parameters": spec.parameters.model_json_schema()}
+    features = {kind: parameters.model_json_schema() for kind, parameters in PARAMETERS.items()}
+    return {"trainers": trainers, "features": features}
+
+
+def _field(fault: BadInput) -> str:
+    return (fault.path or "").split(".")[0].split("[")[0]
+
+
+def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
+    """Yield the fault that a check of a value raises, at `path`; of null there is none."""
+    try:
+        if value is not None:
+            check(value)
+    except (BadInput, InvalidName) as error:
+        yield BadRequest(str(error)).at(path)
+
+
+def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
+    yield from _fitting_faults(request, data)
+    yield from _files(data, label_names=request.label_names)
+    yield from parameter_faults(request.trainer, request.parameters)
+    yield from _fault_of(parse_named, request.base, "from")
+    if request.executor == "ray":
+        with contextlib.suppress(BadParameter):  # told at their fields
+            own = from_json(request.trainer, dict(request.parameters)).trainer
+            yield from _fault_of(lambda name: check_spreads(name, own), request.trainer, "executor")
+    if request.calibrate and not request.measures:
+        yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
+    if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
+        fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
+        yield BadRequest(fault).at("calibrate")
+    if request.calibrate and request.rerank:
+        fault = "expected calibrate or rerank, whose scores are probabilities, found both"
+        yield BadRequest(fault).at("rerank")
+
+
+def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
+    yield from _fitting_faults(request, data)
+    yield from _files(data, vocabulary=request.vocabulary, rerank=request.rerank)
+    yield from _column_faults(request, *_names(request), request.rerank)
+    for i, member in enumerate(request.members):
+        yield from _fault_of(parse_named, member, f"members[{i}]")
+    yield from _concept_faults(request)
+
+
+def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
+    yield from _fitting_faults(request, data)
+    yield from _files(data, label_names=request.label_names)
+    yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows)})
+    yield from _column_faults(request, *_names(request), *request.rows)
+
+
+def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
+    yield from _publishing_faults(request, data)
+    yield from _files(data, vocabulary=request.vocabulary)
+    yield from _column_faults(request, request.valid_file)
+    yield from _concept_faults(request)
+
+
+def _concept_faults(request: ConceptFields) -> Faults:
+    for field in ("language", "by"):
+        tag = getattr(request, field)
+        if tag is not None and not is_language(tag):
+            yield BadRequest(f"expected a language, as en or pt-br, found {tag!r}").at(field)
+
+
+def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
+    yield from _publishing_faults(request, data)
+    names, is_one = _names(request), isinstance(request.data, str)
+    for i, source in enumerate(request.sources):
+        place = "data" if is_one else f"data[{i}]"
+        if isinstance(source, str):
+            yield from _files(data, **{place: source})
+            if not (is_one or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
+                fault = (
+                    f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be joined, found {source!r}"
+                )
+                yield BadRequest(fault).at(place)
+        elif isinstance(source, FeedbackSource):
+            yield from _fault_of(check_model, source.feedback.model, f"{place}.feedback.model")
+    yield from _column_faults(request, *names, request.valid_file)
+    if request.valid is not None and request.split is not None:
+        yield BadRequest("expected valid or split, found both").at("split")
+    can_split = not is_one or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
+    if request.split is not None and not can_split:
+        fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
+        yield BadRequest(fault).at("split")
+
+
+def _names(request: FittingJob) -> list[str]:
+    """Return the files of the data."""
+    return [source for source in request.sources if isinstance(source, str)]
+
+
+def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
+    yield from _files(data, valid=request.valid_file)
+    if isinstance(request.valid, HeldOutFeedback) and not request.feedback:
+        fault = "expected feedback in data, whose newest rows are kept out to measure on, found none"
+        yield BadRequest(fault).at("valid")
+    if request.thresholds is not None:
+        if not request.measures:
+            yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")
+        yield from _fault_of(_check_start_values, request.thresholds.start, "thresholds.start")
+    if request.promotion is not None:
+        yield from _promotion_faults(request.promotion, request.measures)
+
+
+def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
+    alias, conditions = promotion.alias, promotion.conditions
+    if alias is None:
+        if conditions:
+            yield BadRequest("expected no condition where no alias moves, found some").at("promotion.if")
+        return
+    yield from _fault_of(check_alias, alias, "promotion.alias")
+    if conditions and not measures:
+        yield BadRequest("expected valid or split, to measure on, found neither").at("promotion")
+    for i, condition in enumerate(conditions):
+        if condition.metric not in METRICS:
+            fault = f"expected one of {', '.join(METRICS)}, found {condition.metric[:40]!r}"
+            yield BadRequest(fault).at(f"promotion.if[{i}].metric")
+
+
+def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
+    """Yield all that is wrong with a trainer's name and its and the features' parameters."""
+    try:
+        find_trainer(trainer)
+    except BadParameter as error:
+        yield BadRequest(str(error).removeprefix("trainer: ")).at("trainer")
+        return
+    try:
+        from_json(trainer, dict(parameters))
+    except BadParameter as error:
+        for name, message in error.faults:
+            yield BadRequest(message).at(f"parameters.{name}" if name else "parameters")
+
+
+def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
+    yield from _files(data, data=request.data, test=request.test)
+    yield from _column_faults(request, request.data, request.test)
+    yield from _fault_of(_check_start_values, request.start, "start")
+
+
+def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
+    yield from _files(data, data=request.data)
+    yield from _column_faults(request, request.data)
+    file = Path(request.data)
+    if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
+        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
+        yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")
+    for name in PREDICT_ONLY:
+        if getattr(request, name):
+            yield BadRequest("expected an option of a batch, found one that only predict has").at(name)
+
+
+def _column_faults(request: TableFields, *names: str | None) -> Faults:
+    try:
+        chosen = request.columns()
+    except BadParameter as error:
+        field = next(name for name in _COLUMN_FIELDS if str(error).startswith(name.replace("_", " ")))
+        yield BadRequest(str(error)).at(field)
+        return
+    if any(names):
+        paths = [Path(name) for name in names if name]
+        yield from _fault_of(lambda columns: refuse_without_table(columns, *paths), chosen, "data")
+
+
+def _files(root: DataRoot, /, **names: str | None) -> Faults:
+    for field, name in names.items():
+        yield from _fault_of(root.path_of, name, field)
+
+
+def _check_start_values(values: list[float]) -> None:
+    check_start(Start(*values))
+
+
+KINDS: dict[str, JobKind] = {
+    "training": JobKind(TrainingJob, _check_training, "xylem.admin.jobs.training:run"),
+    "combine": JobKind(CombineJob, _check_combine, "xylem.admin.jobs.training:combine"),
+    "extend": JobKind(ExtendJob, _check_extend, "xylem.admin.jobs.training:run_extend"),
+    "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "xylem.admin.jobs.training:publish_vocabulary"),
+    "threshold-tuning": JobKind(TuningJob, _check_tuning, "xylem.admin.jobs.training:run_tuning"),
+    "batch": JobKind(BatchJob, _check_batch, "xylem.admin.jobs.batch:run"),
+}
+"""Every kind by its name."""

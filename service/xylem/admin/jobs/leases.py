@@ -1,0 +1,200 @@
+"""The queue as workers see it: claim a job, keep the claim, let the job end. Thread-safe.
+
+A claim is a secret that the job's row has until the job ends or another worker takes it over. Who changes a
+job as its worker says which claim it has: a worker that lost its job changes nothing, however late it wakes.
+"""
+
+import contextlib
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, or_, select, update
+
+from xylem.admin.jobs.job import (
+    Job,
+    JobProgress,
+    PromotionVerdict,
+    State,
+    change,
+    end,
+    find,
+    forget_old,
+    job_of,
+)
+from xylem.base.db.clock import now
+from xylem.base.db.engine import Database
+from xylem.base.db.tables import JOBS
+from xylem.base.errors import JobNotFound, XylemError
+from xylem.base.settings import Limits
+
+Word = Literal["go on", "cancel", "lost"]
+"""What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""
+
+ERROR_MAX = 4000  # the most characters of why a job failed
+_ORPHANS = 8  # so many jobs whose workers died too often are ended by one claim, at most
+
+
+class ClaimLost(XylemError, code="claim-lost"):
+    """The job is another worker's by now, or has ended: nothing was changed."""
+
+
+class Claim(NamedTuple):
+    """A job that is this worker's, and the secret that says so."""
+
+    job: Job
+    secret: str
+
+
+class Leases:
+    """What workers do with the jobs of a database."""
+
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self.database = database
+        self._limits = limits
+
+    def is_waiting(self) -> bool:
+        """Return whether there may be a job to claim: a read, which keeps nobody waiting."""
+        with self.database.read() as connection:
+            query = select(JOBS.c.number).where(_is_free(now(connection))).limit(1)
+            return connection.execute(query).one_or_none() is not None
+
+    def claim(self, worker: str) -> Claim | None:
+        """Take the oldest job that waits, or whose worker died; None when there is none.
+
+        A job whose workers died as often as they may (limit job_attempts_max) ends as failed. One that was to
+        be cancelled when its worker died is cancelled.
+        """
+        with self.database.write() as connection:
+            for _ in range(_ORPHANS):
+                row = self._next(connection)
+                if row is None:
+                    return None
+                if row.cancel_asked:
+                    end(connection, row.id, "cancelled")
+                elif row.attempts >= self._limits.job_attempts_max:
+                    found = f"found that {row.attempts} died of it, the last one {row.worker}"
+                    fault = f"expected a worker that lives, {found}"
+                    end(connection, row.id, "failed", error=fault, error_code="worker-died")
+                else:
+                    return self._take(connection, row, worker)
+        return None
+
+    def renew(self, claim: Claim, progress: JobProgress | None) -> Word:
+        """Keep a claim for another `job_lease_seconds`, and tell how far the job is."""
+        with self.database.write() as connection:
+            try:
+                row = self.check(connection, claim)
+            except ClaimLost:
+                return "lost"
+            said = None if progress is None else json.dumps(progress._asdict())
+            lease = update(JOBS).where(JOBS.c.id == row.id).values(lease_until=self._lease_end(connection))
+            connection.execute(lease)
+            if said not in (None, row.progress):  # only then is there something to tell
+                change(connection, row.id, progress=said)
+            return "cancel" if row.cancel_asked else "go on"
+
+    def succeed(
+        self, claim: Claim, result: Mapping[str, Any] | None, progress: JobProgress | None = None
+    ) -> None:
+        """Let the job have succeeded. Raises ClaimLost."""
+        facts = {} if result is None else {"result": json.dumps(result)}
+        if progress is not None:
+            facts["progress"] = json.dumps(progress._asdict())
+        self._end(claim, "succeeded", error=None, error_code=None, **facts)
+
+    def fail(self, claim: Claim, error: str, code: str) -> None:
+        """Let the job have failed. Raises ClaimLost."""
+        error = error[:ERROR_MAX].replace("\0", " ")  # no database refuses to keep why a job failed
+        storable = error.encode("utf-8", "replace").decode()
+        self._end(claim, "failed", error=storable, error_code=code)
+
+    def cancel(self, claim: Claim) -> None:
+        """Let the job have been cancelled. Raises ClaimLost."""
+        self._end(claim, "cancelled")
+
+    def give_back(self, claim: Claim, *, is_counted: bool) -> None:
+        """Let the job wait again, for its worker stops or could not do it now. Raises ClaimLost.
+
+        is_counted  whether this attempt counts among those that a job has
+        """
+        with self.database.write() as connection:
+            row = self.check(connection, claim)
+            free = {"claim": None, "lease_until": None, "progress": None}
+            attempts = row.attempts if is_counted else row.attempts - 1
+            if row.cancel_asked:
+                end(connection, row.id, "cancelled")
+            else:
+                change(connection, row.id, state="queued", attempts=attempts, **free)
+
+    def record_version(self, claim: Claim, version: int) -> None:
+        """Keep which version the job published, or works with. Raises ClaimLost."""
+        self._record(claim, version=version)
+
+    def record_verdict(self, claim: Claim, verdict: PromotionVerdict) -> None:
+        """Keep whether an alias is to move, before it does. Raises ClaimLost."""
+        self._record(claim, promotion=json.dumps(verdict._asdict()))
+
+    def _record(self, claim: Claim, **facts: object) -> None:
+        with self.database.write() as connection:
+            self.check(connection, claim)
+            change(connection, claim.job.id, **facts)
+
+    def check(self, connection: Connection, claim: Claim) -> Row[Any]:
+        """Return the row of a claimed job, locked until the transaction ends.
+
+        Raises ClaimLost unless the job is this worker's.
+        """
+        with contextlib.suppress(JobNotFound):
+            row = find(connection, claim.job.id, lock=True)
+            if row.state == "running" and row.claim == claim.secret:
+                return row
+        raise ClaimLost(f"job {claim.job.id}: expected it to be this worker's, found it another's or ended")
+
+    def record_result(self, connection: Connection, claim: Claim, result: Mapping[str, Any]) -> None:
+        """Keep what the job found in a transaction of the caller's: with what it changed, or not at all.
+
+        Raises ClaimLost.
+        """
+        self.check(connection, claim)
+        change(connection, claim.job.id, result=json.dumps(result))
+
+    def _end(self, claim: Claim, state: State, **facts: object) -> None:
+        with self.database.write() as connection:
+            self.check(connection, claim)
+            end(connection, claim.job.id, state, **facts)
+            forget_old(connection, self._limits.jobs_kept_max)
+
+    def known_ids(self) -> list[str]:
+        """Return the ids of all jobs."""
+        with self.database.read() as connection:
+            return list(connection.execute(select(JOBS.c.id)).scalars())
+
+    def _next(self, connection: Connection) -> Row[Any] | None:
+        """Return the row of the next job, locked; rows that other workers look at are passed over."""
+        query = select(JOBS).where(_is_free(now(connection))).order_by(JOBS.c.number).limit(1)
+        return connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
+
+    def _take(self, connection: Connection, row: Row[Any], worker: str) -> Claim:
+        secret = secrets.token_hex(16)
+        change(
+            connection,
+            row.id,
+            state="running",
+            attempts=row.attempts + 1,
+            worker=worker[:128],
+            claim=secret,
+            lease_until=self._lease_end(connection),
+            started=now(connection),
+            progress=None,
+        )
+        return Claim(job_of(find(connection, row.id)), secret)
+
+    def _lease_end(self, connection: Connection) -> float:
+        return now(connection) + self._limits.job_lease_seconds
+
+
+def _is_free(at: float) -> Any:
+    """Return the condition of jobs that may be claimed at a time."""
+    return or_(JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < at))

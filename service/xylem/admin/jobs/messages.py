@@ -1,0 +1,99 @@
+"""What a job's process tells its worker as lines of JSON through a pipe, and is told at its start."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from typing import Any
+
+from pydantic import SecretStr
+
+from xylem.admin.jobs.job import JobProgress
+from xylem.base.settings import Settings
+
+LINE_BYTES_MAX = 1 << 20
+"""The longest line: results of jobs are small."""
+
+TELL_SECONDS = 0.1
+"""The pause between two lines about the same phase."""
+
+
+class Reporter:
+    """Writes the lines: {"progress": [phase, done, total]}, {"result": ...}, {"error": ..., "code": ...}.
+
+    phase  the last that was told of
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.phase = ""
+        self._told_at = 0.0
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """Tell how far the job is: each phase's beginning and end, and now and then between."""
+        time_now = time.monotonic()
+        is_end = total > 0 and done >= total
+        if phase == self.phase and not is_end and time_now < self._told_at + TELL_SECONDS:
+            return
+        self.phase, self._told_at = phase, time_now
+        self._tell({"progress": [phase[:100], int(done), int(total)]})
+
+    def result(self, result: object) -> None:
+        """Tell what the job found: its last line."""
+        self._tell({"result": result})
+
+    def error(self, detail: str, code: str) -> None:
+        """Tell why the job cannot be done: its last line."""
+        self._tell({"error": detail[:4000], "code": code})
+
+    def _tell(self, value: dict[str, Any]) -> None:
+        data = json.dumps(value).encode() + b"\n"
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+class Rate:
+    """Makes progress of what a job's process tells: how fast, and how long it will take."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._began = 0.0
+        self._first = 0
+
+    def progress(self, phase: str, done: int, total: int) -> JobProgress:
+        """Return the progress, with what can be said of it by now."""
+        time_now = time.monotonic()
+        if phase != self._phase or done < self._first:
+            self._phase, self._began, self._first = phase, time_now, done
+        seconds = time_now - self._began
+        if seconds < TELL_SECONDS or done <= self._first:
+            return JobProgress(phase, done, total)
+        rate = (done - self._first) / seconds
+        left = (total - done) / rate if total >= done else None
+        return JobProgress(phase, done, total, round(rate, 3), None if left is None else round(left, 3))
+
+
+def settings_as_json(settings: Settings) -> dict[str, Any]:
+    """Return settings for a process that we start: through a pipe, for they have secrets.
+
+    The admin's key is left out: no such process needs it.
+    """
+    said = settings.model_dump(mode="json", exclude={"admin_key"})
+    for name in said:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            said[name] = value.get_secret_value()
+    return said
+
+
+def send_order(process: subprocess.Popen[bytes], settings: Settings, **order: object) -> None:
+    """Tell a process that was started what to do: a line on its standard input, which stays open.
+
+    One that is dead already says so by its status.
+    """
+    assert process.stdin is not None
+    line = json.dumps({"settings": settings_as_json(settings), **order}).encode() + b"\n"
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(line)
+        process.stdin.flush()

@@ -1,0 +1,292 @@
+"""A job's process as its worker sees it, and that of the workers beside a server: started and ended."""
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from xylem.admin.jobs.confinement import group_memory_bytes, memory_bytes, stand_back
+from xylem.admin.jobs.files import WORK, BoundedLog
+from xylem.admin.jobs.job import JobProgress
+from xylem.admin.jobs.leases import Claim, Word
+from xylem.admin.jobs.messages import LINE_BYTES_MAX, Rate, send_order
+from xylem.base.logs import log
+from xylem.base.settings import Limits, Settings
+
+TICK_SECONDS = 0.1  # the pause between two looks at the memory of a job, and at whether its worker stops
+GROUP_TICKS = 10  # every so many of them all processes of the group are looked at, else the first one only
+TELL_SECONDS = 1.0
+"""The pause between two words to the database: progress there, a cancellation back."""
+
+_READ_BYTES = 1 << 16
+_UNAVAILABLE = frozenset(("database-unavailable", "database-unsupported", "unavailable"))
+"""Codes of faults that may be gone soon: the job waits again."""
+
+CHILD = "xylem.admin.jobs.child"
+"""The module of a job's process."""
+
+KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU"))
+"""Of ours these reach the processes that we start through the environment; all settings come through a pipe.
+"""
+
+End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailable"]
+
+
+class Outcome(NamedTuple):
+    """How a job's process ended.
+
+    end     lost: another worker has the job; stopped: this worker stops; unavailable: to be tried again
+    """
+
+    end: End
+    error: str = ""
+    code: str = ""
+    result: Mapping[str, Any] | None = None
+    progress: JobProgress | None = None
+
+
+@dataclass
+class JobProcess:
+    """The process of one claimed job. Use `run` once, in the thread that lives as long as the worker.
+
+    log       takes what the process writes to standard output and error
+    tell      is called about once a second with the progress; what it returns decides whether to go on
+    on_phase  is called with the phase whenever the process tells how far it is
+    module    what the process runs
+    """
+
+    claim: Claim
+    settings: Settings
+    directory: Path
+    log: BoundedLog
+    tell: Callable[[JobProgress | None], Word]
+    on_phase: Callable[[str], None]
+    module: str = CHILD
+
+    def __post_init__(self) -> None:
+        self._rate = Rate()
+        self._progress: JobProgress | None = None
+        self._final: dict[str, Any] | None = None
+        self._lines = b""
+
+    def run(self, stopping: threading.Event) -> Outcome:
+        """Start the process, and return how it ended; when this returns, its group is dead."""
+        reading, writing = os.pipe()
+        try:
+            process = self._start(writing)
+        finally:
+            os.close(writing)
+        try:
+            assert process.stdout is not None
+            with selectors.DefaultSelector() as ready:
+                ready.register(reading, selectors.EVENT_READ, self._take_message)
+                ready.register(process.stdout, selectors.EVENT_READ, self.log.write)
+                outcome = self._watch(process, ready, stopping)
+                _kill(process)
+                while self._read(ready, 0.0):  # what a dead process left in its pipes
+                    pass
+            return (outcome or self._judge(process.returncode))._replace(progress=self._progress)
+        finally:
+            _kill(process)
+            os.close(reading)
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+
+    def _start(self, messages: int) -> subprocess.Popen[bytes]:
+        """Start the process: a session and group of its own, no environment of ours, settings through a
+        pipe.
+        """
+        work = self.directory / WORK
+        work.mkdir(exist_ok=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", self.module, str(messages), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(messages,),
+            start_new_session=True,
+            env={**inherited_environment(), "TMPDIR": str(work.resolve())},
+        )
+        stand_back(process.pid, self.settings.limits.job_nice)
+        job = self.claim.job
+        send_order(process, self.settings, job=job.id, model=job.model, claim=self.claim.secret)
+        return process
+
+    def _watch(
+        self, process: subprocess.Popen[bytes], ready: selectors.BaseSelector, stopping: threading.Event
+    ) -> Outcome | None:
+        limits = self.settings.limits
+        end_at = time.monotonic() + limits.job_seconds_max
+        tell_at, ticks = 0.0, 0
+        # it is not waited for: until it is, nobody else has its number
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            self._read(ready, TICK_SECONDS)
+            if stopping.is_set():
+                return Outcome("stopped")
+            if time.monotonic() > end_at:
+                return _exceeded(f"{limits.job_seconds_max:g} seconds", "job_seconds_max")
+            ticks += 1
+            measure = group_memory_bytes if ticks % GROUP_TICKS == 0 else memory_bytes
+            if measure(process.pid) > limits.job_memory_bytes_max:
+                return memory_exceeded(limits)
+            if time.monotonic() >= tell_at:
+                word = self.tell(self._progress)
+                if word != "go on":
+                    return Outcome("cancelled" if word == "cancel" else "lost")
+                tell_at = time.monotonic() + TELL_SECONDS
+        return None
+
+    def _read(self, ready: selectors.BaseSelector, seconds: float) -> bool:
+        if not ready.get_map():
+            time.sleep(seconds)
+            return False
+        events = ready.select(seconds)
+        for key, _ in events:
+            data = os.read(key.fd, _READ_BYTES)
+            if data:
+                key.data(data)
+            else:
+                ready.unregister(key.fileobj)
+        return bool(events)
+
+    def _take_message(self, data: bytes) -> None:
+        *lines, self._lines = (self._lines + data).split(b"\n")
+        self._lines = self._lines[:LINE_BYTES_MAX]
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError):
+                said = json.loads(line)
+                if "progress" in said:
+                    self._progress = self._rate.progress(*said["progress"])
+                    self.on_phase(self._progress.phase)
+                else:
+                    self._final = said
+
+    def _judge(self, status: int) -> Outcome:
+        """Return what the last word of a process and its exit status mean."""
+        limits = self.settings.limits
+        if self._final is not None and "error" in self._final:
+            code = str(self._final.get("code"))
+            return Outcome("unavailable" if code in _UNAVAILABLE else "failed", self._final["error"], code)
+        if self._final is not None and status == 0:
+            return Outcome("succeeded", result=self._final["result"])
+        if status == -signal.SIGXCPU:
+            most = f"{limits.job_cpu_seconds_max:g} seconds of processor time"
+            return _exceeded(most, "job_cpu_seconds_max")
+        found = f"status {status}"
+        if status < 0:
+            found = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
+            if status == -signal.SIGKILL:
+                found += ": the system, out of memory, or somebody else"
+        return Outcome("failed", f"expected the job's process to end by itself, found {found}", "crashed")
+
+
+def memory_exceeded(limits: Limits) -> Outcome:
+    """Return the end of a job that took too much memory."""
+    return _exceeded(f"{limits.job_memory_bytes_max} bytes of memory", "job_memory_bytes_max")
+
+
+def _exceeded(most: str, limit: str) -> Outcome:
+    fault = f"expected the job to take at most {most} (limit {limit}), found it to take more"
+    return Outcome("failed", fault, "limit-exceeded")
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the environment of a process that we start: ours without settings, and where packages are."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.upper().startswith("XYLEM_") or name in KEPT_VARIABLES
+    }
+    return {**kept, "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path)}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the whole group of a process that was not waited for yet, and wait for the process."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+RESTART_SECONDS = 2.0
+"""The pause before a process that died is started again."""
+
+STOP_SECONDS = 10.0
+"""Given to it to give back its jobs; then it is killed, and they are another's after their leases."""
+
+
+class JobWorkers:
+    """The process that runs the jobs of a server; it never shares the server's interpreter or event loop.
+
+    Not thread-safe: the thread that serves calls it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Return the number of the process, None when there is none now."""
+        return None if self._process is None else self._process.pid
+
+    def tend(self) -> None:
+        """Start the process, again if it died, after a pause. Call it about once a second; takes a
+        millisecond.
+        """
+        if self._settings.jobs == 0:
+            return
+        if self._process is not None and (status := self._process.poll()) is not None:
+            log(logging.ERROR, "job_worker_died", pid=self._process.pid, status=status)
+            self._process, self._start_at = None, time.monotonic() + RESTART_SECONDS
+        if self._process is None and time.monotonic() >= self._start_at:
+            try:
+                self._process = self._start()
+            except OSError as error:
+                log(logging.ERROR, "job_worker_failed", detail=error.strerror)
+                self._start_at = time.monotonic() + RESTART_SECONDS
+
+    def stop(self) -> None:
+        """Tell the process to end: its jobs wait for another one. Does not wait for it: `join` does."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def join(self) -> None:
+        """Wait for the process to end; kill it if it does not."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            log(logging.ERROR, "job_worker_killed", pid=self._process.pid)
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process: signals of the terminal are for the server, which tells it what to do."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "xylem.admin.jobs.worker"],
+            stdin=subprocess.PIPE,
+            env=inherited_environment(),
+            process_group=0,
+        )
+        send_order(process, self._settings, jobs=self._settings.jobs, parent=os.getpid())
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        return process

@@ -1,0 +1,179 @@
+"""Whether an alias moves to a new version: both are measured on the same validation rows, then the rule
+decides.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from xylem.admin.jobs.context import JobContext, patiently
+from xylem.admin.jobs.job import PromotionVerdict
+from xylem.admin.jobs.requests import PromotionCondition, PromotionRule
+from xylem.admin.registry.registry import Registry
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows.evaluate import valid_figures
+from xylem.workflows.labelled import Labelled, read_labelled
+from xylem_store.errors import NotFound, StoreError
+from xylem_store.moves import Cause
+from xylem_store.version import Model
+
+ROUNDS_MAX = 3
+"""So often the alias may move while the two are compared; then it stays where it is."""
+
+ROWS_LEAST = 10
+"""So many validation rows have a label that the new version has learnt, or it is not promoted.
+
+Two versions that know no label of the rows have equal figures. Of ten rows one is 10 points of P@1; of fewer
+than six no difference can be told from chance, even if all speak for it (`xylem.evaluation.bootstrap`).
+"""
+
+
+class Measured(NamedTuple):
+    """What the validation rows say of a version.
+
+    rows_learnt  how many have a label that it has learnt
+    remarks      a sentence each on what makes the figures say less than they seem to
+    """
+
+    figures: Mapping[str, float]
+    rows_learnt: int = 0
+    remarks: tuple[str, ...] = ()
+
+
+def promote_if(
+    context: JobContext,
+    rule: PromotionRule,
+    version: int,
+    valid: Path | None,
+    columns: TableColumns = DEFAULT_COLUMNS,
+) -> PromotionVerdict:
+    """Move the alias of a rule to a version if the rule says so; keep the verdict with the job, and return
+    it.
+
+    The verdict is kept before the alias moves. A run that finds one acts on it, but only while the alias
+    names what it did then: nobody's later decision is undone. Raises what opening and measuring raise.
+    """
+    alias = rule.alias
+    assert alias is not None  # a rule without one moves none: nobody asks for it
+    verdict = context.job.promotion
+    if verdict is not None:
+        _act(context, verdict, version)
+        return verdict
+
+    def measure(number: int) -> Measured:
+        """Return what a version is like on the validation rows, at its tuned thresholds if it has some."""
+        assert valid is not None  # conditions without validation rows are refused
+        name, report = context.job.model, context.on_progress
+        opened = context.store.open(name, number)
+        tuned = patiently(
+            lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
+        )
+        labelled = read_labelled(opened, valid, report, columns)
+        thresholds = None if tuned is None else tuned.thresholds
+        figures = valid_figures(opened, labelled, context.threads, report, thresholds).metrics
+        return Measured(figures, labelled.rows_learnt(opened)[0], tuple(_remarks(opened, labelled)))
+
+    new = measure(version) if rule.conditions else Measured({})
+    for _ in range(ROUNDS_MAX):
+        baseline = named_now(context, alias)
+        verdict = _judge(rule.conditions, alias, version, baseline, new, measure)
+        if named_now(context, alias) == baseline:
+            break
+    else:
+        reason = f"{alias} moved {ROUNDS_MAX} times while the versions were compared"
+        verdict = PromotionVerdict(False, (reason,), alias, baseline)
+    kept = verdict
+    patiently(lambda: context.leases.record_verdict(context.claim, kept))
+    if not kept.promoted:
+        context.store.note_refusal(context.job.model, alias, version, _cause(context, kept))
+    _act(context, kept, version)
+    return kept
+
+
+def named_now(context: JobContext, alias: str) -> int | None:
+    """Return the version that an alias names, None when there is no such alias."""
+    try:
+        return context.store.alias(context.job.model, alias).version
+    except NotFound:
+        return None
+
+
+def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
+    """Yield what makes the figures of a version on labelled rows say less than they seem to."""
+    shown = model.manifest.shown
+    _, n_others = labelled.rows_learnt(model)
+    if n_others:
+        example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""
+        yield (
+            f"{n_others} of {labelled.n_rows} validation rows have only labels that {shown} has not learnt"
+            f"{example}: each counts as missed"
+        )
+    trained_on = {manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)}
+    if labelled.source is not None and labelled.source.sha256 in trained_on:
+        yield f"{shown} was trained on the validation rows: its figures are better there than elsewhere"
+
+
+def judge_conditions(
+    conditions: list[PromotionCondition], new: Mapping[str, float], old: Mapping[str, float]
+) -> tuple[bool, list[str]]:
+    """Return whether all conditions hold of the figures of two versions, and a sentence for each."""
+    holds, reasons = True, []
+    for condition in conditions:
+        now, before = new.get(condition.metric), old.get(condition.metric)
+        at_least = f"expected a change of at least {condition.least_change:+g}"
+        if now is None or before is None:
+            whose = "the new version" if now is None else "the one before"
+            holds = False
+            reasons.append(f"{condition.metric}: {at_least}, found no such figure of {whose}")
+            continue
+        change = now - before
+        fits = change >= condition.least_change - 1e-9  # as decimals they may be equal
+        holds = holds and fits
+        found = f"found {change:+.2f}, from {before:.2f} to {now:.2f}"
+        reasons.append(f"{condition.metric}: {at_least}, {found}{'' if fits else ': not enough'}")
+    return holds, reasons
+
+
+def _judge(
+    conditions: list[PromotionCondition],
+    alias: str,
+    version: int,
+    baseline: int | None,
+    new: Measured,
+    measure: Callable[[int], Measured],
+) -> PromotionVerdict:
+    """Return what the rule says of a version beside the one that the alias names."""
+    if baseline is None or baseline == version:
+        reason = f"{alias} named no other version before: nothing to compare with"
+        return PromotionVerdict(True, (reason,), alias, None)
+    if not conditions:
+        reason = "no condition: every new version is promoted"
+        return PromotionVerdict(True, (reason,), alias, baseline)
+    try:
+        old = measure(baseline)
+    except StoreError as error:  # one that is corrupt, or gone since
+        reason = f"expected to measure version {baseline}, which {alias} names, found: {error}"
+        return PromotionVerdict(False, (reason,), alias, baseline)
+    holds, reasons = judge_conditions(conditions, new.figures, old.figures)
+    if new.rows_learnt < ROWS_LEAST:
+        holds = False
+        reasons.append(
+            f"expected at least {ROWS_LEAST} validation rows with a label that the new version has learnt, "
+            f"found {new.rows_learnt}"
+        )
+    return PromotionVerdict(holds, (*reasons, *new.remarks, *old.remarks), alias, baseline)
+
+
+def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
+    """Move the alias if it is to move and names what it did when that was decided."""
+    model = context.job.model
+    if verdict.promoted and named_now(context, verdict.alias) in (verdict.baseline, version):
+        registry = Registry(context.store, context.database)
+        registry.promote(model, version, verdict.alias, _cause(context, verdict))
+
+
+def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
+    """Return what the history of the alias says: the job, and what its rule found."""
+    why = "; ".join(verdict.reasons)
+    return Cause(f"a {context.job.kind} job", why, context.job.id, verdict._asdict())

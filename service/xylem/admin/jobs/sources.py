@@ -1,0 +1,129 @@
+"""The rows of jobs that fit: files and feedback joined into one file, and lines of a file divided in two."""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
+from xylem.admin.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
+from xylem.base.errors import BadData
+from xylem.base.files import plain_name
+from xylem.thresholds.store.feedback_rows import FeedbackRows
+from xylem.workflows.labelled import OnProgress
+from xylem_store.identifiers import parse_named
+from xylem_store.origin import learnt_feedback
+
+_TELL_EVERY = 10_000
+
+
+def split_lines(
+    data: Path,
+    directory: Path,
+    share: float,
+    seed: int,
+    on_progress: OnProgress,
+    columns: TableColumns = DEFAULT_COLUMNS,
+) -> tuple[Path, Path]:
+    """Write the lines of a file to two in a directory; return those: to train on, and to measure on.
+
+    Each line is kept out with probability `share`, by a generator of `seed`: the same call, the same files.
+    Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
+    Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
+    """
+    from xylem.datasets.annif import is_fasttext  # with it come kernels
+
+    name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
+    paths = tuple(directory / part / name for part in ("train", "valid"))
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(seed)
+    counts = [0, 0]
+    header = b""
+    has_header = name.endswith(".txt") and not is_fasttext(data)
+    with _opened(data, columns) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
+        lines = _lines(source, has_header=has_header)
+        if has_header:  # there an empty line is a row
+            header = next(lines, b"")
+            for file in (train, valid):
+                file.write(_header_with(header, 0, data))
+        for number, line in enumerate(lines):
+            part = int(rng.random() < share)
+            (train, valid)[part].write(line)
+            counts[part] += 1
+            if number % _TELL_EVERY == 0:
+                on_progress("split", number, 0)
+        for file, count in zip((train, valid), counts, strict=True):
+            if header:
+                file.seek(0)
+                file.write(_header_with(header, count, data))
+    if not all(counts):
+        fault = f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
+        raise BadData(f"{data}: {fault}: split another share")
+    return paths[0], paths[1]
+
+
+def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) -> tuple[Path, Path | None]:
+    """Write the rows of a job's files and of feedback to one file of lines; return it.
+
+    And, where the newest rows of feedback are to be measured on, a file of these, which the first has not.
+    Feedback is what had come when the job was submitted: a run that begins anew has the same rows. A
+    combination has only what came after its members' trainings had read theirs: of rows that a member has
+    learnt its scores are better than elsewhere. Raises BadData where there is none.
+    """
+    rows = FeedbackRows(context.database, context.settings)
+    members = request.members if isinstance(request, CombineJob) else []
+    learnt = [learnt_feedback(context.store.open(*parse_named(member)).arrays) for member in members]
+    share = request.valid.feedback if isinstance(request.valid, HeldOutFeedback) else 0.0
+    names = [Path(one).name.split(".")[0] if isinstance(one, str) else "feedback" for one in request.sources]
+    directory = context.work / "joined"
+    directory.mkdir(parents=True, exist_ok=True)
+    data, held_out = directory / f"{'+'.join(names)[:200]}.jsonl", directory / "held-out.jsonl"
+    with data.open("wb") as fitted, held_out.open("wb") as measured:
+        for i, source in enumerate(request.sources):
+            context.on_progress("join", i, len(request.sources))
+            if isinstance(source, str):
+                with _opened(files.find(source), request.columns()) as opened:
+                    fitted.writelines(_lines(opened, has_header=False))
+                continue
+            span = rows.span(source.feedback.model, source.feedback.days, context.job.created)
+            learnt_until = max([times.get(span.model, 0.0) for times in learnt], default=0.0)
+            span = span._replace(since=max(span.since, learnt_until))
+            n = patiently(lambda span=span: rows.count(span))  # type: ignore[misc]
+            n_fitted = n - math.ceil(share * n)
+            if not n_fitted:
+                least = "2 rows" if share else "1 row"
+                new = " that no member was trained on" if learnt_until else ""
+                raise BadData(
+                    f"expected at least {least} of feedback to {span.model}{new}, found {n or 'none'}"
+                )
+            for number, line in enumerate(rows.lines(span)):
+                (fitted if number < n_fitted else measured).write(line + b"\n")
+    return data, held_out if share else None
+
+
+def _opened(data: Path, columns: TableColumns) -> BinaryIO:
+    from xylem.datasets.stream import open_unpacked  # with it come kernels
+    from xylem.datasets.tables import TableLines
+
+    if is_table(data):
+        return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
+    return open_unpacked(data)[0]
+
+
+def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
+    """Yield the lines, each with its end; empty ones, which are rows after a header only, left out."""
+    read: Callable[[], bytes] = source.readline
+    while line := read():
+        if has_header or line.strip():
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _header_with(header: bytes, count: int, data: Path) -> bytes:
+    """Return the header of a .txt file with another number of rows, as long as it was."""
+    fields = header.split()
+    if len(fields) != 3:
+        raise BadData(f"{data}:1: expected a header of 3 numbers, found {header[:60]!r}")
+    return b" ".join([str(count).zfill(len(fields[0])).encode(), *fields[1:]]) + b"\n"

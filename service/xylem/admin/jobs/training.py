@@ -1,0 +1,308 @@
+"""Jobs that publish versions or tune thresholds; a training: train, publish once, tune, judge, promote.
+
+Killed at any moment and begun again it ends as if it had not been: the version says that it was made for the
+job, and the store takes one such; thresholds are tuned only if the version has none yet; a verdict is kept
+before the alias moves, and later acted on once.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Connection
+
+from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
+from xylem.admin.jobs.promotion import promote_if
+from xylem.admin.jobs.requests import (
+    CombineJob,
+    ExtendJob,
+    FittingJob,
+    PromotionRule,
+    PublishingJob,
+    TrainingJob,
+    TuningChoice,
+    TuningJob,
+    VocabularyJob,
+)
+from xylem.admin.jobs.sources import join_sources, split_lines
+from xylem.base.columns import TableColumns
+from xylem.base.errors import BadParameter
+from xylem.serving.stores import store_of
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.workflows.extend import carry_thresholds, extend_and_publish
+from xylem.workflows.label_info import read_label_info
+from xylem.workflows.labelled import OnProgress
+from xylem.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.tune import OnKeep, keep, request_of
+from xylem.workflows.tune import tune as tune_version
+from xylem_store.errors import VersionNotFound
+from xylem_store.identifiers import LATEST, parse_named
+from xylem_store.label_info import URI
+from xylem_store.manifest import Manifest
+from xylem_store.moves import Cause
+from xylem_store.origin import FEEDBACK, read_report
+from xylem_store.store import Store
+
+
+class Publication(NamedTuple):
+    """What publishes the version of a job.
+
+    data, valid  files, if there are any
+    """
+
+    context: JobContext
+    files: WatchedFiles
+    data: Path | None
+    valid: Path | None
+
+    @property
+    def store(self) -> Store:
+        """The store, whose history names the job."""
+        job = self.context.job
+        return store_of(self.context.store.root, Cause(f"a {job.kind} job", job=job.id))
+
+    @property
+    def on_progress(self) -> OnProgress:
+        """What tells how far it is, and looks at the files before the version is published."""
+        return self.files.watching(self.context.on_progress, "publish")
+
+    def label_names(self, request: TrainingJob | ExtendJob) -> Path | None:
+        """Return the file of the names of labels, if there is one."""
+        return None if request.label_names is None else self.files.find(request.label_names, "label_names")
+
+    def marks(self, request: PublishingJob) -> dict[str, Any]:
+        """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
+        rule = _rule(request)
+        job = self.context.job
+        promotion = request.promotion
+        return {
+            "origin": {
+                "job": job.id,
+                "rule": promotion and promotion.model_dump(mode="json", by_alias=True),
+                FEEDBACK: dict.fromkeys(request.feedback, job.created),
+            },
+            "latest": rule is None or rule.alias not in (LATEST, None),
+            "made_for": job.id,
+        }
+
+
+R = TypeVar("R", bound=PublishingJob)
+
+
+def publish(context: JobContext, request: R, make: Callable[[Publication, R], Any]) -> dict[str, Any]:
+    """Do a job that publishes a version, which `make` does; return the figures of the version."""
+    files = WatchedFiles(context.data)
+    rule = _rule(request)
+    manifest = _published(context)
+    valid: Path | None = None
+    if manifest is None or request.thresholds is not None or (rule is not None and rule.conditions):
+        data, valid = _files(context, files, request)
+        if manifest is None:
+            make(Publication(context, files, data, valid), request)
+            manifest = _published(context)
+            assert manifest is not None
+    version = manifest.version
+    patiently(lambda: context.leases.record_version(context.claim, version))
+    if request.thresholds is not None:
+        assert valid is not None
+        thresholds = ThresholdDatabase(context.database)
+        is_tuned = patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is not None
+        if not is_tuned:  # by an earlier run, or by feedback
+
+            def on_keep(connection: Connection, _: dict[str, Any]) -> None:
+                files.check()
+                context.leases.check(connection, context.claim)
+
+            tune(context, version, request.thresholds, on_keep, valid, request.columns())
+    elif request.goes_on:
+        store, thresholds = context.store, ThresholdDatabase(context.database)
+        patiently(lambda: carry_thresholds(store, request.model, version, thresholds))
+    if rule is not None and rule.alias is not None:
+        promote_if(context, rule, version, valid, request.columns())
+    report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
+    return {
+        "trainer": manifest.trainer.name,
+        "model_bytes": manifest.model_bytes,
+        "rows": manifest.data.rows,
+        "labels": manifest.n_labels,
+        "metrics": dict(manifest.metrics),
+        **{name: report[name] for name in ("warnings", "features", "rerank", "combined") if name in report},
+    }
+
+
+def _rule(request: PublishingJob) -> PromotionRule | None:
+    """Return the rule by which an alias moves after publication; None: `latest` moves with it.
+
+    A rule without an alias moves none. A version whose thresholds are still to be tuned, or to be taken from
+    the one that it goes on from, is not served as `latest` before it has them.
+    """
+    if request.promotion is None and (request.thresholds is not None or request.goes_on):
+        return PromotionRule()
+    return request.promotion
+
+
+def _published(context: JobContext) -> Manifest | None:
+    """Return the version that an earlier run of this job published. Raises VersionNotFound if it is gone."""
+    job = context.job
+    found = context.store.published(job.model, job.id)
+    if found is None and job.version is not None:
+        fault = f"expected version {job.version}, which this job published, found that it was deleted"
+        raise VersionNotFound(f"{job.model}: {fault}")
+    return found
+
+
+def _files(
+    context: JobContext, files: WatchedFiles, request: PublishingJob
+) -> tuple[Path | None, Path | None]:
+    """Return the file of rows and the validation file, if there are any: parts of the data where it is
+    split.
+    """
+    valid = None if request.valid_file is None else files.find(request.valid_file, "valid")
+    if not isinstance(request, FittingJob):
+        return None, valid
+    if isinstance(request.data, str):
+        data = files.find(request.data)
+    else:
+        data, held_out = join_sources(context, files, request)
+        valid = held_out or valid
+    if request.split is None:
+        return data, valid
+    share, report = request.split, context.on_progress
+    return split_lines(data, context.work, share, request.seed, report, request.columns())
+
+
+_SAME_FIELDS = {
+    *("trainer", "parameters", "weights", "seed", "calibrate", "rerank", "keep_rows", "keep_state", "until")
+}
+"""Fields of a training job that a TrainRequest has by the same names, with the same meaning."""
+
+
+def _train(made: Publication, request: TrainingJob) -> None:
+    assert made.data is not None
+    train = TrainRequest(
+        data=made.data,
+        valid=made.valid,
+        label_names=made.label_names(request),
+        columns=request.columns(),
+        base=None if request.base is None else parse_named(request.base),
+        threads=made.context.threads,
+        **request.model_dump(include=_SAME_FIELDS),
+        **_steps(made.context, request),
+        **made.marks(request),
+    )
+    train_and_publish(made.store, made.context.job.model, train, made.on_progress)
+
+
+def _extend(made: Publication, request: ExtendJob) -> None:
+    assert made.data is not None
+    wanted = TrainRequest(
+        "",
+        made.data,
+        made.valid,
+        label_names=made.label_names(request),
+        columns=request.columns(),
+        threads=made.context.threads,
+        base=(request.model, LATEST if request.version is None else request.version),
+        rows=[made.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
+        **made.marks(request),
+    )
+    extend_and_publish(made.store, request.model, wanted, made.on_progress)
+
+
+run = partial(publish, make=_train)
+"""Do a job of training; return the figures of the version."""
+
+run_extend = partial(publish, make=_extend)
+"""Add labels to a version; return the figures of the version that was published."""
+
+
+def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
+    """Return who runs the steps, and where a run that is begun again finds those of the one before."""
+    if request.executor == "local":
+        return {}
+    address = context.settings.ray_address
+    if address is None:
+        fault = "expected XYLEM_RAY_ADDRESS to be set for the worker too, found that it is not"
+        raise BadParameter(f"executor: {fault}")
+    return {"ray": address, "steps": context.work / "steps", "resume": True}
+
+
+def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
+    """Do the job; return the report of the tuning.
+
+    A run that finds a result finds the thresholds kept: it has nothing to do.
+    """
+    job = context.job
+    if job.result is not None:
+        return dict(job.result)
+    files = WatchedFiles(context.data)
+    data = files.find(request.data)
+    test = None if request.test is None else files.find(request.test, "test")
+    version = context.named_version(request.version)
+
+    def on_keep(connection: Connection, report: dict[str, Any]) -> None:
+        files.check()
+        context.leases.record_result(connection, context.claim, report)
+
+    return tune(context, version, request, on_keep, data, request.columns(), test, shadow=request.shadow)
+
+
+def tune(
+    context: JobContext,
+    version: int,
+    choice: TuningChoice,
+    on_keep: OnKeep,
+    data: Path,
+    columns: TableColumns,
+    test: Path | None = None,
+    *,
+    shadow: bool = False,
+) -> dict[str, Any]:
+    """Tune a version's thresholds and keep them; return the report of `keep`."""
+    start = None if choice.start is None else (choice.start[0], choice.start[1])
+    how = choice.empty_labels, choice.kappa, start, context.threads, columns
+    request = request_of([choice.method], data, test, *how)
+    opened = context.store.open(context.job.model, version)
+    outcomes = tune_version(opened, request, context.on_progress)
+    return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)
+
+
+def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
+    """Combine versions; return the figures of the version that was published."""
+    found = publish(context, request, _combine)
+    if request.vocabulary is not None and context.store.label_info(request.model) is None:
+        # an earlier run died between the two, or somebody removed it since
+        file = context.data.path_of(request.vocabulary, "vocabulary")
+        info = read_label_info(file, request.by or URI, request.language)
+        context.store.put_label_info(request.model, info)
+    return found
+
+
+def _combine(made: Publication, request: CombineJob) -> None:
+    assert made.data is not None
+    find = made.files.find
+    wanted = CombineRequest(
+        members=[parse_named(member) for member in request.members],
+        data=made.data,
+        vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
+        by=request.by or URI,
+        rerank=None if request.rerank is None else find(request.rerank, "rerank"),
+        columns=request.columns(),
+        **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
+        **made.marks(request),
+    )
+    combine_and_publish(made.store, request.model, wanted, made.on_progress)
+
+
+def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
+    file = made.files.find(request.vocabulary, "vocabulary")
+    wanted = VocabularyRequest(file, request.language, request.by, **made.marks(request))
+    version = LATEST if request.version is None else request.version
+    set_vocabulary(made.store, request.model, version, wanted, made.on_progress)
+
+
+publish_vocabulary = partial(publish, make=_set_vocabulary)
+"""Publish a version with another vocabulary; its figures are those of before."""

@@ -1,0 +1,261 @@
+"""A worker: claims jobs and runs each in a process of its own. `python -m xylem.admin.jobs.worker` is what
+`xylem serve` starts.
+
+It imports nothing that computes. Each of its threads has one job at a time; a job's process dies with its
+worker.
+"""
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any
+
+from xylem.admin.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
+from xylem.admin.jobs.job import Job, JobProgress
+from xylem.admin.jobs.leases import Claim, ClaimLost, Leases, Word
+from xylem.admin.jobs.process import CHILD, JobProcess, Outcome
+from xylem.admin.jobs.schedules import Schedules
+from xylem.base.db.engine import Database
+from xylem.base.errors import DatabaseUnavailable
+from xylem.base.logs import configure, log, write_in_background
+from xylem.base.settings import Settings
+from xylem.base.stages import Stretch
+from xylem.base.traces.switch import open_tracer
+from xylem.base.traces.tracer import SpanShape, Tracer
+from xylem_store.fs import FileSystem
+from xylem_store.writing import collect
+
+PHASES_MAX = 256  # the most phases that are told of
+
+
+class JobSpan:
+    """The span of a job, which continues that of the request that made it. One thread at a time.
+
+    fields   what log lines say of it; nothing where there is none
+    """
+
+    def __init__(self, tracer: Tracer | None, job: Job) -> None:
+        self._tracer = tracer
+        self._job = job
+        parent = None if job.traceparent is None else job.traceparent.encode()
+        self._trace = None if tracer is None else tracer.begin(parent)
+        self._began = perf_counter_ns()
+        self.fields: dict[str, Any] = {} if self._trace is None else {"trace_id": self._trace.id}
+        self._ended: list[Stretch] = []
+        self._phase = ""
+        self._phase_began = 0
+
+    def note(self, phase: str) -> None:
+        """Note which phase the job is in: another one than before has begun now."""
+        if phase == self._phase:
+            return
+        now = perf_counter_ns()
+        if self._phase and len(self._ended) < PHASES_MAX:
+            self._ended.append(((self._phase,), (self._phase_began, now)))
+        self._phase, self._phase_began = phase, now
+
+    def end(self, end: str, code: str) -> None:
+        """End it as the job has ended; `code` says why it failed."""
+        if self._tracer is None or self._trace is None:
+            return
+        job = self._job
+        attributes = (
+            ("xylem.kind", job.kind),
+            ("xylem.model", job.model),
+            ("xylem.end", end),
+            ("xylem.job", job.id),
+            ("xylem.attempt", job.attempts),
+        )
+        fault = code or end if end != "succeeded" else None
+        shape = SpanShape(f"job {job.kind}", "consumer", attributes, fault)
+        self.note("")
+        self._tracer.end(self._trace, shape, self._began, self._ended)
+
+
+POLL_SECONDS = 0.5  # the pause between two looks for a job that waits
+PAUSE_SECONDS = 2.0
+"""The pause after the database, or the store, has failed."""
+
+UNWRITABLE_SECONDS = 30.0  # the pause after a store turned out not to be one that can be written
+PARENT_SECONDS = 1.0  # the pause between two looks whether the process that started this one lives
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass
+class Worker:
+    """Runs one job at a time, in the thread that calls `run`, which must live as long as the process."""
+
+    settings: Settings
+    database: Database
+    name: str
+    module: str = CHILD
+    tracer: Tracer | None = None
+
+    def __post_init__(self) -> None:
+        self._leases = Leases(self.database, self.settings.limits)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Run jobs until told to stop; the job at hand then waits again, for another worker.
+
+        It goes on whatever is raised; a job that this leaves behind is another's after its lease.
+        """
+        while not stopping.is_set():
+            try:
+                is_waiting = self._leases.is_waiting()
+                if is_waiting and not can_work(self.settings.store):
+                    log(logging.ERROR, "job_store_unwritable", store=str(self.settings.store))
+                    stopping.wait(UNWRITABLE_SECONDS)
+                    continue
+                claim = self._leases.claim(self.name) if is_waiting else None
+                if claim is None:
+                    stopping.wait(POLL_SECONDS)
+                else:
+                    self._work(claim, stopping)
+            except DatabaseUnavailable as error:
+                log(logging.ERROR, "database_failed", detail=str(error))
+                stopping.wait(PAUSE_SECONDS)
+            except Exception as error:
+                log(logging.ERROR, "job_worker_failed", error=error)
+                stopping.wait(PAUSE_SECONDS)
+
+    def _work(self, claim: Claim, stopping: threading.Event) -> None:
+        """Run a claimed job to its end, and say so in the database."""
+        job, span = claim.job, JobSpan(self.tracer, claim.job)
+        fields = {"kind": job.kind, "model": job.model, "attempt": job.attempts, **span.fields}
+        log(logging.INFO, "job_started", job=job.id, **fields)
+        try:
+            directory = make_directory(self.settings.store, job.id)
+            job_log = BoundedLog(directory, self.settings.limits.job_log_bytes_max)
+            _write(job_log, "started", attempt=job.attempts, worker=self.name)
+            renew, module = partial(self._renew, claim), self.module
+            process = JobProcess(claim, self.settings, directory, job_log, renew, span.note, module)
+            outcome = process.run(stopping)
+            _write(job_log, outcome.end, detail=outcome.error)
+        except OSError as error:  # a store that is full or away, no process to be had
+            found = f"expected to start the job's process, found: {error.strerror or type(error).__name__}"
+            outcome = Outcome("failed", found, "no-space" if error.filename is None else "unavailable")
+        self._settle(claim, outcome, stopping)
+        log(logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code, **span.fields)
+        span.end(outcome.end, outcome.code)
+        self._clear(claim, outcome)
+
+    def _renew(self, claim: Claim, progress: JobProgress | None) -> Word:
+        try:
+            return self._leases.renew(claim, progress)
+        except DatabaseUnavailable as error:  # nobody else can take the job now
+            log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
+            return "go on"
+
+    def _settle(self, claim: Claim, outcome: Outcome, stopping: threading.Event) -> None:
+        """Say in the database how a job ended, again and again while it does not answer.
+
+        A worker that stops says it once: after its lease the job is another's, and ends the same.
+        """
+        while True:
+            try:
+                with contextlib.suppress(ClaimLost):
+                    self._say(claim, outcome)
+                return
+            except DatabaseUnavailable as error:
+                log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
+                if stopping.wait(PAUSE_SECONDS):
+                    return
+
+    def _say(self, claim: Claim, outcome: Outcome) -> None:
+        has_attempts = claim.job.attempts < self.settings.limits.job_attempts_max
+        if outcome.end == "succeeded":
+            self._leases.succeed(claim, outcome.result, outcome.progress)
+        elif outcome.end == "cancelled":
+            self._leases.cancel(claim)
+        elif outcome.end == "stopped" or (outcome.end == "unavailable" and has_attempts):
+            self._leases.give_back(claim, is_counted=outcome.end == "unavailable")
+        elif outcome.end in ("failed", "unavailable"):
+            self._leases.fail(claim, outcome.error, outcome.code)
+
+    def _clear(self, claim: Claim, outcome: Outcome) -> None:
+        """Remove what a job that has ended left in the store, and the files of jobs that are forgotten."""
+        store = self.settings.store
+        with contextlib.suppress(OSError):
+            if outcome.end != "succeeded":
+                collect(FileSystem(), store)  # what a killed process was publishing
+        if outcome.end in ("succeeded", "failed", "cancelled"):
+            remove_leftovers(store, claim.job.id)
+        with contextlib.suppress(DatabaseUnavailable):
+            remove_forgotten(store, self._leases.known_ids)
+
+
+def run_workers(
+    settings: Settings, jobs: int, parent: int | None = None, metrics_port: int | None = None
+) -> None:
+    """Run `jobs` jobs at a time until SIGTERM or SIGINT; from the main thread.
+
+    parent        the process without which this one stops; None: it is on its own
+    metrics_port  where `GET /metrics` is answered, 0 a free port; None: nowhere
+
+    A second signal does not hurry it: it stops within a second or so anyhow. Raises BadParameter for a
+    database that cannot be, Unavailable for a port that cannot be had.
+    """
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    database = Database.of(settings)
+    page = None
+    if metrics_port is not None:
+        from xylem.admin.jobs.figures import FiguresPage  # which a worker beside a server does without
+
+        page = FiguresPage(database, settings, metrics_port)
+    tracer = open_tracer(settings, "jobs")
+    host = f"{socket.gethostname()}:{os.getpid()}"
+    workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
+    threads = [threading.Thread(target=worker.run, args=(stopping,)) for worker in workers]
+    schedules = Schedules(database, settings)
+    schedules.start()
+    for thread in threads:
+        thread.start()
+    log(logging.INFO, "job_worker_started", jobs=jobs, database=database.shown, pid=os.getpid())
+    while any(thread.is_alive() for thread in threads):
+        stopping.wait(PARENT_SECONDS)
+        if parent not in (None, os.getppid()):
+            stopping.set()
+        for thread in threads if stopping.is_set() else ():
+            thread.join()
+    schedules.close()
+    if page is not None:
+        page.close()
+    database.close()
+    if tracer is not None:
+        tracer.close()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
+    """Write a line of our own into a job's log, of the form of the others."""
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    job_log.write(json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n")
+
+
+def main() -> None:
+    """Run the workers of a server: the order is on standard input."""
+    order = json.loads(sys.stdin.buffer.readline())
+    settings = Settings(**order["settings"])
+    configure(settings.log_level)
+    write_in_background()
+    run_workers(settings, order["jobs"], order["parent"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What JSON says of the registry: the same over HTTP and on the command line."""
+
+import datetime
+from typing import Any
+
+from xylem_store.alias import Alias
+from xylem_store.alias_writing import AliasChange
+from xylem_store.moves import DENIED, SPLIT, Move
+from xylem_store.origin import content_digest, read_origin
+from xylem_store.store import Store
+
+
+def move_facts(change: AliasChange) -> dict[str, Any]:
+    """Return what JSON says of what an alias names now, and named before."""
+    named = {"version": change.now, "previous_version": change.before.version or None}
+    return {"model": change.model, "alias": change.alias, **named}
+
+
+def split_facts(change: AliasChange) -> dict[str, Any]:
+    """Return what JSON says of what stands beside the version that an alias names now."""
+    split = (change.after or Alias(0)).split()
+    return {"model": change.model, "alias": change.alias, "version": change.now, **split}
+
+
+def history_facts(model: str, move: Move) -> dict[str, Any]:
+    """Return what JSON says of a move; the time as RFC 3339."""
+    at = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**move._asdict(), "model": model, "at": at}
+
+
+def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
+    """Return what JSON says of where a version, by number or alias, came from.
+
+    `content` is its digest, the same under any name; `parent`, `job`, `rule` and `calibration` are of its
+    origin (`xylem_store.origin`), null where it has none; `promotions` are the moves of aliases to it, and
+    refusals, with their verdicts, the newest first.
+
+    The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt and
+    StoreUnreadable.
+    """
+    opened = store.open(model, ref, verify=False)
+    manifest, origin = opened.manifest, read_origin(opened.arrays)
+    to_it = [move for move in reversed(store.moves(model)) if move.to_version == manifest.version]
+    return {
+        "model": manifest.model,
+        "version": manifest.version,
+        "created": manifest.created_at,
+        "content": content_digest(manifest),
+        "code_version": manifest.code_version,
+        "trainer": {"name": manifest.trainer.name, "parameters": dict(manifest.trainer.parameters)},
+        "features": dict(manifest.features),
+        "seed": manifest.seed,
+        "data": manifest.data._asdict(),
+        "metrics": dict(manifest.metrics),
+        **{name: origin.get(name) for name in ("parent", "job", "rule", "calibration")},
+        "promotions": [history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)],
+    }

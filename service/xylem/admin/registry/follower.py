@@ -1,0 +1,118 @@
+"""RemoteFollower: keeps a store as an object store says, in a thread of its own."""
+
+import contextlib
+import logging
+
+from xylem.admin.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
+from xylem.base.errors import XylemError
+from xylem.base.logs import log
+from xylem.base.process import Repeating
+from xylem_store.alias import Alias
+from xylem_store.errors import Conflict, NotFound, StoreError
+from xylem_store.manifest import manifest_digest
+from xylem_store.moves import FOUND, Cause
+from xylem_store.store import LATEST, Store
+
+
+class RemoteFollower:
+    """Fetches the versions that remote aliases and their splits name, and moves and splits the local aliases.
+
+    Versions that nobody names are deleted.
+
+    The remote aliases are the truth for the models that are there; local models of other names stay.
+
+    `start` begins to follow, and `stop` waits for a version that is being fetched at most so many seconds.
+
+    keep  versions of a model, besides those that aliases name, that stay in the store: the newest ones
+    """
+
+    def __init__(self, remote: RemoteStore, store: Store, *, poll_seconds: float, keep: int) -> None:
+        self._remote = remote
+        self._store = store
+        self._keep = keep
+        self._cause = Cause(why=f"as {remote.url} has it")
+        self._brought: dict[str, RemoteModel] = {}
+        self._seen: RemoteIndex | None = None
+        self._failed: dict[str, str] = {}
+        self._following = Repeating("object-store", self.look, poll_seconds, at_once=False)
+        self.start, self.stop = self._following.start, self._following.stop
+
+    def look(self) -> bool:
+        """Bring the store up to date now; return whether nothing failed. A fault is logged once.
+
+        Cost where nothing has changed: what `RemoteStore.index` costs.
+        """
+        try:
+            index = self._remote.index()
+        except (XylemError, StoreError) as error:
+            self._note("", str(error))
+            return False
+        is_there = index.generation > 0
+        no_index = f"{self._remote.url}: expected {INDEX}, which xylem models push --alias writes, found none"
+        self._note("", None if is_there else no_index)
+        if index is not self._seen and is_there:
+            tried = [
+                self._try(*model) for model in index.models.items() if not self._following.stopping.is_set()
+            ]
+            self._seen = index if all(tried) and len(tried) == len(index.models) else None
+        return index is self._seen
+
+    def _try(self, model: str, wanted: RemoteModel) -> bool:
+        try:
+            if self._brought.get(model) != wanted and wanted.aliases:
+                self._bring(model, wanted)
+                self._brought[model] = wanted
+        except (XylemError, StoreError) as error:
+            self._note(model, str(error))
+            return False
+        self._note(model, None)
+        return True
+
+    def _bring(self, model: str, wanted: RemoteModel) -> None:
+        """Bring one model up to date: `latest` first, so that no other version is taken for it."""
+        for name, alias in sorted(wanted.aliases.items(), key=lambda item: item[0] != LATEST):
+            for version in alias.versions:
+                there = RemoteVersion(version, wanted.digests[version])
+                self._fetch(model, there, alias.denied if name == LATEST else ())
+            self._bring_alias(model, name, alias)
+        for name in self._store.info(model).aliases.keys() - wanted.aliases.keys() - {LATEST}:
+            self._store.delete_alias(model, name, self._cause)
+        if wanted.label_info is not None:
+            self._remote.pull_label_info(self._store, model, wanted.label_info)
+        self._forget_old(model, set(wanted.digests))
+
+    def _bring_alias(self, model: str, name: str, wanted: Alias) -> None:
+        """Have an alias be as it is there, whose versions are here."""
+        changed = self._store.change_alias(
+            model, name, FOUND, lambda alias: wanted._replace(serial=alias.serial), self._cause, anew=True
+        )
+        if changed.before != changed.after:
+            facts = {"version": wanted.version, **wanted.split(), "denied": len(wanted.denied)}
+            log(logging.INFO, "remote_alias", model=model, alias=name, **facts)
+
+    def _fetch(self, model: str, wanted: RemoteVersion, denied: tuple[str, ...]) -> None:
+        with contextlib.suppress(NotFound):
+            digest = manifest_digest(self._store.manifest(model, wanted.version))
+            if digest == wanted.digest:
+                return
+            raise Conflict(
+                f"{model}@{wanted.version}: expected that of {self._remote.url}, found another one here"
+            )
+        self._remote.pull(self._store, model, wanted, denied)
+        log(logging.INFO, "remote_version_fetched", model=model, version=wanted.version)
+
+    def _forget_old(self, model: str, named: set[int]) -> None:
+        """Delete the versions that no alias names, but for the newest ones."""
+        named |= {self._store.alias(model).version}
+        others = [version for version in self._store.versions(model) if version not in named]
+        for version in sorted(others)[: max(0, len(others) - self._keep)]:
+            self._store.delete(model, version)
+
+    def _note(self, model: str, fault: str | None) -> None:
+        before = self._failed.pop(model, None)
+        if fault is not None:
+            self._failed[model] = fault
+            if fault != before:
+                log(logging.ERROR, "remote_failed", model=model or None, detail=fault)
+        elif before is not None:
+            log(logging.INFO, "remote_works_again", model=model or None)

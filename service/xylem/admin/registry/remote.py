@@ -1,0 +1,327 @@
+"""RemoteStore: versions and aliases as objects, by fsspec (S3, Google, Azure, a directory that is mounted).
+
+A version is one object, the archive that `xylem models export` writes, under a name with its digest: it is
+there whole or not at all, and never changes. All aliases of all models are one object, the index: a change
+replaces it on the condition that nobody else has since it was read. So no change is lost, whoever follows the
+models asks for one object, and there are no two objects that could say different things.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from xylem.admin.registry.conditional import object_at
+from xylem.base.errors import Unavailable, XylemError
+from xylem.base.files import file_system, shown_url
+from xylem_store.alias import SERIAL_MAX, Alias, Change, alias_of, apply
+from xylem_store.archive import Readable
+from xylem_store.documents import (
+    DIGEST,
+    integer,
+    object_of,
+    optional,
+    parse_sealed,
+    record,
+    refusal,
+    render_sealed,
+)
+from xylem_store.errors import BadNames, Conflict, Corrupt, StoreError, VersionNotFound
+from xylem_store.identifiers import ALIAS, NAME, VERSION, check_alias, check_model
+from xylem_store.label_info import head_digest
+from xylem_store.manifest import Manifest, manifest_digest
+from xylem_store.store import Store
+
+MODELS_MAX = 10_000  # models of an object store
+ALIASES_MAX = 256  # aliases of a model
+INDEX_BYTES_MAX = 16 << 20  # of the index; nearly all of it may be names of denied labels
+
+
+class RemoteVersion(NamedTuple):
+    """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
+
+    version: int
+    digest: str
+
+
+class RemoteInfo(NamedTuple):
+    """A model's label info: the SHA-256 of its head, which has that of all behind it, and its bytes."""
+
+    digest: str
+    bytes: int
+
+
+class RemoteModel(NamedTuple):
+    """A model's aliases by name, the digests of the versions that they name, and its label info, if any."""
+
+    aliases: Mapping[str, Alias] = {}
+    digests: Mapping[int, str] = {}
+    label_info: RemoteInfo | None = None
+
+
+class RemoteIndex(NamedTuple):
+    """All models by name. Each change has the next generation; 0: nothing was written yet."""
+
+    generation: int = 0
+    models: Mapping[str, RemoteModel] = {}
+
+
+def render_index(index: RemoteIndex) -> bytes:
+    """Return the bytes of an index: the document, and the line that proves it whole.
+
+    Raises BadNames for more than an index may hold.
+    """
+    models = {}
+    for name, model in index.models.items():
+        aliases = {alias: found.fields() for alias, found in model.aliases.items()}
+        digests = {str(version): digest for version, digest in model.digests.items()}
+        info = model.label_info and model.label_info._asdict()
+        models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
+    data = render_sealed({"generation": index.generation, "models": models})
+    n_aliases = max(len(model.aliases) for model in index.models.values())
+    for found, most, what in (
+        (len(models), MODELS_MAX, "models"),
+        (n_aliases, ALIASES_MAX, "aliases of a model"),
+        (len(data), INDEX_BYTES_MAX, "bytes, denied labels and all"),
+    ):
+        if found > most:
+            raise BadNames(f"expected an index of at most {most} {what}, found {found}")
+    return data
+
+
+def parse_index(data: bytes, where: str) -> RemoteIndex:
+    """Return the index in these bytes; raise Corrupt naming `where` for anything else."""
+    if len(data) > INDEX_BYTES_MAX:
+        raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
+    index: RemoteIndex = _INDEX(parse_sealed(data, where), where)
+    return index
+
+
+def _model_of(found: object, where: str) -> RemoteModel:
+    model: RemoteModel = _MODEL(found, where)
+    digests = {int(number): digest for number, digest in model.digests.items()}
+    if digests.keys() != {version for alias in model.aliases.values() for version in alias.versions}:
+        raise refusal(f"{where}: digests", "one of each version that an alias names", sorted(digests))
+    return model._replace(digests=digests)
+
+
+_MODEL = record(
+    RemoteModel,
+    aliases=object_of(alias_of, ALIASES_MAX, ALIAS),
+    digests=object_of(DIGEST, 3 * ALIASES_MAX, VERSION),
+    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
+)
+_INDEX = record(RemoteIndex, generation=integer(1, SERIAL_MAX), models=object_of(_model_of, MODELS_MAX, NAME))
+
+
+ATTEMPTS = 16
+"""Tries to change the index, which others change too."""
+
+INDEX = "index.json"
+_BLOCK_BYTES = 8 << 20
+_VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
+
+
+class RemoteStore:
+    """The objects below a URL (`s3://bucket/prefix`). Credentials are those of the driver's environment.
+
+    Every call asks the object store, and blocks. It raises Unavailable when that does not answer, or refuses.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Take a URL. Raises BadParameter for one of a kind that is not known or not installed."""
+        self.url = shown_url(url)
+        self._fs, self._root = file_system(url, skip_instance_cache=True)
+        self._index_object = object_at(self._fs, f"{self._root}/{INDEX}")
+        self._index = RemoteIndex()
+        self._tag: str | None = None
+
+    def index(self) -> RemoteIndex:
+        """Return the aliases of all models; the same object as before while nothing has changed.
+
+        Cost: one conditional read, whatever the number of models. Raises Corrupt for what is no index. Where
+        nothing was pushed yet it is empty; one that was there before is never taken to be gone.
+        """
+        place = f"{self.url}/{INDEX}"
+        with self._asking("read the index"):
+            found = self._index_object.read(self._tag, INDEX_BYTES_MAX)
+        if found is None:
+            return self._index
+        if found.data is None and self._index.generation:
+            raise Corrupt(place, "the index, which was there before", "none")
+        if found.data is not None:
+            self._index, self._tag = parse_index(found.data, place), found.tag
+        return self._index
+
+    def model(self, name: str) -> RemoteModel:
+        """Return what the index says of a model: nothing of one that is not there. Raises as `index`."""
+        return self.index().models.get(check_model(name), RemoteModel())
+
+    def push(self, store: Store, model: str, version: int) -> RemoteVersion:
+        """Write a version of a store, verified first, unless it is there. Returns what it is named.
+
+        Raises Conflict when the number is another version's, NotFound and Corrupt.
+        """
+        pushed = RemoteVersion(version=version, digest=manifest_digest(store.manifest(model, version)))
+        with self._asking(f"look for {model}@{version}"):
+            there = self._versions(model).get(version, set())
+        if there - {pushed.digest}:
+            raise Conflict(f"{self.url}: expected no other {model}@{version}, found one of {min(there)[:12]}")
+        if not there:
+            with self._asking(f"write {model}@{version}"), self._fs.transaction:
+                self._fs.makedirs(f"{self._root}/{model}/versions", exist_ok=True)
+                with self._fs.open(self._version_path(model, pushed), "wb", block_size=_BLOCK_BYTES) as file:
+                    store.export(model, version, file)
+        return pushed
+
+    def find(self, model: str, version: int) -> RemoteVersion:
+        """Return a version by its number. Raises VersionNotFound, and Conflict where there are two."""
+        check_model(model)
+        with self._asking(f"look for {model}@{version}"):
+            digests = self._versions(model).get(version, set())
+        if not digests:
+            raise VersionNotFound(f"{self.url}: expected {model}@{version}, found no such object")
+        if len(digests) > 1:
+            raise Conflict(f"{self.url}: expected one {model}@{version}, found {len(digests)}")
+        return RemoteVersion(version=version, digest=digests.pop())
+
+    def pull(self, store: Store, model: str, wanted: RemoteVersion, denied: tuple[str, ...] = ()) -> Manifest:
+        """Publish a version in a store under its number; no alias moves. Raises Corrupt, StoreUnwritable.
+
+        denied  as `Store.mirror` has it
+        """
+        with self._asking(f"read {model}@{wanted.version}"):
+            path = self._version_path(model, wanted)
+            try:
+                file = self._fs.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")
+            except FileNotFoundError:
+                found = f"{self.url}: expected {model}@{wanted.version}, found no such object"
+                raise VersionNotFound(found) from None
+            with file:
+                return store.mirror(_Answering(self, model, file), model, *wanted, denied)
+
+    def change(
+        self,
+        model: str,
+        changes: Mapping[str, Change],
+        pushed: RemoteVersion | None = None,
+        info: RemoteInfo | None = None,
+    ) -> RemoteModel:
+        """Change aliases of a model, all of them in one step; return what the index says of it then.
+
+        pushed  a version that they may come to name, which was pushed before
+        info    the model's label info from now on, which was pushed before; None: as it is
+
+        Raises what the changes do, BadSplit, BadNames for more than the index can hold, and Conflict for a
+        version that is not as it was pushed, or when others change the index all the time.
+        """
+        check_model(model)
+        if pushed is not None and pushed != self.find(model, pushed.version):
+            expected = f"{model}@{pushed.version} as it was pushed"
+            raise Conflict(f"{self.url}: expected {expected}, found another")
+        for _ in range(ATTEMPTS):
+            index = self.index()
+            serial = index.generation + 1
+            before = index.models.get(model, RemoteModel())
+            after = _changed(f"{self.url}: {model}", before, changes, pushed, serial)
+            after = after if info is None else after._replace(label_info=info)
+            if after == before or self._write(RemoteIndex(serial, {**index.models, model: after})):
+                return after
+        raise Conflict(f"{self.url}: expected to change the index, found it changed {ATTEMPTS} times")
+
+    def push_label_info(self, store: Store, model: str) -> RemoteInfo | None:
+        """Write the label info of a store's model, verified, unless it is there; None: it has none.
+
+        It is that of the model here once `change` says so. Raises Corrupt, and Conflict when it is replaced
+        meanwhile.
+        """
+        head = store.label_info_head(model)
+        if head is None:
+            return None
+        info = RemoteInfo(digest=head_digest(head), bytes=head.file_bytes)
+        path = self._info_path(model, info)
+        with self._asking(f"write the label info of {model}"), self._fs.transaction:
+            if not self._fs.exists(path):
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+                with self._fs.open(path, "wb", block_size=_BLOCK_BYTES) as file:
+                    written = store.export_label_info(model, file)
+                if written != head:  # what was begun is not kept
+                    raise Conflict(f"{model}: expected its label info as it was, found it replaced")
+        return info
+
+    def pull_label_info(self, store: Store, model: str, wanted: RemoteInfo) -> None:
+        """Make label info that is here that of a store's model, all digests checked, unless it is.
+
+        Raises Corrupt for another than its digest says, NotFound, StoreUnwritable.
+        """
+        head = store.label_info_head(model)
+        if head is not None and head_digest(head) == wanted.digest:
+            return
+        with (
+            self._asking(f"read the label info of {model}"),
+            self._fs.open(self._info_path(model, wanted), "rb", block_size=_BLOCK_BYTES) as file,
+        ):
+            store.import_label_info(model, _Answering(self, model, file), wanted.bytes, wanted.digest)
+
+    def _write(self, index: RemoteIndex) -> bool:
+        """Replace the index unless somebody has since it was read; return whether it was replaced."""
+        data = render_index(index)
+        with self._asking("write the index"):
+            return self._index_object.write(data, self._tag)
+
+    def _versions(self, model: str) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._fs.ls(f"{self._root}/{model}/versions", detail=False, refresh=True):
+                if match := _VERSION.fullmatch(str(path).rstrip("/").rpartition("/")[2]):
+                    found.setdefault(int(match[1]), set()).add(match[2])
+        return found
+
+    def _version_path(self, model: str, version: RemoteVersion) -> str:
+        return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"
+
+    def _info_path(self, model: str, info: RemoteInfo) -> str:
+        return f"{self._root}/{model}/label_info/{info.digest}.bin"
+
+    @contextlib.contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Turn whatever the driver raises into Unavailable: each kind of store has errors of its own."""
+        try:
+            yield
+        except (XylemError, StoreError):
+            raise
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"[:200]
+            raise Unavailable(f"{self.url}: expected to {what}, found {found}") from None
+
+
+def _changed(
+    place: str, model: RemoteModel, changes: Mapping[str, Change], pushed: RemoteVersion | None, serial: int
+) -> RemoteModel:
+    """Return a model with its aliases changed, which then have this serial number."""
+    aliases, digests = dict(model.aliases), dict(model.digests)
+    if pushed is not None:
+        digests[pushed.version] = pushed.digest
+    for name, change in changes.items():
+        before = aliases.get(check_alias(name), Alias(0))
+        after = apply(change, before, f"{place}@{name}")
+        if after is None:
+            aliases.pop(name, None)
+        elif after != before:
+            aliases[name] = after._replace(serial=serial)
+    named = {version for alias in aliases.values() for version in alias.versions}
+    return model._replace(aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named})
+
+
+class _Answering:
+    """An object that is read: what its driver raises is told as the object store's, not as the disk's."""
+
+    def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:
+        self._remote = remote
+        self._model = model
+        self._file = file
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        with self._remote._asking(f"read a version of {self._model}"):
+            return self._file.read(size)

@@ -1,0 +1,129 @@
+"""Jobs and the files that they read, as answers tell of them."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from xylem.serving.schemas.instances import RequestModel
+
+
+class KindQuery(RequestModel):
+    """Which jobs of a kind to list."""
+
+    state: str | None = Field(
+        default=None, description="queued, running, succeeded, failed or cancelled; all if left out"
+    )
+    model: str | None = Field(default=None, description="only those of a model")
+    limit: int = Field(default=100, ge=1, le=1000, description="at most so many")
+
+
+class JobQuery(KindQuery):
+    """Which jobs to list."""
+
+    kind: str | None = Field(
+        default=None,
+        description="training, combine, extend, vocabulary, threshold-tuning or batch; all if left out",
+    )
+
+
+class SubmittedJob(BaseModel):
+    """A job that was accepted; the header Location leads to it."""
+
+    id: str
+    kind: str
+    state: str
+
+
+class JobProgressAnswer(BaseModel):
+    """How far a job is in a phase; a total of 0 is not known, and null neither."""
+
+    phase: str
+    done: int
+    total: int
+    rows_per_second: float | None
+    seconds_left: float | None
+
+
+class JobPromotion(BaseModel):
+    """Whether the alias moved to the job's version, the version that it was measured against, and why."""
+
+    promoted: bool
+    reasons: list[str]
+    alias: str
+    baseline: int | None
+
+
+class JobAnswer(BaseModel):
+    """A job and its result; times as RFC 3339."""
+
+    id: str
+    kind: str
+    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
+    model: str
+    version: int | None = Field(description="that it published, or works with")
+    progress: JobProgressAnswer | None
+    error: str | None = Field(description="why it failed")
+    error_code: str | None
+    created: str
+    started: str | None
+    ended: str | None
+    promotion: JobPromotion | None
+    result: dict[str, Any] | None = Field(description="figures of a version or tuning, counts of a batch")
+    attempts: int
+    worker: str | None
+    cancel_asked: bool
+    request: dict[str, Any]
+
+
+class JobList(BaseModel):
+    """Jobs, the newest first."""
+
+    jobs: list[JobAnswer]
+
+
+class ScheduleRequest(RequestModel):
+    """A job that is submitted automatically: either `cron` or `rows` says when."""
+
+    kind: str = Field(default="training", description="of the job")
+    job: dict[str, Any] = Field(description="the body of such a job")
+    cron: str | None = Field(
+        default=None, description="times of UTC: minute, hour, day of the month, month, day of the week"
+    )
+    rows: int | None = Field(default=None, ge=1, description="whenever so many rows of feedback have come")
+
+
+class ScheduleAnswer(BaseModel):
+    """A schedule; `next` is when it runs next, `rows_come` how many rows have come since it ran."""
+
+    id: str
+    kind: str
+    model: str
+    alias: str | None = Field(description="that its jobs are to move")
+    cron: str | None
+    next: str | None
+    rows: int | None
+    rows_come: int | None
+    runs: int
+    last_job: str | None
+    created: str
+    job: dict[str, Any]
+
+
+class ScheduleList(BaseModel):
+    """The schedules, the oldest first."""
+
+    schedules: list[ScheduleAnswer]
+
+
+class UploadedFile(BaseModel):
+    """A file of the data directory; `modified` in seconds since 1970."""
+
+    name: str
+    bytes: int
+    modified: float
+
+
+class UploadedFileList(BaseModel):
+    """The files of the data directory, by name."""
+
+    files: list[UploadedFile]

@@ -1,0 +1,237 @@
+"""create_app: the one place where the service's objects are built and joined."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import re
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fastapi import FastAPI
+
+from xylem.admin.jobs.figures import JobFigures
+from xylem.admin.jobs.jobs import Jobs
+from xylem.admin.jobs.schedules import Schedules
+from xylem.admin.registry.registry import Registry
+from xylem.api.door.admission import Admission
+from xylem.api.door.answering import Answering, WholeRequests
+from xylem.api.door.collectors import read_rows, read_streams
+from xylem.api.door.metrics import Metrics, read_in_flight, read_live, read_queues, read_thresholds
+from xylem.api.door.neighbours import Neighbours, WorkerPlace
+from xylem.api.door.problems import install_handlers
+from xylem.api.door.request_log import RequestLog
+from xylem.api.door.request_scope import Cors, RequestScope, UnparsedRequests, cors_options
+from xylem.api.door.streams import Streams
+from xylem.api.door.work import WorkPool
+from xylem.api.routes import (
+    aliases,
+    annif,
+    feedback,
+    health,
+    jobs,
+    keys,
+    labels,
+    models,
+    oip,
+    pages,
+    predict,
+    registry,
+    thresholds,
+)
+from xylem.api.routes.openapi import openapi_document
+from xylem.api.routes.requests import Services
+from xylem.base.access.audit import AuditLog
+from xylem.base.access.ring import KeyRing
+from xylem.base.files import shown_url
+from xylem.base.logs import log
+from xylem.base.process import settle
+from xylem.base.settings import Settings, read_settings
+from xylem.base.traces.switch import open_tracer
+from xylem.serving.denied import with_denied
+from xylem.serving.dialect import Dialect
+from xylem.serving.feedback import FeedbackDesk
+from xylem.serving.label_info import LabelInfos
+from xylem.serving.learning import OnlineLearning
+from xylem.serving.live import LiveModels
+from xylem.serving.oip import TENSORS
+from xylem.serving.opening import serve_model
+from xylem.serving.predict import PREDICT
+from xylem.serving.scores import SCORES
+from xylem.serving.shadows import Shadows
+from xylem.serving.stores import store_of
+
+STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
+"""Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""
+
+UPLOADS = re.compile(r"/v1/admin/(data/.+|models/[^/]+/archive)")
+"""Paths whose bodies go to the disk as they come: they have limits of their own."""
+
+ROUTERS = (
+    *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
+    pages.docs_router,
+    pages.router,
+    *(part.router for part in (jobs, registry, aliases, keys)),
+    oip.about_router,
+    oip.health_router,
+    thresholds.admin_router,
+    feedback.admin_router,
+    annif.learn_router,
+)
+"""Routes are tried in this order: those that are asked most come first."""
+
+_OPTIONS: Any = {
+    "openapi_url": None,
+    "docs_url": None,
+    "redoc_url": None,
+    "redirect_slashes": False,
+    "telemetry": {"tracing": False, "metrics": False, "logs": False},
+}
+"""FastAPI's options. Its telemetry would look for its providers in the environment at each request."""
+
+
+def create_app(
+    settings: Settings | None = None, *, opens_first: bool = False, place: WorkerPlace | None = None
+) -> FastAPI:
+    """Return the service as an ASGI app; without `settings`, those of the environment.
+
+    place   which of a server's workers it is; None: it is the only one
+
+    Its lifespan follows the store; with `opens_first` it starts when the store has been read.
+    `app.state.draining`, a threading.Event, makes `/readyz` say no.
+    """
+    settings = settings or read_settings()
+    draining, tracer = threading.Event(), open_tracer(settings, "serve")
+    requests = RequestLog(Metrics(), settings.access_log, tracer)
+    admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set, settings.workers)
+    parts = _services(settings, requests, admission)
+    job_figures = JobFigures(parts.learning.database)
+    parts.metrics.registry.register(job_figures)
+    if place is not None:
+        own_page = functools.partial(parts.metrics.page, worker=place.number)
+        parts = parts._replace(neighbours=Neighbours(place, own_page))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        followers = parts.ring, job_figures, parts.learning
+        for each in followers:
+            each.start()
+        if parts.neighbours is not None:
+            await parts.neighbours.start()
+        following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
+        with _on_hangup(parts.live.wake):
+            if opens_first:
+                await parts.live.has_looked.wait()
+            yield
+        following.cancel()
+        if parts.neighbours is not None:
+            parts.neighbours.close()
+        parts.close()
+        for each in followers:
+            await asyncio.to_thread(each.close)
+        parts.metrics.settle()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
+
+    root_path = settings.root_path
+    app = FastAPI(lifespan=lifespan, **_OPTIONS)
+    document = functools.partial(openapi_document, app, settings.limits, root_path)
+    app.openapi = functools.lru_cache(1)(document)  # type: ignore[method-assign]
+    app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
+    for router in ROUTERS:  # routers that are included try each route twice: 10 to 20 us a request
+        app.router.routes.extend(router.routes)
+    install_handlers(app)
+    if (cors := cors_options(settings)) is not None:
+        app.add_middleware(Cors, **cors)
+    app.add_middleware(RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path)
+    app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max, root_path)
+    dialects: dict[Any, Dialect[Any]] = {predict.predict: PREDICT, oip.infer: TENSORS, predict.score: SCORES}
+    routes: list[Any] = [*predict.router.routes, *oip.router.routes]
+    short = [(dialects[route.endpoint], route) for route in routes if route.endpoint in dialects]
+    app.state.slow_readers = admission.answers
+    app.state.whole_requests = WholeRequests(short, parts.answering, admission, root_path)
+    return app
+
+
+def _services(settings: Settings, requests: RequestLog, admission: Admission) -> Services:
+    limits, metrics = settings.limits, requests.metrics
+    store, learning = store_of(settings.store), OnlineLearning(settings)
+    database = learning.database
+    infos = LabelInfos(store)
+    live = LiveModels(
+        store,
+        functools.partial(serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages),
+        models_max=limits.models_max,
+        versions_max=limits.versions_max,
+        seconds_max=limits.request_seconds_max,
+        refresh=infos.refresh,
+        deny=functools.partial(with_denied, limits=limits, stages=metrics.stages),
+    )
+    ring, shadows = KeyRing(database, settings), Shadows(limits, metrics.shadows.record)
+    pool = functools.partial(WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max)
+    services = Services(
+        settings,
+        store,
+        live,
+        learning,
+        metrics,
+        ring,
+        AuditLog(database),
+        Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
+        Jobs(database, settings),
+        Schedules(database, settings),
+        FeedbackDesk(live.find, learning, limits, metrics.record_events),
+        shadows,
+        Answering(live, ring, shadows, requests, limits),
+        pool(limits.threads_max),
+        pool(2, calls="calls about thresholds"),
+        pool(4, calls="calls of admins"),
+        ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
+        ThreadPoolExecutor(2, thread_name_prefix="xylem-archives"),
+        asyncio.Semaphore(limits.event_streams_max),
+        Streams(limits),
+        Streams(limits),
+        admission.draining,
+    )
+    metrics.open_versions = live.open_versions
+    queues = {
+        "predictions": services.work,
+        "thresholds": services.threshold_work,
+        "admin": services.admin_work,
+    }
+    report = metrics.report
+    report(read_in_flight, metrics, admission)
+    report(read_live, live.status, lambda: services.ready)
+    report(read_thresholds, learning.follower)
+    report(read_rows, learning.rows)
+    report(read_streams, {"batch": services.batches, "feedback": services.feeds})
+    report(read_queues, queues)
+    return services
+
+
+def _settle() -> None:
+    """Say that the store has been read, and that what there is stays."""
+    settle()
+    log(logging.INFO, "models_opened")
+
+
+@contextlib.contextmanager
+def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
+    """Call `look` at SIGHUP, also at one that was blocked until now, where the loop may listen to signals."""
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGHUP)
+    loop.add_signal_handler(signal.SIGHUP, look)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for a moment, removal sets the default
+        loop.remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

@@ -1,0 +1,242 @@
+"""What is shown of a served version: its labels, its thresholds, some at a time, and its figures."""
+
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from xylem.api.schemas.labels import (
+    LabelFeatures,
+    LabelFeaturesQuery,
+    LabelPage,
+    LabelQuery,
+    LabelsQuery,
+    LabelSummary,
+    LabelThreshold,
+    ShadowSummary,
+    ThresholdHistory,
+    ThresholdQuery,
+    Thresholds,
+)
+from xylem.api.schemas.models import ValidationFigures, VersionFigures, VersionSummary
+from xylem.base.db.engine import Database
+from xylem.base.errors import BadRequest, NotTuned, UnknownLabel
+from xylem.engine.label_weights import label_features
+from xylem.serving.label_info import (
+    LabelInfoOptions,
+    label_info_options,
+    labels_named,
+    languages_of,
+    told_of_label,
+)
+from xylem.serving.served import ServedVersion
+from xylem.thresholds.live.shadow import Shadow
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import checkpoints, find_head, label_history
+from xylem_store.names import NameTable, find_name, name_of, names_with
+from xylem_store.origin import read_report
+from xylem_store.store import Store
+
+
+def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
+    """Return the labels that a query selects. Cost: with a search, or by name, a pass over all names.
+
+    Raises UnsupportedOption for names that the model does not have.
+    """
+    info = label_info_options(query, served.info)
+    live = served.thresholds
+    with live.lock:
+        epoch, tuned = (None, None) if live.prepared is None else (live.epoch, live.snapshot())
+    counts = served.opened.arrays.get("labels/counts")
+    allowed = None if served.denied is None else served.denied.allowed
+    ids = np.arange(served.labels.n_names)
+    if query.search:
+        fits = names_with(served.labels.offsets, served.labels.utf8, query.search)
+        if info is not None:
+            fits |= labels_named(info, query.search)
+        ids = np.flatnonzero(fits)
+    if query.marks_below and tuned is not None:
+        ids = ids[tuned.counters.marks[ids] < query.marks_below]
+    ids = _ordered(ids, query, served.labels, counts, tuned)
+    shown = ids[query.offset : query.offset + query.limit].tolist()
+    end = query.offset + len(shown)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "threshold_epoch": epoch,
+        "n_labels": served.labels.n_names,
+        "n_found": len(ids),
+        "n_denied": 0 if allowed is None else int(len(allowed) - np.count_nonzero(allowed)),
+        "languages": list(languages_of(served.info.current)[0]),
+        "labels": [_summary(served, i, counts, tuned, info) for i in shown],
+        "next_offset": end if shown and end < len(ids) else None,
+    }
+
+
+def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> LabelFeatures:
+    """Return what speaks for a label and against it. Raises UnknownLabel, UnsupportedOption, BadRequest."""
+    found = label_features(served.opened, name_of(served.labels, _label_of(served, query)), query.top)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "label": found["label"],
+        "id": found["id"],
+        "n_trees": len(found["trees"]),
+        "features": found["features"],
+    }
+
+
+def describe_history(served: ServedVersion, database: Database, query: LabelQuery) -> ThresholdHistory:
+    """Return a label's threshold over time. Blocking.
+
+    Raises NotTuned, UnknownLabel, BadRequest, DatabaseUnavailable.
+    """
+    label, n_labels = _label_of(served, query), served.labels.n_names
+    with database.read() as connection:
+        head = find_head(connection, served.name, served.version, served.thresholds.digest)
+        if head is None or not head.epoch:
+            raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
+        points: list[Any] = [each._asdict() for each in label_history(connection, head, label, n_labels)]
+    return {
+        "model": served.name,
+        "version": served.version,
+        "label": name_of(served.labels, label),
+        "id": label,
+        "threshold_epoch": head.epoch,
+        "points": points,
+    }
+
+
+def _label_of(served: ServedVersion, query: LabelQuery) -> int:
+    """Return the id of the label that a query names. Raises BadRequest, UnknownLabel."""
+    if (query.id is None) == (query.label is None):
+        found = "neither" if query.id is None else "both"
+        raise BadRequest(f"expected a label's id or its name, found {found}").at("label")
+    n_labels = served.labels.n_names
+    label = find_name(served.labels, query.label) if query.label is not None else query.id
+    if label is None or not 0 <= label < n_labels:
+        asked = query.id if query.label is None else query.label
+        raise UnknownLabel(f"expected one of {n_labels} labels, found {asked!r:.80}").at("label")
+    return label
+
+
+def _ordered(
+    ids: NDArray[np.int64],
+    query: LabelsQuery,
+    names: NameTable,
+    counts: NDArray[Any] | None,
+    tuned: Tuned | None,
+) -> NDArray[np.int64]:
+    """Return ids in the order asked for; by id where there is nothing to order them by."""
+    if query.order == "label":
+        by_name = sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending)
+        return np.array(by_name, np.int64)
+    columns = {"training_rows": counts}
+    if tuned is not None:
+        columns |= {"threshold": tuned.thresholds, **tuned.counters._asdict()}
+    values = columns.get(query.order)
+    if values is None:
+        return ids[::-1] if query.order == "id" and query.descending else ids
+    return ids[np.argsort(-values[ids] if query.descending else values[ids], kind="stable")]
+
+
+def _summary(
+    served: ServedVersion,
+    label: int,
+    counts: NDArray[Any] | None,
+    tuned: Tuned | None,
+    info: LabelInfoOptions | None,
+) -> LabelSummary:
+    summary: dict[str, Any] = {
+        "label": name_of(served.labels, label),
+        "id": label,
+        "training_rows": None if counts is None else int(counts[label]),
+        "threshold": None if tuned is None else tuned.thresholds[label],
+        "hits": None if tuned is None else int(tuned.counters.hits[label]),
+        "marks": None if tuned is None else int(tuned.counters.marks[label]),
+        "denied": served.denied is not None and not served.denied.allowed[label],
+    }
+    if info is not None:
+        summary |= told_of_label(info, label)
+    return cast(LabelSummary, summary)
+
+
+def describe_thresholds(served: ServedVersion, database: Database, query: ThresholdQuery) -> Thresholds:
+    """Return what is known of a version's thresholds. Blocking. Raises NotTuned, DatabaseUnavailable,
+    ForeignThresholds.
+    """
+    live = served.thresholds
+    with database.read() as connection:
+        find_head(connection, served.name, served.version, live.digest)  # which refuses those of another
+    with live.lock:
+        if live.prepared is None:
+            raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
+        epoch, tuned, macro_f = live.epoch, live.snapshot(), live.served.macro_f()
+        shadow = None if live.shadow is None else _describe_shadow(live.shadow)
+    kept: list[Any] = []
+    n_events = 0
+    with database.read() as connection:
+        head = find_head(connection, served.name, served.version, served.thresholds.digest)
+        if head is not None:
+            n_events = head.n_events
+            kept = [one._asdict() for one in checkpoints(connection, head)]
+    marks, hits = tuned.counters.marks, tuned.counters.hits
+    ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
+    shown = ids[query.offset : query.offset + query.limit].tolist()
+    labels: list[LabelThreshold] = [
+        {
+            "label": name_of(served.labels, i),
+            "id": i,
+            "threshold": tuned.thresholds[i],
+            "hits": int(hits[i]),
+            "marks": int(marks[i]),
+        }
+        for i in shown
+    ]
+    end = query.offset + len(shown)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "threshold_epoch": epoch,
+        "method": tuned.method,
+        "start": tuned.start._asdict(),
+        "n_events": n_events,
+        "macro_f": 100 * macro_f,
+        "shadow": shadow,
+        "checkpoints": kept,
+        "n_labels": len(ids),
+        "labels": labels,
+        "next_offset": end if shown and end < len(ids) else None,
+    }
+
+
+def _describe_shadow(shadow: Shadow) -> ShadowSummary:
+    macro_f, served_macro_f = shadow.macro_f()
+    return {
+        "since_epoch": shadow.since,
+        "created_at": shadow.created_at,
+        "method": shadow.candidate.method,
+        "start": shadow.candidate.start._asdict(),
+        "n_events": shadow.n_events,
+        "macro_f": 100 * macro_f,
+        "served_macro_f": 100 * served_macro_f,
+        "empty_label_convention": shadow.candidate.convention,
+    }
+
+
+_FIGURES: TypeAdapter[ValidationFigures] = TypeAdapter(ValidationFigures)
+
+
+def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
+    """Return what is known of a version. Blocking. Of its arrays the report alone is read.
+
+    Raises NotFound, Corrupt, StoreUnreadable.
+    """
+    opened = store.open(model, version, verify=False)
+    summary = VersionSummary.model_validate(opened.manifest)
+    figures = None
+    with suppress(KeyError, ValidationError):  # of no report, or of one that this release does not know
+        figures = _FIGURES.validate_python(read_report(opened.arrays)["validation"])
+    return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)

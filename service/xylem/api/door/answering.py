@@ -1,0 +1,255 @@
+"""Answers to requests of every dialect: by `Dialect.answer`, whether a route calls it or the protocol does.
+
+What a request costs besides its search is how much different code it runs, for a search leaves little of
+anything else in the processor's caches. So requests that come whole, their heads seen before, are answered
+from their bytes, without a task and a scope. What takes long is left to the route, which has threads.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
+
+from xylem.api.door.admission import Admission, check_media
+from xylem.api.door.encodings import PACKED_FROM, packed
+from xylem.api.door.heads import (
+    HEAD_END,
+    HEAD_LENGTH_MAX,
+    NOTHING,
+    HeadTemplate,
+    RequestHeaders,
+    divide,
+    inner_path,
+    reference_of,
+    template_of,
+    usual_head,
+)
+from xylem.api.door.problems import error_response
+from xylem.api.door.request_log import RequestLog, RequestOutcome
+from xylem.api.door.request_timings import TRACE, AnsweredBy, EndedRequest
+from xylem.base.access.key_text import AccessScope
+from xylem.base.access.ring import KeyRing
+from xylem.base.errors import AccessRefused, XylemError
+from xylem.base.logs import log
+from xylem.base.settings import Limits
+from xylem.base.stages import StageTimings
+from xylem.serving.answer import SHORT_ITEMS, SearchDialect
+from xylem.serving.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.oip import HEADER
+from xylem.serving.served import LiveServed, ServedVersion
+from xylem.serving.shadows import ShadowCopy, Shadows
+from xylem.serving.split import ChosenVersion, LiveSplit
+from xylem_store.errors import StoreError
+from xylem_store.identifiers import is_version
+
+_SHORT_BYTES = 8 * SHORT_ITEMS
+"""Bytes of a body up to which it is read here: what is longer hardly takes short."""
+
+_STATUS, _LENGTH, _ID_LINE = b"HTTP/1.1 200 OK\r\n", b"content-length: ", b"x-request-id: "
+_JSON = ((b"content-type", b"application/json"),)
+_JSON_LINES = b"\r\ncontent-type: application/json\r\n"
+_PACKED_LINES = b"\r\ncontent-encoding: gzip\r\nvary: Accept-Encoding"
+
+Header = tuple[bytes, bytes]
+
+
+class Answering:
+    """What requests are answered by, and what is done with each answer. Event loop only."""
+
+    def __init__(
+        self, live: LiveServed, ring: KeyRing, shadows: Shadows, requests: RequestLog, limits: Limits
+    ) -> None:
+        self.live = live
+        self.ring = ring
+        self.requests = requests
+        self.limits = limits
+        self._shadows = shadows
+
+    def finish(
+        self, dialect: Dialect[Any], chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
+    ) -> None:
+        """Count the rows of an answer, and have the shadow answer the request too, if it is to."""
+        served, shadow = chosen
+        self.requests.metrics.rows[served.name] += reply.n_rows
+        if shadow is not None and isinstance(dialect, SearchDialect):
+            body = Body(body.content, 0, body.said)
+            self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
+
+
+def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
+    """Return the headers of an answer, but for its length; old thresholds are said to be that."""
+    headers: Sequence[Header] = _JSON
+    if reply.n_json is not None:
+        media = b"content-type", b"application/octet-stream"
+        headers = media, (HEADER.encode(), b"%d" % reply.n_json)
+    if reply.is_tuned and served.thresholds.is_stale:
+        headers = *headers, (b"xylem-thresholds", b"stale")
+    return headers
+
+
+class _Target(NamedTuple):
+    """What requests with a head are answered with, for as long as the store stays as it is.
+
+    split   of the alias, if it has a canary or a shadow
+    canary  what is noted of requests that its canary answers; outcome: of others
+    """
+
+    head: HeadTemplate
+    chosen: ChosenVersion[ServedVersion]
+    outcome: RequestOutcome
+    split: LiveSplit[ServedVersion] | None
+    canary: RequestOutcome
+
+
+class WholeRequests:
+    """Answers requests from their bytes. Event loop only."""
+
+    def __init__(
+        self,
+        routes: Sequence[tuple[Dialect[Any], BaseRoute]],
+        answering: Answering,
+        admission: Admission,
+        root_path: str = "",
+    ) -> None:
+        self._routes = routes
+        self._root_path = root_path
+        paths = [str(getattr(route, "path", "")) for _, route in routes]
+        self._endings = tuple({"/" + path.rpartition("/")[2] for path in paths})
+        self._answering = answering
+        self._live, self._requests = answering.live, answering.requests
+        self._is_open = AccessScope.PREDICT in answering.ring.open
+        self._admission = admission
+        self._bytes_max = min(_SHORT_BYTES, answering.limits.body_bytes_max)
+        self._timings, self._traced_timings = StageTimings(), StageTimings(is_traced=True)
+        self._heads: dict[bytes, HeadTemplate] = {}
+
+    def learn(self, message: bytes, scope: Scope) -> None:
+        """Remember the head of a message that was one whole request, and nothing else, if all of it is usual.
+
+        `scope` is what the server's parser made of it.
+        """
+        template = self._template(scope)
+        head = None if template is None else usual_head(message, scope, self._bytes_max)
+        if template is None or head is None:
+            return
+        n_bytes = len(message) - message.index(HEAD_END) - len(HEAD_END)
+        if len(self._heads) >= 4096:  # those of one client differ by their content-length
+            self._heads.clear()
+            self._live.heads.clear()
+        key = None if self._is_open else self._answering.ring.key_id(template.authorization)
+        self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
+
+    def _template(self, scope: Scope) -> HeadTemplate | None:
+        """Return what a head says that a dialect's route answers; None: none does, or not such a body."""
+        if not scope["path"].endswith(self._endings):
+            return None
+        scope = {**scope, "path": inner_path(scope["path"], self._root_path)}
+        for dialect, route in self._routes:
+            match, more = route.matches(scope)
+            if match is Match.FULL:
+                try:
+                    check_media(scope, dialect.media)
+                    return template_of({**scope, **more}, dialect, *reference_of(more["path_params"]))
+                except (XylemError, StoreError):
+                    return None
+        return None
+
+    def answer(self, message: bytes, headers: bytes) -> bytes | None:
+        """Return the answer, these headers in front, to one whole request whose head is known; else None."""
+        end = message.find(HEAD_END)
+        if end < 0:
+            return None
+        start, text, own = end + len(HEAD_END), message[:end], NOTHING
+        target = self._live.heads.get(text)
+        if target is None:
+            target, own = self._look_up(text)
+        if target is None or len(message) - start != target.head.n_bytes:
+            return None
+        if self._admission.n_free <= 0 or self._admission.draining():
+            return None
+        began = time.perf_counter_ns()
+        head, chosen, outcome, split, _ = target
+        request_id, trace = self._requests.begin(own)
+        stages = self._timings if trace is None or not trace.span_id else self._traced_timings
+        if split is not None:
+            chosen = split.choose(chosen.served, own.canary_key or request_id.encode())
+            outcome = outcome if chosen.served is target.chosen.served else target.canary
+        try:
+            if not self._is_open:
+                self._answering.ring.check(head.authorization, AccessScope.PREDICT)
+            body = Body(message, start, head.said)
+            reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
+            if isinstance(reply, Longer):
+                stages.forget()
+                return None
+            self._answering.finish(head.dialect, chosen, body, reply)
+        except (XylemError, StoreError) as error:
+            scope = {"path": head.path, "root_path": self._root_path, "request_id": request_id, TRACE: trace}
+            first, ended, lines, problem = _refusal(head, chosen.served, error, scope)
+            self._requests.end(request_id, ended, began, trace, stages)
+            return b"".join((first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, problem))
+        except Exception as error:  # the route meets it again, and answers
+            log(logging.ERROR, "failure", error=error)
+            stages.forget()
+            return None
+        parts, lines = reply.parts, _JSON_LINES
+        if reply.n_json is not None or (reply.is_tuned and chosen.served.thresholds.is_stale):
+            lines = b"\r\n%b" % _lines_of(headers_for(reply, chosen.served))
+        n_bytes = sum(map(len, parts))
+        if head.gzip and n_bytes >= PACKED_FROM:
+            parts, lines = (packed(b"".join(parts)),), _PACKED_LINES + lines
+            n_bytes = len(parts[0])
+        self._requests.record(request_id, outcome, began, trace, stages)
+        length = b"%d" % n_bytes
+        return b"".join(
+            (_STATUS, headers, _LENGTH, length, lines, _ID_LINE, request_id.encode(), HEAD_END, *parts)
+        )
+
+    def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
+        """Return what answers requests with a head that `heads` lacks, or None, and what is its own."""
+        known = self._live.heads  # before the store is looked at: nothing in it outlives its state
+        if len(head) > HEAD_LENGTH_MAX:
+            return None, NOTHING
+        head, own = divide(head)
+        return known.get(head) or self._find(head, known), own
+
+    def _find(self, head: bytes, known: dict[bytes, _Target]) -> _Target | None:
+        """Return what answers requests with a head that is remembered, and keep it; else None."""
+        template = self._heads.get(head)
+        served = None if template is None else self._live.resident(template.model, template.ref)
+        if template is None or served is None:
+            return None
+        split = self._live.splits.get((template.model, template.ref))
+        outcome = self._outcome(template, served)
+        canary = outcome if split is None or split.canary is None else self._outcome(template, split.canary)
+        target = known[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
+        return target
+
+    def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
+        ended = EndedRequest("POST", head.route, head.path, 200, None, _by(head, served), head.key)
+        return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
+
+
+def _by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
+    """Return which version answers, and the alias that the head names it by."""
+    return AnsweredBy(served.name, served.version, None if is_version(head.ref) else head.ref)
+
+
+def _refusal(
+    head: HeadTemplate, served: ServedVersion, error: Exception, scope: Scope
+) -> tuple[bytes, EndedRequest, bytes, bytes]:
+    """Return the first line of the answer to a request at fault, what is noted, its headers and body."""
+    problem = error_response(scope, error)
+    status, code = problem.status_code, scope["error_code"]
+    key = None if isinstance(error, AccessRefused) else head.key
+    ended = EndedRequest("POST", head.route, head.path, status, code, _by(head, served), key)
+    first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
+    return first, ended, _lines_of(problem.raw_headers), bytes(problem.body)
+
+
+def _lines_of(headers: Sequence[Header]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -1,0 +1,128 @@
+"""Content codings: bodies of requests are unpacked as they come, long answers packed for who takes them so.
+
+gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes are packed by Starlette.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Iterable
+
+from starlette.datastructures import Headers
+from starlette.middleware.gzip import GZipResponder
+from starlette.types import ASGIApp, Message, Receive
+
+from xylem.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
+
+PACKED_FROM = 1000
+"""Bytes of an answer from which on it is packed."""
+
+_LEVEL = 1  # of 1 to 9, the fastest: 9 takes five times as long for 10% fewer bytes of JSON
+_GZIP = 16 + zlib.MAX_WBITS
+
+PIECE_BYTES = 1 << 16
+"""A body is unpacked in pieces of so many bytes at most; others are answered between two."""
+
+
+def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
+    """Return whether a request's body is packed, and whether its answer may be, as its headers say.
+
+    Raises UnsupportedEncoding for another coding than gzip.
+    """
+    is_packed = takes = False
+    for name, value in headers:
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            if is_packed or value.strip().lower() not in (b"gzip", b"x-gzip"):
+                found = "several" if is_packed else ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Content-Encoding: expected gzip or none, found {found}")
+            is_packed = True
+        elif name == b"accept-encoding":
+            takes = takes or takes_gzip(value)
+    return is_packed, takes
+
+
+def takes_gzip(value: bytes) -> bool:
+    """Return whether a header Accept-Encoding names gzip, with a weight above 0 (RFC 9110, 12.5.3)."""
+    for part in value.lower().split(b","):
+        coding, _, weight = part.partition(b";")
+        if coding.strip() in (b"gzip", b"x-gzip"):
+            return weight.replace(b" ", b"").rstrip(b"0.") not in (b"q=", b"q")
+    return False
+
+
+def packed(body: bytes) -> bytes:
+    """Return a whole answer packed."""
+    return zlib.compress(body, _LEVEL, _GZIP)
+
+
+class Unpacking:
+    """An ASGI receive that unpacks a request's body, in memory of a piece.
+
+    A body that is held whole stays packed until all of it has come: it may unpack to a thousand times as
+    much.
+
+    bytes_max  the most that it may have when it is unpacked; None: it is never held whole, and has no limit
+    hold       called with the bytes of each piece of a body that is held whole
+    """
+
+    def __init__(self, receive: Receive, bytes_max: int | None, hold: Callable[[int], None]) -> None:
+        self._receive = receive
+        self._bytes_max = bytes_max
+        self._hold = hold
+        self._n_bytes = 0
+        self._packed: bytes | bytearray = b""
+        self._is_full = self._is_last = False
+        self._zlib = zlib.decompressobj(_GZIP)
+
+    async def __call__(self) -> Message:
+        """Return the next message. Raises BrokenEncoding, and BodyTooLarge at the first byte too many."""
+        if self._packed or self._is_full:
+            await asyncio.sleep(0)
+        else:
+            message = await self._receive()
+            received = bytearray(message.get("body", b""))
+            while self._bytes_max is not None and message.get("more_body", False):
+                message = await self._receive()
+                received += message.get("body", b"")
+            if message["type"] != "http.request":
+                return message
+            self._packed, self._is_last = received, not message.get("more_body", False)
+        body = self._next_piece()
+        self._n_bytes += len(body)
+        if self._bytes_max is not None:
+            if self._n_bytes > self._bytes_max:
+                most = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
+                raise BodyTooLarge(f"expected {most} when the body is unpacked, found more")
+            self._hold(len(body))
+        more = bool(self._packed) or self._is_full or not self._is_last
+        if not more and not self._zlib.eof:
+            raise BrokenEncoding("Content-Encoding: expected whole gzip data, found that its end is missing")
+        return {"type": "http.request", "body": body, "more_body": more}
+
+    def _next_piece(self) -> bytes:
+        """Unpack a piece of what is there. Raises BrokenEncoding."""
+        if self._zlib.eof and self._packed:  # gzip data may be several, one after the other
+            self._zlib = zlib.decompressobj(_GZIP)
+        try:
+            piece = self._zlib.decompress(self._packed, PIECE_BYTES)
+        except zlib.error as error:
+            raise BrokenEncoding(f"Content-Encoding: expected gzip data, found damage: {error}") from None
+        self._packed = self._zlib.unused_data if self._zlib.eof else self._zlib.unconsumed_tail
+        self._is_full = len(piece) == PIECE_BYTES and not self._zlib.eof
+        return piece
+
+
+class PackedAnswer(GZipResponder):
+    """An app whose answers from PACKED_FROM bytes on are packed; streams piece by piece, as they are sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=1 << 16)
+        self._has_parts = False
+
+    async def send_with_compression(self, message: Message) -> None:
+        """Send a message; files of which clients may ask for parts go as they are."""
+        if message["type"] == "http.response.start":
+            self._has_parts = "accept-ranges" in Headers(raw=message["headers"])
+        if self._has_parts:
+            await self.send(message)
+        else:
+            await super().send_with_compression(message)

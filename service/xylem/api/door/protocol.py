@@ -1,0 +1,411 @@
+"""The server's HTTP/1.1 protocol, with bounds that uvicorn's lacks on what is not a body."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+import httptools
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from xylem.api.door.admission import BODY_IS_HERE
+from xylem.api.door.answering import WholeRequests
+from xylem.api.door.request_scope import UnparsedRequests
+from xylem.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
+from xylem.base.errors import Overloaded
+from xylem.base.logs import log
+from xylem.base.settings import Limits
+
+
+class JoinedWrites:
+    """The transport of one answer, which keeps its head until the body comes: one system call, not two.
+
+    Only where Content-Length says that a body follows at once; the head of a stream goes out by itself. What
+    uvicorn makes of streams is put right. One that begins before its request was read would leave a client
+    waiting that sends its body only when it is told to (RFC 9110, 10.1.1); and a client of HTTP/1.0 does not
+    know chunks (RFC 9112, 6.1): for it the end of the connection ends the stream.
+    """
+
+    __slots__ = ("_cycle", "_head", "_is_awaited", "_is_begun", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._head = b""
+        self._is_awaited = cycle.waiting_for_100_continue
+        self._is_begun = False
+
+    def write(self, data: bytes) -> None:
+        """Write, or keep a head for the next call."""
+        cycle = self._cycle
+        if not cycle.response_started:
+            self._is_awaited = False  # any more: this tells the client to go on
+        elif not self._is_begun:
+            self._is_begun = True
+            if cycle.chunked_encoding is False and cycle.scope["method"] != "HEAD":
+                self._head = data
+                return
+            if cycle.chunked_encoding and self._knows_no_chunks():
+                data = data.replace(b"transfer-encoding: chunked\r\n", b"", 1)
+            elif cycle.chunked_encoding and self._is_awaited:
+                data = b"HTTP/1.1 100 Continue\r\n\r\n" + data
+        elif cycle.chunked_encoding and self._knows_no_chunks():
+            size, _, rest = data.partition(b"\r\n")  # a chunk; the last one may be behind it
+            data = rest[: int(size, 16)] if size else b""
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._transport.write(data)
+
+    def _knows_no_chunks(self) -> bool:
+        return self._cycle.scope["http_version"] == "1.0"
+
+    def close(self) -> None:
+        """Write what is kept, and close."""
+        if self._head:
+            self.write(b"")
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is being closed."""
+        return self._transport.is_closing()
+
+
+_WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
+"""The ASGI extensions of a request that has been received."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Refuses a request whose head is too long, and closes a connection on which it takes too long.
+
+    The bytes that count are those of the target and of the headers' names and values. A head that never ends
+    is cut off when it has come to the limit and one more read of the socket; so are other bytes that bring no
+    body: trailers (which are not kept), what frames chunks, and empty lines between requests. After its
+    answer a request may go on for as many bytes as a body may have, and for as long; then its connection is
+    closed.
+
+    While a client has not read what is written, no further request of it is begun. What it has not read
+    counts among the `answers` that are held for all clients.
+    """
+
+    limits: Limits
+    answers: SlowClients
+    _reader: SlowClient
+    unparsed: UnparsedRequests
+    whole_request: WholeRequests | None
+    on_abort: Callable[[], None]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait for the first request."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # so that `pause_writing` tells of all that was not sent at once
+        self._unread: asyncio.TimerHandle | None = None
+        self._current: RequestResponseCycle | None = None
+        self._late: asyncio.TimerHandle | None = None
+        self._in_head = True
+        self._is_between = True
+        self._n_begun = 0
+        self._answered_at = 0.0
+        self._headers_given: list[tuple[bytes, bytes]] = []
+        self._headers_joined = b""
+        self._bare_bytes = 0
+        self._unwanted_bytes = 0
+        self._head_bytes = 0
+        self._is_refused = False
+        self._close_later()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._end_head()
+        self._stop_waiting_for_reader()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Return whether to go on: a client that sends no more may wait for answers to what it has sent.
+
+        The connection ends with the last of them.
+        """
+        if not self._is_between or self.cycle is None or self.cycle.response_complete:
+            return None
+        self._end_after_answers()
+        return True
+
+    def _end_after_answers(self) -> None:
+        """Let the connection end with the answer to the last request that came whole."""
+        last = self.pipeline[0][0] if self.pipeline else self.cycle
+        last.keep_alive = False
+
+    def data_received(self, data: bytes) -> None:
+        """Hand received bytes to the parser, unless too many came without the end of a head or any body.
+
+        Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
+        no timer.
+        """
+        if self._is_refused:
+            self._count_unwanted(len(data))
+            return
+        if (
+            self._is_between
+            and self.whole_request is not None
+            and self._answer_whole(self.whole_request, data)
+        ):
+            return
+        if self._bare_bytes > self.limits.head_bytes_max:
+            self._head_bytes = self._bare_bytes
+            self.send_400_response("")
+            return
+        is_first, n_begun = self._is_between, self._n_begun
+        self._bare_bytes += len(data)
+        self._parse(data)
+        if is_first and self._is_between and self._n_begun == n_begun + 1 and self.whole_request is not None:
+            self.whole_request.learn(data, cast(Scope, self.scope))
+        if self._late is None and (self._in_head or self._is_idle):
+            self._close_later()
+
+    def _parse(self, data: bytes) -> None:
+        """Hand bytes to the parser; refuse what is no HTTP.
+
+        It stops behind a head that asks for another protocol, and takes what follows for that protocol's.
+        None is offered: such a head means what it means without that (RFC 9110, 7.8), its body included.
+        """
+        self._unset_keepalive_if_required()
+        rest: bytes | memoryview = data
+        try:
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    return
+                except httptools.HttpParserUpgrade as upgrade:
+                    rest = memoryview(rest)[upgrade.args[0] :]
+                    self._read_head_again()
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _read_head_again(self) -> None:
+        """Read the head that the parser stopped at without what asks for another protocol.
+
+        Raises HttpParserError for CONNECT: what follows it is for a tunnel, and no request.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            raise httptools.HttpParserError("CONNECT, which asks for a tunnel")
+        headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(headers))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self.parser.feed_data(head)
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        self._in_head = True
+        self._is_between = False
+        self._n_begun += 1
+        self._unwanted_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; of a trailer nothing."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Stop waiting: the head is there. Raises ValueError, for the parser, when it is too long."""
+        self._end_head()
+        n_bytes = len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
+        if n_bytes > self.limits.head_bytes_max:
+            self._head_bytes = n_bytes
+            raise ValueError(n_bytes)
+        if self.parser.should_upgrade():
+            return  # it is read again
+        super().on_headers_complete()
+        self._in_head = False
+
+    def on_body(self, body: bytes) -> None:
+        """Hand on a part of a body; after the answer, count it, and close the connection beyond the limit."""
+        self._bare_bytes = 0
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._count_unwanted(len(body))
+
+    def on_message_complete(self) -> None:
+        """Stop waiting: the request is there, which its app may want to know."""
+        if self.parser.should_upgrade():
+            return  # only its head is, and it is read again
+        self._end_head()
+        super().on_message_complete()
+        self._is_between = True
+        self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read what is written, as long as for a batch's least bytes; else give it up.
+
+        A transport that is closed writes first what it still holds: a client that never reads would keep the
+        bytes, the descriptor and, at the end, the process.
+        """
+        super().pause_writing()
+        if self._unread is None:
+            self._wait_for_reader()
+        self._reader = SlowClient(self._n_read, self._give_up, self._is_answered)
+        self.answers.waiting[self._reader] = self.loop.time()
+        try:
+            self.answers.hold(self._reader, self.transport.get_write_buffer_size())
+        except Overloaded:  # the transport, which calls this, is not to be ended meanwhile
+            self.loop.call_soon(self._give_up)
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read. Begin the request that waits for that."""
+        super().resume_writing()
+        self._stop_waiting_for_reader()
+        if self.pipeline and self._is_answered() and not self.transport.is_closing():
+            self._start_asgi_task(*self.pipeline.pop())
+
+    def _is_answered(self) -> bool:
+        """Return whether the request that was begun last is answered, though perhaps not read."""
+        return self._current is None or self._current.response_complete
+
+    def _n_read(self) -> int:
+        return self._reader.n_held - self.transport.get_write_buffer_size()
+
+    def _wait_for_reader(self) -> None:
+        seconds = self.limits.body_seconds_max
+        self._unread = self.loop.call_later(seconds, self._check_reader, unread_bytes(self.transport))
+
+    def _stop_waiting_for_reader(self) -> None:
+        if self._unread is not None:
+            self.answers.release(self._reader)
+            self._unread.cancel()
+            self._unread = None
+
+    def _check_reader(self, n_before: int) -> None:
+        """Wait on if the client has read enough; else end the connection, and forget what was not read."""
+        least, n_read = self.limits.batch_bytes_min, n_before - unread_bytes(self.transport)
+        if n_read >= least:
+            self._wait_for_reader()
+            return
+        within = f"within {self.limits.body_seconds_max:g} seconds"
+        self._give_up(
+            f"expected the client to read {least} bytes of its answer {within}, found {n_read} of {n_before}"
+        )
+
+    def _give_up(self, detail: str = "expected room for unread answers, found none for the slowest") -> None:
+        """End the connection, and forget what was not read."""
+        log(logging.WARNING, "connection_aborted", detail=detail)
+        self.on_abort()
+        self.transport.abort()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing was asked for the time given, whole requests included."""
+        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._close_idle_after(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _answer_whole(self, answerer: WholeRequests, data: bytes) -> bool:
+        """Answer data that are one whole request, the parser not having seen a part of any other."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            return False
+        if self.flow.write_paused or self.transport.is_closing():
+            return False
+        answer = answerer.answer(data, self._given_headers())
+        if answer is None:
+            return False
+        if self._late is not None:
+            self._end_head()
+        self._answered_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_idle_after(self.timeout_keep_alive)
+        self.transport.write(answer)
+        self.server_state.total_requests += 1
+        return True
+
+    def _given_headers(self) -> bytes:
+        """Return the headers of every answer, as they are sent."""
+        headers = self.server_state.default_headers
+        if headers is not self._headers_given:  # uvicorn makes new ones each second, for the date
+            self._headers_given = headers
+            self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
+        return self._headers_joined
+
+    def _close_idle_after(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Return whether no request is being answered, and no timer of uvicorn's waits for the next."""
+        is_done = self.cycle is None or self.cycle.response_complete
+        return is_done and not self.pipeline and self.timeout_keep_alive_task is None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self.flow.write_paused:  # `resume_writing` begins it
+            self.flow.pause_reading()
+            self.pipeline.append((cycle, app))
+            return
+        self._current = cycle
+        cycle.transport = JoinedWrites(cycle)  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
+
+    def send_400_response(self, msg: str) -> None:
+        """End the connection: with a problem, or after the answers to requests that came before.
+
+        The rest of what the client sends is read for a while and forgotten: a connection that is closed with
+        bytes unread is reset, and the client might never see the answer.
+        """
+        cycle, is_in_body = self.cycle, not self._in_head and not self._is_between
+        self._end_head()
+        self._is_refused = True
+        if cycle is not None and not cycle.response_complete:
+            if not is_in_body:
+                self._end_after_answers()
+                return
+            if self.pipeline or cycle.response_started:
+                self.transport.close()
+                return
+        target = b"" if self._is_between else self.url
+        status, headers, body = self.unparsed.refuse(target, self._head_bytes, sys.exception())
+        end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
+        self.transport.write(STATUS_LINE[status] + self._given_headers() + headers + end)
+        self.transport.write_eof()
+        self._close_later()
+
+    def _count_unwanted(self, n_bytes: int) -> None:
+        """Count bytes that come after the answer, and close the connection beyond the limit."""
+        self._unwanted_bytes += n_bytes
+        if self._late is None:
+            self._close_later()
+        if self._unwanted_bytes > self.limits.body_bytes_max:
+            self.transport.close()
+
+    def _close_later(self) -> None:
+        self._late = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)
+
+    def _end_head(self) -> None:
+        self._bare_bytes = 0
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def bounded_protocol(
+    limits: Limits,
+    answers: SlowClients,
+    unparsed: UnparsedRequests,
+    whole_request: WholeRequests | None,
+    on_abort: Callable[[], None],
+) -> type[Any]:
+    """Return the protocol class with these limits; uvicorn makes its own instances.
+
+    answers        clients that have not read their answers
+    whole_request  answers requests from their bytes; None: routes answer them all
+    on_abort       called when a connection was ended because its client did not read
+    """
+    members = {
+        "limits": limits,
+        "answers": answers,
+        "unparsed": unparsed,
+        "whole_request": whole_request,
+        "on_abort": staticmethod(on_abort),
+    }
+    return type("BoundedProtocol", (BoundedProtocol,), members)

@@ -1,0 +1,353 @@
+"""The outside of every request: id, admission, body, log line, figures, the answer to an error."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from http.client import BAD_REQUEST, REQUEST_TIMEOUT
+from time import perf_counter_ns
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.encodings import PackedAnswer, Unpacking, codings_of
+from xylem.api.door.heads import OWN, OWN_HEADERS, headers_of, inner_path
+from xylem.api.door.problems import (
+    BadHead,
+    BodyTimeout,
+    BodyTooLarge,
+    CorsRefused,
+    HeadTooLong,
+    UnsupportedEncoding,
+    error_response,
+    problem_response,
+)
+from xylem.api.door.request_log import RequestLog, new_request_id
+from xylem.api.door.request_timings import ANSWERED_BY, TIMINGS, TRACE, EndedRequest, trace_id_of
+from xylem.api.door.slow_clients import SlowClient
+from xylem.base.errors import Overloaded, XylemError
+from xylem.base.logs import log
+from xylem.base.settings import Settings
+from xylem.base.stages import StageTimings
+from xylem.serving.oip import HEADER
+from xylem_store.errors import StoreError
+
+_METHODS = ["GET", "POST", "PUT", "DELETE"]
+_REQUEST_HEADERS = [
+    "Authorization",
+    "Content-Encoding",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-None-Match",
+    "Last-Event-ID",
+    "Range",
+    HEADER,
+    *(name.decode() for name in OWN_HEADERS),
+]
+_ANSWER_HEADERS = [
+    "Accept-Ranges",
+    "Allow",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Range",
+    "ETag",
+    "Location",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-Request-ID",
+    "xylem-model",
+    "xylem-thresholds",
+    "xylem-version",
+    HEADER,
+]
+
+
+def cors_options(settings: Settings) -> dict[str, Any] | None:
+    """Return the named arguments of `Cors`; None where `XYLEM_CORS_ORIGINS` is not set.
+
+    Credentials are never allowed, so `*` may be: the service knows no cookies, and a key is sent in a header
+    that the page's script sets itself.
+    """
+    if not settings.cors_origins:
+        return None
+    return {
+        "allow_origins": list(settings.cors_origins),
+        "allow_credentials": False,
+        "allow_methods": _METHODS,
+        "allow_headers": _REQUEST_HEADERS,
+        "expose_headers": _ANSWER_HEADERS,
+        "max_age": 600,
+    }
+
+
+class Cors(CORSMiddleware):
+    """Starlette's middleware; what it refuses is a problem, as all that is refused."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Return the answer to the question whether a page may send a request. Raises CorsRefused."""
+        answer = super().preflight_response(request_headers)
+        if answer.status_code != 200:
+            found = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
+            expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
+            taken = ", ".join(self.allow_headers)
+            raise CorsRefused(f"CORS: expected {expected}, headers of {taken}, found another: {found}")
+        return answer
+
+
+class RequestScope:
+    """ASGI middleware around everything else.
+
+    cors       the options of `Cors`, whose headers answers to errors have too; None: there is no CORS
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        admission: Admission,
+        requests: RequestLog,
+        cors: Mapping[str, Any] | None = None,
+        root_path: str = "",
+    ) -> None:
+        self._app = app
+        self._admission = admission
+        self._metrics = requests.metrics
+        self._requests = requests
+        self._cors = cors
+        self._root_path = root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter_ns()
+        method, root_path = scope["method"], self._root_path
+        if root_path:
+            scope["path"], scope["root_path"] = inner_path(scope["path"], root_path), root_path
+        if method == "HEAD":  # what GET answers, whose body the server leaves out
+            scope = {**scope, "method": "GET"}
+        scope[OWN] = own = headers_of(scope["headers"])
+        scope["request_id"], trace = self._requests.begin(own, scope["path"])
+        if trace is not None:
+            scope[TRACE] = trace
+        scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
+        guard = BodyGuard(scope, receive, send, self._admission)
+        refusal = self._admission.enter(scope)
+        self._metrics.in_flight += 1
+        try:
+            if refusal is not None:
+                raise refusal
+            guard.check_head()
+            is_packed, takes_gzip = codings_of(scope["headers"])
+            receive = Unpacking(guard.receive, guard.bytes_max, guard.hold) if is_packed else guard.receive
+            app = PackedAnswer(self._app) if takes_gzip else self._app
+            await app(scope, receive, guard.send)
+        except ClientDisconnect:
+            guard.status = 499  # as others log that the client left before the answer
+        except Exception as error:
+            await self._answer_error(scope, guard, error)
+        finally:
+            if refusal is None:
+                self._admission.leave()
+            self._admission.bodies.release(guard.sender)
+            self._metrics.in_flight -= 1
+            self._record(method, scope, guard.status, started)
+
+    def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
+        route, code = getattr(scope.get("route"), "path", "none"), scope.get("error_code")
+        principal = scope.get("state", {}).get("principal")
+        key = None if principal is None else principal.key_id or None
+        ended = EndedRequest(method, route, scope["path"], status, code, scope.get(ANSWERED_BY), key)
+        self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[TIMINGS])
+
+    async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
+        """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
+        foreseen = isinstance(error, XylemError | StoreError)
+        if not foreseen or guard.status:
+            log(logging.ERROR, "failure", request_id=scope["request_id"], error=error, **trace_id_of(scope))
+        if guard.status:
+            raise error
+        if foreseen:
+            answer = error_response(scope, error)
+        else:
+            scope["error_code"] = "internal-error"
+            detail = "the service failed; its log has the request's id"
+            answer = problem_response(scope, "internal-error", detail)
+        if self._cors is None:
+            await answer(scope, guard.receive, guard.send)
+        else:
+            named = Headers(scope=scope)
+            await Cors(answer, **self._cors).simple_response(scope, guard.receive, guard.send, named)
+
+
+LINGER_SECONDS = 1.0
+UNREAD_BYTES_MAX = 64 << 10
+"""An unread body of up to this size does not close its connection: most likely it has come already."""
+
+
+class BodyGuard:
+    """Counts the bytes of a request's body on their way in, and completes the head of the answer.
+
+    A body that is held whole counts among all such bodies until its request ends: an error's traceback may
+    keep it until then. While it is waited for, it may be given up because others need the room.
+
+    bytes_max  the most that the body may have; None: it is never held whole, and has no limit
+    sender     the client, as one of those whose bodies are held
+    status     the answer's status; 0 until it begins
+    """
+
+    _timeout: asyncio.Timeout
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, admission: Admission) -> None:
+        self._receive = receive
+        self._send = send
+        self._scope = scope
+        self._admission = admission
+        self._is_given_up = False
+        self.bytes_max = admission.bytes_max(scope)
+        self.sender = SlowClient(lambda: self._bytes, self._give_up)
+        self._bytes = 0
+        self._declared: int | None = 0
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                self._declared = int(value)
+            elif name == b"transfer-encoding":
+                self._declared = None  # it is left open
+        self._unread = self._declared != 0
+        self._linger = False
+        self.status = 0
+
+    def check_head(self) -> None:
+        """Raise what is wrong with the head: Host (RFC 9112, 3.2), codings (6.1), a body beyond the limit."""
+        n_hosts = 0
+        for name, value in self._scope["headers"]:
+            if name == b"host":
+                n_hosts += 1
+            elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                found = ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {found}")
+        if n_hosts > 1 or (n_hosts == 0 and self._scope["http_version"] == "1.1"):
+            raise BadHead(f"expected one Host header, found {n_hosts or 'none'}")
+        self._check_bytes(self._declared or 0)
+
+    async def receive(self) -> Message:
+        """Return the next message; raise BodyTooLarge once the bytes are more than the limit.
+
+        Of a body that is held whole: BodyTimeout when it does not come in time, and Overloaded when there is
+        no room for it.
+        """
+        is_whole = self.bytes_max is not None
+        if is_whole and self._unread and BODY_IS_HERE not in self._scope.get("extensions", ()):
+            message = await self._wait()
+        else:  # a timer costs more than to receive what does not wait
+            message = await self._receive()
+        if message["type"] == "http.request":
+            body: bytes = message.get("body", b"")
+            self._bytes += len(body)
+            self._check_bytes(self._bytes)
+            self._unread = message.get("more_body", False)
+            if not self._unread:
+                self._admission.bodies.waiting.pop(self.sender, None)
+            if is_whole:
+                self.hold(len(body))
+        return message
+
+    async def _wait(self) -> Message:
+        """Return the next message of a body that has not come whole."""
+        waiting = self._admission.bodies.waiting
+        seconds = self._admission.limits.body_seconds_max
+        began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout_at(began + seconds) as self._timeout:
+                message = await self._receive()
+        except TimeoutError:
+            if not self._is_given_up:
+                raise BodyTimeout(f"expected the whole body within {seconds:g} seconds") from None
+        if self._is_given_up:
+            raise Overloaded("expected room for a body that comes as slowly, found too many faster ones")
+        return message
+
+    def _give_up(self) -> None:
+        """Let `_wait` refuse the request."""
+        self._is_given_up = True
+        with contextlib.suppress(RuntimeError):  # its time has just ended
+            self._timeout.reschedule(0)
+
+    def hold(self, n_bytes: int) -> None:
+        """Count bytes that are held until the request ends. Raises Overloaded."""
+        self._admission.bodies.hold(self.sender, n_bytes)
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer."""
+        if message["type"] == "http.response.start":
+            message = self._begin(message)
+        elif self._linger and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._read_on()
+            message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    def _check_bytes(self, n_bytes: int) -> None:
+        if self.bytes_max is not None and n_bytes > self.bytes_max:
+            most = self.bytes_max
+            raise BodyTooLarge(f"expected at most {most} bytes (limit body_bytes_max), found more")
+
+    def _begin(self, message: Message) -> Message:
+        """Return the answer's head with what every answer has."""
+        self.status = status = message["status"]
+        is_long = self._declared is None or self._declared > UNREAD_BYTES_MAX
+        is_cut = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
+        # whoever lingers has a place, and an error that keeps its body: others may need both
+        has_room = self._admission.n_free > self._admission.limits.requests_max // 2
+        self._linger = is_cut and has_room and not self._is_given_up
+        headers = [*message["headers"], (b"x-request-id", self._scope["request_id"].encode())]
+        if is_cut or self._admission.draining():
+            headers.append((b"connection", b"close"))
+        return {"type": "http.response.start", "status": status, "headers": headers}
+
+    async def _read_on(self) -> None:
+        """Read and forget for a while, until the body or the connection ends."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while (await self._receive()).get("more_body", False):
+                    pass
+
+
+class UnparsedRequests:
+    """Makes the last answer of a connection whose bytes are no HTTP, or the head of which is too long."""
+
+    def __init__(self, requests: RequestLog, head_bytes_max: int, root_path: str = "") -> None:
+        self._requests = requests
+        self._head_bytes_max = head_bytes_max
+        self._root_path = root_path
+
+    def refuse(
+        self, target: bytes, n_head_bytes: int, fault: BaseException | None
+    ) -> tuple[int, bytes, bytes]:
+        """Return the status, the headers and the body of the answer; all but Date and Connection are there.
+
+        target        what has been read of the request's target
+        n_head_bytes  how long the head was found to be; 0: not too long
+        """
+        path = target.partition(b"?")[0][:256].decode("latin-1")
+        root_path, request_id = self._root_path, new_request_id()
+        scope: Scope = {"path": inner_path(path, root_path), "root_path": root_path, "request_id": request_id}
+        if n_head_bytes:
+            expected = f"expected at most {self._head_bytes_max} bytes of a request's target and headers"
+            error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
+        else:
+            found = "found bytes that are none" if fault is None else f"found: {fault}"
+            error = BadHead(f"expected a request of HTTP/1.1, {found}")
+        answer = error_response(scope, error)
+        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
+        self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
+        named = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
+        return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)

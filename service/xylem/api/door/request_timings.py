@@ -1,0 +1,95 @@
+"""What is kept of a request for figures, log lines and traces: its stages, its span, and how it ended."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from starlette.types import Scope
+
+from xylem.base.access.key_text import without_secrets
+from xylem.base.stages import StageTimes, StageTimings
+from xylem.base.traces.tracer import SpanShape, Trace
+
+TIMINGS = "xylem.stages"
+"""The key of a request's scope under which its timings are."""
+
+TRACE = "xylem.trace"
+"""That under which its span is, if it has one."""
+
+
+def timings_of(scope: Scope) -> StageTimings:
+    """Return the timings of a request, which begin anew now."""
+    timings: StageTimings = scope.setdefault(TIMINGS, StageTimings())
+    timings.begin()
+    return timings
+
+
+def timings_of_block(scope: Scope, stages: StageTimes) -> tuple[StageTimings, Callable[[object], None]]:
+    """Return timings for a block of a stream, and what counts them when it is answered. Event loop only."""
+    whole: StageTimings = scope.setdefault(TIMINGS, StageTimings())
+    timings = StageTimings(is_traced=whole.is_traced)
+
+    def count(_: object) -> None:
+        stages.count(timings)
+        whole.add(timings)
+
+    return timings, count
+
+
+def trace_id_of(scope: Scope) -> dict[str, str]:
+    """Return the field of a log line that says which trace a request belongs to; empty: to none known."""
+    trace: Trace | None = scope.get(TRACE)
+    return {} if trace is None else {"trace_id": trace.id}
+
+
+def span_of(scope: Scope) -> str | None:
+    """Return the span of a request as others continue it, a `traceparent`; None: it has none."""
+    trace: Trace | None = scope.get(TRACE)
+    return None if trace is None else trace.traceparent
+
+
+class AnsweredBy(NamedTuple):
+    """Which version a request was answered by, and the alias that it was named by; None: by its number."""
+
+    model: str
+    version: int
+    alias: str | None
+
+
+ANSWERED_BY = "xylem.answered_by"
+"""The key of a request's scope under which a route leaves which version answers it."""
+
+
+class EndedRequest(NamedTuple):
+    """What became of a request.
+
+    code   that of a problem; None: it had none
+    by     the version that answered, or refused; None: the request named none
+    key    the id of the key that let it pass; None: it needed none, or had none that does
+    """
+
+    method: str
+    route: str
+    path: str
+    status: int
+    code: str | None
+    by: AnsweredBy | None = None
+    key: str | None = None
+
+
+def shape_of(ended: EndedRequest) -> SpanShape:
+    """Return what the spans of requests have in common that end alike."""
+    method, route, path, status, code, by, _ = ended
+    attributes: list[tuple[str, str | int]] = [
+        ("http.request.method", method),
+        ("http.route", route),
+        ("url.path", without_secrets(path[:256])),
+        ("http.response.status_code", status),
+    ]
+    if by is not None:
+        attributes += [("xylem.model", by.model), ("xylem.version", by.version)]
+        if by.alias is not None:
+            attributes.append(("xylem.alias", by.alias))
+    if code is not None:
+        attributes.append(("xylem.code", code))
+    fault = code or str(status) if status >= 500 else None  # OpenTelemetry, HTTP spans
+    return SpanShape(f"{method} {route}", "server", tuple(attributes), fault)

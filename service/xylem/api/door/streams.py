@@ -1,0 +1,264 @@
+"""Lines in, lines out, both streamed, in memory that does not grow with them.
+
+Three tasks a request: one reads lines ahead, one begins to answer blocks of them, one writes the answers in
+order. While a block is worked on the next one fills, so that blocks are small when lines trickle in and large
+when they pour.
+"""
+
+import asyncio
+import codecs
+import functools
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from xylem.api.door.admission import paced
+from xylem.api.door.problems import BodyTimeout
+from xylem.base.errors import BadInput, Overloaded, Unavailable
+from xylem.base.settings import Limits
+from xylem.serving.lines import Answered, LineBlock, dump_line
+from xylem.serving.problems import describe_error, log_untold
+
+
+class LineReader:
+    """Splits a streamed body into lines while earlier ones are worked on; drops a byte order mark in front.
+
+    It holds at most `block_bytes_max` bytes and what one more message brings. Ask for `take` in one task and
+    run `read` in another.
+    """
+
+    def __init__(self, receive: Receive, limits: Limits, rows_max: int) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._rows_max = rows_max
+        self._waiting: list[bytes | None] = []
+        self._bytes = 0
+        self._taken = 0
+        self._rest = bytearray()
+        self._skipping = False
+        self._begun = False
+        self._ended = False
+        self._changed = asyncio.Condition()
+        self.fault: BadInput | None = None
+        """What ended the body before its end."""
+
+    async def read(self) -> None:
+        """Read the body to its end.
+
+        Raises ClientDisconnect. A body that brings too little in the time that it is waited for, which is not
+        all the time, ends with a `fault`; so does one that cannot be unpacked.
+        """
+        try:
+            async for chunk, more in paced(self._receive, self._limits):
+                self._split(chunk)
+                if not more and (self._rest or self._skipping):
+                    self._end_line()
+                async with self._changed:
+                    self._changed.notify_all()
+                    await self._changed.wait_for(self._has_room)
+        except TimeoutError as slow:
+            least, seconds = self._limits.batch_bytes_min, self._limits.body_seconds_max
+            self.fault = BodyTimeout(
+                f"expected {least} bytes of the body (limit batch_bytes_min), or its end, within {seconds:g} "
+                f"seconds, found {slow.args[0]}"
+            )
+        except BadInput as fault:
+            self.fault = fault
+        async with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    async def take(self) -> LineBlock:
+        """Return the lines that wait, as many as a block may have; wait for one; none: the body has ended."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._waiting or self._ended)
+            lines = self._waiting[: self._rows_max]
+            del self._waiting[: self._rows_max]
+            self._bytes -= sum(map(_size, lines))
+            self._changed.notify_all()
+        block = LineBlock(self._taken + 1, lines)
+        self._taken += len(lines)
+        return block
+
+    def _has_room(self) -> bool:
+        return self._bytes < self._limits.block_bytes_max and len(self._waiting) < self._rows_max
+
+    def _split(self, chunk: bytes) -> None:
+        """Append the lines that `chunk` ends; keep what it begins."""
+        first, *whole = chunk.split(b"\n")
+        self._keep(first)
+        if not whole:
+            return
+        self._end_line()
+        rest = whole.pop()
+        most = self._limits.line_bytes_max
+        lines = [line if len(line) <= most else None for line in whole]
+        self._waiting += lines
+        self._bytes += sum(map(_size, lines))
+        self._keep(rest)
+
+    def _keep(self, part: bytes) -> None:
+        """Add a part to the line that is being read, unless that is too long already."""
+        if self._skipping:
+            return
+        if len(self._rest) + len(part) > self._limits.line_bytes_max:
+            self._skipping = True
+            self._rest.clear()
+        else:
+            self._rest += part
+
+    def _end_line(self) -> None:
+        line = None if self._skipping else bytes(self._rest)
+        if not self._begun:
+            self._begun = True
+            line = line and line.removeprefix(codecs.BOM_UTF8)
+        self._waiting.append(line)
+        self._bytes += _size(line)
+        self._rest.clear()
+        self._skipping = False
+
+
+def _size(line: bytes | None) -> int:
+    return len(line or b"") + 1
+
+
+Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
+"""Begins to answer a block, when those before have begun; what it returns is the answer, once it is there."""
+
+
+STALLED_SECONDS = 1.0  # a stream has stalled that waits so long for its client to read
+
+
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """What a stream is at: its blocks that are begun and not sent, and since when one is being sent."""
+
+    blocks: int = 0
+    sends_since: float = math.inf
+
+
+class Streams:
+    """Streams of one kind: at most `limits.batches_max` at a time.
+
+    cut   streams ended because their client sent too little
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: set[_Progress] = set()
+        self.cut = 0
+
+    @property
+    def open(self) -> int:
+        """Return how many are being answered."""
+        return len(self._open)
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks of theirs are being answered, or wait to be sent."""
+        return sum(each.blocks for each in self._open)
+
+    def stalled(self) -> int:
+        """Return how many have waited for STALLED_SECONDS or longer for their client to read."""
+        now = time.monotonic()
+        return sum(now - each.sends_since >= STALLED_SECONDS for each in self._open)
+
+    def answer(
+        self, begin: Begin, on_answer: Callable[[Answered], None], rows_max: int, headers: dict[str, str]
+    ) -> Response:
+        """Return the answer that reads its request while it is written.
+
+        A body that is cut off, and a service that cannot go on, end it with a line that is an error.
+
+        on_answer   called with each block's answer before it is sent
+        """
+        return _Stream(functools.partial(self._stream, begin, on_answer, rows_max, headers))
+
+    async def _stream(
+        self,
+        begin: Begin,
+        on_answer: Callable[[Answered], None],
+        rows_max: int,
+        headers: dict[str, str],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        if self.open >= self._limits.batches_max:
+            raise Overloaded(f"expected at most {self._limits.batches_max} batches at a time, found more")
+        reader = LineReader(receive, self._limits, rows_max)
+        # one waits for that before to be written; with it and the next, three blocks are in work
+        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(1)
+        fault: Exception | None = None
+        progress = _Progress()
+        self._open.add(progress)
+        try:
+            head = Response(media_type="application/x-ndjson", headers=headers)
+            del head.headers["content-length"]
+            await send({"type": "http.response.start", "status": 200, "headers": head.raw_headers})
+            async with asyncio.TaskGroup() as group:
+                group.create_task(reader.read())
+                group.create_task(_dispatch(reader, begin, answers, progress))
+                while (answering := await answers.get()) is not None:
+                    answered = await answering
+                    on_answer(answered)
+                    progress.sends_since = time.monotonic()
+                    await _write(send, answered.lines)
+                    progress.sends_since = math.inf
+                    progress.blocks -= 1
+        except* ClientDisconnect as gone:
+            raise gone.exceptions[0]  # noqa: B904
+        except* Unavailable as failed:
+            fault = failed.exceptions[0]
+        finally:
+            self._open.remove(progress)
+            while not answers.empty():
+                _give_up(answers.get_nowait())
+        self.cut += isinstance(reader.fault, BodyTimeout)
+        fault = fault or reader.fault
+        if fault is None:
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            log_untold(fault)
+            await _write(send, dump_line({"error": describe_error(fault)}))
+
+
+async def _write(send: Send, lines: bytes) -> None:
+    """Send lines; the server gives up a client that does not read them."""
+    await send({"type": "http.response.body", "body": lines, "more_body": True})
+
+
+async def _dispatch(
+    reader: LineReader, begin: Begin, answers: asyncio.Queue[Awaitable[Answered] | None], progress: _Progress
+) -> None:
+    """Begin each block, and hand what it becomes to the writer."""
+    while (block := await reader.take()).lines:
+        answering = await begin(block)
+        progress.blocks += 1
+        try:
+            await answers.put(answering)
+        except asyncio.CancelledError:
+            _give_up(answering)
+            raise
+    await answers.put(None)
+
+
+def _give_up(answering: Awaitable[Answered] | None) -> None:
+    """Leave an answer that nobody waits for any more: should it fail, that is told already."""
+    if isinstance(answering, asyncio.Future):
+        answering.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class _Stream(Response):
+    """An answer that reads its request while it is written."""
+
+    def __init__(self, stream: Callable[[Receive, Send], Awaitable[None]]) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._stream(receive, send)

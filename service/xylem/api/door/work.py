@@ -1,0 +1,64 @@
+"""Work too long for the event loop: a bounded number of threads, and a bounded queue in front of them."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from xylem.base.errors import Overloaded, TimedOut
+from xylem.serving.parse import LONG_BYTES
+
+T = TypeVar("T")
+
+
+class WorkPool:
+    """Threads for blocking calls; what neither a thread nor a place in the queue is free for is refused."""
+
+    def __init__(self, threads: int, queue_max: int, seconds_max: float, calls: str = "predictions") -> None:
+        self._calls = calls
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="xylem-work")
+        self._n_threads = threads
+        self._pending_max = threads + queue_max
+        self._seconds_max = seconds_max
+        self._lock = threading.Lock()
+        self.pending = 0
+        """Calls that run or wait."""
+
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Return what the call returns. Event loop only.
+
+        Raises Overloaded when the queue is full, and TimedOut after the limit: a call that waits is then
+        dropped, one that runs holds its thread until it ends.
+        """
+        if self.pending >= self._pending_max:
+            raise Overloaded(f"expected at most {self._pending_max} {self._calls} at a time, found more")
+        with self._lock:
+            self.pending += 1
+        call = self._threads.submit(function, *arguments)
+        call.add_done_callback(self._end)
+        future = asyncio.wrap_future(call)
+        done, _ = await asyncio.wait((future,), timeout=self._seconds_max)
+        if not done:
+            call.cancel()
+            future.cancel()
+            raise TimedOut(f"expected an answer within {self._seconds_max:g} seconds")
+        return future.result()
+
+    async def read(self, read: Callable[..., T], body: bytes, *arguments: object) -> T:
+        """Return what a call makes of a body: of a long one in a thread. Raises what it and `run` raise."""
+        if len(body) <= LONG_BYTES:
+            return read(body, *arguments)
+        return await self.run(read, body, *arguments)
+
+    def waiting(self) -> int:
+        """Return how many calls wait for a thread."""
+        return max(0, self.pending - self._n_threads)
+
+    def close(self) -> None:
+        """Let the threads end once they are idle; drop what waits."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _end(self, _: Future[T]) -> None:
+        with self._lock:
+            self.pending -= 1

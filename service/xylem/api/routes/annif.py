@@ -1,0 +1,161 @@
+"""Annif's REST API: /v1/projects, whose clients have subjects suggested for texts (docs/annif.md)."""
+
+import asyncio
+import contextlib
+from typing import Any, NamedTuple
+
+from fastapi import Request, Response
+
+from xylem.api.door.admission import JSON, check_media, read_body
+from xylem.api.door.responses import json_response
+from xylem.api.routes.admins import RawRoute, keeps_rows, router_of
+from xylem.api.routes.models import kept_manifest, refuse_before_first_look
+from xylem.api.routes.operations import content, query_parameters, takes, takes_json
+from xylem.api.routes.requests import Wired, find_version, reply_in
+from xylem.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS, events_of, refuse_rejected
+from xylem.serving.label_info import languages_of
+from xylem.serving.schemas.annif import (
+    DocumentSuggestions,
+    LearnDocuments,
+    Project,
+    Projects,
+    SuggestBatchRequest,
+    SuggestForm,
+    Suggestions,
+    SuggestOptions,
+)
+from xylem.serving.served import DEFAULT_ALIAS, ServedVersion
+from xylem_store.errors import AliasNotFound, StoreError
+from xylem_store.identifiers import is_alias, is_version
+from xylem_store.store import Store
+
+router = router_of("annif", "predict", RawRoute)
+learn_router = router_of("annif", "feedback", RawRoute)
+
+_ROOT, _ONE = "/v1/projects", "/v1/projects/{project_id}"
+_PATH: dict[str, Any] = {
+    "name": "project_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "NAME: the version that the alias latest of this model names; or NAME@ALIAS, NAME@VERSION",
+}
+_FORM = content(next(iter(FORM)).decode(), SuggestForm, {"text": "a text editor", "limit": 5})
+_DOCUMENTS = content("application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]})
+_LEARNED = {"text": "a text editor", "subjects": [{"uri": "role::program"}]}
+_OPTIONS = query_parameters(SuggestOptions)["parameters"]
+
+
+class _Reference(NamedTuple):
+    """What a project's id names: a model, and a version's number or alias."""
+
+    model: str
+    ref: str
+
+    @property
+    def project_id(self) -> str:
+        """Return the id; that of the alias `latest` is the model's name."""
+        return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
+
+
+@router.get(_ROOT, summary="The models, as Annif's projects", response_model=Projects)
+async def list_projects(request: Request, services: Wired) -> Response:
+    """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
+    live = services.live
+    refuse_before_first_look(live)
+    named = [
+        (_Reference(model, name), alias.version, live.resident(model, name))
+        for (model, name), alias in sorted(live.aliases.items())
+    ]
+
+    def projects() -> list[Project]:
+        found = []
+        for reference, version, served in named:
+            with contextlib.suppress(StoreError):  # /readyz tells of it
+                found.append(_project(services.store, reference, version, served))
+        return found
+
+    return json_response(Projects(projects=await asyncio.to_thread(projects)))
+
+
+@router.get(
+    _ONE,
+    summary="A model, as a project of Annif",
+    response_model=Project,
+    openapi_extra={"parameters": [_PATH]},
+)
+async def show_project(request: Request, services: Wired) -> Response:
+    """The fields that Annif's clients read before they ask for suggestions."""
+    reference = _reference(request)
+    served = await find_version(request, services.live, *reference)
+    found = await asyncio.to_thread(_project, services.store, reference, served.version, served)
+    return json_response(found)
+
+
+@router.post(
+    f"{_ONE}/suggest",
+    summary="Suggest subjects for a text",
+    response_model=Suggestions,
+    openapi_extra={**takes(_FORM), "parameters": [_PATH]},
+)
+async def suggest(request: Request, services: Wired) -> Response:
+    """The form's fields are Annif's; unknown fields, and `metadata_...`, are ignored."""
+    return await reply_in(SUGGESTIONS, request, services, *_reference(request))
+
+
+@router.post(
+    f"{_ONE}/suggest-batch",
+    summary="Suggest subjects for several texts",
+    response_model=list[DocumentSuggestions],
+    openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
+)
+async def suggest_batch(request: Request, services: Wired) -> Response:
+    """Up to 32 documents, with the options in the query string; the answers are in their order."""
+    return await reply_in(BATCH_SUGGESTIONS, request, services, *_reference(request))
+
+
+@learn_router.post(
+    f"{_ONE}/learn",
+    summary="Learn from documents whose subjects are known",
+    status_code=204,
+    response_class=Response,
+    openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
+)
+async def learn(request: Request, services: Wired) -> Response:
+    """Each document is an event of feedback, which moves thresholds, and a row where rows are kept."""
+    check_media(request.scope, JSON)
+    served = await find_version(request, services.live, *_reference(request))
+    body = await read_body(request)
+    events = await services.threshold_work.run(events_of, body, served, services.limits)
+    keep = keeps_rows(request, services, served.name)
+    refuse_rejected(await services.desk.count_values(events, served, keep=keep, may_wait=False))
+    return Response(status_code=204)
+
+
+def _reference(request: Request) -> _Reference:
+    """Return what a path's project names. Raises AliasNotFound."""
+    model, at, ref = request.path_params["project_id"].partition("@")
+    if at and not (is_alias(ref) or is_version(ref)):
+        raise AliasNotFound(f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}")
+    return _Reference(model, ref or DEFAULT_ALIAS)
+
+
+def _project(store: Store, reference: _Reference, version: int, served: ServedVersion | None) -> Project:
+    """Return what Annif says of a project. Reads the disk. Raises what the store does."""
+    manifest = kept_manifest(store, reference.model, version)
+    languages, default = languages_of(None if served is None else served.info.current)
+    return {
+        "project_id": reference.project_id,
+        "name": reference.project_id,
+        "language": default,
+        "backend": {"backend_id": manifest.trainer.name},
+        "vocab": {
+            "vocab_id": reference.model,
+            "languages": sorted(languages),
+            "size": manifest.n_labels,
+            "loaded": True,
+        },
+        "vocab_language": default,
+        "is_trained": True,
+        "modification_time": manifest.created_at,
+    }

@@ -1,0 +1,98 @@
+"""POST /v1/models/{model}/feedback: true labels in, each event counted once; JSON, or streamed NDJSON."""
+
+import asyncio
+import json
+from typing import Annotated
+
+from fastapi import Request, Response
+
+from xylem.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
+from xylem.api.door.request_timings import timings_of, timings_of_block
+from xylem.api.door.responses import json_response, stream_of
+from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
+from xylem.api.routes.operations import ModelName, answers, content, of_version, takes
+from xylem.api.routes.requests import Services, Wired, find_served, json_body, query_of
+from xylem.serving.feedback import BLOCK_EVENTS_MAX, KeptRows
+from xylem.serving.lines import Answered, LineBlock
+from xylem.serving.schemas.feedback import (
+    DeleteRowsRequest,
+    FeedbackAnswer,
+    FeedbackEvent,
+    RowsDeleted,
+    RowsQuery,
+)
+
+router = router_of("feedback", "feedback", RawRoute)
+admin_router = router_of("feedback", "admin", AuditedRoute, "/v1/admin/models/{model}/feedback-rows")
+
+_EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
+_BODIES = (
+    content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
+    content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
+)
+_DeleteRows = Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})]
+_SAYS = "What became of each event, in their order"
+
+
+@of_version(
+    router,
+    "POST",
+    "feedback",
+    "True labels, for",
+    response_model=FeedbackAnswer,
+    response_description=_SAYS,
+    responses=answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
+    openapi_extra=takes(*_BODIES),
+)
+async def feedback(request: Request, services: Wired) -> Response:
+    """Each event moves the thresholds that `threshold: tuned` predicts at.
+
+    It counts once, however often it is sent, and is durable once the answer says `applied`. An event with an
+    instance belongs to the version of the path, one with a prediction_id to the version that predicted.
+    NDJSON is streamed both ways and has no limit of length: read answers while you write.
+    """
+    check_media(request.scope, JSON | NDJSON)
+    served = await find_served(request, services.live)
+    keep = keeps_rows(request, services, served.name)
+    if is_json(request.scope):
+        body = await read_body(request)
+        timings = timings_of(request.scope)
+        return json_response(await services.desk.count_body(body, served, timings, keep=keep))
+    services.learning.follower.check()
+    headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
+
+    async def begin(block: LineBlock) -> asyncio.Task[Answered]:
+        timings, count = timings_of_block(request.scope, services.metrics.stages)
+        answering = await services.desk.begin_block(block, served, timings, keep=keep)
+        answering.add_done_callback(count)
+        return answering
+
+    return services.feeds.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)
+
+
+@admin_router.get(
+    "",
+    summary="Rows of feedback that are kept, the oldest first",
+    response_class=Response,
+    responses=answers(
+        200, "The rows, lines of a data file", {"application/x-ndjson": {"schema": {"type": "string"}}}
+    ),
+)
+async def export_feedback_rows(
+    model: ModelName, query: Annotated[RowsQuery, query_of(RowsQuery)], services: Wired
+) -> Response:
+    """Each is a line that a training reads, with the id of its event. `days`: only the last days."""
+    run = services.admin_work.run
+    pages = await run(_kept(services).pages, model, query.days)
+    return await stream_of(pages, run, "application/x-ndjson")
+
+
+@admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")
+async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wired) -> RowsDeleted:
+    """They are deleted from the database when the answer comes. Versions that were trained on them stay."""
+    delete = _kept(services).delete_feedback_rows
+    return await services.admin_work.run(delete, model, body.event_ids, body.day)
+
+
+def _kept(services: Services) -> KeptRows:
+    return KeptRows(services.store, services.learning.rows, services.limits)

@@ -1,0 +1,71 @@
+"""/livez, /readyz and /metrics: for those who run the service."""
+
+from fastapi import Request, Response
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
+
+from xylem.api.door.neighbours import join_pages
+from xylem.api.routes.admins import may, needs, router_of
+from xylem.api.routes.operations import answers, content
+from xylem.api.routes.requests import Wired
+from xylem.api.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
+from xylem.base.access.key_text import AccessScope
+
+router = router_of("service")
+
+_OPENMETRICS = "application/openmetrics-text"
+
+
+@router.get("/livez", summary="Whether the process runs")
+async def livez() -> Alive:
+    """Answer that the process runs."""
+    return Alive()
+
+
+@router.get(
+    "/readyz",
+    summary="Whether requests should be sent here, and which models are served",
+    response_description="Ready",
+    responses=answers(503, "Not ready", content("application/json", Readiness)),
+    response_model_exclude_unset=True,
+)
+async def readyz(request: Request, services: Wired, response: Response) -> Readiness:
+    """Ready when the kernels are compiled and the models are verified; without models at once.
+
+    Open models answer earlier. `waits_for` names what comes first: kernels to compile, with their number,
+    the database, or models.
+
+    Not ready: before that, if no model can be served, and after SIGTERM.
+
+    Who may not predict is answered with the status alone.
+    """
+    ready = services.ready
+    response.status_code = 200 if ready else 503
+    state = "ready" if ready else "draining" if services.draining() else "not ready"
+    if not may(request, AccessScope.PREDICT):
+        return Readiness(status=state)
+    status = services.live.status()
+    return Readiness(
+        status=state,
+        models=[ServedAlias(model=m, alias=name, version=a.version) for (m, name), a in status.aliases],
+        failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
+        store_error=status.store_error,
+        waits_for=services.waits_for,
+    )
+
+
+@router.get(
+    "/metrics",
+    summary="Figures in Prometheus's text format",
+    response_class=Response,
+    responses=answers(200, "The figures", {"text/plain": {"schema": {"type": "string"}}}),
+    dependencies=[needs("metrics")],
+)
+async def metrics(request: Request, services: Wired) -> Response:
+    """Answer with the figures of all workers, in OpenMetrics's format if the request accepts it."""
+    is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
+    media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+    if services.neighbours is None:
+        return Response(await services.metrics.page(is_openmetrics=is_openmetrics), media_type=media)
+    pages = await services.neighbours.pages(is_openmetrics=is_openmetrics)
+    return Response(join_pages(pages), media_type=media)

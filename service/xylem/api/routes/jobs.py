@@ -1,0 +1,329 @@
+"""/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its files;
+/v1/admin/schedules: jobs that come by themselves.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import Request, Response
+from starlette.responses import FileResponse
+
+from xylem.admin.jobs.job import Job
+from xylem.admin.schemas.jobs import (
+    JobAnswer,
+    JobList,
+    JobQuery,
+    KindQuery,
+    ScheduleAnswer,
+    ScheduleList,
+    ScheduleRequest,
+    SubmittedJob,
+    UploadedFile,
+    UploadedFileList,
+)
+from xylem.api.door.admission import pieces, read_body
+from xylem.api.door.request_timings import span_of
+from xylem.api.door.responses import ClosingStream, json_response
+from xylem.api.routes.admins import AuditedRoute, router_of
+from xylem.api.routes.operations import (
+    answers,
+    content,
+    operation_of,
+    problems,
+    query_parameters,
+    takes,
+    takes_json,
+)
+from xylem.api.routes.requests import Services, Wired, json_body
+from xylem.base.errors import Overloaded
+from xylem.serving.lines import dump
+from xylem.serving.parse import parse_json, parse_query
+
+router = router_of("jobs", "admin", AuditedRoute, "/v1/admin")
+
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "training": (
+        "TrainingJob",
+        "Train a version, and promote it if a rule says so",
+        {
+            "model": "debtags",
+            "trainer": "label-tree",
+            "data": "train.jsonl.gz",
+            "valid": "valid.jsonl.gz",
+            "parameters": {"trees": 3, "features.ngram_max": 2},
+            "promotion": {"alias": "stable", "if": [{"metric": "P@5", "least_change": -0.2}]},
+        },
+    ),
+    "combine": (
+        "CombineJob",
+        "Combine versions, and the names of a vocabulary, into one version",
+        {
+            "model": "yso",
+            "members": ["tree", "titles@2"],
+            "vocabulary": "yso.ttl",
+            "language": "fi",
+            "data": "valid.jsonl",
+        },
+    ),
+    "extend": (
+        "ExtendJob",
+        "Add labels to a version, without training it again",
+        {"model": "debtags", "data": "monday.jsonl", "rows": ["train.jsonl.gz"]},
+    ),
+    "vocabulary": (
+        "VocabularyJob",
+        "Give a combined version another vocabulary, without training",
+        {"model": "yso", "vocabulary": "yso-new.ttl"},
+    ),
+    "threshold-tuning": (
+        "TuningJob",
+        "Tune the thresholds of a version",
+        {"model": "debtags", "data": "valid.jsonl.gz", "method": "ofo"},
+    ),
+    "batch": (
+        "BatchJob",
+        "Predict the lines of a file",
+        {"model": "debtags", "data": "rows.jsonl", "top_r": 5},
+    ),
+}
+"""Each kind of jobs: the model of its requests, what it does, an example."""
+
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "maxLength": 255},
+    "description": "the same key and request give the same job again, however often it is sent",
+}
+
+
+def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None:
+    """Add the routes of a kind of jobs: to submit, to list, to look at one."""
+
+    async def submit(request: Request, services: Wired) -> Response:
+        work, limits = services.admin_work, services.limits
+        body = await work.read(parse_json, await read_body(request), limits)
+        key = request.headers.get("idempotency-key")
+        job = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
+        headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"}
+        told = {"id": job.id, "kind": job.kind, "state": job.state}
+        return Response(dump(told), 202, headers, media_type="application/json")
+
+    router.add_api_route(
+        f"/{kind}-jobs",
+        submit,
+        methods=["POST"],
+        status_code=202,
+        operation_id=operation_of(f"submit_{kind}_job"),
+        summary=says,
+        description="The answer comes at once; workers run the job. An error names all faults.",
+        response_model=SubmittedJob,
+        openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
+    )
+    _add_views(kind, f"/{kind}-jobs", KindQuery)
+
+
+def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
+    """Add the routes to list jobs, of a kind or of all, and to look at one."""
+
+    async def list_jobs(request: Request, services: Wired) -> Response:
+        wanted = parse_query(request.scope["query_string"], query, services.limits).model_dump()
+        found = await services.admin_work.run(partial(services.jobs.list, **{"kind": kind, **wanted}))
+        return json_response({"jobs": [job.as_json() for job in found]})
+
+    name = "" if kind is None else f"{kind}_"
+    router.add_api_route(
+        path,
+        list_jobs,
+        methods=["GET"],
+        operation_id=operation_of(f"list_{name}jobs"),
+        summary=f"Jobs{'' if kind is None else f' of the kind {kind}'}, the newest first",
+        description="Ended jobs are kept up to the limit `jobs_kept_max`.",
+        response_model=JobList,
+        openapi_extra=query_parameters(query),
+    )
+    router.add_api_route(
+        f"{path}/{{job}}",
+        show_job,
+        methods=["GET"],
+        operation_id=operation_of(f"show_{name}job"),
+        summary="A job",
+        response_model=JobAnswer,
+    )
+
+
+async def show_job(job: str, services: Wired) -> Response:
+    """Its request, its progress and its result."""
+    return await _job(services.jobs.get, job, services)
+
+
+@router.delete("/jobs/{job}", summary="Cancel a job", response_model=JobAnswer)
+async def cancel_job(job: str, services: Wired) -> Response:
+    """A waiting job ends at once, a running job within seconds. It may be cancelled twice."""
+    return await _job(services.jobs.cancel, job, services)
+
+
+@router.post(
+    "/jobs/{job}/retry", summary="Queue a job again that failed or was cancelled", response_model=JobAnswer
+)
+async def retry_job(job: str, services: Wired) -> Response:
+    """A version that it had published stays, and is not published again."""
+    return await _job(services.jobs.retry, job, services)
+
+
+async def _job(call: Any, job: str, services: Services) -> Response:
+    found: Job = await services.admin_work.run(call, job)
+    return json_response(found.as_json())
+
+
+@router.get(
+    "/jobs/{job}/log",
+    summary="The log of a job",
+    response_class=Response,
+    responses=answers(200, "The log so far", {"text/plain": {"schema": {"type": "string"}}}),
+)
+async def show_job_log(job: str, services: Wired) -> Response:
+    """What the job has written so far: the newest bytes, up to the limit `job_log_bytes_max`."""
+    text = await services.admin_work.run(services.jobs.log_text, job)
+    return Response(text, media_type="text/plain; charset=utf-8")
+
+
+@router.get(
+    "/jobs/{job}/events",
+    summary="A job as it changes, as server-sent events",
+    response_class=Response,
+    responses=answers(200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}),
+)
+async def follow_job(job: str, request: Request, services: Wired) -> Response:
+    """Each event has the job as `GET` answers it, and its revision as id.
+
+    With `Last-Event-ID` the stream continues after that revision. The stream ends with the job.
+    """
+    if services.followers.locked():
+        raise Overloaded("expected fewer streams of events at a time (limit event_streams_max)")
+    after = request.headers.get("last-event-id", "0")
+    revision = int(after) if after.isascii() and after.isdigit() and len(after) < 12 else 0
+    await services.followers.acquire()  # which does not wait: there is a place
+    looks = services.jobs.follow(job, revision, services.admin_work.run)
+    try:
+        first = await anext(looks, None)  # before the answer begins: it may be a refusal
+    except BaseException:
+        services.followers.release()
+        raise
+    events = _events(first, looks, services)
+    return ClosingStream(
+        events, services.followers.release, {"cache-control": "no-store"}, "text/event-stream"
+    )
+
+
+async def _events(
+    first: Job | None, looks: AsyncIterator[Job | None], services: Services
+) -> AsyncIterator[bytes]:
+    """Yield an event for each job that was found changed, and a sign of life where none is for long."""
+    if first is not None:
+        yield _event(first)
+    spoke = time.monotonic()
+    async for job in looks:
+        now = time.monotonic()
+        if job is not None:
+            spoke = now
+            yield _event(job)
+        elif now - spoke >= 5.0:  # so a client that is gone is noticed
+            spoke = now
+            yield b": \n\n"
+        if services.draining():
+            return
+
+
+def _event(job: Job) -> bytes:
+    return b"event: job\nid: %d\ndata: %b\n\n" % (job.revision, dump(job.as_json()))
+
+
+@router.get(
+    "/jobs/{job}/result",
+    summary="The predictions of a batch job",
+    response_class=Response,
+    responses={
+        **answers(200, "The lines", content("application/x-ndjson", "BatchAnswerLine")),
+        **answers(206, "A part of them", content("application/x-ndjson", "BatchAnswerLine")),
+        **problems(409),
+    },
+)
+async def download_job_result(job: str, services: Wired) -> Response:
+    """A line for each line of the file. `Range` gets a part, so an interrupted download can continue."""
+    path = await services.admin_work.run(services.jobs.result_file, job)
+    return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
+
+
+_add_views(None, "/jobs", JobQuery)
+for _kind, (_model, _says, _example) in KINDS.items():
+    _add_kind(_kind, _model, _says, _example)
+
+
+_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.get("/data", summary="The files of the data directory", responses=problems(422))
+async def list_data(services: Wired) -> UploadedFileList:
+    """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs know them by."""
+    return UploadedFileList(files=await services.admin_work.run(services.jobs.data.list))
+
+
+@router.put("/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE))
+async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
+    """The body is the file. It appears when all has arrived; an interrupted upload leaves nothing.
+
+    It may be as long as the limit `data_bytes_max`.
+    """
+    upload = await asyncio.to_thread(services.jobs.data.upload, name)
+    with upload:
+        async for piece in pieces(request, services.limits):
+            await asyncio.to_thread(upload.write, piece)
+        return await asyncio.to_thread(upload.finish)
+
+
+@router.delete("/data/{name:path}", summary="Remove a file", status_code=204, response_class=Response)
+async def delete_data(name: str, services: Wired) -> Response:
+    """A job that reads it fails, and says why."""
+    await services.admin_work.run(services.jobs.data.delete, name)
+    return Response(status_code=204)
+
+
+_SCHEDULE: dict[str, Any] = {
+    "kind": "training",
+    "cron": "0 3 * * 0",
+    "job": {
+        "model": "debtags",
+        "trainer": "label-tree",
+        "data": ["train.jsonl.gz", {"feedback": {"model": "debtags", "days": 90}}],
+        "valid": {"feedback": 0.2},
+        "promotion": {"alias": "latest", "if": [{"metric": "P@5", "least_change": 0.0}]},
+    },
+}
+
+
+@router.post(
+    "/schedules", summary="Submit jobs automatically: by a cron line, or after a number of feedback rows"
+)
+async def create_schedule(
+    body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _SCHEDULE)], services: Wired
+) -> ScheduleAnswer:
+    """`job` is the body of such a job, and is checked at once. A model's alias has one schedule."""
+    create = services.schedules.create_schedule
+    found = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
+    return ScheduleAnswer(**found)
+
+
+@router.get("/schedules", summary="The schedules")
+async def list_schedules(services: Wired) -> ScheduleList:
+    """The oldest first: the time of the next run, the number of runs, and the last job."""
+    found = await services.admin_work.run(services.schedules.schedules)
+    return ScheduleList(schedules=[ScheduleAnswer(**one) for one in found])
+
+
+@router.delete("/schedules/{schedule}", summary="Remove a schedule")
+async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
+    """A job that it submitted continues."""
+    return ScheduleAnswer(**await services.admin_work.run(services.schedules.delete_schedule, schedule))

@@ -1,0 +1,69 @@
+"""/v1/admin/keys and /v1/admin/audit: who may, and what admins did."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from xylem.api.routes.admins import AuditedRoute, router_of
+from xylem.api.routes.requests import Services, Wired, json_body, query_of
+from xylem.api.schemas.registry import (
+    AuditFacts,
+    AuditPage,
+    AuditQuery,
+    CreateKeyRequest,
+    KeyFacts,
+    KeyList,
+    NewKey,
+    RotateKeyRequest,
+)
+from xylem.base.access.key_text import parse_scopes
+from xylem.base.access.keys import AccessKeys
+from xylem.base.errors import Unavailable
+
+router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
+_CREATE = {"name": "shop", "scopes": ["predict", "feedback"]}
+_CreateKey = Annotated[CreateKeyRequest, json_body(CreateKeyRequest, _CREATE)]
+_RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_seconds": 86400})]
+
+
+@router.get("/keys", summary="All keys")
+async def list_keys(services: Wired) -> KeyList:
+    """The newest first, also those that are no longer valid. Secrets are never shown."""
+    keys = AccessKeys(services.learning.database)
+    found = await services.admin_work.run(keys.list)
+    return KeyList(keys=[KeyFacts(**key.facts()) for key in found])
+
+
+@router.post("/keys", summary="Make a key")
+async def create_key(body: _CreateKey, services: Wired) -> NewKey:
+    """Only this answer shows the text of the key. It is valid everywhere within two seconds."""
+    made = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
+    return NewKey(**(await _change(services, AccessKeys.create, *made)).facts())
+
+
+@router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
+async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
+    """The old key stays valid during the overlap."""
+    next_one = key, body.overlap_seconds, body.lifetime_seconds
+    return NewKey(**(await _change(services, AccessKeys.rotate, *next_one)).facts())
+
+
+@router.delete("/keys/{key}", summary="Revoke a key")
+async def revoke_key(key: str, services: Wired) -> KeyFacts:
+    """By its id. All servers refuse it within two seconds, for good."""
+    return KeyFacts(**(await _change(services, AccessKeys.revoke, key)).facts())
+
+
+async def _change(services: Services, change: Callable[..., Any], *arguments: object) -> Any:
+    """Change the keys, and have that in force here at once; should that fail, it is soon."""
+    found = await services.admin_work.run(change, AccessKeys(services.learning.database), *arguments)
+    with contextlib.suppress(Unavailable):
+        await services.admin_work.run(services.ring.refresh)
+    return found
+
+
+@router.get("/audit", summary="The audit log")
+async def show_audit(query: Annotated[AuditQuery, query_of(AuditQuery)], services: Wired) -> AuditPage:
+    """The newest first: whose key, when, what, and the outcome. Reads are not logged."""
+    entries = await services.admin_work.run(services.audit.page, query.before, query.limit)
+    return AuditPage(entries=[AuditFacts(**entry.facts()) for entry in entries])

@@ -1,0 +1,72 @@
+"""GET /v1/models/{model}/labels, and of one label: what speaks for it, and its threshold over time."""
+
+from fastapi import Request, Response
+
+from xylem.api.descriptions import describe_features, describe_history, describe_labels
+from xylem.api.door.responses import json_response
+from xylem.api.routes.admins import RawRoute, router_of
+from xylem.api.routes.operations import of_version, problems, query_parameters
+from xylem.api.routes.requests import Wired, find_served
+from xylem.api.schemas.labels import (
+    LabelFeatures,
+    LabelFeaturesQuery,
+    LabelPage,
+    LabelQuery,
+    LabelsQuery,
+    ThresholdHistory,
+)
+from xylem.serving.parse import parse_query
+
+router = router_of("models", "predict", RawRoute)
+
+
+@of_version(
+    router,
+    "GET",
+    "labels",
+    "The labels, some at a time, of",
+    response_model=LabelPage,
+    openapi_extra=query_parameters(LabelsQuery),
+)
+async def labels(request: Request, services: Wired) -> Response:
+    """Labels by a part of their names: training rows, thresholds, and the counts behind these."""
+    query = parse_query(request.scope["query_string"], LabelsQuery, services.limits)
+    served = await find_served(request, services.live)
+    return json_response(await services.threshold_work.run(describe_labels, served, query))
+
+
+@of_version(
+    router,
+    "GET",
+    "label-features",
+    "Features for and against a label, in",
+    response_model=LabelFeatures,
+    openapi_extra=query_parameters(LabelFeaturesQuery),
+)
+async def label_features(request: Request, services: Wired) -> Response:
+    """The features that the label's own classifiers weigh most, the largest in size first.
+
+    Models whose labels have no weights of features are refused: decision trees, and softmax nodes."""
+    query = parse_query(request.scope["query_string"], LabelFeaturesQuery, services.limits)
+    served = await find_served(request, services.live)
+    return json_response(await services.threshold_work.run(describe_features, served, query))
+
+
+@of_version(
+    router,
+    "GET",
+    "threshold-history",
+    "A label's threshold over time, in",
+    response_model=ThresholdHistory,
+    responses=problems(409),
+    openapi_extra=query_parameters(LabelQuery),
+)
+async def threshold_history(request: Request, services: Wired) -> Response:
+    """What the database still has: the last thousands of changes, and some states before them.
+
+    At most 200 points: if there are more, the first, the last, and some between at even distances."""
+    query = parse_query(request.scope["query_string"], LabelQuery, services.limits)
+    served = await find_served(request, services.live)
+    services.learning.follower.check()
+    database = services.learning.database
+    return json_response(await services.threshold_work.run(describe_history, served, database, query))

@@ -1,0 +1,100 @@
+"""GET /v1/models and /v1/models/{model}: what there is to predict with."""
+
+import asyncio
+from collections.abc import Mapping
+from functools import lru_cache
+
+from xylem.api.descriptions import describe_figures
+from xylem.api.routes.admins import TaggedRoute, router_of
+from xylem.api.routes.operations import ModelName, VersionPath, version_number
+from xylem.api.routes.requests import Wired
+from xylem.api.schemas.models import (
+    AliasSplit,
+    ModelDetails,
+    ModelList,
+    ModelSummary,
+    UnreadableVersion,
+    VersionFault,
+    VersionFigures,
+    VersionSummary,
+)
+from xylem.base.errors import Unavailable
+from xylem.serving.problems import describe_error
+from xylem.serving.served import LiveServed
+from xylem_store.alias import Alias
+from xylem_store.errors import ModelNotFound, StoreError
+from xylem_store.manifest import Manifest
+from xylem_store.store import ModelInfo, Store
+
+router = router_of("models", "predict", TaggedRoute)
+
+
+@router.get("/v1/models", summary="The models")
+async def list_models(services: Wired) -> ModelList:
+    """Every model of the store, with its versions and aliases."""
+    refuse_before_first_look(services.live)
+    live = services.live
+    aliases = live.aliases
+    return ModelList(models=[summarize(info, aliases) for info in live.models.values()])
+
+
+@router.get("/v1/models/{model}", summary="A model")
+async def show_model(model: ModelName, services: Wired) -> ModelDetails:
+    """One model and its versions, newest first."""
+    refuse_before_first_look(services.live)
+    info = services.live.models.get(model)
+    if info is None:
+        raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
+    # before the wait, in which another look may end
+    summary = summarize(info, services.live.aliases)
+    details = await asyncio.to_thread(_describe_versions, services.store, info)
+    return ModelDetails(**dict(summary), version_details=details)
+
+
+@router.get("/v1/models/{model}/versions/{version}", summary="A version, and its figures on validation rows")
+async def show_version(model: ModelName, version: VersionPath, services: Wired) -> VersionFigures:
+    """The figures of the training: by number of training rows of a label, by score, and by label.
+
+    `validation` is null for a version that was trained without validation rows, by an earlier release, or
+    elsewhere.
+    """
+    number = version_number(version)
+    return await services.threshold_work.run(describe_figures, services.store, model, number)
+
+
+def refuse_before_first_look(live: LiveServed) -> None:
+    """Raise Unavailable before the store was read."""
+    if not live.looked:
+        raise Unavailable("the models are being opened")
+
+
+def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | UnreadableVersion]:
+    """Return each version's description, newest first. Reads the disk."""
+    found: list[VersionSummary | UnreadableVersion] = []
+    for version in sorted(info.versions, reverse=True):
+        try:
+            found.append(VersionSummary.model_validate(kept_manifest(store, info.name, version)))
+        except StoreError as error:
+            found.append(UnreadableVersion(version=version, error=VersionFault(**describe_error(error))))
+    return found
+
+
+@lru_cache(1024)
+def kept_manifest(store: Store, name: str, version: int) -> Manifest:
+    """Return the manifest of a version, which never changes, and is read once. Raises what the store does."""
+    return store.manifest(name, version)
+
+
+def summarize(info: ModelInfo, served: Mapping[tuple[str, str], Alias]) -> ModelSummary:
+    """Return what a model has, its aliases as they are served.
+
+    The looking thread may put a new state between the two readings: an alias that is new to `served` is given
+    as the store has it.
+    """
+    now = {name: served.get((info.name, name), alias) for name, alias in sorted(info.documents.items())}
+    return ModelSummary(
+        name=info.name,
+        versions=sorted(info.versions),
+        aliases={name: alias.version for name, alias in now.items()},
+        splits={name: AliasSplit(**alias.split()) for name, alias in now.items() if alias.others},
+    )

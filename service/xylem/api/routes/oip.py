@@ -1,0 +1,116 @@
+"""The Open Inference Protocol, version 2, over REST, with its extension for binary data."""
+
+from typing import Any
+
+from fastapi import Request, Response
+
+from xylem.api.door.responses import json_response
+from xylem.api.routes.admins import RawRoute, router_of
+from xylem.api.routes.operations import content, of_version, problems, takes
+from xylem.api.routes.requests import Wired, find_served, reply_in
+from xylem.base.errors import Unavailable
+from xylem.engine.features import Featurizer
+from xylem.engine.prediction_json import OUTPUTS
+from xylem.serving.oip import HEADER, TENSORS
+from xylem.serving.schemas.oip import (
+    INPUTS,
+    InferAnswer,
+    InferRequest,
+    ModelMetadata,
+    ModelReady,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+    TensorMetadata,
+)
+from xylem_store.version import code_version
+
+router = router_of("inference", "predict", RawRoute)
+
+about_router = router_of("inference", "predict")
+
+health_router = router_of("inference")
+
+_TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
+_BODY = content("application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
+_BINARY_BODY: Any = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_HEADER: dict[str, Any] = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 0},
+    "description": "bytes of the body that are JSON, where binary data follow",
+}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The labels of each instance, in their order",
+        "headers": {HEADER: {"schema": {"type": "integer"}, "description": "where binary data follow"}},
+    }
+}
+
+
+@of_version(
+    router,
+    "POST",
+    "infer",
+    "Predict tensors with",
+    {**takes(_BODY, _BINARY_BODY), "parameters": [_HEADER]},
+    root="/v2",
+    response_model=InferAnswer,
+    responses={**_ANSWERS, **problems(409)},
+)
+async def infer(request: Request, services: Wired) -> Response:
+    """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
+    return await reply_in(TENSORS, request, services)
+
+
+@of_version(about_router, "GET", "", "Tensors of", {}, root="/v2", response_model=ModelMetadata)
+async def model_metadata(request: Request, services: Wired) -> Response:
+    """The tensors that a model takes (text, or the three of sparse rows), and those of its answer's."""
+    served = await find_served(request, services.live)
+    info = services.live.models.get(served.name)
+    versions = sorted(info.versions) if info is not None else [served.version]
+    takes_texts = type(served.featurizer).transform_texts is not Featurizer.transform_texts
+    found: ModelMetadata = {
+        "name": served.name,
+        "versions": [str(version) for version in versions],
+        "platform": "xylem",
+        "inputs": [_tensor(name, kind, 1) for name, kind in INPUTS.items() if takes_texts or name != "text"],
+        "outputs": [
+            _tensor(name, kind, 1 if name in ("lengths", "exact") else 2) for name, kind in OUTPUTS.items()
+        ],
+    }
+    return json_response(found)
+
+
+def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
+    return {"name": name, "datatype": datatype, "shape": [-1] * n_dimensions}
+
+
+@of_version(about_router, "GET", "ready", "Readiness of", {}, root="/v2", response_model=ModelReady)
+async def model_ready(request: Request, services: Wired) -> Response:
+    """Opens the version if it is not open. A problem says why it cannot answer."""
+    served = await find_served(request, services.live)
+    return json_response(ModelReady(name=served.name, ready=True))
+
+
+@about_router.get("/v2", summary="Name and version of the service")
+async def server_metadata() -> ServerMetadata:
+    """The name, the version and the extensions of the service."""
+    return ServerMetadata(name="xylem", version=code_version(), extensions=["binary_tensor_data"])
+
+
+@health_router.get("/v2/health/live", summary="Whether the process runs")
+async def server_live() -> ServerLive:
+    """Answer that the process runs, as /livez does."""
+    return ServerLive(live=True)
+
+
+@health_router.get(
+    "/v2/health/ready", summary="Whether requests should be sent here", responses=problems(503)
+)
+async def server_ready(services: Wired) -> ServerReady:
+    """Ready when /readyz is."""
+    if not services.ready:
+        raise Unavailable("expected a service that is ready, found one that opens its models or stops")
+    return ServerReady(ready=True)

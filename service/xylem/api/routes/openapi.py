@@ -1,0 +1,126 @@
+"""The OpenAPI document: what FastAPI derives from the routes, and the models that it cannot see.
+
+Routes that read bodies or write answers themselves name the models of these; here they are added. A schema
+that names a limit gets the limit's value.
+"""
+
+import json
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
+
+from xylem.api.routes.operations import COMPONENTS, problems
+from xylem.base.settings import Limits
+from xylem.serving.problems import PROBLEMS
+from xylem.serving.schemas.feedback import FeedbackLine, FeedbackRequest
+from xylem.serving.schemas.limits import LIMIT_KEY
+from xylem.serving.schemas.oip import InferAnswer
+from xylem.serving.schemas.predict import BatchLine
+from xylem.serving.schemas.predictions import BatchAnswerLine, ProblemDetails
+from xylem_store.version import code_version
+
+TAGS = {
+    "predict": "Labels of instances: a request, or lines streamed both ways",
+    "inference": "The Open Inference Protocol, version 2: instances and labels as tensors",
+    "annif": "Annif's REST API: projects that suggest subjects for texts",
+    "feedback": "True labels, from which thresholds learn",
+    "thresholds": "Thresholds in force, and the counts behind them",
+    "models": "The models of the store",
+    "jobs": "Work that takes long: training, tuning, batches; and the files for it",
+    "registry": "Aliases and versions: promote, roll back, delete, import, export, and their history",
+    "keys": "Keys, and the audit log of admins",
+    "service": "State, figures and this document",
+}
+
+MODELS: dict[str, Any] = {
+    "InferAnswer": InferAnswer,
+    "BatchLine": BatchLine,
+    "BatchAnswerLine": BatchAnswerLine,
+    "FeedbackRequest": FeedbackRequest,
+    "FeedbackLine": FeedbackLine,
+    "Problem": ProblemDetails,
+}
+"""What operations name besides the models that `content` was handed."""
+
+_MOST = {
+    "integer": "maximum",
+    "array": "maxItems",
+    "object": "maxProperties",
+    "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
+}
+_FRAMEWORKS = ("HTTPValidationError", "ValidationError")
+"""What FastAPI's own validation would answer: ours answers with problems."""
+
+
+def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[str, Any]:
+    """Return the document of an app's routes under these limits, shown under this prefix."""
+    document = get_openapi(
+        title="Xylem",
+        version=code_version(),
+        description="Online prediction for label spaces of thousands to millions of labels.",
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        tags=[{"name": name, "description": says} for name, says in TAGS.items()],
+        routes=app.routes,
+        servers=[{"url": root_path}] if root_path else None,
+    )
+    # trainers come with these, so not before they are needed
+    from xylem.admin.jobs.kinds import KINDS, parameter_schemas
+    from xylem.admin.jobs.requests import TuneThresholdsRequest
+
+    job_models: list[type[BaseModel]] = [TuneThresholdsRequest, *(kind.request for kind in KINDS.values())]
+    schemas = document["components"]["schemas"]
+    for name, model in {**COMPONENTS, **MODELS, **{one.__name__: one for one in job_models}}.items():
+        schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {})
+        schemas[name] = {**schema, "title": name}
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "A key of `xylem keys create`"}
+    }
+    for name in _FRAMEWORKS:
+        schemas.pop(name, None)
+    keyed = {route.unique_id for route in app.routes if isinstance(route, APIRoute) and route.dependencies}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            needs_key = operation["operationId"] in keyed
+            responses = operation["responses"]
+            for status in [status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)]:
+                del responses[status]
+            responses |= _refusals(path, method, operation, needs_key=needs_key)
+            if needs_key:
+                operation["security"] = [{"key": []}]
+    for field in (field for schema in schemas.values() for field in schema.get("properties", {}).values()):
+        default = field.pop("default", None)
+        if default is not None:  # openapi-typescript would take it for a field that is always there
+            says = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
+            field["description"] = says.strip()
+    _fill_limits(document, limits)
+    document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
+    document["x-parameters"] = parameter_schemas()
+    return document
+
+
+def _refusals(path: str, method: str, operation: dict[str, Any], *, needs_key: bool) -> dict[str, Any]:
+    """Return the problems that an operation may answer with, by what it takes; it names others itself."""
+    takes_body = "requestBody" in operation
+    takes_query = any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
+    changes = path.startswith("/v1/admin") and method != "get"
+    statuses = [400, 431]  # before any request comes to a route
+    statuses += [401, 403, 503] if needs_key else []
+    statuses += [404] if "{" in path else []
+    statuses += [408, 413, 415] if takes_body else []
+    statuses += [422] if takes_body or takes_query or changes else []
+    statuses += [409] if changes else []
+    return {str(status): said for status, said in problems(*statuses).items()}
+
+
+def _fill_limits(value: Any, limits: Limits) -> None:
+    """Give each schema that names a limit the limit's value, in place."""
+    if isinstance(value, dict):
+        limit = value.get(LIMIT_KEY)
+        if isinstance(limit, str) and value.get("type") in _MOST:
+            value[_MOST[value["type"]]] = getattr(limits, limit)
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _fill_limits(part, limits)

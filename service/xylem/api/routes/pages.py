@@ -1,0 +1,106 @@
+"""The pages: `/`, to try models, correct them, train and promote; and `/docs`, which renders `/openapi.json`.
+
+Anybody may see them: what they show asks for keys where they are needed.
+"""
+
+import asyncio
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+
+from xylem.api.door.responses import etag_of, unless_known
+from xylem.api.routes.admins import router_of
+from xylem.serving.lines import dump
+
+CONSOLE = Path(__file__).parents[2] / "console"
+_STATIC = Path(__file__).parent / "static"
+_DOCS = {
+    "/docs": _STATIC / "docs.html",
+    "/docs/docs.js": _STATIC / "docs.js",
+    "/docs/docs.css": _STATIC / "docs.css",
+    "/docs/swagger-ui-bundle.js": _STATIC / "swagger-ui" / "swagger-ui-bundle.js",
+    "/docs/swagger-ui.css": _STATIC / "swagger-ui" / "swagger-ui.css",
+}
+"""Swagger UI renders the document; its files are those of its release (swagger-ui/README.md)."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'%s; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_OF_DOCS = _POLICY % " data:"
+_OF_CONSOLE = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
+"""Nothing from elsewhere, no script or style but in these files, and no markup made of text."""
+
+_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+class StaticFile(NamedTuple):
+    """A file of a page, its media type, its tag, and the headers of its answer."""
+
+    content: bytes
+    media: str
+    etag: str
+    headers: dict[str, str]
+
+    def answer(self, request: Request) -> Response:
+        """Return the file, or that it is as the browser has it."""
+        return unless_known(request, Response(self.content, 200, self.headers, self.media), self.etag)
+
+
+router = APIRouter(include_in_schema=False)
+docs_router = router_of("service")
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """Return the files by path, read once: at the first request, so that nothing waits for them before."""
+    console = {f"/console/{path.name}": path for path in CONSOLE.iterdir() if path.suffix in _TYPES}
+    found = {}
+    for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
+        content = path.read_bytes()
+        policy = _OF_DOCS if url in _DOCS else _OF_CONSOLE
+        headers = {**_HEADERS, "content-security-policy": policy}
+        found[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
+    return found
+
+
+@router.get("/")
+@router.get("/console/{name}")
+async def show_file(request: Request) -> Response:
+    """Answer with a file of a page, or with 304 if the browser's copy is current."""
+    found = (await asyncio.to_thread(static_files)).get(request.scope["path"])
+    if found is None:
+        raise HTTPException(404)
+    return found.answer(request)
+
+
+@docs_router.get(
+    "/openapi.json",
+    summary="This document",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
+)
+async def openapi(request: Request) -> Response:
+    """Answer with the OpenAPI document."""
+    return (await asyncio.to_thread(_document, request.app)).answer(request)
+
+
+@lru_cache(1)
+def _document(app: FastAPI) -> StaticFile:
+    """Return the document of an app, which is made when it is first asked for."""
+    content, headers = dump(app.openapi()), {**_HEADERS, "content-security-policy": _OF_DOCS}
+    return StaticFile(content, "application/json", etag_of(content), headers)
+
+
+for _path, _file in _DOCS.items():
+    docs_router.add_api_route(
+        _path,
+        show_file,
+        operation_id=_file.name.translate(str.maketrans("-.", "__")),
+        summary=f"The page that shows this document: {_file.name}",
+        response_class=Response,
+        responses={200: {"content": {_TYPES[_file.suffix]: {"schema": {"type": "string"}}}}},
+    )

@@ -1,0 +1,130 @@
+"""POST /v1/models/{model}/predict, score and batch, and the same for a version or an alias."""
+
+import asyncio
+from functools import partial
+
+from fastapi import Request, Response
+
+from xylem.api.door.admission import NDJSON, OCTETS, check_media
+from xylem.api.door.heads import reference_of
+from xylem.api.door.request_timings import timings_of_block
+from xylem.api.routes.admins import RawRoute, router_of
+from xylem.api.routes.operations import (
+    answers,
+    content,
+    of_version,
+    problems,
+    query_parameters,
+    takes,
+    takes_json,
+)
+from xylem.api.routes.requests import Wired, choose_served, reply_in
+from xylem.serving.blocks import answers_of
+from xylem.serving.lines import Answered, LineBlock
+from xylem.serving.parse import PREDICT_ONLY, parse_options
+from xylem.serving.predict import PREDICT
+from xylem.serving.schemas.predict import (
+    TUNED,
+    InfoQuery,
+    Options,
+    PredictRequest,
+    ScoreAnswer,
+    ScoreRequest,
+)
+from xylem.serving.schemas.predictions import PredictAnswer
+from xylem.serving.scores import SCORES
+
+router = router_of("predict", "predict", RawRoute)
+
+_BODY = content("application/json", PredictRequest, {"instances": [{"text": "a text editor"}]})
+
+
+@of_version(
+    router,
+    "POST",
+    "predict",
+    "Predict with",
+    response_model=PredictAnswer,
+    response_description="A prediction for each instance, in their order",
+    responses=problems(409),
+    openapi_extra={**takes(_BODY), **query_parameters(InfoQuery)},
+)
+async def predict(request: Request, services: Wired) -> Response:
+    """Instances are texts, sparse vectors or named features, as the model was trained on."""
+    return await reply_in(PREDICT, request, services)
+
+
+_EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
+
+
+@of_version(
+    router,
+    "POST",
+    "score",
+    "Probabilities of labels, from",
+    response_model=ScoreAnswer,
+    response_description="The scores of each instance's labels, in their order",
+    openapi_extra=takes_json(ScoreRequest, _EXAMPLE),
+)
+async def score(request: Request, services: Wired) -> Response:
+    """Each label is scored along its path in the trees: these are the scores of an exact search.
+
+    A model of next words scores the words of a text, with `sequence: true` in place of labels."""
+    return await reply_in(SCORES, request, services)
+
+
+_MEDIA = "application/x-ndjson"
+_LINES = '{"text": "a text editor"}\n{"text": "a game of chess"}\n'
+_HEADERS = {
+    "xylem-model": {"schema": {"type": "string"}, "description": "the model"},
+    "xylem-version": {"schema": {"type": "integer"}, "description": "the version of the whole batch"},
+}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_SAYS = "An answer line for each line, in their order; of the media type of the request"
+_ANSWER = answers(200, _SAYS, content(_MEDIA, "BatchAnswerLine"), _BYTES)
+_ANSWER[200]["headers"] = _HEADERS
+
+
+@of_version(
+    router,
+    "POST",
+    "batch",
+    "Predict lines with",
+    response_class=Response,
+    responses={**_ANSWER, **problems(409)},
+    openapi_extra={
+        **takes(content(_MEDIA, "BatchLine", _LINES), _BYTES),
+        **query_parameters(Options, *PREDICT_ONLY),
+    },
+)
+async def batch(request: Request, services: Wired) -> Response:
+    """NDJSON both ways, streamed: a line of the body is an instance, a line answers it.
+
+    Read answers while you write, or the service stops reading. A line that cannot be used is answered by an
+    error in its place. A connection that ends without the last chunk was cut off. The options are the query
+    string's, and hold for every line.
+    """
+    check_media(request.scope, NDJSON | OCTETS)
+    limits = services.limits
+    options = parse_options(request.scope["query_string"], limits)
+    served = (await choose_served(request, services.live, *reference_of(request.path_params))).served
+    answer = answers_of(served, options, limits)
+    loop = asyncio.get_running_loop()
+
+    async def begin(block: LineBlock) -> asyncio.Future[Answered]:
+        timings, count = timings_of_block(request.scope, services.metrics.stages)
+        answering = loop.run_in_executor(services.batch_threads, partial(answer, block, timings=timings))
+        answering.add_done_callback(count)
+        return answering
+
+    def record(answered: Answered) -> None:
+        services.metrics.rows[served.name] += answered.n_rows
+        services.metrics.lines_bad += answered.n_bad
+
+    rows_max = max(1, min(limits.block_rows_max, limits.answer_labels_max // options.top_r))
+    headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
+    if request.headers.get("content-type", "").encode() in OCTETS:
+        headers["content-type"] = request.headers["content-type"]
+    if options.threshold == TUNED and served.thresholds.is_stale:  # the database does not answer
+        headers["xylem-thresholds"] = "stale"
+    return services.batches.answer(begin, record, rows_max, headers)

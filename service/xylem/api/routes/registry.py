@@ -1,0 +1,175 @@
+"""/v1/admin/models: aliases moved and removed, versions deleted, brought out and in, and their history."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import IO, Annotated, Any
+
+from fastapi import Request, Response
+
+from xylem.admin.registry.facts import history_facts, move_facts, provenance
+from xylem.admin.registry.registry import Removal
+from xylem.api.door.admission import pieces
+from xylem.api.door.responses import stream_of
+from xylem.api.routes.admins import AuditedRoute, router_of, who
+from xylem.api.routes.operations import ModelName, VersionPath, answers, takes, version_number
+from xylem.api.routes.requests import CATCH_UP_SECONDS, Services, Wired, json_body, query_of
+from xylem.api.schemas.registry import (
+    AliasChanged,
+    AliasMoved,
+    ArchiveQuery,
+    DeleteModelQuery,
+    DeleteVersionQuery,
+    History,
+    HistoryQuery,
+    ImportQuery,
+    PromoteRequest,
+    Provenance,
+    Published,
+    Removed,
+    RollbackRequest,
+)
+from xylem.base.errors import BadData, LimitExceeded, Unavailable
+from xylem_store.alias_writing import AliasChange
+from xylem_store.archive import spool_archive
+from xylem_store.errors import Corrupt
+from xylem_store.moves import Cause
+
+router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}")
+_PROMOTE = {"version": 3, "alias": "latest", "reason": "better"}
+_Promote = Annotated[PromoteRequest, json_body(PromoteRequest, _PROMOTE)]
+_Rollback = Annotated[RollbackRequest, json_body(RollbackRequest, {"alias": "latest", "to": None})]
+_DeleteModel = Annotated[DeleteModelQuery, query_of(DeleteModelQuery)]
+_DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]
+
+
+def cause_of(request: Request, why: str = "") -> Cause:
+    """Return who asks, and why: the key's name, with its id."""
+    principal = who(request)
+    return Cause(f"{principal.name} ({principal.key_id})", why)
+
+
+async def _move(services: Services, call: Callable[..., AliasChange], *arguments: Any) -> AliasMoved:
+    return AliasMoved(**move_facts(await services.change(call, *arguments)))
+
+
+async def _remove(services: Services, call: Callable[..., Removal], *arguments: Any) -> Removed:
+    found = await services.change(call, *arguments)
+    return Removed(**found._asdict())
+
+
+@router.post("/promote", summary="Make an alias name a version")
+async def promote(model: ModelName, body: _Promote, request: Request, services: Wired) -> AliasMoved:
+    """All of the version is verified first: one that is damaged, or another model's, is refused."""
+    cause = cause_of(request, body.reason)
+    return await _move(services, services.registry.promote, model, body.version, body.alias, cause)
+
+
+@router.post("/rollback", summary="Move an alias back to a version that it named before")
+async def rollback(model: ModelName, body: _Rollback, request: Request, services: Wired) -> AliasMoved:
+    """One step back in the history of the alias, or to a version."""
+    cause = cause_of(request, body.reason)
+    return await _move(services, services.registry.rollback, model, body.alias, cause, body.to)
+
+
+@router.delete("", summary="Delete a model")
+async def delete_model(model: ModelName, query: _DeleteModel, request: Request, services: Wired) -> Removed:
+    """Deletes its versions, aliases and thresholds. `confirm` repeats the name: `?confirm=NAME`."""
+    delete = partial(services.registry.delete_model, confirm=query.confirm)
+    return await _remove(services, delete, model, cause_of(request))
+
+
+@router.delete("/versions/{version}", summary="Delete a version")
+async def delete_version(
+    model: ModelName, version: VersionPath, query: _DeleteVersion, request: Request, services: Wired
+) -> Removed:
+    """A version that an alias names is refused. `with_aliases=true` removes aliases too, never `latest`."""
+    delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
+    return await _remove(services, delete, model, version_number(version), cause_of(request))
+
+
+@router.delete("/aliases/{alias}", summary="Remove an alias")
+async def delete_alias(model: ModelName, alias: str, request: Request, services: Wired) -> AliasMoved:
+    """The version that it names stays. `latest` cannot be removed."""
+    return await _move(services, services.registry.delete_alias, model, alias, cause_of(request))
+
+
+@router.get("/history", summary="History of the aliases of a model")
+async def show_history(
+    model: ModelName, query: Annotated[HistoryQuery, query_of(HistoryQuery)], services: Wired
+) -> History:
+    """Who moved which alias, when, from where to where, why, and by which job; the newest first."""
+    moves = await services.admin_work.run(
+        services.registry.history, model, query.alias, query.before, query.limit
+    )
+    return History(model=model, changes=[AliasChanged(**history_facts(model, move)) for move in moves])
+
+
+@router.get("/versions/{version}/provenance", summary="Where a version came from")
+async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
+    """The data, the code, the parameters, the version before it, its figures, and its later promotions."""
+    found = await services.admin_work.run(provenance, services.store, model, version_number(version))
+    return Provenance(**found)
+
+
+_TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.get(
+    "/archive",
+    summary="A version as an archive",
+    response_class=Response,
+    responses=answers(200, "A tar", _TAR),
+)
+async def export_model(
+    model: ModelName, query: Annotated[ArchiveQuery, query_of(ArchiveQuery)], services: Wired
+) -> Response:
+    """The file of `xylem models export`. All of it is verified before the first byte is sent."""
+    store, loop = services.store, asyncio.get_running_loop()
+
+    def archive() -> Iterator[bytes]:
+        version = store.resolve(model, query.version)
+        yield from filter(None, map(bytes, store.archive(model, version, label_info=True)))
+
+    run = partial(loop.run_in_executor, services.archive_threads)
+    headers = {"content-disposition": f'attachment; filename="{model}.tar"'}
+    return await stream_of(archive(), run, "application/x-tar", headers)
+
+
+@router.post("/archive", summary="Publish the version in an archive", openapi_extra=takes(_TAR))
+async def import_model(
+    model: ModelName, query: Annotated[ImportQuery, query_of(ImportQuery)], request: Request, services: Wired
+) -> Published:
+    """The body is an export of this service or of another. All of it is verified, then published as
+    the next version of the model. A damaged or interrupted archive publishes nothing.
+
+    It may be as long as the limit `archive_bytes_max`.
+    """
+    most = services.limits.archive_bytes_max
+    loop = asyncio.get_running_loop()
+
+    def publish(source: IO[bytes]) -> int:
+        stated = model, source, cause_of(request)
+        return services.registry.publish_archive(*stated, latest=query.latest).version
+
+    try:
+        with tempfile.TemporaryFile(dir=services.settings.store) as file:
+            n_bytes = header_at = 0
+            async for piece in pieces(request, services.limits):
+                n_bytes += len(piece)
+                if n_bytes > most:
+                    raise LimitExceeded(
+                        f"expected at most {most} bytes (limit archive_bytes_max), found more"
+                    )
+                header_at = await loop.run_in_executor(
+                    services.archive_threads, spool_archive, file, piece, header_at
+                )
+            file.seek(0)
+            version = await loop.run_in_executor(services.archive_threads, publish, file)
+    except Corrupt as error:  # what was sent, and nothing of ours
+        raise BadData(str(error)) from None
+    except OSError as error:
+        raise Unavailable(f"archive: expected to write it, found {error.strerror}") from error
+    await services.live.catch_up(CATCH_UP_SECONDS)
+    return Published(model=model, version=version)

@@ -1,0 +1,221 @@
+"""What routes work with (`services: Wired`) and do alike: read a body, find the version, answer."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from fastapi import Depends, Request, Response
+
+from xylem.admin.jobs.jobs import Jobs
+from xylem.admin.jobs.schedules import Schedules
+from xylem.admin.registry.registry import Registry
+from xylem.api.door.admission import read_body
+from xylem.api.door.answering import Answering, headers_for
+from xylem.api.door.heads import OWN, reference_of, said_of
+from xylem.api.door.metrics import Metrics
+from xylem.api.door.neighbours import Neighbours
+from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
+from xylem.api.door.responses import RawResponse
+from xylem.api.door.streams import Streams
+from xylem.api.door.work import WorkPool
+from xylem.api.routes.operations import OPENAPI, query_parameters, takes_json
+from xylem.base.access.audit import AuditLog
+from xylem.base.access.ring import KeyRing
+from xylem.base.settings import Limits, Settings
+from xylem.base.stages import READ
+from xylem.serving.dialect import Body, Dialect, Longer
+from xylem.serving.feedback import FeedbackDesk
+from xylem.serving.learning import OnlineLearning
+from xylem.serving.parse import LONG_BYTES, parse_body, parse_query
+from xylem.serving.schemas.instances import RequestModel
+from xylem.serving.served import LiveServed, ServedVersion
+from xylem.serving.shadows import Shadows
+from xylem.serving.split import ChosenVersion
+from xylem_store.compiled.progress import PROGRESS
+from xylem_store.identifiers import is_version
+from xylem_store.store import Store
+
+T = TypeVar("T")
+
+CATCH_UP_SECONDS = 5.0
+"""So long an answer waits for this replica to serve what has changed."""
+
+
+KERNELS_OF_A_MODEL = 40
+"""About so many kernels are compiled or loaded until the first model answers; others add one or two."""
+
+
+class Services(NamedTuple):
+    """The parts of one app.
+
+    work               threads for predictions that are too long for the event loop
+    threshold_work     threads that wait for the database: nothing else waits for them
+    admin_work         threads for what admins ask, most of which waits for the database
+    followers          free places for those who follow a job
+    neighbours         the other workers of the server; None: there are none
+    """
+
+    settings: Settings
+    store: Store
+    live: LiveServed
+    learning: OnlineLearning
+    metrics: Metrics
+    ring: KeyRing
+    audit: AuditLog
+    registry: Registry
+    jobs: Jobs
+    schedules: Schedules
+    desk: FeedbackDesk
+    shadows: Shadows
+    answering: Answering
+    work: WorkPool
+    threshold_work: WorkPool
+    admin_work: WorkPool
+    batch_threads: ThreadPoolExecutor
+    archive_threads: ThreadPoolExecutor
+    followers: asyncio.Semaphore
+    batches: Streams
+    feeds: Streams
+    draining: Callable[[], bool]
+    neighbours: Neighbours | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits in force."""
+        return self.settings.limits
+
+    async def change(self, call: Callable[..., T], *arguments: object) -> T:
+        """Return what a change of the store returns, once this replica serves it, or CATCH_UP_SECONDS later.
+
+        The others see it at their next look at the store.
+        """
+        made = await self.admin_work.run(call, *arguments)
+        await self.live.catch_up(CATCH_UP_SECONDS)
+        return made
+
+    @property
+    def ready(self) -> bool:
+        """Return whether requests should be sent here."""
+        return self.live.ready and not self.draining()
+
+    @property
+    def waits_for(self) -> str | None:
+        """Return what has to come before all models are open; None: all that can be are."""
+        if self.live.looked:
+            return None
+        kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
+        return kernels or self.learning.follower.waits_for or "the models, which are being opened"
+
+    def close(self) -> None:
+        """Let the threads end."""
+        for pool in (self.live, self.work, self.threshold_work, self.admin_work, self.desk, self.shadows):
+            pool.close()
+        for threads in (self.batch_threads, self.archive_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+Wired: TypeAlias = Annotated[Services, Depends(_services)]
+
+
+M = TypeVar("M", bound=RequestModel)
+
+
+def json_body(model: type[M], example: object = None) -> Any:
+    """Return the dependency that reads a request's body, whose fields have the limits of the settings.
+
+    FastAPI would read it without them, and with no bound on its time. An AuditedRoute describes it.
+    """
+
+    async def read(request: Request, services: Wired) -> M:
+        body = await read_body(request)
+        return await services.admin_work.read(parse_body, body, model, services.limits)
+
+    setattr(read, OPENAPI, takes_json(model, example))
+    return Depends(read)
+
+
+def query_of(model: type[M]) -> Any:
+    """Return the dependency that reads a request's query string, as `json_body` does a body."""
+
+    async def read(request: Request, services: Wired) -> M:
+        return parse_query(request.scope["query_string"], model, services.limits)
+
+    setattr(read, OPENAPI, query_parameters(model))
+    return Depends(read)
+
+
+async def find_served(request: Request, live: LiveServed) -> ServedVersion:
+    """Return what serves the version that a request's path names: a version, an alias, else `latest`.
+
+    Raises ModelNotFound, VersionNotFound, AliasNotFound, Unavailable and ModelUnavailable.
+    """
+    return await find_version(request, live, *reference_of(request.path_params))
+
+
+async def find_version(request: Request, live: LiveServed, model: str, ref: str) -> ServedVersion:
+    """Return what serves a version, named by number or alias, and note that it answers the request."""
+    served = await live.find(model, ref)
+    _note(request, served, None if is_version(ref) else ref)
+    return served
+
+
+async def choose_served(
+    request: Request, live: LiveServed, model: str, ref: str
+) -> ChosenVersion[ServedVersion]:
+    """Return what answers a prediction: for an alias with a canary, the version that the key falls to.
+
+    Raises what `find_version` does.
+    """
+    served = await find_version(request, live, model, ref)
+    split = None if is_version(ref) else live.splits.get((model, ref))
+    if split is None:
+        return ChosenVersion(served)
+    chosen = split.choose(served, request.scope[OWN].canary_key or request.scope["request_id"].encode())
+    _note(request, chosen.served, ref)
+    return chosen
+
+
+def _note(request: Request, served: ServedVersion, alias: str | None) -> None:
+    request.scope[ANSWERED_BY] = AnsweredBy(served.name, served.version, alias)
+
+
+async def reply_in(
+    dialect: Dialect[Any], request: Request, services: Services, model: str | None = None, ref: str = ""
+) -> Response:
+    """Return the answer to a request in a dialect.
+
+    model, ref   the model, and the version's number or alias; None: as the path says
+    """
+    body = Body(await read_body(request, dialect.media), 0, said_of(dialect, request.scope))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    if model is None:
+        model, ref = reference_of(request.path_params)
+    chosen = await choose_served(request, services.live, model, ref)
+    timings = timings_of(request.scope)
+    if len(body.message) > LONG_BYTES:
+        query = await services.work.run(dialect.read, body, services.limits)
+        timings.end(READ)
+        reply = dialect.answer_read(query, chosen.served, services.limits, timings)
+    else:
+        reply = dialect.answer(body, chosen.served, services.limits, timings)
+    if isinstance(reply, Longer):  # a thread's search ends when nobody waits for it, or at its deadline
+        timings.begin()
+        stop, strike = np.zeros(1, np.uint8), None
+        if reply.deadline_ms is not None:
+            strike = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
+        try:
+            reply = await services.work.run(reply.answer, stop)
+        finally:
+            stop.fill(1)
+            if strike is not None:
+                strike.cancel()
+    services.answering.finish(dialect, chosen, body, reply)
+    return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -1,0 +1,159 @@
+"""GET /v1/models/{model}/thresholds, and for admins to tune them and to put others in place."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import Request, Response
+
+from xylem.admin.jobs.job import Job
+from xylem.api.descriptions import describe_thresholds
+from xylem.api.door.admission import read_body
+from xylem.api.door.request_timings import span_of
+from xylem.api.door.responses import json_response
+from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of
+from xylem.api.routes.operations import ModelName, of_version, problems, query_parameters, takes_json
+from xylem.api.routes.requests import Services, Wired, find_served, json_body
+from xylem.api.schemas.labels import (
+    CandidateRequest,
+    RestoreRequest,
+    ThresholdChange,
+    ThresholdQuery,
+    Thresholds,
+    TuneAnswer,
+)
+from xylem.base.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
+from xylem.serving.parse import parse_json, parse_query
+from xylem.serving.served import DEFAULT_ALIAS
+from xylem.thresholds.live.shadow import take_shadow
+from xylem.thresholds.store.state import ThresholdDatabase
+
+router = router_of("thresholds", "predict", RawRoute)
+admin_router = router_of("thresholds", "admin", AuditedRoute, "/v1/admin/models/{model}/thresholds")
+
+_Restore = Annotated[RestoreRequest, json_body(RestoreRequest, {"epoch": 41})]
+_Candidate = Annotated[CandidateRequest, json_body(CandidateRequest, {})]
+_TUNING = "threshold-tuning"  # the kind of the jobs that tune
+
+
+@of_version(
+    router,
+    "GET",
+    "thresholds",
+    "Thresholds, and the counts behind them, of",
+    response_model=Thresholds,
+    responses=problems(409),
+    openapi_extra=query_parameters(ThresholdQuery),
+)
+async def thresholds(request: Request, services: Wired) -> Response:
+    """The thresholds of a version, some labels at a time.
+
+    `marks_below` shows only labels with fewer marks, whose thresholds are not reliable yet.
+    """
+    query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
+    served = await find_served(request, services.live)
+    services.learning.follower.check()
+    found = services.threshold_work.run(describe_thresholds, served, services.learning.database, query)
+    return json_response(await found)
+
+
+@admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
+async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
+    """Restores the thresholds of an epoch, those of `latest` if no version is named."""
+    database = ThresholdDatabase(services.learning.database)
+    return await _change(model, body, services, database.restore, body.epoch)
+
+
+@admin_router.post("/switch", summary="Put the candidate's thresholds in force")
+async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
+    """Puts the candidate in force, with what it learnt."""
+    return await _change(model, body, services, partial(take_shadow, services.learning.database, switch=True))
+
+
+@admin_router.post("/drop", summary="Remove the candidate")
+async def drop_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
+    """Removes the candidate and its thresholds."""
+    return await _change(
+        model, body, services, partial(take_shadow, services.learning.database, switch=False)
+    )
+
+
+@admin_router.post(
+    "/tune",
+    summary="Tune thresholds on a labelled file; put them in force, or store them as a candidate",
+    response_model=TuneAnswer,
+    response_description="What was found, and the new epoch",
+    openapi_extra=takes_json(
+        "TuneThresholdsRequest", {"data": "valid.jsonl", "method": "ofo", "shadow": True}
+    ),
+)
+async def tune_thresholds(model: ModelName, request: Request, services: Wired) -> Response:
+    """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
+    `xylem thresholds --json`.
+
+    A job does it, and the request waits for it, an hour at most. `threshold-tuning-jobs` does not wait.
+    """
+    limits = services.limits
+    body = await services.admin_work.read(parse_json, await read_body(request), limits)
+    wanted = await services.admin_work.run(_check_tuning, body, model, services)
+    version = wanted.get("version")
+    served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))
+    services.learning.follower.check()
+    if services.followers.locked():
+        raise Overloaded("expected fewer requests that wait for jobs (limit event_streams_max)")
+    async with services.followers:
+        wanted["version"] = served.version
+        submit = services.admin_work.run(services.jobs.submit, _TUNING, wanted, None, span_of(request.scope))
+        found = await _result(await submit, services)
+    await services.threshold_work.run(services.learning.catch_up, served.thresholds)
+    return json_response(found)
+
+
+def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
+    """Return the request of the job that a body asks for. Blocking. Raises BadFields with all its faults."""
+    from xylem.admin.jobs.kinds import check_request  # readers of files: not before they are needed
+
+    if isinstance(body, dict):
+        if "model" in body:
+            raise BadRequest("expected it in the path only, found it in the body too").at("model")
+        body = {**body, "model": model}
+    return check_request(_TUNING, body, services.jobs.data, services.limits)[0]
+
+
+async def _result(job: Job, services: Services) -> Any:
+    """Return what a job found, once it has ended; cancel it when that takes too long.
+
+    Raises JobFailed, TimedOut, JobConflict for one that somebody cancelled, Unavailable.
+    """
+    seconds = services.limits.tune_seconds_max
+    give_up_at, gives_up = time.monotonic() + seconds, False
+    async for look in services.jobs.follow(job.id, 0, services.admin_work.run):
+        job = look or job
+        if services.draining():
+            raise Unavailable(f"expected job {job.id} to end before the server stops, found it {job.state}")
+        if not gives_up and not job.has_ended and time.monotonic() > give_up_at:
+            gives_up = True
+            with contextlib.suppress(JobConflict):  # it has ended
+                await services.admin_work.run(services.jobs.cancel, job.id)
+    if job.state == "succeeded":
+        return job.result
+    if job.state == "failed":
+        raise JobFailed(f"job {job.id}: {job.error}", job.error_code)
+    if gives_up:
+        raise TimedOut(f"expected to tune within {seconds:g} seconds, found it not done: job {job.id}")
+    raise JobConflict(f"job {job.id}: expected it to succeed, found it {job.state}")
+
+
+async def _change(
+    model: str, body: CandidateRequest, services: Services, change: Callable[..., int], *values: int
+) -> ThresholdChange:
+    """Change the thresholds of a version, here at once; answer with the new epoch."""
+    served = await services.live.find(model, str(body.version or DEFAULT_ALIAS))
+    services.learning.follower.check()
+    epoch = await services.threshold_work.run(
+        partial(change, digest=served.thresholds.digest), served.name, served.version, *values
+    )
+    await services.threshold_work.run(services.learning.catch_up, served.thresholds)
+    return ThresholdChange(model=served.name, version=served.version, threshold_epoch=epoch)

@@ -1,0 +1,275 @@
+"""What admins ask of the registry, of keys and of the audit log, and what they are told."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, FailFast, Field
+
+from xylem.api.schemas.labels import INTEGER_MAX, VersionNumber
+from xylem.api.schemas.models import AliasSplit
+from xylem.serving.schemas.instances import RequestModel
+from xylem_store.alias import DENIED_MAX
+
+PAGE_MAX = 1000  # rows of one answer, at most
+_Reason = Annotated[str, Field(max_length=1024)]
+_YEARS_100 = 100 * 366 * 86_400
+
+
+class PromoteRequest(RequestModel):
+    """Which version an alias is to name."""
+
+    version: VersionNumber | None = Field(default=None, description="null: the canary of the alias")
+    alias: str = Field(default="latest", description="it is made where there is none")
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class RollbackRequest(RequestModel):
+    """Which alias is to go back, and where to."""
+
+    alias: str = "latest"
+    to: VersionNumber | None = Field(
+        default=None, description="a version that it named before; null: the one that it named last"
+    )
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class CanaryRequest(RequestModel):
+    """Which version is to answer a part of the requests to an alias."""
+
+    version: VersionNumber
+    weight: float = Field(ge=0.0001, le=0.9999, description="the part: a multiple of 0.0001")
+    stable_weight: float | None = Field(
+        default=None, ge=0.0001, le=0.9999, description="the share of the alias's version; both add up to 1"
+    )
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class ShadowRequest(RequestModel):
+    """Which version is to answer copies of a part of an alias's requests."""
+
+    version: VersionNumber
+    share: float = Field(default=1.0, ge=0.0001, le=1, description="the part: a multiple of 0.0001")
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class SplitChanged(AliasSplit):
+    """What stands beside the version that an alias names from now on."""
+
+    model: str
+    alias: str
+    version: int
+
+
+class DeniedRequest(RequestModel):
+    """Which labels the answers of an alias are never to have."""
+
+    labels: Annotated[list[str], FailFast(), Field(max_length=DENIED_MAX)] = Field(
+        description="all of them, in place of those before"
+    )
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class AliasDenied(BaseModel):
+    """The labels that answers of an alias never have."""
+
+    model: str
+    alias: str
+    version: int = Field(description="that the alias names")
+    labels: list[str]
+    unknown: list[str] = Field(description="those that the version does not have; kept for other versions")
+
+
+class AliasMoved(BaseModel):
+    """What an alias names now, and named before; null: there is, or was, no such alias."""
+
+    model: str
+    alias: str
+    version: int | None
+    previous_version: int | None
+
+
+class Removed(BaseModel):
+    """What was removed of a model."""
+
+    model: str
+    versions: list[int]
+    aliases: list[str]
+    thresholds: bool = Field(description="whether there were thresholds, which are gone too")
+
+
+class HistoryQuery(RequestModel):
+    """Which rows of the history to show."""
+
+    alias: str | None = Field(default=None, description="only those of an alias")
+    before: int | None = Field(
+        default=None, ge=0, le=INTEGER_MAX, description="only rows with a lower id: the next page"
+    )
+    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="at most so many")
+
+
+class AliasChanged(BaseModel):
+    """A move of an alias, or one that a promotion rule refused."""
+
+    id: int
+    model: str
+    alias: str
+    action: str = Field(
+        examples=["promoted", "rolled-back", "published", "removed", "refused", "split", "denied", "found"]
+    )
+    from_version: int | None
+    to_version: int | None
+    at: str
+    who: str
+    why: str
+    job: str | None
+    verdict: dict[str, Any] | None
+
+
+class History(BaseModel):
+    """Moves of the aliases of a model, the newest first."""
+
+    model: str
+    changes: list[AliasChanged]
+
+
+class DataOrigin(BaseModel):
+    """The data that a version was trained on."""
+
+    source: str
+    rows: int
+    sha256: str
+
+
+class TrainerOrigin(BaseModel):
+    """The trainer that made a version, with its parameters."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+class Provenance(BaseModel):
+    """Where a version came from, and its later promotions."""
+
+    model: str
+    version: int
+    created: str
+    content: str = Field(description="a digest of the arrays: the same under any name")
+    code_version: str
+    trainer: TrainerOrigin
+    features: dict[str, Any]
+    seed: int
+    data: DataOrigin
+    metrics: dict[str, float]
+    parent: dict[str, Any] | None
+    job: str | None
+    rule: dict[str, Any] | None
+    calibration: dict[str, Any] | None = Field(
+        default=None, description="what its scores were fitted to, and how well; null: not calibrated"
+    )
+    promotions: list[AliasChanged]
+
+
+class Published(BaseModel):
+    """A version that was imported."""
+
+    model: str
+    version: int
+
+
+class DeleteModelQuery(RequestModel):
+    """The guard of a deletion."""
+
+    confirm: str = Field(description="the name of the model, once more")
+
+
+class DeleteVersionQuery(RequestModel):
+    """What a deletion takes with it."""
+
+    with_aliases: bool = Field(
+        default=False, description="the aliases that name the version, but never latest"
+    )
+
+
+class ArchiveQuery(RequestModel):
+    """Which version to bring out."""
+
+    version: int | str = Field(default="latest", description="a number or an alias")
+
+
+class ImportQuery(RequestModel):
+    """Whether `latest` moves to what is brought in."""
+
+    latest: bool = Field(default=True, description="whether latest is to name it")
+
+
+class CreateKeyRequest(RequestModel):
+    """A key to make."""
+
+    name: str
+    scopes: Annotated[list[str], FailFast()] = Field(description="some of predict, feedback, admin, metrics")
+    lifetime_seconds: float | None = Field(default=None, gt=0, le=_YEARS_100, description="null: for ever")
+    no_rows: Annotated[list[str], FailFast(), Field(max_length=100)] = Field(
+        default=[], description="models of which no rows are kept of the feedback that it sends; `*` is all"
+    )
+
+
+class RotateKeyRequest(RequestModel):
+    """How a key is replaced by the next one."""
+
+    overlap_seconds: float = Field(default=0.0, ge=0, le=_YEARS_100, description="how long both are valid")
+    lifetime_seconds: float | None = Field(
+        default=None, gt=0, le=_YEARS_100, description="null: that of the old one"
+    )
+
+
+class KeyFacts(BaseModel):
+    """A key, without its secret; times as RFC 3339, null for never."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    state: str = Field(examples=["active", "revoked", "expired"])
+    created: str
+    expires: str | None
+    revoked: str | None
+    last_used: str | None
+    no_rows: list[str]
+
+
+class NewKey(KeyFacts):
+    """A new key. `key` is what requests bring; it is shown this once."""
+
+    key: str
+
+
+class KeyList(BaseModel):
+    """All keys, the newest first."""
+
+    keys: list[KeyFacts]
+
+
+class AuditQuery(RequestModel):
+    """Which entries of the audit log to show."""
+
+    before: int | None = Field(
+        default=None, ge=0, le=INTEGER_MAX, description="only entries with a lower id: the next page"
+    )
+    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="at most so many")
+
+
+class AuditFacts(BaseModel):
+    """What an admin did."""
+
+    id: int
+    at: str
+    key_id: str
+    who: str
+    action: str
+    target: str
+    outcome: str = Field(description="done, the code of the problem that was answered, or begun")
+    request_id: str
+
+
+class AuditPage(BaseModel):
+    """Entries of the audit log, the newest first."""
+
+    entries: list[AuditFacts]

@@ -1,0 +1,89 @@
+"""The audit log: what admins did, kept in the database. It holds no secrets and no bodies.
+
+The newest ROWS_MAX entries are kept, whatever their age; that is 10,000 a day for ten days, or ten a day for
+27 years. Keep a copy elsewhere if you need more: `page` reads from the newest to the oldest.
+"""
+
+import re
+import time
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, insert, select, update
+
+from xylem.base.access.key_text import without_secrets
+from xylem.base.access.keys import moment
+from xylem.base.access.ring import Principal
+from xylem.base.db.engine import Database
+from xylem.base.db.tables import AUDIT_LOG
+
+ROWS_MAX = 100_000
+
+BEGUN = "begun"
+"""The outcome of an action that has begun. It stays if the end of the action could not be written."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class AuditEntry(NamedTuple):
+    """An action of an admin.
+
+    id          ascends with time
+    at          seconds since 1970
+    key_id      the key's, `environment` for that of the settings, `` for a command's user
+    who         the key's name, or the user's
+    target      what it was done to, as `debtags@3 stable`
+    outcome     `done`, the code of the problem that was answered, or BEGUN
+    request_id  as in the log, `` for a command
+    """
+
+    id: int
+    at: float
+    key_id: str
+    who: str
+    action: str
+    target: str
+    outcome: str
+    request_id: str
+
+    def facts(self) -> dict[str, Any]:
+        """Return what JSON says of it; the time as RFC 3339."""
+        return {**self._asdict(), "at": moment(self.at)}
+
+
+class AuditLog:
+    """The log of a database. Thread-safe; calls raise DatabaseUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def append(
+        self, who: Principal, action: str, target: str, outcome: str = "done", request_id: str = ""
+    ) -> int:
+        """Add an entry, and return its id; the oldest beyond ROWS_MAX goes.
+
+        Control characters become blanks, what looks like a key its id alone, and what is too long is cut.
+        """
+        given = {"who": who.name, "action": action, "target": target}
+        given |= {"outcome": outcome, "request_id": request_id}
+        values = {}
+        for name, text in given.items():
+            length = AUDIT_LOG.c[name].type.length  # type: ignore[attr-defined]
+            values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
+        with self._database.write() as connection:
+            made = connection.execute(insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values))
+            number: int = made.inserted_primary_key[0]  # type: ignore[index]
+            connection.execute(delete(AUDIT_LOG).where(AUDIT_LOG.c.id <= number - ROWS_MAX))
+        return number
+
+    def conclude(self, number: int, outcome: str) -> None:
+        """Write the outcome of an entry that was BEGUN."""
+        with self._database.write() as connection:
+            connection.execute(update(AUDIT_LOG).where(AUDIT_LOG.c.id == number).values(outcome=outcome))
+
+    def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Return up to `limit` entries, the newest first: those with an id below `before`."""
+        query = select(AUDIT_LOG).order_by(AUDIT_LOG.c.id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(AUDIT_LOG.c.id < before)
+        with self._database.read() as connection:
+            return [AuditEntry(*row) for row in connection.execute(query)]

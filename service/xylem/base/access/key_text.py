@@ -1,0 +1,113 @@
+"""What keys open, and the text of a key: `xk_ID_SECRET`, ID 12 of a-z and 2-7, SECRET 43 of URL-safe base64.
+
+What is kept is the SHA-256 of the whole text. No slow hash (argon2, scrypt): those make up for secrets that
+people choose, of which an attacker can try all likely ones. A secret of 256 random bits has no likely ones: a
+fast hash gives nothing away, and is checked on every request.
+"""
+
+import base64
+import enum
+import hashlib
+import ipaddress
+import re
+import secrets
+from typing import Any
+
+from xylem.base.errors import BadParameter
+from xylem.base.settings import OPENABLE, Settings
+
+
+class AccessScope(enum.StrEnum):
+    """What a route asks for. Values are those of `xylem keys create --scope` and of JSON."""
+
+    PREDICT = "predict"
+    FEEDBACK = "feedback"
+    ADMIN = "admin"
+    METRICS = "metrics"
+
+
+ALL_SCOPES = frozenset(AccessScope)
+
+
+def parse_scopes(names: list[str]) -> frozenset[AccessScope]:
+    """Return the scopes of their names, at least one. Raises BadParameter."""
+    unknown = [name for name in names if name not in ALL_SCOPES]
+    if unknown or not names:
+        found = ", ".join(map(repr, unknown)) or "none"
+        raise BadParameter(f"scopes: expected some of {', '.join(AccessScope)}, found {found[:100]}")
+    return frozenset(map(AccessScope, names))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a server that listens on `host`."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def open_scopes(settings: Settings) -> frozenset[AccessScope]:
+    """Return the scopes that need no key: those of `XYLEM_OPEN_SCOPES`.
+
+    Where that is not set: predict, feedback and metrics when the server listens on a loopback address, else
+    none. `admin` is never among them.
+    """
+    if settings.open_scopes is not None:
+        return frozenset(map(AccessScope, settings.open_scopes))
+    return frozenset(map(AccessScope, OPENABLE)) if is_loopback(settings.host) else frozenset()
+
+
+def describe_access(settings: Settings) -> dict[str, Any]:
+    """Return the fields of the one line that is logged at the start, as the event `access`.
+
+    open  the scopes that need no key; keys: those that do; because: why it is so
+    """
+    opened = open_scopes(settings)
+    if settings.open_scopes is not None:
+        because = "XYLEM_OPEN_SCOPES"
+    else:
+        kind = "a loopback address" if is_loopback(settings.host) else "no loopback address"
+        because = f"{settings.host} is {kind}, XYLEM_OPEN_SCOPES is not set"
+    return {
+        "open": [scope.value for scope in AccessScope if scope in opened],
+        "keys": [scope.value for scope in AccessScope if scope not in opened],
+        "because": because,
+    }
+
+
+PREFIX = "xk_"
+_ID_BYTES = 8
+_ID_LENGTH = 12
+ID_PLACE = slice(len(PREFIX), len(PREFIX) + _ID_LENGTH)
+"""Where in the text of a key its id stands."""
+
+_ID = re.compile(rf"[a-z2-7]{{{_ID_LENGTH}}}", re.ASCII)
+_TEXT = re.compile(rf"{PREFIX}([a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)
+_SECRET = re.compile(rf"({PREFIX}[a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]*", re.ASCII)
+
+
+def make_secret() -> str:
+    """Return the text of a new key, which is shown once: 60 random bits of id, 256 of secret."""
+    key_id = base64.b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()[:_ID_LENGTH]
+    return f"{PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
+
+
+def digest_of(text: str) -> bytes:
+    """Return what is kept of the text of a key: 32 bytes."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def id_of(text: str) -> str | None:
+    """Return the id within the text of a key, None for any other text."""
+    found = _TEXT.fullmatch(text)
+    return found[1] if found else None
+
+
+def is_id(text: str) -> bool:
+    """Return whether this is what the id of a key may be."""
+    return _ID.fullmatch(text) is not None
+
+
+def without_secrets(text: str) -> str:
+    """Return a text, of the keys in it the ids alone."""
+    return _SECRET.sub(r"\1", text)

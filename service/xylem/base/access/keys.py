@@ -1,0 +1,249 @@
+"""The keys of the service in the database: made, listed, revoked, rotated."""
+
+import datetime
+import re
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from xylem.base.access.key_text import ID_PLACE, AccessScope, digest_of, is_id, make_secret, without_secrets
+from xylem.base.db.engine import Database
+from xylem.base.db.tables import ACCESS_KEYS
+from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
+from xylem_store.identifiers import is_model
+
+KEYS_MAX = 1000
+"""Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest
+admin key never does."""
+
+NO_ROWS_MAX = 100  # models that a key names as those of which it has no rows kept
+ALL_MODELS = "*"
+LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)
+
+
+class AccessKey(NamedTuple):
+    """What is known of a key. Times in seconds since 1970; None: never.
+
+    hash     32 bytes, SHA-256 of the key's text
+    last_used_at  when it was used last, to the minute
+    no_rows  models of which no rows are kept of the feedback that it sends; `*` is all
+    """
+
+    id: str
+    name: str
+    scopes: frozenset[AccessScope]
+    hash: bytes
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+    no_rows: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Say which key it is, without its hash."""
+        return f"AccessKey({self.id}, {self.name!r})"
+
+    def state(self, now: float) -> str:
+        """Return `active`, `revoked` or `expired`."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
+
+    def facts(self, now: float | None = None) -> dict[str, Any]:
+        """Return what JSON says of the key: no secret, no hash; times as RFC 3339, null for never."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "scopes": [scope.value for scope in AccessScope if scope in self.scopes],
+            "state": self.state(time.time() if now is None else now),
+            "created": moment(self.created_at),
+            "expires": moment(self.expires_at),
+            "revoked": moment(self.revoked_at),
+            "last_used": moment(self.last_used_at),
+            "no_rows": list(self.no_rows),
+        }
+
+
+class MadeKey(NamedTuple):
+    """A new key and its text, which nobody can learn again."""
+
+    key: AccessKey
+    text: str
+
+    def __repr__(self) -> str:
+        """Say which key it is, without its secret."""
+        return f"MadeKey({self.key.id})"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what JSON says of the key, its text as `key`: for the answer that shows it, no log."""
+        return {**self.key.facts(), "key": self.text}
+
+
+class AccessKeys:
+    """The keys of a database. Thread-safe; every call is one transaction, and raises DatabaseUnavailable.
+
+    What changes here holds in this process and every other one within two seconds: see `ring`.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(
+        self,
+        name: str,
+        scopes: Iterable[AccessScope],
+        lifetime_seconds: float | None = None,
+        no_rows: Iterable[str] = (),
+    ) -> MadeKey:
+        """Make a key, in force from now on, for ever or for a time. Names need not differ.
+
+        no_rows  as AccessKey has it
+
+        Raises BadParameter, and LimitExceeded where KEYS_MAX keys are in force.
+        """
+        with self._database.write() as connection:
+            return add_key(connection, name, frozenset(scopes), lifetime_seconds, tuple(no_rows))
+
+    def list(self) -> list[AccessKey]:
+        """Return all keys, the newest first: also those that are not in force any more."""
+        with self._database.read() as connection:
+            return all_keys(connection)
+
+    def revoke(self, key_id: str) -> AccessKey:
+        """Put a key out of force for good, and return it; a key that is out already stays as it is.
+
+        Raises KeyNotFound.
+        """
+        with self._database.write() as connection:
+            key = find_key(connection, key_id)
+            if key.revoked_at is not None:
+                return key
+            now = time.time()
+            connection.execute(_the_key(key_id).values(revoked_at=now))
+            return key._replace(revoked_at=now)
+
+    def rotate(
+        self, key_id: str, overlap_seconds: float = 0.0, lifetime_seconds: float | None = None
+    ) -> MadeKey:
+        """Make the next key of the same name and scopes; the old one expires when the overlap is over.
+
+        An overlap lengthens no life. Without a lifetime the new key has that of the old one. Raises
+        KeyNotFound for a key that is not in force, BadParameter and LimitExceeded.
+        """
+        if not 0 <= overlap_seconds <= LIFETIME_SECONDS_MAX:
+            raise BadParameter(f"overlap: expected seconds from 0, found {overlap_seconds:g}")
+        with self._database.write() as connection:
+            key, now = find_key(connection, key_id), time.time()
+            if key.state(now) != "active":
+                raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
+            if lifetime_seconds is None and key.expires_at is not None:
+                lifetime_seconds = key.expires_at - key.created_at
+            made = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
+            ends = min(now + overlap_seconds, key.expires_at or float("inf"))
+            connection.execute(_the_key(key.id).values(expires_at=ends))
+            return made
+
+
+def add_key(
+    connection: Connection,
+    name: str,
+    scopes: frozenset[AccessScope],
+    lifetime_seconds: float | None,
+    no_rows: tuple[str, ...] = (),
+) -> MadeKey:
+    """Make a key in the caller's transaction: see `AccessKeys.create`."""
+    if not _NAME.fullmatch(name):
+        raise BadParameter(
+            f"name: expected 1 to 64 of letters, digits, blank and ._@:/-, found {name!r:.100}"
+        )
+    if not scopes:
+        raise BadParameter(f"scopes: expected some of {', '.join(AccessScope)}, found none")
+    if lifetime_seconds is not None and not 0 < lifetime_seconds <= LIFETIME_SECONDS_MAX:
+        raise BadParameter(f"lifetime: expected seconds above 0, found {lifetime_seconds:g}")
+    if len(no_rows) > NO_ROWS_MAX or not all(model == ALL_MODELS or is_model(model) for model in no_rows):
+        expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
+        raise BadParameter(f"no_rows: {expected}, found {', '.join(no_rows)!r:.100}")
+    now = time.time()
+    keys = all_keys(connection)
+    if len(keys) >= KEYS_MAX:
+        newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
+        over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
+        if not over:
+            raise LimitExceeded(f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one")
+        connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
+    text = make_secret()
+    expires_at = None if lifetime_seconds is None else now + lifetime_seconds
+    key = AccessKey(text[ID_PLACE], name, scopes, digest_of(text), now, expires_at, None, None, no_rows)
+    values = key._asdict() | {"scopes": " ".join(sorted(scopes)), "no_rows": " ".join(no_rows) or None}
+    connection.execute(insert(ACCESS_KEYS).values(values))
+    return MadeKey(key, text)
+
+
+def all_keys(connection: Connection) -> list[AccessKey]:
+    """Return all keys, the newest first."""
+    query = select(ACCESS_KEYS).order_by(ACCESS_KEYS.c.created_at.desc(), ACCESS_KEYS.c.id)
+    return [_key_of(row) for row in connection.execute(query)]
+
+
+def find_key(connection: Connection, key_id: str) -> AccessKey:
+    """Return a key, its row locked where the database can. Raises KeyNotFound."""
+    query = select(ACCESS_KEYS).where(ACCESS_KEYS.c.id == key_id).with_for_update()
+    row = connection.execute(query).one_or_none() if is_id(key_id) else None
+    if row is None:
+        raise KeyNotFound(f"expected the id of a key, found {without_secrets(key_id)!r:.40}")
+    return _key_of(row)
+
+
+def ensure_admin_key(database: Database) -> str | None:
+    """Make an admin key where the database never had one, and return its text; else None.
+
+    Of several processes that begin at once one makes it. One that was revoked is not made up for: `xylem keys
+    create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
+    """
+    with database.read() as connection:  # a start takes no lock where there is one
+        if _has_admin_key(connection):
+            return None
+    with database.write() as connection:
+        if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
+            connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
+        if _has_admin_key(connection):
+            return None
+        return add_key(connection, "first admin key", frozenset({AccessScope.ADMIN}), None).text
+
+
+def _has_admin_key(connection: Connection) -> bool:
+    return any(AccessScope.ADMIN in key.scopes for key in all_keys(connection))
+
+
+def show_admin_key(text: str) -> None:
+    """Write a new admin key to standard error, as a line for a person; it goes to no log of ours."""
+    sys.stderr.write(f"xylem: no admin key was there, so one was made. It is shown this once: {text}\n")
+    sys.stderr.flush()
+
+
+def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:
+    """Write when keys were used last."""
+    ids = list(ids)
+    connection.execute(update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(ids)).values(last_used_at=now))
+
+
+def moment(seconds: float | None) -> str | None:
+    """Return a time as RFC 3339 has it, to the second, in UTC; None for None."""
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _the_key(key_id: str) -> Any:
+    return update(ACCESS_KEYS).where(ACCESS_KEYS.c.id == key_id)
+
+
+def _key_of(row: Row[Any]) -> AccessKey:
+    """Return the key of a row; scopes of a newer release are left out: they open nothing here."""
+    known = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
+    no_rows = tuple((row.no_rows or "").split())
+    return AccessKey(**{**row._mapping, "scopes": known, "hash": bytes(row.hash), "no_rows": no_rows})

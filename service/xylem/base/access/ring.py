@@ -1,0 +1,197 @@
+"""KeyRing: what the service asks on each request. All keys are in memory, read again each second.
+
+A request costs a hash and a look-up, no database. A key that is revoked or made, here or by another process,
+is known within REFRESH_SECONDS and the time of one read. While the database cannot be read, keys that are
+known go on being honoured for HONOUR_SECONDS after the last read, so that a database that restarts stops
+nobody; a key that is not known is then refused with 503 and not 401, because it may have been made meanwhile.
+After that time every key is, but that of `XYLEM_ADMIN_KEY`, which needs no database.
+"""
+
+import hashlib
+import hmac
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from xylem.base.access.key_text import ID_PLACE, AccessScope, digest_of, id_of, open_scopes
+from xylem.base.access.keys import (
+    ALL_MODELS,
+    AccessKey,
+    all_keys,
+    ensure_admin_key,
+    note_uses,
+    show_admin_key,
+)
+from xylem.base.db.engine import Database
+from xylem.base.errors import (
+    AccessRefused,
+    DatabaseUnavailable,
+    KeyExpired,
+    KeyRevoked,
+    ScopeMissing,
+    XylemError,
+)
+from xylem.base.process import Repeating
+from xylem.base.settings import KEY_BYTES_MAX, Settings
+
+REFRESH_SECONDS = 1.0  # between two reads of the keys
+STALE_SECONDS = 5.0
+"""An unknown key is refused with 503 when the keys were last read longer ago than this."""
+
+HONOUR_SECONDS = 300.0
+"""Known keys are honoured for so long after the keys were last read."""
+
+USE_SECONDS = 60.0  # between two writes of when keys were used
+_HASHED = "sha256:"
+
+
+class Principal(NamedTuple):
+    """Who asks: a key, by its id and name; `ANYBODY` where the scope is open."""
+
+    key_id: str
+    name: str
+
+
+ANYBODY = Principal("", "anybody")
+"""Who asks for an open scope."""
+
+ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY")
+"""Who brings the key of the settings."""
+
+
+class KeyRing:
+    """Says who may. `check` is for any thread and never blocks.
+
+    `start` begins to follow the database; the first admin key is made where there is none.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        on_first_key: Callable[[str], None] | None = show_admin_key,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the database of the keys; nothing is opened yet: until `start` every key is refused with 503.
+
+        on_first_key  is given the text of the admin key that is made where there is none; None: none is made
+        clock         seconds since 1970, for what expires
+        ticks         seconds, for how long ago the keys were read
+        """
+        self.open = open_scopes(settings)
+        self._database = database
+        key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
+        self._admin_digest = digest_of(key) if key else None
+        if key.startswith(_HASHED):
+            self._admin_digest = bytes.fromhex(key.removeprefix(_HASHED))
+        self._on_first_key = on_first_key
+        self._clock = clock
+        self._ticks = ticks
+        self._keys: dict[bytes, AccessKey] = {}
+        self._read_at = float("-inf")
+        self._used: set[str] = set()
+        self._wrote_uses_at = ticks()
+        self._is_first = settings.admin_key is None
+        self._refreshing = threading.Lock()
+        self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
+        self.start = self._following.start
+
+    def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
+        """Return who asks, from the header Authorization (`Bearer KEY`), None where there is none.
+
+        A key with the scope `admin` opens every scope: it could make a key for it. Where `scope` is open the
+        header is not looked at. Raises AccessRefused (no key, or an unknown one), KeyRevoked, KeyExpired,
+        ScopeMissing, and DatabaseUnavailable where that cannot be said now.
+        """
+        if scope in self.open:
+            return ANYBODY
+        text = _bearer(authorization)
+        digest = hashlib.sha256(text).digest()
+        if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
+            return ENVIRONMENT
+        age = self._ticks() - self._read_at
+        key = self._keys.get(text[ID_PLACE])
+        if key is None or not hmac.compare_digest(digest, key.hash):
+            if age > STALE_SECONDS:
+                raise DatabaseUnavailable("expected to read which keys there are, found no database for it")
+            raise AccessRefused("expected a key of this service, found one that is unknown")
+        if age > HONOUR_SECONDS:
+            raise DatabaseUnavailable(
+                "expected to read whether the key is in force, found no database for it"
+            )
+        if key.revoked_at is not None:
+            raise KeyRevoked(f"key {key.id}: expected one in force, found that it was revoked")
+        if key.expires_at is not None and key.expires_at <= self._clock():
+            raise KeyExpired(f"key {key.id}: expected one in force, found that it has expired")
+        if scope not in key.scopes and AccessScope.ADMIN not in key.scopes:
+            raise ScopeMissing(f"key {key.id}: expected one with the scope {scope}, found one without")
+        self._used.add(key.id)
+        return Principal(key.id, key.name)
+
+    def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
+        """Return whether rows of a model may be kept of the feedback that comes with a header.
+
+        What is open comes without a key, and may. A key that is brought is asked, also where it need not be;
+        one that is not known says no.
+        """
+        key_id = self.key_id(authorization)
+        if authorization is None or key_id == ENVIRONMENT.key_id:
+            return True
+        key = self._keys.get((key_id or "").encode())
+        return key is not None and not {model, ALL_MODELS} & set(key.no_rows)
+
+    def key_id(self, authorization: bytes | None) -> str | None:
+        """Return the id of the key that a header brings, in force or not; None: it brings none."""
+        try:
+            text = _bearer(authorization)
+        except AccessRefused:
+            return None
+        if self._admin_digest == hashlib.sha256(text).digest():
+            return ENVIRONMENT.key_id
+        return id_of(text.decode("latin-1"))
+
+    def close(self) -> None:
+        """Stop following, and write which keys were used last. Blocking, as long as the database takes."""
+        self._following.stop()
+        with suppress(XylemError):  # the end does not wait for them
+            self._write_uses()
+
+    def refresh(self) -> None:
+        """Read the keys now: after one was made or revoked in this process. Raises DatabaseUnavailable."""
+        with self._refreshing:
+            if self._is_first and self._on_first_key is not None:
+                text = ensure_admin_key(self._database)
+                self._is_first = False
+                if text is not None:
+                    self._on_first_key(text)
+            began = self._ticks()
+            with self._database.read() as connection:
+                keys = all_keys(connection)
+            self._keys = {key.id.encode(): key for key in keys}
+            self._read_at = began
+
+    def _look(self) -> None:
+        self.refresh()
+        if self._ticks() - self._wrote_uses_at >= USE_SECONDS:
+            self._write_uses()
+
+    def _write_uses(self) -> None:
+        used, self._used = self._used, set()
+        self._wrote_uses_at = self._ticks()
+        if used:
+            with self._database.write() as connection:
+                note_uses(connection, used, self._clock())
+
+
+def _bearer(authorization: bytes | None) -> bytes:
+    """Return the key that a header brings. Raises AccessRefused where it brings none."""
+    if authorization is None:
+        raise AccessRefused("expected Authorization: Bearer and a key, found no such header")
+    scheme, _, key = authorization.partition(b" ")
+    key = key.strip()
+    if scheme.lower() != b"bearer" or not key or len(key) > KEY_BYTES_MAX:
+        raise AccessRefused("expected Authorization: Bearer and a key, found a header of another form")
+    return key

@@ -1,0 +1,101 @@
+"""Which columns of a table are the text and the labels of its rows."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from xylem.base.errors import BadParameter
+from xylem.base.files import plain_name
+
+TABLES = (".csv", ".tsv", ".parquet")
+"""The suffixes of tables; but for .parquet, each may be followed by .gz or .zst."""
+
+WEIGHT_MAX = 9
+"""The greatest weight of a column."""
+
+COLUMNS_MAX = 64
+"""The most columns of text."""
+
+SEPARATOR_CHARS_MAX = 16
+
+_WEIGHED = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
+
+
+class TextColumn(NamedTuple):
+    """A column of text; its words count `weight` times, from 1 to WEIGHT_MAX."""
+
+    name: str
+    weight: int = 1
+
+
+class TableColumns(NamedTuple):
+    """The columns of a table that are read.
+
+    texts      joined by line ends, in this order; of weight w, w times
+    labels     the column of the labels
+    separator  stands between the labels of a cell; blanks around a label, and empty labels, are left out
+    delimiter  stands between the cells of a row of text; empty: what the suffix says
+    """
+
+    texts: tuple[TextColumn, ...] = (TextColumn("text"),)
+    labels: str = "labels"
+    separator: str = ";"
+    delimiter: str = ""
+
+
+DEFAULT_COLUMNS = TableColumns()
+"""What is read where nothing is said."""
+
+
+def columns_of(
+    texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None = None
+) -> TableColumns:
+    """Return the columns that `--text-column`, `--label-column`, `--label-separator` and `--delimiter` say.
+
+    A text is NAME or NAME=WEIGHT, a delimiter a character or "tab"; None: default. Raises BadParameter.
+    """
+    if texts is not None and len(texts) > COLUMNS_MAX:
+        raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
+    chosen = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
+    names = [column.name for column in chosen]
+    if len(set(names)) < len(names):
+        raise BadParameter(f"text column: expected distinct names, found {', '.join(map(repr, names))}")
+    if labels is not None and not labels:
+        raise BadParameter("label column: expected a name, found an empty one")
+    if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
+        expected = f"expected 1 to {SEPARATOR_CHARS_MAX} characters"
+        raise BadParameter(f"label separator: {expected}, found {len(separator)}")
+    mark = "\t" if delimiter == "tab" else delimiter or ""
+    if delimiter is not None and (len(mark) != 1 or mark in '"\r\n'):
+        raise BadParameter(f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}")
+    return TableColumns(
+        chosen,
+        DEFAULT_COLUMNS.labels if labels is None else labels,
+        DEFAULT_COLUMNS.separator if separator is None else separator,
+        mark,
+    )
+
+
+def _text_column(text: str) -> TextColumn:
+    if not text:
+        raise BadParameter("text column: expected a name, found an empty one")
+    weighed = _WEIGHED.fullmatch(text)
+    name, weight = (weighed[1], int(weighed[2])) if weighed else (text, 1)
+    if not 1 <= weight <= WEIGHT_MAX:
+        raise BadParameter(f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}")
+    return TextColumn(name, weight)
+
+
+def is_table(path: Path) -> bool:
+    """Tell whether a file's name says that it is a table."""
+    return plain_name(path).endswith(TABLES)
+
+
+def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
+    """Raise BadParameter where columns are chosen, but no file is a table."""
+    there = [file for file in files if file is not None]
+    may_be = [is_table(file) or not file.suffix for file in there]  # a directory may be one of tables
+    if columns != DEFAULT_COLUMNS and not any(may_be):
+        found = ", ".join(repr(file.name) for file in there)
+        raise BadParameter(f"columns: expected a file that ends in {', '.join(TABLES)}, found {found}")

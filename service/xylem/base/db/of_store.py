@@ -1,0 +1,49 @@
+"""The database of a store: the one of the settings, else beside the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from xylem.base.db import FILE_NAME
+
+if TYPE_CHECKING:
+    from xylem.base.db.engine import Database
+
+
+@contextmanager
+def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
+    """Yield the database of a store, closed in the end; where there is none, an empty one for the moment.
+
+    create  whether one is made beside the store then
+
+    Raises BadParameter for a URL that cannot be used.
+    """
+    from xylem.base.db.engine import Database, default_url
+    from xylem.base.settings import read_settings
+
+    url = read_settings().database_url
+    with ExitStack() as stack:
+        if not (create or is_there(store, url)):
+            store = Path(stack.enter_context(TemporaryDirectory(prefix="xylem-")))
+        yield stack.enter_context(closing(Database(url or default_url(store))))
+
+
+@contextmanager
+def ready_database(store: Path) -> Iterator[Database]:
+    """Yield the database of a store, made where it is not there, which answers and can be written to.
+
+    Raises BadParameter and DatabaseUnavailable.
+    """
+    with opened_database(store, create=True) as database:
+        with database.read():
+            pass
+        yield database
+
+
+def is_there(store: Path, url: str | None) -> bool:
+    """Tell whether a store has a database, at a URL or beside it."""
+    return url is not None or (store / FILE_NAME).exists()

@@ -1,0 +1,263 @@
+"""The tables, and the numbered steps that bring a database to them, each run once, in order.
+
+A table `schema_version` has the number of the last step. Who owns all tables and only goes forward needs no
+library for that (alembic).
+
+threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the changes of
+                       its thresholds as they were committed; who changes them locks the row. Predictions
+                       made under an epoch below `base_epoch` say nothing about the thresholds of now.
+                       `digest` is that of the version's manifest: a version of another store has the same
+                       name, and other labels. NULL in rows of before: the first version that comes has it
+threshold_log          a row for each epoch: what a block of feedback added (`codec`), or
+                       that the state was replaced by the checkpoint of that epoch
+threshold_checkpoints  the whole state at some epochs
+threshold_shadows      at most one row for each version: the candidate that is scored beside the thresholds in
+                       force since epoch `since`. State and scores are those of `epoch`; the log has the rest
+feedback_events        a row for each event that was counted, by a hash of its model and event_id
+feedback_rows          instances of such events with their true labels, where they are kept: a line of JSON
+                       each, numbered as they came (`xylem.thresholds.store.feedback_rows`)
+secrets                keys that replicas share
+access_keys            a row for each key of the service (`xylem.base.access`): never the key, but its hash
+audit_log              a row for each action of an admin (`xylem.base.access.audit`)
+jobs                   a row for each job, those that have ended too (`xylem.admin.jobs`). Times are seconds
+                       since 1970; `claim` is a secret of the worker that has the job until `lease_until`;
+                       `traceparent` is the span of the request that made it
+schedules              a row for each schedule of jobs (`xylem.admin.jobs.schedules`)
+job_totals             for each kind of jobs and each state in which they end, how many have and how long they
+                       ran: sums that outlive the jobs
+"""
+
+from collections.abc import Callable
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
+
+from xylem.base.db import EVENT_KEY_BYTES
+from xylem.base.errors import DatabaseUnsupported
+
+METADATA = MetaData()
+
+VERSIONS = Table(
+    "threshold_versions",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("model", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("base_epoch", BigInteger, nullable=False),
+    Column("n_events", BigInteger, nullable=False),
+    Column("digest", String(64)),
+    UniqueConstraint("model", "version"),
+)
+
+LOG = Table(
+    "threshold_log",
+    METADATA,
+    Column("version_id", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("version_id", "epoch"),
+)
+
+CHECKPOINTS = Table(
+    "threshold_checkpoints",
+    METADATA,
+    Column("version_id", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("version_id", "epoch"),
+)
+
+SHADOWS = Table(
+    "threshold_shadows",
+    METADATA,
+    Column("version_id", Integer, primary_key=True, autoincrement=False),
+    Column("since", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("n_events", BigInteger, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("scores", LargeBinary, nullable=False),
+)
+
+EVENTS = Table(
+    "feedback_events",
+    METADATA,
+    Column("event_key", LargeBinary(EVENT_KEY_BYTES), primary_key=True),
+    Column("day", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+FEEDBACK_ROWS = Table(
+    "feedback_rows",
+    METADATA,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("model", String(64), nullable=False),
+    Column("event_key", LargeBinary(EVENT_KEY_BYTES), nullable=False, unique=True),
+    Column("at", Float, nullable=False),
+    Column("line", LargeBinary, nullable=False),
+    Index("ix_feedback_rows_model", "model", "number"),
+    sqlite_autoincrement=True,
+)
+
+SECRETS = Table(
+    "secrets",
+    METADATA,
+    Column("name", String(32), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+ACCESS_KEYS = Table(
+    "access_keys",
+    METADATA,
+    Column("id", String(16), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("scopes", String(128), nullable=False),
+    Column("hash", LargeBinary(32), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+    Column("last_used_at", Float),
+    Column("no_rows", Text),
+)
+
+AUDIT_LOG = Table(
+    "audit_log",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("who", String(128), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("target", String(256), nullable=False),
+    Column("outcome", String(64), nullable=False),
+    Column("request_id", String(128), nullable=False),
+    sqlite_autoincrement=True,
+)
+
+JOBS = Table(
+    "jobs",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("kind", String(32), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("version", Integer),
+    Column("state", String(16), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("request_sha256", String(64), nullable=False),
+    Column("idempotency_key", String(255), unique=True),
+    Column("progress", Text),
+    Column("result", Text),
+    Column("promotion", Text),
+    Column("error", Text),
+    Column("error_code", String(64)),
+    Column("created", Float, nullable=False),
+    Column("started", Float),
+    Column("ended", Float),
+    Column("attempts", Integer, nullable=False),
+    Column("worker", String(128)),
+    Column("claim", String(32)),
+    Column("lease_until", Float),
+    Column("cancel_asked", Boolean, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("traceparent", String(64)),
+    Index("ix_jobs_state", "state", "number"),
+)
+
+SCHEDULES = Table(
+    "schedules",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("kind", String(32), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("cron", String(128)),
+    Column("when_rows", Integer),
+    Column("next_at", Float),
+    Column("rows_after", BigInteger, nullable=False),
+    Column("runs", Integer, nullable=False),
+    Column("last_job", String(32)),
+    Column("created", Float, nullable=False),
+)
+
+JOB_TOTALS = Table(
+    "job_totals",
+    METADATA,
+    Column("kind", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    PrimaryKeyConstraint("kind", "state"),
+)
+
+
+_LOCK = 0x58796C656D
+"""PostgreSQL's advisory lock under which one process migrates while the others wait: "Xylem"."""
+
+SCHEMA_VERSION = Table(
+    "schema_version", MetaData(), Column("number", Integer, primary_key=True, autoincrement=False)
+)
+
+
+ADDED = (VERSIONS.c.digest,)
+"""Columns that a database of this schema may lack. They may be NULL, and releases of before pass over them:
+a step would stop those, which serve on beside."""
+
+STEPS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
+"""Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
+
+
+def migrate(connection: Connection) -> None:
+    """Run the steps that a database lacks, in the caller's transaction, which on SQLite holds the write lock.
+
+    Of several processes one migrates while the others wait. Raises DatabaseUnsupported for a newer schema,
+    and for a database that cannot have every text.
+    """
+    if connection.dialect.name == "postgresql":
+        encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+        if encoding != "UTF8":
+            raise DatabaseUnsupported(
+                f"expected a database of encoding UTF8, found {encoding}: create it with ENCODING 'UTF8'"
+            )
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    SCHEMA_VERSION.create(connection, checkfirst=True)
+    number = connection.execute(select(func.max(SCHEMA_VERSION.c.number))).scalar_one() or 0
+    if number > len(STEPS):
+        raise DatabaseUnsupported(
+            f"expected a database of schema {len(STEPS)} or older, found {number}: a newer release made it"
+        )
+    for step in STEPS[number:]:
+        step(connection)
+    if number < len(STEPS):
+        connection.execute(delete(SCHEMA_VERSION))
+        connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
+    for column in ADDED:
+        table = column.table.name
+        if column.name not in {there["name"] for there in inspect(connection).get_columns(table)}:
+            kind = column.type.compile(connection.dialect)
+            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}"))

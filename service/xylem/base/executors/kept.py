@@ -1,0 +1,135 @@
+"""Results of steps that are kept in files until the work is done: begun again, it goes on from them."""
+
+import fcntl
+import inspect
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, get_type_hints
+
+from xylem.base.errors import Unavailable
+from xylem.base.executors.local import Crew
+from xylem.base.executors.values import Held, Named, R, Step, T, digest_of, function_of, packed, unpacked
+from xylem_store.compiled.cache import source_digest
+
+_NAME_BYTES = 32
+_HEAD_BYTES = _NAME_BYTES + 8
+_LOCK = "lock"
+
+
+@contextmanager
+def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
+    """Yield a crew that keeps the results of `crew` in a directory, which goes when the block has ended well.
+
+    resume  whether results that are there are taken; else they are removed first
+
+    Raises Unavailable while another process works with the directory.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fault = "expected no other training that keeps its steps there, found one: wait for it, or end it"
+            raise Unavailable(f"{directory}: {fault}") from None
+        if not resume:
+            for file in directory.iterdir():
+                if file.name != _LOCK:
+                    file.unlink()
+        has_ended = False
+        try:
+            yield _Keeping(crew, directory)
+            has_ended = True
+        finally:  # what was done stays, for another run
+            if has_ended or all(file.name == _LOCK for file in directory.iterdir()):
+                shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+class _Keeping(Crew):
+    """A crew that writes down what another one finds, and passes over what is written."""
+
+    def __init__(self, crew: Crew, directory: Path) -> None:
+        super().__init__(crew.threads)
+        self.stop = crew.stop
+        self._crew = crew
+        self._directory = directory
+        self._last: tuple[Any, str] = None, ""
+
+    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
+        """Run `step` on the items whose results are not there yet; `done` is called for all of them.
+
+        A file for each step and its fields, named by them and by the sources of Xylem. Raises Unavailable
+        when the disk refuses.
+        """
+        if step is not self._last[0]:
+            self._last = step, _name_of(step)
+        kind = get_type_hints(function_of(step))["return"]
+        with (self._directory / self._last[1]).open("a+b") as file:
+            there, names = _read(file), dict[int, bytes]()
+
+            def missing() -> Iterator[T]:
+                for item in items:
+                    name = digest_of(item)
+                    if name in there:
+                        done(item, unpacked(kind, os.pread(file.fileno(), *there[name])))
+                    else:
+                        names[id(item)] = name  # items live until they are done, and steps may write to them
+                        yield item
+
+            def keep(item: T, result: R) -> None:
+                content = packed(result)
+                length = len(content).to_bytes(8, "little")
+                try:
+                    file.write(b"".join([names.pop(id(item)), length, content, sha256(content).digest()]))
+                    file.flush()
+                except OSError as error:
+                    fault = f"expected space to keep the results of steps, found: {error.strerror}"
+                    raise Unavailable(f"{file.name}: {fault}") from None
+                done(item, result)
+
+            self._crew.steps(step, missing(), keep)
+
+    def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the results of `step`, as `Crew.mapped`; they are made anew."""
+        return self._crew.mapped(step, items)
+
+    def hold(self, value: R) -> Held[R]:
+        """Put a value where steps reach it, named by what stands in it."""
+        return Named(self._crew.hold(value), digest_of(value).hex())
+
+    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
+        """Run a step on every item, as `Crew.split`; results are made anew, and named by their cause."""
+        name, found = _name_of(step), self._crew.split(step, items, n)
+        return [
+            [Named(part, digest_of(name, item, number).hex()) for number, part in enumerate(parts)]
+            for item, parts in zip(items, found, strict=True)
+        ]
+
+
+def _name_of(step: Any) -> str:
+    """Return the name of a step and its fields: a digest of them and of the sources that it reaches."""
+    function = function_of(step)
+    where = f"{function.__module__}.{function.__qualname__}", source_digest(Path(inspect.getfile(function)))
+    return digest_of(where, step).hex()[:_NAME_BYTES]
+
+
+def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
+    """Return the length and place of the result of each item; cut off what a killed process wrote half."""
+    there: dict[bytes, tuple[int, int]] = {}
+    end = 0
+    file.seek(0)
+    while len(head := file.read(_HEAD_BYTES)) == _HEAD_BYTES:
+        length = int.from_bytes(head[_NAME_BYTES:], "little")
+        content = file.read(length)
+        if file.read(sha256().digest_size) != sha256(content).digest():
+            break
+        there[head[:_NAME_BYTES]] = length, end + _HEAD_BYTES
+        end = file.tell()
+    file.truncate(end)
+    return there

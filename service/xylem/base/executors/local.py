@@ -1,0 +1,137 @@
+"""Running the many small pieces of a training on threads, so that an interrupt stops them all."""
+
+import os
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import cached_property
+from itertools import islice
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import Unavailable
+from xylem.base.executors.values import Held, R, Step, T, packed, unpacked
+
+
+class _InFile(NamedTuple):
+    """A value that stands in a file as `packed` made it; `kind` is its type."""
+
+    file: BinaryIO
+    kind: Any
+    start: int
+    length: int
+
+    def get(self) -> Any:
+        """Return the value."""
+        return unpacked(self.kind, os.pread(self.file.fileno(), self.length, self.start))
+
+
+class Crew:
+    """So many threads, and the flag that ends their work early.
+
+    stop  uint8[1]  1 when the work has been given up: kernels may look at it, their results are dropped
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.stop = np.zeros(1, np.uint8)
+
+    @cached_property
+    def _scratch(self) -> BinaryIO:
+        """Return a file for what is held, which nobody sees and which goes with the crew."""
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it goes with the crew)
+        weakref.finalize(self, file.close)
+        return file
+
+    def hold(self, value: R) -> Held[R]:
+        """Put a value where steps reach it, out of this process's memory. Raises Unavailable: no space."""
+        content = memoryview(packed(value))
+        start = end = self._scratch.seek(0, os.SEEK_END)
+        try:
+            while content:
+                written = self._scratch.write(content)
+                content, end = content[written:], end + written
+        except OSError as error:
+            fault = f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
+            raise Unavailable(f"stream: {fault}") from None
+        return _InFile(self._scratch, type(value), start, end - start)
+
+    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
+        """Run a step with n results on every item; they stay where they were made: return where that is."""
+        found: dict[Held[T], list[Held[R]]] = {}
+
+        def done(item: Held[T], results: list[R]) -> None:
+            found[item] = [self.hold(result) for result in results]
+
+        self.steps(step, items, done)
+        return [found[item] for item in items]
+
+    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
+        """Run `step` on every item, as `run`, in any order; each thread has a workspace of its own."""
+        self.run(self._in_threads(step), items, done)
+
+    def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the results of `step`, in the order of the items; some items are taken ahead of them.
+
+        With one thread no item is, and the step runs in the caller's thread.
+        """
+        if self.threads == 1:
+            workspace = step.workspace()
+            for item in items:
+                yield step.run(item, workspace, self.stop)
+            return
+        work, running = self._in_threads(step), deque[Future[R]]()
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="map") as pool:
+            try:
+                for item in items:
+                    running.append(pool.submit(work, item))
+                    if len(running) == 2 * self.threads:
+                        yield running.popleft().result()
+                while running:
+                    yield running.popleft().result()
+            finally:
+                for future in running:
+                    future.cancel()
+
+    def _in_threads(self, step: Step[T, R]) -> Callable[[T], R]:
+        """Return a call that runs `step`, with a workspace for each thread that makes it."""
+        local = threading.local()
+
+        def work(item: T) -> R:
+            if not hasattr(local, "workspace"):
+                local.workspace = step.workspace()
+            return step.run(item, local.workspace, self.stop)
+
+        return work
+
+    def everywhere(self, call: Callable[[], None]) -> None:
+        """Do a call on each machine that runs steps: here. Raises what it does."""
+        call()
+
+    def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
+        """Call `work` on every item, and `done(item, result)` in the caller's thread as results come.
+
+        When the caller's thread is interrupted, or a call fails, items not yet begun are dropped, those
+        being worked on are told to stop and waited for, and the exception goes on.
+        """
+        todo = iter(items)
+        running: dict[Future[R], T] = {}
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="train") as pool:
+            try:
+                while True:
+                    for item in islice(todo, 2 * self.threads - len(running)):
+                        running[pool.submit(work, item)] = item
+                    if not running:
+                        return
+                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        done(running.pop(future), future.result())
+            except BaseException:
+                self.stop[0] = 1
+                for future in running:
+                    future.cancel()
+                raise

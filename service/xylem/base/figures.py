@@ -1,0 +1,28 @@
+"""Figures that every process of the service tells of itself: its log and what it follows."""
+
+import time
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from xylem.base.logs import lines_dropped
+from xylem.base.process import succeeded_at
+
+
+class ProcessFigures(Collector):
+    """The figures of this process."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        yield CounterMetricFamily(
+            "xylem_log_lines_dropped", "Log lines that could not be written.", value=lines_dropped()
+        )
+        ages = GaugeMetricFamily(
+            "xylem_follower_age_seconds",
+            "Seconds since a follower last did what it does again and again.",
+            labels=("follower",),
+        )
+        for name, at_seconds in sorted(succeeded_at.copy().items()):
+            ages.add_metric((name,), time.monotonic() - at_seconds)
+        yield ages

@@ -1,0 +1,199 @@
+"""What names of data files say: how they are packed, and whether they are in an object store."""
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PosixPath
+from tempfile import NamedTemporaryFile
+from typing import Any, BinaryIO, cast
+
+from xylem.base.errors import BadParameter
+
+PACKED = (".gz", ".zst")
+"""What the name of a file ends in whose bytes are packed."""
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://.")
+_LOCAL = "file://"
+
+SECONDS: dict[str, dict[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}}
+}
+"""How long each kind of object store may take to answer, as its driver takes it."""
+
+
+class RemotePath(PosixPath):
+    """A file or directory in an object store, by its URL; its methods that ask the store are `fs`'s.
+
+    Credentials are those of the driver's environment.
+    """
+
+    def __str__(self) -> str:
+        scheme, _, rest = super().__str__().partition(":/")
+        return f"{scheme}://{rest}"
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    @property
+    def fs(self) -> Any:
+        """Return fsspec's file system of the store. Raises BadParameter for one that is not known."""
+        return file_system(str(self))[0]
+
+    @property
+    def key(self) -> str:
+        """Return the name within the store, as `fs` takes it."""
+        return str(file_system(str(self))[1])
+
+    def open(self, mode: str = "r", *_: Any, **options: Any) -> Any:
+        """Return the opened object. Raises what the driver does."""
+        return self.fs.open(self.key, mode, **options)
+
+    def is_dir(self, **_: Any) -> bool:
+        """Tell whether there are objects below the name. Raises what the driver does."""
+        return bool(self.fs.isdir(self.key))
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object. Raises what the driver does."""
+        self.fs.rm_file(self.key)
+
+
+def file_system(url: str, **options: Any) -> tuple[Any, str]:
+    """Return fsspec's file system of a URL, and the name in it. Raises BadParameter."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        fault = "expected fsspec for what is at a URL, found none: pip install 'xylem-serve[remote]'"
+        raise BadParameter(fault) from None
+    seconds = SECONDS.get(url.partition("://")[0], {})
+    try:
+        found, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
+    except (ImportError, ValueError) as error:
+        raise BadParameter(f"{shown_url(url)}: expected the URL of an object store, found: {error}") from None
+    return found, name
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without what may be secret in it: a user, a password, a query."""
+    scheme, mark, rest = url.partition("://")
+    place = rest.partition("?")[0]
+    return f"{scheme}{mark}{place.rpartition('@')[2]}"
+
+
+def file_path(text: str) -> Path:
+    """Return the path that an option names: of this machine, or for a URL of an object store.
+
+    Raises BadParameter for a URL with a user, whose password would be told in messages, and for no name:
+    a variable of the shell that is not set would name the working directory.
+    """
+    if not text:
+        raise BadParameter("expected the name of a file, found an empty one")
+    if not _URL.match(text) or text.startswith(_LOCAL):
+        return Path(text.removeprefix(_LOCAL))
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        raise BadParameter(
+            "expected a URL without user and password: the environment has them, found one with"
+        )
+    return RemotePath(text)
+
+
+def absolute(path: Path) -> Path:
+    """Return a path as other processes find it."""
+    return path if isinstance(path, RemotePath) else path.absolute()
+
+
+def faults_of(path: Path) -> tuple[type[Exception], ...]:
+    """Return what may be raised where a file cannot be read: each driver has errors of its own."""
+    return (Exception,) if isinstance(path, RemotePath) else (OSError,)
+
+
+def refuse_special(path: Path) -> None:
+    """Raise OSError for a pipe, a socket or a device, as `<(command)` is: to open one can wait for ever."""
+    if not isinstance(path, RemotePath) and path.exists() and not (path.is_file() or path.is_dir()):
+        fault = "a pipe, a socket or a device: give a file, or - where the command reads standard input"
+        raise OSError(errno.EINVAL, fault, str(path))
+
+
+def n_bytes_of(path: Path) -> int:
+    """Return the size of a file. Raises what its driver does."""
+    return int(path.fs.size(path.key) if isinstance(path, RemotePath) else path.stat().st_size)
+
+
+def said_by(error: Exception) -> str:
+    """Return what an error of the disk or of a driver says, short."""
+    text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return str(text).split("\n", 1)[0][:200]
+
+
+def plain_name(path: Path) -> str:
+    """Return a file's name without .gz or .zst."""
+    return path.stem if path.suffix in PACKED else path.name
+
+
+def is_pattern(path: Path) -> bool:
+    """Tell whether a path has `*`, `?` or `[`, which stand for many names."""
+    return not set("*?[").isdisjoint(str(path))
+
+
+def is_directory(path: Path) -> bool:
+    """Tell whether a path is a directory; a pattern, and what cannot be looked at, is none."""
+    if isinstance(path, RemotePath) and is_pattern(path):
+        return False
+    try:
+        return path.is_dir()
+    except faults_of(path):  # who reads it is told why
+        return False
+
+
+def names_in(directory: Path) -> set[str]:
+    """Return the names of files in a directory; none of one that is not there. Raises BadParameter."""
+    try:
+        if isinstance(directory, RemotePath):
+            return {
+                name.rstrip("/").rpartition("/")[2] for name in directory.fs.ls(directory.key, detail=False)
+            }
+        return {file.name for file in directory.iterdir()}
+    except FileNotFoundError:
+        return set()
+    except faults_of(directory) as error:
+        raise BadParameter(f"{directory}: expected a directory to list, found: {said_by(error)}") from None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file as `unfinished` does. Raises BadParameter where it cannot be written."""
+    try:
+        with unfinished(path) as file:
+            yield file
+    except OSError as error:
+        raise BadParameter(f"{path}: expected to write it, found: {said_by(error)}") from None
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write that is at `path` when the block has ended well: all of it, or nothing.
+
+    Its directory is made. Raises OSError.
+    """
+    if isinstance(path, RemotePath):
+        with NamedTemporaryFile() as local:
+            yield cast(BinaryIO, local)
+            local.flush()
+            try:
+                path.fs.put_file(local.name, path.key)
+            except Exception as error:  # each driver has errors of its own
+                raise OSError(None, said_by(error)) from None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with aside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,172 @@
+"""Parameters of trainers and features: pydantic models whose fields say their type, range and meaning.
+
+A field is declared once: `trees: int = Field(default=1, ge=1, le=100, description="...")`, a choice as
+`Literal["a", "b"]`. From that come the checks, the error texts, docs/parameters.md and the JSON Schema
+(`model_json_schema()`), whether a command line says the values or a JSON object.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from xylem.base.errors import BadParameter, ParameterFault
+from xylem.base.faults import FAULT, sentence_of, shortened, unknown, what_is
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+FAULTS_MAX = 100
+"""Parameters of which is told what is wrong with them."""
+
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
+_WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An annotation of a field: what it takes, in words, where its JSON Schema does not say it all."""
+
+    words: str
+
+
+class Parameters(BaseModel):
+    """The base of all parameters: frozen, and checked when made, each value of just its type.
+
+    Making one raises BadParameter, whose `faults` are all that is wrong. Numbers are finite; an integer is
+    taken for a float, nothing else is converted. `model_dump()` is what a manifest keeps.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
+
+    prefix: ClassVar[str] = ""
+    """What the names begin with where other parameters stand beside them."""
+
+    def __init__(self, /, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise BadParameter.of(_faults(type(self), error)) from None
+
+    @classmethod
+    def parse(cls, items: Iterable[str]) -> Self:
+        """Return the parameters that `key=value` items of a command line say, the others at their defaults.
+
+        Raises BadParameter for an item without `=`, a key that is unknown or given twice, a value of another
+        type or out of its range.
+        """
+        return cls.from_text(split_items(items))
+
+    @classmethod
+    def from_text(cls, values: Mapping[str, str]) -> Self:
+        """Return the parameters that texts by name say: as `parse`."""
+        fields = cls.model_fields
+        return cls(
+            **{
+                name: text if name in fields and fields[name].annotation is str else scalar_of(text)
+                for name, text in values.items()
+            }
+        )
+
+    @classmethod
+    def from_json(cls, values: object) -> Self:
+        """Return the parameters that a JSON object says, the others at their defaults; as `parse`."""
+        return cls(**json_object(values))
+
+
+def split_items(items: Iterable[str]) -> dict[str, str]:
+    """Return the texts by name that `key=value` items say. Raises BadParameter."""
+    found: dict[str, str] = {}
+    faults = []
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not equals:
+            faults.append(ParameterFault("", f"expected key=value, found {shortened(item)!r}"))
+        elif key in found:
+            faults.append(ParameterFault(shortened(key), "expected once, found twice"))
+        found[key] = text
+    if faults:
+        raise BadParameter.of(faults)
+    return found
+
+
+def scalar_of(text: str) -> Scalar:
+    """Return the value that a word of a command line stands for: `true`, `null`, `2`, `0.5`, or itself."""
+    if text in _WORDS:
+        return _WORDS[text]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def json_object(values: object) -> dict[str, Any]:
+    """Return the JSON object that a value is. Raises BadParameter."""
+    if not isinstance(values, dict):
+        raise BadParameter.of([ParameterFault("", f"expected an object, found {what_is(values)}")])
+    return values
+
+
+def expected_of(parameters: type[Parameters], name: str) -> str | None:
+    """Return what a parameter takes, in words; None: its JSON Schema has no words here."""
+    words = [note.words for note in parameters.model_fields[name].metadata if isinstance(note, Expected)]
+    return words[0] if words else _words(parameters.model_json_schema()["properties"][name])
+
+
+def _words(schema: Mapping[str, Any]) -> str | None:
+    if "anyOf" in schema:
+        words_first = sorted(
+            schema["anyOf"], key=lambda kind: "const" not in kind and kind.get("type") != "null"
+        )
+        each = [_words(kind) for kind in words_first]
+        return None if None in each else " or ".join(map(str, each))
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(map(str, schema['enum']))}"
+    kind = str(schema.get("type"))
+    if kind not in ("integer", "number"):
+        return {"boolean": "true or false", "string": "a string", "null": "null"}.get(kind)
+    if "multipleOf" in schema:
+        return None
+    noun = "an integer" if kind == "integer" else "a number"
+    shown = {
+        bound: str(schema[bound]) if kind == "integer" else f"{schema[bound]:g}"
+        for bound in _BOUNDS
+        if bound in schema
+    }
+    if shown.keys() == {"minimum", "maximum"}:
+        return f"{noun} from {shown['minimum']} to {shown['maximum']}"
+    of = " and ".join(f"{_BOUNDS[bound]} {value}" for bound, value in shown.items())
+    return f"{noun} of {of}" if of else noun
+
+
+def _faults(parameters: type[Parameters], error: ValidationError) -> list[ParameterFault]:
+    """Return what is wrong with the first parameters that are wrong, one fault each."""
+    faults: dict[str | None, str] = {}
+    for found in error.errors(include_url=False):
+        place = found["loc"] or (found.get("ctx", {}).get("path") or None,)
+        name = None if place[0] is None else str(place[0])
+        if name not in faults and len(faults) < FAULTS_MAX:
+            faults[name] = _message(parameters, name, found)
+    return [
+        ParameterFault("" if name is None else parameters.prefix + shortened(name), message)
+        for name, message in faults.items()
+    ]
+
+
+def _message(parameters: type[Parameters], name: str | None, found: Any) -> str:
+    if found["type"] == FAULT:
+        return str(found["ctx"]["message"])
+    if name is None:
+        return str(found["msg"])
+    if found["type"] == "extra_forbidden":
+        return unknown(name, list(parameters.model_fields), "parameter")
+    return sentence_of(found, expected_of(parameters, name))

@@ -1,0 +1,123 @@
+"""What a process sets for itself: its limit of open files, how often it collects garbage, what it repeats."""
+
+import errno
+import gc
+import logging
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable
+
+from xylem.base.errors import XylemError
+from xylem.base.logs import log
+
+succeeded_at: dict[str, float] = {}
+"""When each follower of this process last succeeded, or began, by name; by the monotonic clock."""
+
+
+class Repeating:
+    """Calls `action` in a thread of its own, so many seconds after each call, and goes on whatever it raises.
+
+    The first error is logged, and the first success after it. An action that returns False has failed, and
+    has logged that itself.
+
+    stopping  set once it is told to stop; an action that takes long looks at it
+    """
+
+    def __init__(self, name: str, action: Callable[[], object], seconds: float, *, at_once: bool) -> None:
+        """Take what is done, and whether it is done at the start already or after the first pause."""
+        self._name = name
+        self._action = action
+        self._is_failing = False
+        self._seconds = seconds
+        self._at_once = at_once
+        self.stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin."""
+        succeeded_at[self._name] = time.monotonic()
+        self._thread.start()
+
+    def stop(self, seconds: float | None = None) -> None:
+        """Stop, and wait for the call under way, at most so long. Blocking."""
+        self.stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        succeeded_at.pop(self._name, None)
+
+    def _run(self) -> None:
+        if self._at_once:
+            self._call()
+        while not self.stopping.wait(self._seconds):
+            self._call()
+
+    def _call(self) -> None:
+        try:
+            if self._action() is False:
+                return
+        except Exception as error:
+            if not self._is_failing:
+                detail = str(error) if isinstance(error, XylemError) else None
+                log(logging.ERROR, "follower_failed", follower=self._name, detail=detail, error=error)
+            self._is_failing = True
+            return
+        succeeded_at[self._name] = time.monotonic()
+        if self._is_failing:
+            log(logging.INFO, "follower_works_again", follower=self._name)
+        self._is_failing = False
+
+
+OWN = 64
+"""Descriptors that the process needs itself: libraries, the database, the log, sockets that listen."""
+
+
+def raise_limit(connections: int) -> None:
+    """Raise the limit of open files as far as this process may, and log it if it is too low even so.
+
+    connections   as many are to be open at a time, at least
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError):  # a system that has a lower limit of its own
+            pass
+    needed = connections + OWN
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        log(
+            logging.WARNING,
+            "descriptors_few",
+            detail=f"expected a limit of {needed} open files, found {soft}: raise it (ulimit -n), or lower "
+            "XYLEM_REQUESTS_MAX",
+        )
+
+
+def are_used_up() -> bool:
+    """Return whether no further file or connection can be opened now. Cost: two calls of the system."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
+
+
+_USUAL = gc.get_threshold()
+
+
+def collect_seldom() -> None:
+    """Let the collector begin after many objects: what a process begins with, or compiles, stays."""
+    gc.set_threshold(20_000, 10, 10)
+
+
+def settle() -> None:
+    """Never look again at what there is now, and at what comes as usual."""
+    gc.freeze()
+    gc.set_threshold(*_USUAL)

@@ -1,0 +1,219 @@
+"""Spans as messages of OpenTelemetry's protocol, sent by its exporter over HTTP, as its standard variables
+say.
+
+Requests that have ended wait in a bounded queue, from which a thread of its own makes their spans and sends
+them: a receiver that is down, or slow, costs spans and never a request. The SDK makes an object of its own
+for each span and each attribute first, and takes seven times as long.
+"""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from itertools import pairwise
+from typing import NamedTuple
+
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, TraceState
+
+from xylem.base.errors import BadParameter
+from xylem.base.logs import log
+from xylem.base.traces.tracer import REQUEST_ID, SPAN_ID, EndedTrace, SpanShape
+from xylem_store.version import code_version
+
+_KINDS = {"server": Span.SPAN_KIND_SERVER, "consumer": Span.SPAN_KIND_CONSUMER}
+_IS_BEGUN, _IS_CONTINUED = 0x100, 0x300
+"""Flags: that it is known whether the span above is another process's; and that it is."""
+
+_IDS = (1 << 64) - 1  # so many ids of spans there are; 0 is none
+_KEPT = 256  # shapes of spans, and values of `tracestate`, that are remembered: a caller's requests have few
+
+
+def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
+    """Add the spans of the parts, and then that of the whole. The id of a part follows that before it."""
+    trace, since = ended.trace, ended.since
+    trace_id, span_id, part_id = bytes.fromhex(trace.id), trace.span_id.to_bytes(8, "big"), trace.span_id
+    state = _checked(trace.state) if trace.state else ""
+    for names, at in ended.stretches:
+        for name, (began, end) in zip(names, pairwise(at), strict=True):
+            if end != began:
+                part_id = part_id % _IDS + 1
+                spans.spans.add(
+                    trace_id=trace_id,
+                    span_id=part_id.to_bytes(8, "big"),
+                    trace_state=state,
+                    parent_span_id=span_id,
+                    name=name,
+                    kind=Span.SPAN_KIND_INTERNAL,
+                    start_time_unix_nano=began + since,
+                    end_time_unix_nano=end + since,
+                    flags=_IS_BEGUN,
+                )
+    whole = spans.spans.add(
+        trace_id=trace_id,
+        span_id=span_id,
+        trace_state=state,
+        parent_span_id=bytes.fromhex(trace.parent[SPAN_ID]),
+        start_time_unix_nano=ended.began + since,
+        end_time_unix_nano=ended.ended + since,
+        flags=_IS_CONTINUED if trace.parent else _IS_BEGUN,
+    )
+    whole.MergeFrom(_alike(ended.shape))
+    if ended.request_id is not None:
+        whole.attributes.append(_attribute(REQUEST_ID, ended.request_id))
+
+
+@lru_cache(_KEPT)
+def _alike(shape: SpanShape) -> Span:
+    """Return what spans of a shape have in common."""
+    attributes = [_attribute(*each) for each in shape.attributes]
+    span = Span(name=shape.name, kind=_KINDS[shape.kind], attributes=attributes)
+    if shape.fault is not None:
+        span.attributes.append(_attribute("error.type", shape.fault))
+        span.status.code = Status.STATUS_CODE_ERROR
+    return span
+
+
+def _attribute(name: str, value: str | int) -> KeyValue:
+    said = AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+    return KeyValue(key=name, value=said)
+
+
+@lru_cache(_KEPT)
+def _checked(state: str) -> str:
+    """Return a `tracestate` without what breaks the standard's rules."""
+    return TraceState.from_header([state]).to_header()
+
+
+CLOSE_SECONDS = 2.0
+"""So long the end of a process waits for spans to be sent."""
+
+WHOLE_MAX = 10_000_000  # the most that a variable of the queue may say
+STRETCHES_A_PLACE = 16
+"""Stretches of a span in one place of the queue. A long stream takes several: memory has a bound."""
+
+
+class QueueLimits(NamedTuple):
+    """How many spans wait, how long, and how many are sent at once: of requests, with their parts."""
+
+    size: int
+    seconds: float
+    batch: int
+
+
+class OtlpSender:
+    """Sends spans, by a thread of its own. Thread-safe.
+
+    What a sampled request does here is to append to a queue: the SDK's own, with what is around it, took five
+    times as long where one request in a hundred is sampled, and finds nothing of it in the caches.
+
+    n_dropped  spans that found no room since it was logged last
+    """
+
+    def __init__(self, part: str, environment: Mapping[str, str]) -> None:
+        variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        variable = next(filter(environment.get, variables), variables[0])  # the first wins: it is for traces
+        if (protocol := environment.get(variable) or "http/protobuf") != "http/protobuf":
+            raise BadParameter(f"{variable}: expected http/protobuf, found {protocol[:100]!r}")
+        self._limits = queue_limits(environment)
+        ours: dict[str, str | int] = {
+            "service.name": "xylem",
+            "service.version": code_version(),
+            "process.pid": os.getpid(),
+            "xylem.part": part,
+        }
+        resource = Resource(ours).merge(OTELResourceDetector().detect())  # the environment wins
+        try:
+            self._exporter = OTLPSpanExporter()
+        except ValueError as error:
+            fault = f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
+            raise BadParameter(fault) from None
+        if not hasattr(self._exporter, "_client"):  # which sends bytes; it is not public
+            found = version("opentelemetry-exporter-otlp-proto-http")
+            expected = "expected OpenTelemetry 1.45, whose exporter sends bytes"
+            raise BadParameter(f"XYLEM_TRACES: {expected}, found {found}")
+        scope = InstrumentationScope("xylem", code_version())
+        none = ReadableSpan("", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope)
+        self._empty: ExportTraceServiceRequest = encode_spans([none])
+        del self._empty.resource_spans[0].scope_spans[0].spans[:]
+        self._waiting: deque[EndedTrace | None] = deque()
+        self.n_dropped = 0
+        self._is_closing = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    def send(self, ended: EndedTrace) -> None:
+        """Take a span with its parts, to be sent soon, or drop it where too many wait."""
+        waiting = self._waiting
+        n_waiting = len(waiting)
+        if n_waiting >= self._limits.size:
+            self.n_dropped += 1
+            return
+        waiting.append(ended)
+        n_stretches = len(ended.stretches)
+        if n_stretches >= STRETCHES_A_PLACE:
+            waiting.extend([None] * (n_stretches // STRETCHES_A_PLACE))
+        if n_waiting + 1 >= self._limits.batch:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Send what waits, for CLOSE_SECONDS at most."""
+        self._is_closing = True
+        self._wake.set()
+        self._thread.join(CLOSE_SECONDS)
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            self._wake.wait(self._limits.seconds)
+            self._wake.clear()
+            self._send_waiting()
+        self._send_waiting()  # what came while it was sending
+
+    def _send_waiting(self) -> None:
+        """Send what waits now, and say how many were dropped."""
+        for _ in range(-(-len(self._waiting) // self._limits.batch)):
+            n = min(self._limits.batch, len(self._waiting))
+            request = ExportTraceServiceRequest()
+            request.CopyFrom(self._empty)
+            spans = request.resource_spans[0].scope_spans[0]
+            try:
+                for ended in (self._waiting.popleft() for _ in range(n)):
+                    if ended is not None:
+                        add_spans(ended, spans)
+                if spans.spans:
+                    self._exporter._client.export(request.SerializeToString())
+            except Exception as error:  # no span is worth the thread
+                log(logging.ERROR, "trace_failed", error=error)
+        n_dropped, self.n_dropped = self.n_dropped, 0
+        if n_dropped:
+            detail = f"expected room for {self._limits.size} spans that wait, found none for {n_dropped}"
+            log(logging.WARNING, "spans_dropped", detail=detail)
+
+
+def queue_limits(environment: Mapping[str, str]) -> QueueLimits:
+    """Return what OTEL_BSP_... say of the queue. Raises BadParameter."""
+    found = []
+    for name, default in (
+        ("MAX_QUEUE_SIZE", "2048"),
+        ("SCHEDULE_DELAY", "5000"),
+        ("MAX_EXPORT_BATCH_SIZE", "512"),
+    ):
+        said = environment.get(f"OTEL_BSP_{name}", "").strip() or default
+        if not said.isascii() or not said.isdigit() or not 0 < int(said[:10]) <= WHOLE_MAX:
+            expected = f"expected a whole number from 1 to {WHOLE_MAX}"
+            raise BadParameter(f"OTEL_BSP_{name}: {expected}, found {said[:100]!r}")
+        found.append(int(said[:10]))
+    size, milliseconds, batch = found
+    return QueueLimits(size, milliseconds / 1000, min(batch, size))

@@ -1,0 +1,249 @@
+"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`, `history` and so on: the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.db.of_store import opened_database
+from xylem.base.errors import BadParameter
+from xylem.cli.console import print_list, print_result
+from xylem.cli.options import DEFAULT_STORE, LATEST, Json, ModelName, StoreDir, parse_version
+from xylem.cli.places import store_at, user_name
+
+if TYPE_CHECKING:
+    from xylem.admin.registry.registry import Registry
+    from xylem.base.db.engine import Database
+    from xylem_store.alias import Alias as AliasDocument
+    from xylem_store.alias import Change
+    from xylem_store.alias_writing import AliasChange
+    from xylem_store.moves import Cause
+    from xylem_store.store import Store
+
+app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
+
+Version = Annotated[
+    str, Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")
+]
+Alias = Annotated[str, Option(metavar="NAME", help="The alias.")]
+Reason = Annotated[str, Option(metavar="TEXT", help="The reason, for the history.")]
+Ends = Annotated[bool, Option("--end", help="Only end the one there is.")]
+
+
+def registry_of(store: Path, database: Database | None = None) -> Registry:
+    """Return the registry of a store; without a database it asks none."""
+    from xylem.admin.registry.registry import Registry
+
+    return Registry(store_at(store), database)
+
+
+def store_to_publish(store: Path, why: str) -> Store:
+    """Return a store whose publications are told as those of who runs the command."""
+    from xylem.serving.stores import store_of
+
+    return store_of(store, cause_of(why))
+
+
+def cause_of(reason: str) -> Cause:
+    """Return who runs the command, and why."""
+    from xylem_store.moves import Cause
+
+    return Cause(user_name(), reason)
+
+
+@app.command()
+def promote(
+    model: Annotated[
+        str, Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
+    ],
+    *,
+    alias: Alias = LATEST,
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Move an alias to a version, which is verified first; servers then answer with this version.
+
+    Without a version, the alias's canary is promoted. A canary and a shadow of the alias end in any case.
+    """
+    name, reference = parse_version(model) if "@" in model else (model, None)
+    print_move(registry_of(store).promote(name, reference, alias, cause_of(reason)), json)
+
+
+@app.command()
+def rollback(
+    model: ModelName,
+    *,
+    alias: Alias = LATEST,
+    to: Annotated[int | None, Option(metavar="VERSION", help="Go back to this version.")] = None,
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Move an alias back to its version before, which is verified first; repeat it to go back further.
+
+    If the alias has a canary, only the canary ends, and the alias stays.
+    """
+    print_move(registry_of(store).rollback(model, alias, cause_of(reason), to), json)
+
+
+def print_move(found: AliasChange, json: bool) -> None:
+    """Print what an alias names now."""
+    from xylem.admin.registry.facts import move_facts
+
+    print_result(json, f"{found.model}: {found.alias} -> {found.now}", **move_facts(found))
+
+
+@app.command()
+def unalias(
+    model: ModelName,
+    alias: Annotated[str, Argument(metavar="ALIAS", help="An alias other than latest.")],
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Remove an alias; the version that it names stays, and can then be deleted."""
+    registry_of(store).delete_alias(model, alias, cause_of(reason))
+    print_result(json, f"{model}: {alias} removed", model=model, alias=alias, deleted=True)
+
+
+@app.command()
+def canary(
+    model: Version,
+    *,
+    weight: Annotated[
+        str | None, Option(metavar="PART", help="Share of the alias's requests: 10% or 0.1.")
+    ] = None,
+    end: Ends = False,
+    alias: Alias = LATEST,
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Have a version answer a part of the requests to an alias; `promote` finishes it, `rollback` ends it."""
+    from xylem_store.alias import with_canary, without_canary
+
+    if end == (weight is not None):
+        raise BadParameter("expected --weight or --end, one of them")
+    name, number = (model, 0) if end else _version_of(model, store)
+    change = without_canary if weight is None else with_canary(number, fraction_of("--weight", weight))
+    _change_split(store, name, alias, change, reason, json)
+
+
+@app.command()
+def shadow(
+    model: Version,
+    *,
+    share: Annotated[
+        str | None, Option(metavar="PART", help="Share of the alias's requests; default: all.")
+    ] = None,
+    end: Ends = False,
+    alias: Alias = LATEST,
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Have a version answer copies of an alias's requests; answers are compared, and never returned."""
+    from xylem_store.alias import with_shadow, without_shadow
+
+    if end and share is not None:
+        raise BadParameter("expected --share or --end, not both")
+    name, number = (model, 0) if end else _version_of(model, store)
+    change = without_shadow if end else with_shadow(number, fraction_of("--share", share or "1"))
+    _change_split(store, name, alias, change, reason, json)
+
+
+def _change_split(store: Path, model: str, alias: str, change: Change, reason: str, json: bool) -> None:
+    from xylem_store.moves import SPLIT
+
+    print_split(registry_of(store).change(model, alias, SPLIT, change, cause_of(reason)), json)
+
+
+def print_split(found: AliasChange, json: bool) -> None:
+    """Print what stands beside the version that an alias names now."""
+    from xylem.admin.registry.facts import split_facts
+
+    beside = "" if found.after is None else what_is_beside(found.after)
+    print_result(json, f"{found.model}: {found.alias} -> {found.now}{beside}", **split_facts(found))
+
+
+def what_is_beside(alias: AliasDocument) -> str:
+    """Return what a line says of the versions beside the one that an alias names, behind that."""
+    canary, shadow = alias.split().values()
+    said = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
+    return said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
+
+
+def fraction_of(option: str, text: str) -> float:
+    """Return a part of 1 that is written as such or in percent. Raises BadParameter."""
+    number, is_percent = text.removesuffix("%"), text.endswith("%")
+    try:
+        return float(number) / (100 if is_percent else 1)
+    except ValueError:
+        raise BadParameter(f"{option}: expected a part as 10% or 0.1, found {text!r}") from None
+
+
+@app.command()
+def delete(
+    model: Annotated[str, Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")],
+    whole: Annotated[bool, Option("--all", help="Remove the model, with every version and alias.")] = False,
+    with_aliases: Annotated[
+        bool, Option("--with-aliases", help="Remove aliases of the version too, but never latest.")
+    ] = False,
+    keep_thresholds: Annotated[
+        bool, Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it.")
+    ] = False,
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Remove a version that no alias names, or a whole model, with its thresholds in the database."""
+    forgets = not keep_thresholds
+    if whole:
+        if "@" in model:
+            raise BadParameter(f"--all: expected the name of a model, found {model!r}")
+        with opened_database(store) as database:
+            registry = registry_of(store, database)
+            gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
+        line = f"{model} deleted, with {len(gone.versions)} version{'' if len(gone.versions) == 1 else 's'}"
+        facts = {"versions": list(gone.versions), "deleted": True, "thresholds_deleted": gone.thresholds}
+        print_result(json, line, model=model, **facts)
+        return
+    name, version = _version_of(model, store)
+    with opened_database(store) as database:
+        gone = registry_of(store, database).delete_version(
+            name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
+        )
+    line = f"{name}@{version} deleted{', and its thresholds' if gone.thresholds else ''}"
+    print_result(json, line, model=name, version=version, deleted=True, thresholds_deleted=gone.thresholds)
+
+
+def _version_of(model: str, store: Path) -> tuple[str, int]:
+    """Return the model and number of NAME@VERSION; a number need not be there: it may have been deleted."""
+    from xylem_store.identifiers import parse_ref
+
+    name, reference = parse_version(model)
+    parsed = parse_ref(reference)
+    return name, parsed if isinstance(parsed, int) else store_at(store).resolve(name, parsed)
+
+
+@app.command()
+def history(
+    model: ModelName,
+    alias: Annotated[str | None, Option(metavar="NAME", help="Only this alias.")] = None,
+    limit: Annotated[int, Option(min=1, max=1000, help="Show the newest N moves.")] = 100,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Show who moved the aliases of a model, when, from where to where, and why; the newest first."""
+    from xylem.admin.registry.facts import history_facts
+
+    moves = registry_of(store).history(model, alias, limit=limit)
+    changes = [history_facts(model, move) for move in moves]
+    shown = ("at", "alias", "action", "from_version", "to_version", "who", "why")
+    rows = [["" if change[name] is None else str(change[name]) for name in shown] for change in changes]
+    table = model, ("when", "alias", "what", "from", "to", "who", "why"), rows
+    print_list(json, {"model": model, "history": changes}, table, f"{model}: no alias has moved")

@@ -1,0 +1,129 @@
+"""`xylem predict --out`: answers in files, by threads or by the nodes of a cluster."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+
+from typer import Option
+
+from xylem.base.columns import TableColumns
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.files import absolute, file_path
+from xylem.cli.console import print_facts, print_json, progress
+from xylem.cli.options import RayAddress, in_panel, parse_reference
+from xylem.cli.places import opened_learning, store_at
+from xylem.serving.line_files import STDIN
+
+if TYPE_CHECKING:
+    from xylem.serving.parts import AnswerParts, Format
+
+
+Wanted: TypeAlias = tuple[str, str, bool]
+"""What predicts, and how: NAME[@VERSION], the options as a query string, and whether it explains."""
+
+
+@in_panel("Answers in files")
+class AnswerFiles(NamedTuple):
+    """Whether answers are written to files, and by whom."""
+
+    out: Annotated[
+        str | None,
+        Option(
+            metavar="DIR",
+            help="Write answers to files in this directory or URL, each whole or not at all; files there "
+            "stay.",
+        ),
+    ] = None
+    form: Annotated[
+        str | None,
+        Option("--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."),
+    ] = None
+    ray: RayAddress = None
+
+    def check(self, data: str, *, tells_more: bool) -> None:
+        """Raise BadParameter for what cannot be had together.
+
+        tells_more  whether answers have more of labels than their names and scores
+        """
+        if self.out is None:
+            for name, value in (("ray", self.ray), ("format", self.form)):
+                if value is not None:
+                    raise BadParameter(f"--{name}: expected with --out, found without")
+            return
+        if self.form not in (None, "jsonl", "parquet"):
+            raise BadParameter(f"--format: expected jsonl or parquet, found {self.form!r}")
+        if data == STDIN:
+            raise BadParameter("--out: expected files as --data, found standard input")
+        if self.form == "parquet" and tells_more:
+            found = "--explain, --language or --label-info"
+            raise BadParameter(f"--format: expected jsonl with {found}, found parquet")
+
+    def write(
+        self, data: str, columns: TableColumns, store: Path, wanted: Wanted, threads: int, *, json: bool
+    ) -> None:
+        """Write the answers, and print how many. Raises BadData at the end where lines had none."""
+        from xylem.base.executors.ray import crew_of
+        from xylem.serving.parts import answer_files
+
+        assert self.out is not None
+        form: Format = "parquet" if self.form == "parquet" else "jsonl"
+        out = str(absolute(file_path(self.out)))
+        step = step_of(store, wanted, columns, out, form, threads if self.ray is None else 1)
+        with progress(json) as show:
+            found = answer_files(step, file_path(data), crew_of(1, self.ray), show)
+        version = f"{step.model}@{step.version}"
+        if json:
+            print_json({"version": version, "out": step.out, **found._asdict()})
+        else:
+            facts = {"parts": found.n_parts, "there before": found.n_there}
+            print_facts(
+                f"Answers of {version} in {step.out}", {**facts, "lines": found.n_rows, "bad": found.n_bad}
+            )
+        if found.n_bad:
+            n_lines = found.n_rows + found.n_bad
+            expected = f"an instance on each of {n_lines} lines"
+            raise BadData(f"{data}: expected {expected}, found {found.n_bad} without")
+
+
+def step_of(
+    store: Path, wanted: Wanted, columns: TableColumns, out: str, form: Format, threads: int
+) -> AnswerParts:
+    """Return the step that answers parts. Raises BadInput for a version or options that cannot be used."""
+    from xylem.base.settings import read_settings
+    from xylem.serving.blocks import answers_of
+    from xylem.serving.denied import denied_by
+    from xylem.serving.opening import open_named
+    from xylem.serving.parse import parse_options
+    from xylem.serving.parts import AnswerParts
+    from xylem.serving.schemas.predict import TUNED
+    from xylem.thresholds.store.state import Head
+    from xylem_store.manifest import manifest_digest
+
+    limits = read_settings().limits
+    model, query, explain = wanted
+    options = parse_options(query.encode(), limits)
+    name, reference = parse_reference(model)
+    opened, is_tuned = store_at(store), options.threshold == TUNED
+    with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
+        served = open_named(opened, name, reference, learning, is_tuned=is_tuned)
+    live, manifest, tuned = served.thresholds, served.opened.manifest, None
+    answers_of(served, options, limits, explain=explain)  # what cannot be asked is refused at once
+    if is_tuned:
+        tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
+    return AnswerParts(
+        store=str(store.absolute()),
+        model=name,
+        version=manifest.version,
+        digest=manifest_digest(manifest),
+        query=query,
+        explain=explain,
+        denied=denied_by(opened, name, reference),
+        tuned=tuned,
+        columns=columns,
+        limits=limits,
+        out=out,
+        form=form,
+        threads=threads,
+    )

@@ -1,0 +1,144 @@
+"""`xylem combine` and `xylem models vocabulary`: models, and names of concepts, made one version."""
+
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer import Option
+
+from xylem.cli.aliases import store_to_publish
+from xylem.cli.console import mebibytes, print_facts, print_json, print_result, print_table, progress
+from xylem.cli.labels import BY_URI, By
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    Data,
+    Json,
+    Model,
+    Seed,
+    StoreDir,
+    Table,
+    grouped,
+    in_panel,
+    parse_reference,
+)
+from xylem.cli.train import NewModel
+
+app = typer.Typer(help="Vocabularies of combined versions: a part of `xylem models`.")
+
+_VOCABULARY = "A file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv, also as .gz."
+
+Language = Annotated[
+    str | None, Option("--language", metavar="LANGUAGE", help="Language of the names, such as fi.")
+]
+
+
+class Parts(NamedTuple):
+    """What is combined."""
+
+    members: Annotated[
+        list[str], Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat.")
+    ]
+    vocabulary: Annotated[Path | None, Option("--vocabulary", metavar="FILE", help=_VOCABULARY)] = None
+    language: Language = None
+    by: By = BY_URI
+
+
+@in_panel("Ranking")
+class Ranking(NamedTuple):
+    """How candidates are found and ranked."""
+
+    candidates: Annotated[
+        int, Option("--candidates", min=1, max=1000, help="Number of labels of each member to rank.")
+    ] = 50
+    beam_width: Annotated[int, Option("--beam-width", min=1, max=1000, help="Beam width.")] = 3
+    ranker: Annotated[
+        str, Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted with 100 rows or more.")
+    ] = "auto"
+    rerank: Annotated[
+        Path | None,
+        Option(
+            "--rerank",
+            metavar="FILE",
+            help="The training rows of the first member: similar rows help to rank, if figures gain.",
+        ),
+    ] = None
+
+
+@grouped
+def combine(
+    parts: Parts,
+    data: Data,
+    table: Table,
+    model: NewModel,
+    ranking: Ranking,
+    seed: Seed = 0,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Combine versions, and the names of a vocabulary, into one version that ranks what they propose.
+
+    The ranker is fitted to --data: labelled rows that no member was trained on, 30 at least. The figures
+    are by folds of these rows, beside those of each member alone. What is published is a version like any
+    other. Needs the extra sklearn.
+    """
+    from xylem.workflows.combine import CombineRequest, combine_and_publish
+
+    columns = table.columns(data)
+    request = CombineRequest(
+        members=[parse_reference(member) for member in parts.members],
+        data=data,
+        vocabulary=parts.vocabulary,
+        language=parts.language,
+        by=parts.by,
+        columns=columns,
+        seed=seed,
+        **ranking._asdict(),
+    )
+    with progress(json) as show:
+        facts = combine_and_publish(store_to_publish(store, "xylem combine"), model, request, show)
+    if json:
+        print_json(facts)
+        return
+    _print(facts, store)
+
+
+def _print(facts: dict[str, Any], store: Path) -> None:
+    """Print what was published, and how good it is beside its members."""
+    alone, combined = facts["members"], facts["combined"]
+    told: dict[str, Any] = {
+        "members": ", ".join(alone),
+        "labels": f"{facts['labels']:,}",
+        "ranker": f"{facts['ranker']}, fitted to {facts['rows']:,} rows",
+        "model": mebibytes(facts["model_bytes"]),
+    }
+    if reranked := facts.get("rerank"):
+        told["near rows"] = "kept: held-out rows gain" if reranked["kept"] else "left out: they gain nothing"
+    for i, warning in enumerate(facts["warnings"]):
+        told["warning" if i == 0 else f"warning {i + 1}"] = warning
+    print_facts(f"Published {facts['model']}@{facts['version']} in {store}", told)
+    rows = [[name, *(f"{value:.1f}" for value in of.values())] for name, of in alone.items()]
+    rows.append(["combined", *(f"{value:.1f}" for value in combined.values())])
+    print_table("By folds of the rows; percent", ["", *combined], rows)
+
+
+@app.command()
+def vocabulary(
+    model: Model,
+    file: Annotated[Path, Option("--set", metavar="FILE", help=_VOCABULARY)],
+    language: Language = None,
+    by: By = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Publish a combined version with another vocabulary, without training.
+
+    New concepts are found by their names from then on. Concepts that the file does not have are removed.
+    The others keep what was learnt about them; --by says what matches labels and concepts.
+    """
+    from xylem.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
+
+    name, reference = parse_reference(model)
+    home = store_to_publish(store, "xylem models vocabulary")
+    found = set_vocabulary(home, name, reference, VocabularyRequest(file, language, by))
+    line = f"{name}@{found.parent} with {file} -> {name}@{found.version}: {found.added:,} labels added, "
+    print_result(json, f"{line}{found.removed:,} removed", **found._asdict())

@@ -1,0 +1,163 @@
+"""What the commands show: tables for people, one JSON object for machines, progress on standard error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from json import dumps
+from typing import TYPE_CHECKING, Any
+
+from xylem.base.processors import n_processors
+
+if TYPE_CHECKING:  # rich is for people, and loaded where something is shown to one
+    from rich.console import Console
+    from rich.table import Table
+
+    from xylem.base.bars import OnProgress
+
+_WIDTH_PIPED = 120
+
+
+def print_json(value: object) -> None:
+    """Print one object on one line: what `--json` promises as the last line on standard output."""
+    import orjson
+
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_result(json: bool, line: str, **facts: object) -> None:
+    """Print what was done: the line for a person, or the facts for a machine."""
+    if json:
+        print_json(facts)
+    else:
+        print_line(line)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_PIPED, highlight=False)
+
+
+def print_line(text: str) -> None:
+    """Print a line for a person, without markup."""
+    _console().print(text, markup=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; columns whose cells are all numbers stand to the right."""
+    from rich.table import Table
+
+    table = Table()
+    for i, name in enumerate(columns):
+        numbers = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(cell, row))
+    _print(title, table)
+
+
+def print_list(
+    json: bool, facts: object, table: tuple[str, Sequence[str], Sequence[Sequence[object]]], nothing: str
+) -> None:
+    """Print what is listed: the facts for a machine; for a person a table, or a line where there is none."""
+    if json:
+        print_json(facts)
+    elif table[2]:
+        print_table(*table)
+    else:
+        print_line(nothing)
+
+
+def print_facts(title: str, facts: Mapping[str, object]) -> None:
+    """Print names and values, one a line."""
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, cell(value))
+    _print(title, table)
+
+
+def _print(title: str, table: Table) -> None:
+    console = _console()
+    if title:
+        console.print(title, style="bold", markup=False)
+    console.print(table, markup=False)
+
+
+def flat(facts: Mapping[str, object], within: str = "") -> dict[str, object]:
+    """Return facts with those of the objects among them beside them, by the names that lead there."""
+    found: dict[str, object] = {}
+    for name, value in facts.items():
+        path = f"{within} {name}".strip()
+        found |= flat(value, path) if isinstance(value, dict) else {path: value}
+    return found
+
+
+def cell(value: object) -> str:
+    """Return a value as people read it: nothing for None, and the items of a list."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def as_option(value: object) -> str:
+    """Return the value of a parameter as -p takes it: true, null, 0.25, a text."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def mebibytes(n_bytes: int) -> str:
+    """Return a number of bytes as a person reads it."""
+    return f"{n_bytes / 2**20:,.1f} MiB"
+
+
+@contextmanager
+def progress(json: bool) -> Iterator[OnProgress]:
+    """Show a bar a phase on standard error while the block runs: on a terminal, without `json`."""
+    if not json:
+        _announce_compilation()
+    if json or not sys.stderr.isatty():  # rich is not loaded for nobody
+        yield lambda phase, done, total: None
+        return
+    from xylem.base.bars import shown_progress
+
+    with shown_progress(True) as show:
+        yield show
+
+
+def _announce_compilation() -> None:
+    """Say why the first command takes long, and have what answers need compiled beside it.
+
+    The process beside ends by itself. Whichever comes to a kernel first compiles it, the other waits for it.
+    """
+    from xylem_store.compiled.cache import cache_dir, shipped_dir
+
+    if shipped_dir() is not None or any(cache_dir().rglob("*.nbi")):
+        return
+    complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
+    if n_processors() > 1:
+        nowhere = subprocess.DEVNULL
+        command = [sys.executable, "-m", "xylem.warm", "answers"]
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+
+def complain(message: str) -> None:
+    """Print one line on standard error, or nothing where that cannot be written: the status says it too."""
+    line: Any = " ".join(message.split())
+    with suppress(OSError):
+        sys.stderr.write(f"xylem: {line}\n")
+        sys.stderr.flush()

@@ -1,0 +1,121 @@
+"""`xylem models deny`: the labels that answers of an alias never have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.errors import BadParameter
+from xylem.cli.aliases import Reason, cause_of, registry_of
+from xylem.cli.console import print_json, print_line
+from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
+from xylem.cli.places import store_at
+
+if TYPE_CHECKING:
+    from xylem.admin.registry.registry import Denial
+    from xylem_store.alias import LabelChange
+
+app = typer.Typer(help="Denied labels: a part of `xylem models`.")
+
+LABELS_SHOWN = 20  # labels that are listed for people; --json has all
+
+
+@app.command()
+def deny(
+    model: Annotated[str, Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")],
+    *,
+    label: Annotated[
+        list[str] | None, Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
+    ] = None,
+    labels: Annotated[
+        Path | None, Option("--labels", metavar="FILE", help="A file with one label a line.")
+    ] = None,
+    allow_again: Annotated[bool, Option("--allow-again", help="Allow these labels again.")] = False,
+    clear: Annotated[bool, Option("--clear", help="Allow all labels again.")] = False,
+    reason: Reason = "",
+    url: Annotated[
+        str | None, Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX.")
+    ] = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Deny labels: answers of an alias never have them, until they are allowed again.
+
+    This holds for every version that the alias names. The labels are added to those that are denied already.
+    Without labels, these are listed. Running servers follow without a restart. Requests that name a version
+    by its number are not affected. --url is for servers that follow an object store.
+    """
+    from xylem.admin.registry import registry
+    from xylem.datasets.sparse_text import read_label_names
+    from xylem_store.identifiers import is_version
+    from xylem_store.moves import DENIED
+
+    name, alias = parse_reference(model)
+    if is_version(alias):
+        raise BadParameter(f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}")
+    names = [*(label or ()), *(() if labels is None else read_label_names(labels))]
+    if clear and (names or allow_again):
+        raise BadParameter("--clear: expected no label beside it, found some")
+    if allow_again and not names:
+        raise BadParameter("--allow-again: expected --label or --labels, found neither")
+    if url is not None and reason:
+        raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
+    change: LabelChange | None = None
+    if allow_again:
+        change = registry.allow_again(names)
+    elif names:
+        change = set(names).union
+    elif clear:
+        change = set[str]().intersection
+    if url is not None:
+        print_denial(deny_there(url, store, name, alias, change), json)
+        return
+    opened = store_at(store)
+    if change is not None:
+        known = registry.denying_known(opened, name, alias, change)
+        registry_of(store).change(name, alias, DENIED, known, cause_of(reason))
+    print_denial(registry.denial_of(opened, name, alias, opened.alias(name, alias)), json)
+
+
+def denying(labels: Collection[str]) -> str:
+    """Return what a line says of the labels that an alias denies, behind the version that it names."""
+    return f", {len(labels):,} labels denied" if labels else ""
+
+
+def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange | None) -> Denial:
+    """Change, or tell, what an alias denies in an object store; labels must be of the version it names there.
+
+    That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
+    is not there, and what the store raises.
+    """
+    from xylem.admin.registry.registry import Denial, check_known, unknown_in
+    from xylem.admin.registry.remote import RemoteStore
+    from xylem.cli.remote import alias_there
+    from xylem_store.alias import denying
+
+    remote = RemoteStore(url)
+    found = alias_there(remote, name, alias)
+    table = store_at(store).open(name, found.version).labels
+    if change is not None:
+        check_known([table], set(change(found.denied)).difference(found.denied), f"{name}@{found.version}")
+        found = remote.change(name, {alias: denying(change)}).aliases[alias]
+    return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
+
+
+def print_denial(found: Denial, json: bool) -> None:
+    """Print what an alias denies."""
+    if json:
+        print_json(found._asdict())
+        return
+    n_labels, n_unknown = len(found.labels), len(found.unknown)
+    unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""
+    denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
+    print_line(f"{found.model}: {found.alias} {denies}")
+    for name in found.labels[:LABELS_SHOWN]:
+        print_line(f"  {name}")
+    if n_labels > LABELS_SHOWN:
+        print_line(f"  and {n_labels - LABELS_SHOWN:,} more: --json has all")

@@ -1,0 +1,149 @@
+"""`xylem extend`, `calibrate`, `import-vectorizer`: a version made of another one, published after it."""
+
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from typer import Option
+
+from xylem.base.files import file_path
+from xylem.cli.aliases import store_to_publish
+from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    FORMATS,
+    Data,
+    Json,
+    Model,
+    StoreDir,
+    Table,
+    Threads,
+    grouped,
+    n_threads,
+    parse_reference,
+)
+from xylem.cli.train import LabelNames, Valid, make_latest, print_report
+
+
+class Learnt(NamedTuple):
+    """The rows that are learnt, and those that the result is measured on."""
+
+    data: Annotated[
+        Path, Option("--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}.")
+    ]
+    rows: Annotated[
+        list[Path] | None,
+        Option(
+            "--rows",
+            metavar="FILE",
+            parser=file_path,
+            help="The version's training rows, if it does not store them (train --keep-rows); may repeat.",
+        ),
+    ] = None
+    valid: Valid = None
+    label_names: LabelNames = None
+
+
+@grouped
+def extend(
+    model: Model,
+    learnt: Learnt,
+    table: Table,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Publish a version with labels that it did not have, learnt from a few rows, without training it again.
+
+    For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get ids after
+    the old ones. Nothing else changes: calibration and tuned thresholds stay.
+    """
+    from xylem.workflows.extend import extend_and_publish
+    from xylem.workflows.train import TrainRequest
+
+    rows = learnt.rows or []
+    request = TrainRequest(
+        "",
+        learnt.data,
+        learnt.valid,
+        label_names=learnt.label_names,
+        columns=table.columns(learnt.data, *rows, learnt.valid),
+        threads=n_threads(threads),
+        latest=False,
+        base=parse_reference(model),
+        rows=rows,
+    )
+    home = store_to_publish(store, "xylem extend")
+    with progress(json) as show:
+        report = extend_and_publish(home, parse_reference(model).name, request, show)
+    make_latest(home, report)
+    print_report(report, store, json)
+
+
+_HEADS = ("scores", "predictions", "mean score", "true")
+
+
+@grouped
+def calibrate(
+    model: Model,
+    data: Data,
+    table: Table,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Publish a version again with scores that are probabilities: 7 in 10 labels of score 0.7 are true.
+
+    The map from scores to probabilities is fitted to a labelled file that the version was not trained on.
+    It rises, so rankings stay the same. The tables show how often predictions are true at each score, before
+    and after. After: each half of the rows is measured with a map that was fitted to the other half.
+    """
+    from xylem.workflows.calibrate import calibrate_and_publish
+
+    columns = table.columns(data)
+    name, reference = parse_reference(model)
+    with progress(json) as show:
+        home = store_to_publish(store, "xylem calibrate")
+        facts = calibrate_and_publish(home, name, reference, data, columns, n_threads(threads), show)
+    if json:
+        print_json(facts)
+        return
+    for when, bins in facts["reliability"].items():
+        print_table(f"{when.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins)))
+    errors = facts["calibration_error"]
+    print_facts(
+        f"Published {name}@{facts['version']} in {store}",
+        {
+            "the same trees as": f"{name}@{facts['parent']}",
+            "fitted to": f"{facts['predictions']:,} predictions for {facts['rows']:,} rows of {data}",
+            "expected calibration error before": f"{errors['before']:.3f}",
+            "after, each half by a fit to the other": f"{errors['after']:.3f}",
+            "tuned thresholds": "none: they were for other scores; call xylem thresholds",
+        },
+    )
+
+
+def _cells(each: dict[str, Any]) -> tuple[str, str, str, str]:
+    scores = f"{each['low']:.2f} - {each['high']:.2f}"
+    return scores, f"{each['n']:,}", f"{each['mean_score']:.3f}", f"{each['share_true']:.3f}"
+
+
+def import_vectorizer(
+    model: Model,
+    file: Annotated[
+        Path,
+        Option("--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."),
+    ],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Publish a version again so that it reads texts by the vocabulary of a scikit-learn vectorizer."""
+    from xylem.extras.importers.registry import text_draft
+    from xylem.extras.importers.vectorizer import read_vectorizer
+
+    name, reference = parse_reference(model)
+    opened = store_to_publish(store, "xylem import-vectorizer")
+    version = opened.resolve(name, reference)
+    vectorizer = read_vectorizer(file)
+    manifest = opened.publish(name, text_draft(opened.open(name, version), vectorizer))
+    line = f"{name}@{version} with {file} -> {manifest.shown}"
+    print_result(json, line, model=manifest.model, version=manifest.version)

@@ -1,0 +1,24 @@
+"""The entry of the `xylem` command: what must be done before anything that takes time is imported."""
+
+import signal
+import sys
+
+from xylem.base.process import collect_seldom
+
+
+def main() -> None:
+    """Run the command line and exit.
+
+    A SIGHUP tells a server to look at the store: one that comes while it starts must not end it.
+    """
+    if sys.argv[1:2] == ["serve"]:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if sys.argv[1:2] in (["serve"], ["predict"]):  # most of what they do is to begin
+        collect_seldom()
+    from xylem.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

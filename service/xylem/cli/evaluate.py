@@ -1,0 +1,234 @@
+"""`xylem evaluate` and `compare`: how good versions are on a labelled file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from typer import Argument, Option
+
+from xylem.base.db.of_store import opened_database
+from xylem.base.errors import BadParameter
+from xylem.cli.console import print_facts, print_json, print_line, print_table, progress
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    Data,
+    EmptyLabels,
+    Json,
+    Model,
+    StoreDir,
+    Table,
+    Threads,
+    grouped,
+    n_threads,
+)
+from xylem.cli.places import open_model
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from xylem_store.version import Model as OpenedModel
+
+
+class Written(NamedTuple):
+    """What is written besides what is printed."""
+
+    per_label: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Write precision, recall and F of each label: .csv, .tsv or .jsonl."),
+    ] = None
+    report: Annotated[
+        Path | None,
+        Option(
+            "--report", metavar="DIR", help="Write figures and diagrams to report.html in this directory."
+        ),
+    ] = None
+
+
+_CUTS = (1, 3, 5)
+_RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
+
+
+@grouped
+def evaluate(
+    model: Model,
+    data: Data,
+    table: Table,
+    files: Written,
+    empty_labels: EmptyLabels = "zero",
+    trees: Annotated[
+        int | None, Option(metavar="T", help="Use only the first T trees of an ensemble; default: all.")
+    ] = None,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
+
+    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they are not reliable.
+    Bands are groups of labels by their number of training rows. With --trees, scores are means over the
+    first trees.
+    """
+    from xylem.evaluation.ranking import empty_convention
+    from xylem.workflows.charts import PageSubject, prepare_files, write_files
+    from xylem.workflows.evaluate import evaluate_rows
+    from xylem.workflows.labelled import read_labelled
+
+    columns = table.columns(data)
+    per_label, report = files
+    empty = empty_convention(empty_labels, "--empty-labels")
+    opened = open_model(store, model)
+    version = opened.manifest.shown
+    if trees is not None:
+        version += f", the first {trees} of {opened.manifest.n_trees} trees"
+        opened = _first_trees(opened, trees)
+    prepare_files(per_label, report)
+    thresholds = thresholds_of(store, opened)
+    with progress(json) as show:
+        found = evaluate_rows(
+            opened,
+            read_labelled(opened, data, show, columns),
+            n_threads(threads),
+            show,
+            thresholds=thresholds,
+            empty=empty,
+            sweep=report is not None,
+        )
+    beside = {} if trees is None else {"trees": trees}
+    written = write_files(per_label, report, PageSubject(version, data.name, opened.labels), found)
+    if json:
+        print_json({**found.report, **beside, **written})
+        return
+    _print_report(f"{version} on {data}", found.report)
+    for file in written.values():
+        print_line(f"{file} written")
+
+
+def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
+    """Return the model with its first trees only. Raises BadParameter where it has not so many."""
+    from xylem_store.manifest import COMBINED
+    from xylem_store.version import first_trees
+
+    if model.manifest.kind == COMBINED:
+        found = f"{model.manifest.shown}, a combined one"
+        raise BadParameter(f"--trees: expected a version of trees, found {found}")
+    most = model.manifest.n_trees
+    if not 1 <= n_trees <= most:
+        raise BadParameter(f"--trees: expected 1 to {most}, the trees of the model, found {n_trees}")
+    return first_trees(model, n_trees)
+
+
+def _print_report(title: str, report: dict[str, Any]) -> None:
+    from xylem.workflows.evaluate import list_unknown
+
+    rows = [
+        (metric, *("unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"] for k in _CUTS))
+        for metric in _RANKINGS
+    ]
+    print_table(f"{title}, {report['rows']:,} rows; percent", ("", *(f"@{k}" for k in _CUTS)), rows)
+    if bands := report["bands"]:
+        heads = ("training rows", *(key.replace("_f", "-F") for key in list(bands[0])[1:]))
+        cells = [["-" if value is None else value for value in band.values()] for band in bands]
+        print_table("By the training rows of the labels; percent", heads, cells)
+    tuned = report["threshold"] == "tuned"
+    at = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
+    error, unknown = report["calibration_error"], list_unknown(report)
+    print_facts(
+        "",
+        {
+            "recall@5": report["R@5"],
+            f"macro-F {at}": report["macro_f"],
+            f"micro-F {at}": report["micro_f"],
+            f"instance-F {at}": report["instance_f"],
+            "a label never true nor predicted counts as": report["empty_label_convention"],
+            **({"labels that the model does not know, F 0": unknown} if unknown else {}),
+            "expected calibration error, 0 to 1": "unknown" if error is None else f"{error:.3f}",
+            "microseconds a row (batch, one thread)": report["us_per_row"],
+            **(
+                {
+                    "log-loss, nats a label": report["log_loss"],
+                    "perplexity": report["perplexity"],
+                    "labels without a probability": report["without_probability"],
+                }
+                if "log_loss" in report
+                else {}
+            ),
+            **({"note": report["note"]} if "note" in report else {}),
+        },
+    )
+
+
+def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None:
+    """Return the thresholds that are kept with a version, float32[K]; None if there are none."""
+    from xylem.thresholds.store.state import ThresholdDatabase
+
+    with opened_database(store) as database:
+        manifest = model.manifest
+        tuned = ThresholdDatabase(database).load(manifest.model, manifest.version, manifest.digest)
+        return None if tuned is None else tuned.thresholds
+
+
+@grouped
+def compare(
+    a: Annotated[str, Argument(metavar="A", help="A version, NAME[@VERSION].")],
+    b: Annotated[str, Argument(metavar="B", help="The version to compare it with.")],
+    data: Data,
+    table: Table,
+    empty_labels: EmptyLabels = "zero",
+    resamples: Annotated[
+        int, Option(min=100, max=100_000, help="Number of draws, for intervals and for the test.")
+    ] = 1000,
+    seed: Annotated[int, Option(min=0, max=2**63 - 1, help="Same seed, same answer.")] = 0,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Compare two versions on the same labelled file, and say which differences are more than chance.
+
+    A difference is real when so large a one comes up by chance in at most 5% of all samples of rows, by a
+    paired randomisation test. Labels are matched by name; macro-F is compared where both versions are tuned.
+    """
+    from xylem.evaluation.ranking import empty_convention
+    from xylem.workflows.compare import CompareRequest, Contender
+    from xylem.workflows.compare import compare as compare_versions
+
+    empty = empty_convention(empty_labels, "--empty-labels")
+    request = CompareRequest(data, empty, resamples, seed, n_threads(threads), table.columns(data))
+    models = [open_model(store, text) for text in (a, b)]
+    contenders = [Contender(opened, thresholds_of(store, opened)) for opened in models]
+    with progress(json) as show:
+        report = compare_versions(contenders[0], contenders[1], request, show)
+    if json:
+        print_json(report)
+    else:
+        _print_comparison(f"{report['a']} and {report['b']} on {data}", report)
+
+
+def _print_comparison(title: str, report: dict[str, Any]) -> None:
+    heads = ("", report["a"], report["b"], "difference", "95% from", "to", "")
+    rows = [
+        (
+            name.replace("macro_f", "macro-F"),
+            *(each[key] for key in ("a", "b", "difference", "low", "high")),
+            _verdict(report, each),
+        )
+        for name, each in report["metrics"].items()
+    ]
+    print_table(f"{title}, {report['rows']:,} rows; percent", heads, rows)
+    labels = report["labels"]
+    facts: dict[str, object] = {"labels that both know": labels["both"]}
+    facts |= {f"only {report[side]}": labels[f"only_{side}"] for side in ("a", "b") if labels[f"only_{side}"]}
+    if labels["neither"]:
+        facts["labels of the file that neither knows"] = labels["neither"]
+    if report["note"]:
+        facts["note"] = report["note"]
+    print_facts("", facts)
+
+
+def _verdict(report: dict[str, Any], each: dict[str, Any]) -> str:
+    if abs(each["difference"]) < 0.005:  # 0.00 as it is printed
+        return "no difference"
+    if not each["real"]:
+        return "may be chance"
+    return f"{report['b' if each['difference'] > 0 else 'a']} is better"

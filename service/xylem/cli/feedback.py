@@ -1,0 +1,243 @@
+"""`xylem feedback`: a file of events to a server, or to a store's database."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+from typer.core import TyperGroup
+
+from xylem.base.errors import BadData, BadInput, Unavailable
+from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
+from xylem.cli.options import Json, Model, ModelName, grouped, parse_reference
+from xylem.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key, store_at
+from xylem.serving.line_files import STDIN, blocks, opened
+
+if TYPE_CHECKING:
+    from xylem.base.db.engine import Database
+    from xylem.base.settings import Limits, Settings
+    from xylem.serving.feedback import KeptRows
+    from xylem.serving.served import ServedVersion
+
+
+class SendsByDefault(TyperGroup):
+    """`xylem feedback NAME` is `xylem feedback send NAME`, as it was before there were others."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the command where none is named."""
+        is_named = not args or args[0] in self.commands or args[0] == "--help"
+        return super().parse_args(ctx, args if is_named else ["send", *args])
+
+
+app = typer.Typer(
+    cls=SendsByDefault,
+    no_args_is_help=True,
+    help="Feedback: true labels, from which thresholds learn, and the rows that are stored.",
+)
+
+EVENTS_A_BLOCK = 64
+FAULTS_MAX = 10
+"""Events that were not counted of which it is told what was wrong, at most."""
+
+DETAIL_MAX = 300
+RESULTS = ("applied", "duplicate", "late", "rejected")
+
+Send = Callable[[list[Any]], Sequence[Mapping[str, Any]]]
+"""Sends events, as JSON values, or why a line has none, and returns what became of each."""
+
+
+@app.command()
+@grouped
+def send(
+    model: Model,
+    place: Place,
+    data: Annotated[
+        str, Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
+    ] = STDIN,
+    json: Json = False,
+) -> None:
+    """Send true labels, so that thresholds learn: one JSON object a line.
+
+    A line is {"event_id": ..., "labels": [...]} with "instance" or "prediction_id" (docs/feedback.md). Each
+    event counts once: a file that was sent in part can be sent again as a whole. Events that were not counted
+    are listed by reason, the first ones with their lines. Exit status 2 when some were rejected.
+    """
+    from xylem.base.settings import read_settings
+    from xylem.serving.lines import value_of
+
+    limits = read_settings().limits
+    tally = _Tally()
+    if place.url is None:
+        sender = _to_database(model, place.store, limits)
+    else:
+        sender = _to_server(model, place.url, read_key(place.key_file), limits)
+    try:
+        with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
+            for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
+                values = [value_of(line, limits) for line in block.lines]
+                for number, verdict in enumerate(send(values), block.first):
+                    tally.add(number, verdict)
+                show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    except Unavailable as error:
+        n = sum(tally.results.values())
+        hint = f"{n} lines of the file had been answered: send it again, each event counts once"
+        raise type(error)(f"{error}; {hint}") from error
+    tally.show(json=json)
+    if tally.first_rejected:
+        n = tally.results["rejected"]
+        first = tally.first_rejected
+        raise BadData(f"{data}: expected events that can be used, found {n} others, at first {first}")
+
+
+@app.command("export")
+@grouped
+def export_rows(
+    context: typer.Context,
+    model: ModelName,
+    file: Annotated[Path, Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
+    place: Place,
+    days: Annotated[
+        int | None, Option(min=1, max=36_500, help="Rows of the last N days; default: all.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on, oldest first."""
+    with asked(context, place, _local_rows) as rows:
+        n_bytes = rows.export_feedback_rows(model, file, days)
+    line = f"rows of {model} -> {file} ({n_bytes} bytes)"
+    print_result(json, line, model=model, file=str(file), bytes=n_bytes)
+
+
+@app.command("delete")
+@grouped
+def delete_rows(
+    context: typer.Context,
+    model: ModelName,
+    place: Place,
+    event_id: Annotated[
+        list[str] | None, Option(metavar="ID", help="The row of an event; may repeat.")
+    ] = None,
+    day: Annotated[
+        str | None, Option(metavar="DATE", help="All rows of a day (UTC), such as 2026-11-23.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Remove rows of feedback: of some events, or of a day. Versions that were trained on them stay."""
+    with asked(context, place, _local_rows) as rows:
+        found = rows.delete_feedback_rows(model, event_id, day)
+    print_result(json, f"{found['deleted']} rows of {model} deleted", **found)
+
+
+def _local_rows(database: Database, settings: Settings) -> KeptRows:
+    from xylem.serving.feedback import KeptRows
+    from xylem.thresholds.store.feedback_rows import FeedbackRows
+
+    return KeptRows(store_at(settings.store), FeedbackRows(database, settings), settings.limits)
+
+
+class _Tally:
+    """What became of the events of a file, in memory that does not grow with it."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.first_rejected = ""
+        self._reasons: Counter[str] = Counter()
+        self._faults: list[dict[str, object]] = []
+
+    def add(self, line: int, verdict: Mapping[str, Any]) -> None:
+        """Count an event by what became of it."""
+        result = verdict["result"]
+        self.results[result] += 1
+        if result not in ("late", "rejected"):
+            return
+        reason, detail = str(verdict.get("reason")), str(verdict.get("detail"))[:DETAIL_MAX]
+        self._reasons[reason] += 1
+        if result == "rejected" and not self.first_rejected:
+            self.first_rejected = f"line {line}: {detail}"
+        if len(self._faults) < FAULTS_MAX:
+            self._faults.append({"line": line, "result": result, "reason": reason, "detail": detail})
+
+    def show(self, *, json: bool) -> None:
+        """Print it, as an object or for a person."""
+        results = {result: self.results[result] for result in RESULTS}
+        reasons = dict(self._reasons.most_common())
+        if json:
+            print_json({**results, "reasons": reasons, "faults": self._faults})
+            return
+        print_facts("", {**results, **{f"because of {reason}": n for reason, n in reasons.items()}})
+        if self._faults:
+            n = len(self._faults)
+            title = "Not counted:" if n == sum(reasons.values()) else f"Not counted, the first {n}:"
+            rows = [tuple(fault.values()) for fault in self._faults]
+            print_table(title, ("line", "result", "reason", "detail"), rows)
+
+
+@contextmanager
+def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterator[Send]:
+    """Yield what sends events to a server, as often as its client does. Raises as `connect_server`."""
+    name, reference = parse_reference(model)
+    version = int(reference) if reference.isdigit() else None
+    alias = reference if version is None else None
+    with connect_server(url, key) as client:
+
+        def send(values: list[Any]) -> list[Mapping[str, Any]]:
+            faults = [_fault_of(value, limits) for value in values]
+            events = [value for value, fault in zip(values, faults, strict=True) if fault is None]
+            found = iter(client.feedback(name, events, version, alias).results if events else ())
+            return [asdict(next(found)) if fault is None else fault for fault in faults]
+
+        yield send
+
+
+def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
+    """Return the verdict on what is no event with an id, by which it would count once; None: it is one."""
+    from xylem.serving.events import refused
+    from xylem.serving.parse import validated
+    from xylem.serving.schemas.feedback import FeedbackEvent
+
+    if isinstance(value, dict) and "event_id" in value:
+        return None
+    try:
+        if isinstance(value, BadInput):
+            raise value
+        validated(value, FeedbackEvent, limits)
+    except BadInput as error:
+        return refused(None, error)
+    return None
+
+
+@contextmanager
+def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
+    """Yield what counts events in the database of the store; servers that share it follow.
+
+    It is the desk of a server: it counts events with an instance for the version that is named, those with a
+    prediction_id for the version that predicted.
+    """
+    import asyncio
+
+    from xylem.serving.feedback import FeedbackDesk
+    from xylem.serving.opening import open_version
+
+    opened_model = open_model(store, model)
+    with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
+        assert learning is not None
+        named = open_version(opened_model, learning)
+        home = store_at(store)
+
+        @lru_cache(limits.versions_max)
+        def opened_version(name: str, ref: str) -> ServedVersion:
+            return open_version(home.open(name, ref), learning)
+
+        async def find(name: str, ref: str) -> ServedVersion:
+            return opened_version(name, ref)
+
+        with closing(FeedbackDesk(find, learning, limits, lambda *counted: None)) as desk:
+            keep = learning.rows.is_on
+            yield lambda values: runner.run(desk.count_values(values, named, keep=keep))

@@ -1,0 +1,107 @@
+"""`xylem jobs`: the jobs in the database of a store, or those of a server."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from xylem.cli.console import flat, print_facts, print_json, print_list
+from xylem.cli.options import Json, grouped
+from xylem.cli.places import Place, asked
+
+if TYPE_CHECKING:
+    from xylem.base.db.engine import Database
+    from xylem.base.settings import Settings
+
+app = typer.Typer(
+    help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
+    no_args_is_help=True,
+)
+
+Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
+
+
+def _local(database: Database, settings: Settings) -> Any:
+    """Return the calls of a database's jobs, by the names that the client has for them."""
+    from xylem.admin.jobs.jobs import Jobs
+
+    of = Jobs(database, settings)
+    return SimpleNamespace(jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry)
+
+
+def _facts(job: Any) -> dict[str, Any]:
+    """Return a job, ours or the client's, as HTTP tells of it: `xylem.admin.schemas.jobs.JobAnswer`."""
+    facts: dict[str, Any] = job.as_json() if hasattr(job, "as_json") else asdict(job)
+    return facts
+
+
+@app.command("list")
+@grouped
+def list_jobs(
+    context: typer.Context,
+    place: Place,
+    state: Annotated[
+        str | None,
+        Option(metavar="STATE", help="Only jobs that are queued, running, succeeded, failed or cancelled."),
+    ] = None,
+    model: Annotated[str | None, Option("--model", metavar="NAME", help="Only jobs of this model.")] = None,
+    kind: Annotated[
+        str | None,
+        Option(
+            "--kind",
+            metavar="KIND",
+            help="Only those of a kind: training, combine, extend, vocabulary, threshold-tuning or batch.",
+        ),
+    ] = None,
+    limit: Annotated[int, Option(min=1, max=1000, help="Show the newest N jobs.")] = 100,
+    json: Json = False,
+) -> None:
+    """List the jobs, the newest first."""
+    with asked(context, place, _local) as jobs:
+        found = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
+    where = str(place.url or place.store)
+    columns = ("id", "kind", "model", "state", "created", "progress")
+    rows = [[*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])] for job in found]
+    print_list(json, {"jobs": found}, (where, columns, rows), f"No such jobs in {where}")
+
+
+def _add(name: str, method: str, says: str) -> None:
+    """Add a command that asks for one thing about a job, and shows the job."""
+
+    def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
+        with asked(context, place, _local) as jobs:
+            found = _facts(getattr(jobs, method)(job))
+        if json:
+            print_json(found)
+            return
+        print_facts(found["id"], flat({name: value for name, value in found.items() if value is not None}))
+
+    app.command(name, help=says)(grouped(command))
+
+
+@app.command("log")
+@grouped
+def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
+    """Print what a job has logged so far, as lines of JSON."""
+    with asked(context, place, _local) as jobs:
+        text = jobs.log(job)
+    if json:
+        print_json({"id": job, "log": text})
+    else:
+        typer.echo(text, nl=False)
+
+
+def _far(progress: dict[str, Any] | None) -> str:
+    if progress is None:
+        return ""
+    phase, done, total = progress["phase"], progress["done"], progress["total"]
+    return f"{phase} {done / total:.0%}" if total else str(phase)
+
+
+_add("show", "job", "Show a job: its request, its progress and its result.")
+_add("cancel", "cancel", "Cancel a job: one that waits ends at once, one that runs within seconds.")
+_add("retry", "retry", "Queue a job again that failed or was cancelled.")

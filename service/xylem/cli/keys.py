@@ -1,0 +1,139 @@
+"""`xylem keys`: the keys of the service, in the database of the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.db.of_store import ready_database
+from xylem.base.errors import BadParameter
+from xylem.cli.console import cell, print_json, print_line, print_list, print_result
+from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
+from xylem.cli.places import user_name
+
+if TYPE_CHECKING:
+    from xylem.base.access.keys import AccessKeys
+    from xylem.base.db.engine import Database
+
+app = typer.Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
+
+KeyId = Annotated[str, Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")]
+Lifetime = Annotated[
+    str | None,
+    Option("--expires", metavar="TIME", help="When it ends: 90d, 12h, 30m or 45s from now; default never."),
+]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+
+
+@contextmanager
+def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
+    from xylem.base.access.keys import AccessKeys
+
+    with ready_database(store) as database:
+        yield AccessKeys(database), database
+
+
+@app.command()
+def create(
+    name: Annotated[str, Argument(metavar="NAME", help="Who or what the key is for.")],
+    scope: Annotated[
+        list[str] | None,
+        Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
+    ] = None,
+    expires: Lifetime = None,
+    no_rows: Annotated[
+        list[str] | None,
+        Option(
+            "--no-rows",
+            metavar="MODEL",
+            help="Store no rows of feedback to this model; * for all; may repeat.",
+        ),
+    ] = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Make a key, and print it, only this once: the database stores only its hash.
+
+    A key with the scope admin opens everything. Servers that share the database know it within two seconds.
+    """
+    from xylem.base.access.key_text import parse_scopes
+
+    lifetime, scopes = seconds_of("--expires", expires), parse_scopes(scope or [])
+    with _opened_keys(store) as (keys, database):
+        made = keys.create(name, scopes, lifetime, no_rows or ())
+        _note(database, "keys.create", made.key.id)
+    _print_made(made.facts(), json)
+
+
+@app.command("list")
+def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """List the keys, newest first, with those that are no longer valid; the keys themselves are not shown."""
+    with _opened_keys(store) as (keys, database):
+        found = [key.facts() for key in keys.list()]
+        shown = database.shown
+    columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
+    table = shown, columns, [[key[name] for name in columns] for key in found]
+    print_list(json, {"keys": found}, table, "No keys. Make one: xylem keys create NAME --scope predict")
+
+
+@app.command()
+def revoke(key_id: KeyId, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Revoke a key for good; servers that share the database refuse it within two seconds."""
+    with _opened_keys(store) as (keys, database):
+        key = keys.revoke(key_id)
+        _note(database, "keys.revoke", key.id)
+    print_result(json, f"key {key.id} ({key.name}) is revoked", **key.facts())
+
+
+@app.command()
+def rotate(
+    key_id: KeyId,
+    overlap: Annotated[str, Option(metavar="TIME", help="How long the old key stays valid.")] = "1d",
+    expires: Lifetime = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Print a new key of the same name and scopes; the old key ends after the overlap.
+
+    Without --expires the new key has the lifetime of the old one.
+    """
+    lifetime, overlaps = seconds_of("--expires", expires), seconds_of("--overlap", overlap)
+    with _opened_keys(store) as (keys, database):
+        made = keys.rotate(key_id, overlaps or 0.0, lifetime)
+        _note(database, "keys.rotate", f"{key_id} {made.key.id}")
+    _print_made(made.facts(), json)
+
+
+def seconds_of(option: str, text: str | None) -> float | None:
+    """Return the seconds of a duration as 90d, 12h, 30m or 45s; None for none. Raises BadParameter."""
+    if text is None:
+        return None
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise BadParameter(f"{option}: expected a time as 90d, 12h, 30m or 45s, found {text!r}")
+    return float(int(found[1]) * _UNITS[found[2]])
+
+
+def _note(database: Database, action: str, target: str) -> None:
+    from xylem.base.access.audit import AuditLog
+    from xylem.base.access.ring import Principal
+
+    AuditLog(database).append(Principal("", user_name()), action, target)
+
+
+def _print_made(facts: dict[str, Any], json: bool) -> None:
+    if json:
+        print_json(facts)
+        return
+    ends = facts["expires"] or "never"
+    typer.echo(facts["key"])  # one line, however narrow the terminal
+    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {ends}")
+    print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")

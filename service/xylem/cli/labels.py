@@ -1,0 +1,159 @@
+"""`xylem models label-info`, `explain` and `tree`: labels, and what is known of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.errors import BadInput, BadParameter
+from xylem.cli.console import print_facts, print_json, print_line, print_result, print_table
+from xylem.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
+from xylem.cli.places import open_model, store_at
+
+if TYPE_CHECKING:
+    from xylem.workflows.label_info import Attached
+
+
+app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
+
+
+BY_URI = "uri"
+
+By = Annotated[str, Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are there.")]
+
+
+@app.command("label-info")
+def label_info(
+    model: ModelName,
+    file: Annotated[
+        Path | None,
+        Argument(
+            metavar="FILE",
+            help="A vocabulary: .ttl, .rdf, .nt, .tsv or .csv, also as .gz; replaces what was there.",
+        ),
+    ] = None,
+    by: By = BY_URI,
+    language: Annotated[
+        str | None,
+        Option(metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."),
+    ] = None,
+    remove: Annotated[bool, Option("--remove", help="Remove the model's label info.")] = False,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Give a model's labels URIs, names by language, notations and broader subjects; or show what they have.
+
+    It belongs to the model and all its versions. Running servers follow without a restart.
+    """
+    from xylem.workflows.label_info import attach_label_info, attached_info, read_label_info
+
+    opened = store_at(store)
+    if remove:
+        if file is not None:
+            raise BadParameter("--remove: expected no FILE beside it, found one")
+        removed = opened.delete_label_info(model)
+        line = f"{model}: label info {'removed' if removed else 'was none'}"
+        print_result(json, line, model=model, removed=removed)
+    elif file is not None:
+        opened.resolve(model)  # before a long file is read
+        _print(attach_label_info(opened, model, read_label_info(file, by, language)), json)
+    else:
+        opened.resolve(model)
+        info = opened.label_info(model)
+        if info is None:
+            raise BadInput(f"{model}: expected label info, found none: xylem models label-info {model} FILE")
+        _print(attached_info(opened, model, info), json)
+
+
+def _print(found: Attached, json: bool) -> None:
+    facts: dict[str, Any] = found._asdict()
+    if json:
+        print_json(facts)
+        return
+    shown = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
+    print_facts(f"Label info of {found.model}", shown)
+
+
+_TREES_SHOWN = 5  # of more trees only the means are in the table; --json has all
+
+
+@app.command()
+def explain(
+    model: Model,
+    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, by its name.")],
+    top: Annotated[int, Option(min=1, max=10_000, help="Number of features.")] = 20,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Show the features with the largest weights for a label, by name.
+
+    In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's siblings. With
+    several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.
+    """
+    from xylem.engine.label_weights import label_features
+
+    found = label_features(open_model(store, model), label, top)
+    if json:
+        print_json(found)
+        return
+    trees: list[dict[str, Any]] = found["trees"][:_TREES_SHOWN] if len(found["trees"]) > 1 else []
+    of_trees = [{each["feature"]: each["weight"] for each in tree["features"]} for tree in trees]
+    rows = [
+        (each["feature"], each["weight"], *(weights.get(each["feature"], "") for weights in of_trees))
+        for each in found["features"]
+    ]
+    heads = ("feature", "mean weight" if trees else "weight", *(f"tree {tree['tree']}" for tree in trees))
+    print_table(f"{found['model']}@{found['version']}: {label}", heads, rows)
+    facts = {
+        f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
+        f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
+        for tree in found["trees"][:_TREES_SHOWN]
+    }
+    print_facts("", facts)
+
+
+@app.command()
+def tree(
+    model: Model,
+    depth: Annotated[int, Option(min=0, max=20, help="Levels below the root.")] = 1,
+    labels: Annotated[
+        int, Option(min=1, max=1000, help="Labels to show of each node: the most frequent.")
+    ] = 8,
+    number: Annotated[int, Option("--tree", min=0, help="Which tree of an ensemble, from 0.")] = 0,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Show the nodes of a label tree: how many labels each has, how often, and the most frequent."""
+    import numpy as np
+
+    from xylem.evaluation.tree_criteria import tree_labels
+    from xylem_store.names import name_of
+
+    opened = open_model(store, model)
+    name = opened.manifest.model
+    n_trees, kind = opened.ensemble.label_leaf.shape[0], opened.manifest.kind
+    if kind != "label-tree":
+        raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
+    if number >= n_trees:
+        raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
+    counts = opened.arrays.get("labels/counts", np.zeros(opened.manifest.n_labels, np.int64))
+    nodes = tree_labels(opened.ensemble, counts, tree=number, depth=depth, n_labels=labels)
+    told = [[name_of(opened.labels, int(label)) for label in node.labels] for node in nodes]
+    if json:
+        found = [
+            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": each}
+            for node, each in zip(nodes, told, strict=True)
+        ]
+        print_json({"model": name, "version": opened.manifest.version, "tree": number, "nodes": found})
+        return
+    n_rows = max(1, nodes[0].n_rows)
+    print_line(f"{opened.manifest.shown}, tree {number}")
+    for node, each in zip(nodes, told, strict=True):
+        place = ".".join(map(str, node.place)) or "root"
+        share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"
+        more = ", ..." if node.n_labels > len(each) else ""
+        indent = "  " * len(node.place)
+        print_line(f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(each)}{more}")

@@ -1,0 +1,238 @@
+"""`xylem models`: the store, what is in it, in and out. What moves aliases and deletes is in `aliases`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.errors import BadInput, BadParameter
+from xylem.base.files import unfinished
+from xylem.cli.aliases import cause_of, store_to_publish, what_is_beside
+from xylem.cli.console import (
+    as_option,
+    flat,
+    mebibytes,
+    print_facts,
+    print_json,
+    print_line,
+    print_list,
+    print_result,
+    print_table,
+)
+from xylem.cli.denied import denying
+from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from xylem.cli.places import store_at
+
+if TYPE_CHECKING:
+    from xylem_store.manifest import Manifest
+    from xylem_store.store import ModelInfo
+
+app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """List the models with their versions and aliases."""
+    models = store_at(store).models()
+    table = str(store), ("model", "versions", "aliases"), list(map(_row, models))
+    nothing = f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME"
+    print_list(json, {"models": list(map(_listed, models))}, table, nothing)
+
+
+def _listed(info: ModelInfo) -> dict[str, object]:
+    return {
+        "name": info.name,
+        "versions": list(info.versions),
+        "aliases": dict(info.aliases),
+        "broken_aliases": list(info.broken_aliases),
+        "fault": None if info.fault is None else str(info.fault),
+        "splits": {name: alias.split() for name, alias in sorted(info.documents.items()) if alias.others},
+        "denied": {name: len(alias.denied) for name, alias in sorted(info.documents.items()) if alias.denied},
+    }
+
+
+def _row(info: ModelInfo) -> tuple[str, str, str]:
+    """Return a model's cells in the table for people, with the aliases that cannot be read."""
+    aliases = [
+        f"{name} -> {alias.version}{what_is_beside(alias)}{denying(alias.denied)}"
+        for name, alias in sorted(info.documents.items())
+    ]
+    aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
+    aliases += [] if info.fault is None else [f"unreadable: {info.fault}"]
+    return info.name, ", ".join(map(str, info.versions)), ", ".join(aliases)
+
+
+def manifest_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return what a manifest says, without its list of arrays."""
+    facts = dataclasses.asdict(manifest)
+    del facts["arrays"]
+    facts["trainer"] = {**manifest.trainer._asdict(), "parameters": dict(manifest.trainer.parameters)}
+    facts["data"] = manifest.data._asdict()
+    facts["model_bytes"] = manifest.model_bytes
+    facts["members"] = [manifest_facts(member) for member in manifest.members]
+    return facts
+
+
+@app.command()
+def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Show what a version is and where it came from."""
+    from xylem_store.identifiers import is_version
+    from xylem_store.origin import read_origin, read_report
+
+    opened = store_at(store)
+    name, reference = parse_reference(model)
+    manifest = opened.manifest(name, opened.resolve(name, reference))
+    facts = manifest_facts(manifest)
+    arrays = opened.open(name, manifest.version, verify=False).arrays
+    report, origin = read_report(arrays), read_origin(arrays)
+    denied = {} if is_version(reference) else {"denied": list(opened.alias(name, reference).denied)}
+    if json:
+        print_json({**facts, **denied, "origin": origin, "report": report})
+        return
+    facts["members"] = ", ".join(member.shown for member in manifest.members)
+    facts["origin"] = {name: found for name, found in origin.items() if name != "members"}
+    facts["model_bytes"] = mebibytes(manifest.model_bytes)
+    shown = {key: as_option(value) for key, value in flat(facts).items()}
+    if denied.get("denied"):
+        shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
+    print_facts(manifest.shown, shown)
+    _print_report(report)
+
+
+@app.command("report")
+def draw(
+    model: Model,
+    out: Annotated[Path, Option(metavar="DIR", help="Where the PNG files go.")],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Draw a version's report: criteria and error against splits, or the features of each depth."""
+    from xylem.workflows.charts import draw_report
+    from xylem_store.origin import read_report
+
+    opened = store_at(store)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    report = read_report(opened.open(name, version, verify=False).arrays)
+    files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
+    if not files:
+        raise BadInput(f"{name}@{version}: expected a report to draw, found none: was it trained here?")
+    print_result(json, "\n".join(files), model=name, version=version, files=files)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    forest, size = report.get("forest"), report.get("size")
+    if forest:
+        _print_lines(f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"])
+        _print_lines("Splits by depth", "depth", forest["depths"])
+        _print_lines("Trees", "nodes", forest["trees"])
+    if updates := report.get("training", {}).get("updates"):
+        lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
+        shown = ("rows", "objective", "share", "purity", "share_moved")
+        _print_lines("Root by updates", "rows", [{name: line[name] for name in shown} for line in lines])
+    if size:
+        n_bytes, ratio = size["bytes"], size["bytes"] / max(1, size["ovr_bytes"])
+        print_line(
+            f"{size['weights']:,} weights; {mebibytes(n_bytes)} stored, {ratio:.3f} of flat one-vs-rest"
+        )
+        _print_lines("Features by depth", "depth", size["depths"])
+
+
+def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
+    """Print lines of named numbers as a table; one that lacks a name has an empty cell."""
+    names = [key, *sorted({name for line in lines for name in line} - {key})]
+    print_table(title, names, [[line.get(name, "") for name in names] for line in lines])
+
+
+@app.command()
+def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Check every checksum and every invariant of a version, and open it as a server does."""
+    opened = store_at(store)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    opened.verify(name, version)
+    print_result(json, f"{name}@{version} is whole", model=name, version=version, verified=True)
+
+
+@app.command()
+def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Remove files of interrupted publications; versions, and publications under way, are not touched."""
+    removed = [str(path) for path in store_at(store).collect()]
+    line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
+    print_result(json, line, removed=removed)
+
+
+@app.command()
+def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
+    from xylem_store.migrating import OldStore
+
+    models = OldStore(store, by=cause_of("xylem models migrate")).migrate()
+    line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
+    print_result(json, line, models=models)
+
+
+@app.command("export")
+def export_model(
+    model: Model,
+    file: Annotated[Path, Option("--file", metavar="FILE", help="A tar file.")],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Write a version as one tar file, and the model's label info with it."""
+    opened = store_at(store)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    if file.is_dir() or not file.parent.is_dir():
+        found = "a directory" if file.is_dir() else "no such directory"
+        raise BadInput(f"{file}: expected the name of a file, in a directory that is there, found {found}")
+    try:
+        with unfinished(file) as out:
+            opened.export(name, version, out, label_info=True)
+    except OSError as error:  # a write that fails does not know the name
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    n_bytes = file.stat().st_size
+    line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
+    print_result(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
+
+
+@app.command("import")
+def import_model(
+    path: Annotated[Path | None, Argument(metavar="PATH", help="With --from: what it saved.")] = None,
+    file: Annotated[Path | None, Option("--file", metavar="FILE", help="An exported tar file.")] = None,
+    model: Annotated[str | None, Option(metavar="NAME", help="The model to add a version to.")] = None,
+    library: Annotated[
+        str | None, Option("--from", help="pecos, omikuji, napkinxc or libmultilabel.")
+    ] = None,
+    labels: Annotated[
+        Path | None, Option(metavar="FILE", help="With --from: line i + 1 is the name of label i.")
+    ] = None,
+    features: Annotated[
+        int | None, Option(metavar="N", help="With --from: rows have features up to N - 1.")
+    ] = None,
+    weights: Annotated[
+        str | None, Option(help="With --from: store them as float32 (the default), bfloat16 or int8.")
+    ] = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Check an exported file, or a model that another library saved, and publish it as a new version."""
+    opened = store_to_publish(store, "xylem models import")
+    if library is not None and path is not None and file is None:
+        from xylem.extras.importers.registry import import_model as import_foreign
+
+        stored = weights or "float32"
+        manifest = import_foreign(opened, library, path, labels, model, features, stored)
+    elif file is not None and model is not None and (library, path, labels, features, weights) == (None,) * 5:
+        if not file.is_file():
+            raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
+        with file.open("rb") as archive:
+            manifest = opened.import_(archive, model)
+    else:
+        raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found other options")
+    line = f"{file or path} -> {manifest.shown}"
+    print_result(json, line, model=manifest.model, version=manifest.version)

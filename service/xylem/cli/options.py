@@ -1,0 +1,211 @@
+"""Options that several commands have, groups of them, and the references NAME[@VERSION].
+
+typer makes options of the parameters of a function. Of a command that is `grouped` it sees, in the place of a
+parameter whose type is a NamedTuple, its fields, and the command gets them as one. `--help` shows the options
+of a group that is `in_panel` apart.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from typer import Argument, Option
+
+from xylem.base.columns import TableColumns, columns_of, refuse_without_table
+from xylem.base.errors import BadParameter
+from xylem.base.files import file_path
+from xylem.base.processors import n_processors
+
+LATEST = "latest"
+
+TRAINER_NAMES = (
+    "label-tree",
+    "ovr",
+    "plt",
+    "lomtree",
+    "fastxml",
+    "pfastrexml",
+    "ldsm",
+    "huffman-tree",
+    "learned-tree",
+)
+"""Those of `xylem.trainers`, which takes a second to import; a test holds them equal."""
+
+FORMATS = (
+    ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, 'DIR/*.parquet', s3://"
+)
+
+Json = Annotated[bool, Option("--json", help="End with one JSON object on a line; no progress bars.")]
+StoreDir = Annotated[
+    Path, Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
+]
+Data = Annotated[
+    Path, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
+]
+Parameters = Annotated[
+    list[str] | None,
+    Option("-p", metavar="KEY=VALUE", help="A parameter of the trainer or of the features; may repeat."),
+]
+Threads = Annotated[
+    int | None, Option(min=1, max=1024, help="Threads; default: the number of cores.", rich_help_panel="Work")
+]
+ChunkCharacters = Annotated[
+    int | None,
+    Option(
+        metavar="N", help="Divide longer texts into chunks of at most N characters; scores are their means."
+    ),
+]
+EmptyLabels = Annotated[
+    str,
+    Option(
+        metavar="zero|one",
+        help="F of a label that is never true nor predicted: 0 as in scikit-learn, 1 as in the papers.",
+    ),
+]
+Seed = Annotated[int, Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
+ModelName = Annotated[str, Argument(metavar="NAME", help="A model.")]
+Model = Annotated[str, Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
+
+RayAddress = Annotated[
+    str | None,
+    Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on the nodes of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.",
+    ),
+]
+
+
+DEFAULT_STORE = Path("store")
+
+
+Group = TypeVar("Group")
+
+
+def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]], type[Group]]:
+    """Give the options of a group a panel of `--help`, but for `common` and those that must be given."""
+
+    def mark(group: type[Group]) -> type[Group]:
+        setattr(group, "_panel", (name, common))  # noqa: B010 - a NamedTuple declares fields only
+        return group
+
+    return mark
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as typer sees it. Raises ValueError where two options have one name."""
+    signature = inspect.signature(command, eval_str=True)
+    groups = {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if hasattr(parameter.annotation, "_fields")
+    }
+    shown: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        if name in groups:
+            shown += _options_of(groups[name])
+        else:
+            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: group(**{field: given.pop(field) for field in group._fields})
+            for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    run.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return run
+
+
+def _options_of(group: Any) -> Iterator[inspect.Parameter]:
+    hints = typing.get_type_hints(group, include_extras=True)
+    panel, common = getattr(group, "_panel", ("", ()))
+    for name in group._fields:
+        default, hint = group._field_defaults.get(name, inspect.Parameter.empty), hints[name]
+        if panel and name in group._field_defaults and name not in common:
+            (option,) = hint.__metadata__
+            option = copy(option)
+            option.rich_help_panel = panel
+            hint = Annotated[hint.__origin__, option]
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+@in_panel("Tables")
+class Table(NamedTuple):
+    """Of a table: which columns are read."""
+
+    text_column: Annotated[
+        list[str] | None,
+        Option(
+            "--text-column",
+            metavar="NAME[=WEIGHT]",
+            help="A table's column with text; default `text`. May repeat. With weight 2 its words count "
+            "twice.",
+        ),
+    ] = None
+    label_column: Annotated[
+        str | None, Option(metavar="NAME", help="A table's column with labels; default `labels`.")
+    ] = None
+    label_separator: Annotated[
+        str | None, Option(metavar="TEXT", help="What separates the labels in a cell; default `;`.")
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        Option(
+            metavar="CHARACTER",
+            help="What separates the cells of a line, or the word tab; default a comma, in .tsv a tab.",
+        ),
+    ] = None
+
+    def columns(self, *files: Path | None) -> TableColumns:
+        """Return the columns that are named. Raises BadParameter where none of the files is a table."""
+        columns = columns_of(*self)
+        refuse_without_table(columns, *files)
+        return columns
+
+    def guessed(self, file: Path) -> TableColumns:
+        """Return the columns that are named, others as they look in a file. Raises BadInput."""
+        from xylem.datasets.tables import guess_columns
+
+        return guess_columns(file, *self)
+
+
+@in_panel("Work")
+class Work(NamedTuple):
+    """How a model is made: on how many threads, and from which seed."""
+
+    threads: Threads = None
+    seed: Seed = 0
+
+
+def n_threads(threads: int | None) -> int:
+    """Return how many threads are meant: as many as there are processors where it is not said."""
+    return threads or n_processors()
+
+
+class Reference(NamedTuple):
+    """A model's name and a version as it is written: its number or an alias."""
+
+    name: str
+    version: str
+
+
+def parse_reference(text: str) -> Reference:
+    """Return what NAME[@VERSION] refers to; the alias `latest` when no version is written."""
+    name, at, version = text.partition("@")
+    if at and not version:
+        raise BadParameter(f"expected NAME or NAME@VERSION, found {text!r}")
+    return Reference(name, version or LATEST)
+
+
+def parse_version(text: str) -> Reference:
+    """Return what NAME@VERSION refers to; the version must be written."""
+    if "@" not in text:
+        raise BadParameter(f"expected NAME@VERSION, found {text!r}")
+    return parse_reference(text)

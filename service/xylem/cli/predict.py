@@ -1,0 +1,360 @@
+"""`xylem predict` and `score`: lines of instances in, lines of answers out, in memory that does not grow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import urlencode
+
+import typer
+from orjson import loads
+from typer import Argument, Option
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.files import file_path, is_directory, unfinished
+from xylem.cli.answer_files import AnswerFiles
+from xylem.cli.console import complain, print_result, print_table, progress
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    ChunkCharacters,
+    Json,
+    Model,
+    Reference,
+    StoreDir,
+    Table,
+    Threads,
+    grouped,
+    in_panel,
+    n_threads,
+    parse_reference,
+)
+from xylem.cli.places import Place, connect_server, opened_learning, read_key, refuse_beside_url, store_at
+from xylem.serving.line_files import STDIN, Source, blocks, idle, in_order, opened, source_of
+
+if TYPE_CHECKING:
+    from xylem.base.settings import Limits
+    from xylem.serving.lines import Answered, LineBlock
+
+
+Instances = Annotated[
+    str,
+    Option(
+        "--data",
+        metavar="FILE",
+        help="Lines of JSON or a table, also as .gz or .zst; a directory, 'DIR/*.parquet', s3://; - is "
+        "standard input.",
+    ),
+]
+
+
+@in_panel("Search and answers", common=("top_r", "threshold"))
+class RequestOptions(NamedTuple):
+    """The options of a request."""
+
+    top_r: Annotated[int, Option("--top-r", help="Maximum number of labels of a row.")] = 5
+    threshold: Annotated[
+        str | None,
+        Option(
+            metavar="X",
+            help="Only labels with a score of at least X, from 0 to 1; tuned: each label's threshold.",
+        ),
+    ] = None
+    beam_width: Annotated[
+        int, Option(help="Nodes to keep on each level: more is slower, closer to exact.")
+    ] = 10
+    exact: Annotated[bool, Option("--exact", help="Search until the answer is exact.")] = False
+    explain: Annotated[
+        bool, Option("--explain", help="Add each label's path in the trees, and the features that counted.")
+    ] = False
+    language: Annotated[
+        str | None,
+        Option(metavar="LANGUAGE", help="Add names of labels in this language, from the label info."),
+    ] = None
+    label_info: Annotated[
+        bool, Option("--label-info", help="Add all that the label info has about each label.")
+    ] = False
+    chunk_characters: ChunkCharacters = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a request. Raises BadParameter where two do not go together."""
+        if self.chunk_characters is not None and self.explain:
+            raise BadParameter("--chunk-characters: expected none with --explain, which is of one search")
+        unsaid = {"explain"} if self.label_info else {"explain", "label_info"}
+        return {
+            name: value for name, value in self._asdict().items() if value is not None and name not in unsaid
+        }
+
+
+@in_panel("Instances", common=("data",))
+class GivenAs(NamedTuple):
+    """Where instances are, what their lines are, and what becomes of the labels of documents."""
+
+    data: Instances = STDIN
+    plain: Annotated[
+        bool, Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
+    ] = False
+    force: Annotated[bool, Option("--force", help="Replace .labels files that exist already.")] = False
+
+
+RESULTS = ".labels"
+"""What the names of results end in, which stand beside documents."""
+
+_LOCAL_ONLY = ("store", "threads", "explain", "out", "ray")
+
+
+@grouped
+def predict(
+    context: typer.Context,
+    model: Model,
+    text: Annotated[
+        str | None, Argument(metavar="TEXT", help="A text; its labels are shown as a table.")
+    ] = None,
+    *,
+    given: GivenAs,
+    table: Table,
+    wanted: RequestOptions,
+    place: Place,
+    files: AnswerFiles,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Predict the labels of a text, or of instances: one JSON object a line in, one prediction a line out.
+
+    A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in it is
+    ignored, so that a labelled file can be predicted. In a .csv, .tsv or .parquet file
+    each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
+    the end. For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the label, a
+    tab, its score. With --out the answers are files, one for each part of the data, written by threads or by
+    the nodes of a cluster (--ray); if you run it again, it writes those that are missing.
+    """
+    data = given.data
+    columns, options = table.columns(file_path(data)), wanted.options()
+    if (text is not None) + (data != STDIN) + given.plain > 1:
+        raise BadParameter("expected one of a text, --data and --plain, found several")
+    files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
+    if files.out is not None and place.url is None:
+        what = model, _query(options), wanted.explain
+        files.write(data, columns, place.store, what, n_threads(threads), json=json)
+        return
+    if place.url is not None:
+        refuse_beside_url(context, _LOCAL_ONLY)
+        server = place.url, read_key(place.key_file), parse_reference(model)
+        by: AbstractContextManager[Answers] = nullcontext(partial(_by_server, *server, options))
+    else:
+        by = _by_store(place.store, model, options, n_threads(threads), explain=wanted.explain)
+    with by as answers:
+        if text is not None:
+            _print_text(answers(source_of(text)), json or wanted.explain)
+            return
+        results = ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
+        write = _write if results is None else results.write
+        open_source = partial(opened, columns=columns, is_plain=given.plain)
+        _print_answers(data, open_source, answers, write, "an instance", quiet=json)
+    if results is not None:
+        print_result(json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written)
+
+
+Answers = Callable[[Source], Iterator["Answered"]]
+"""Answers the lines of a source, in blocks, in their order."""
+
+
+def _print_answers(
+    data: str,
+    open_source: Callable[[str], AbstractContextManager[Source]],
+    answers: Answers,
+    write: Callable[[bytes], None],
+    expected: str,
+    *,
+    quiet: bool,
+) -> None:
+    """Write the answers to all lines of all files. Raises BadData at the end where lines had none."""
+    n_rows = n_bad = 0
+    with progress(quiet or data == STDIN) as show:
+        for name in _names_of(data):
+            with open_source(name) as source:
+                for answered in answers(source):
+                    write(answered.lines)
+                    n_rows += answered.n_rows
+                    n_bad += answered.n_bad
+                    show("answers", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    if n_bad:
+        raise BadData(f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without")
+
+
+def _write(lines: bytes) -> None:
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
+    """Show the labels of a text as a table, or the answer as it is. Raises BadData where it has none."""
+    line = b"".join(part.lines for part in answered)
+    found = loads(line)
+    if "error" in found:
+        raise BadData(found["error"]["detail"])
+    if as_it_is:
+        _write(line)
+        return
+    if found.get("no_known_features"):
+        complain("warning: the model knows no word of the text")
+    names = [
+        f"{one['name']} ({one['label']})" if one.get("name") else one["label"] for one in found["labels"]
+    ]
+    scores = [one["score"] for one in found["labels"]]
+    print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
+
+
+class ResultFiles:
+    """The labels of the documents of a directory, a file beside each."""
+
+    def __init__(self, directory: Path, *, force: bool) -> None:
+        """Refuse results that are there, unless they are to be replaced. Raises BadData, BadParameter."""
+        from xylem.datasets.annif import CorpusDirectory
+
+        names = CorpusDirectory(directory).names
+        files = [(directory / name).with_suffix(RESULTS) for name in names]
+        if not force and (there := [file for file in files if file.exists()]):
+            raise BadParameter(f"expected no results yet, found {there[0]}: --force replaces them")
+        self._rest = iter(files)
+        self.n_written = 0
+
+    def write(self, lines: bytes) -> None:
+        """Write the next answers, each to its file; of a document without one there is none."""
+        for line in lines.splitlines():
+            file, found = next(self._rest), loads(line)
+            if "error" in found:
+                complain(f"{file.with_suffix('.txt')}: {found['error']['detail']}")
+                continue
+            rows = (f"{each['label']}\t{each['score']:.4f}\n" for each in found["labels"])
+            with unfinished(file) as out:
+                out.write("".join(rows).encode())
+            self.n_written += 1
+
+
+def _names_of(data: str) -> list[str]:
+    """Return the files that --data names; standard input is one, and so is a directory of documents."""
+    path = file_path(data)
+    if data == STDIN or path.is_file() or _is_corpus(path):
+        return [data]
+    from xylem.datasets.files import find_files  # and kernels
+
+    return [str(file.path) for file in find_files(path)]
+
+
+def _is_corpus(path: Path) -> bool:
+    """Tell whether a path is a directory of documents. Raises BadData for one that has other data, too."""
+    if not is_directory(path):
+        return False
+    from xylem.datasets.annif import CorpusDirectory
+    from xylem.datasets.files import open_data
+
+    return isinstance(open_data(path), CorpusDirectory)
+
+
+def _query(given: dict[str, Any]) -> str:
+    """Return the options of a request as a query string."""
+    return urlencode(
+        {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+    )
+
+
+@contextmanager
+def _by_store(
+    store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool
+) -> Iterator[Answers]:
+    from xylem.base.settings import read_settings
+    from xylem.serving.blocks import answers_of
+    from xylem.serving.opening import open_named
+    from xylem.serving.parse import parse_options
+    from xylem.serving.schemas.predict import TUNED
+
+    limits = read_settings().limits
+    options = parse_options(_query(given).encode(), limits)
+    is_tuned = options.threshold == TUNED
+    with opened_learning(store, create=False) as learning:
+        served = open_named(store_at(store), *parse_reference(model), learning, is_tuned=is_tuned)
+        if learning is not None and learning.follower.fault and not is_tuned:
+            complain(f"feedback to these predictions will not be accepted: {learning.follower.fault}")
+        answer = answers_of(served, options, limits, explain=explain)
+        yield partial(_by_threads, answer=answer, threads=threads, limits=limits)
+
+
+def _by_threads(
+    source: Source, answer: Callable[[LineBlock], Answered], threads: int, limits: Limits
+) -> Iterator[Answered]:
+    todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+    return in_order(todo, answer, threads, idle(source))
+
+
+_ERROR = b'"error":{'
+"""What the answer to a bad line has, and no other: a quote within a text has a backslash."""
+
+
+def _by_server(
+    url: str, key: str | None, model: Reference, options: dict[str, Any], source: Source
+) -> Iterator[Answered]:
+    """Yield the answers of a server to the lines of a source, in their order, as they come.
+
+    Raises BadInput where the server refuses, BadParameter, Unavailable.
+    """
+    from xylem.base.settings import read_settings
+    from xylem.serving.lines import Answered
+
+    limits = read_settings().limits
+    todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+    long_lines: list[int] = []
+    number = int(model.version) if model.version.isdecimal() else None
+    alias = model.version if number is None else None
+    first = 1
+    with connect_server(url, key) as client:
+        asked = client.batch_blocks(model.name, _lines(todo, long_lines), number, alias, **options)
+        for block in asked:
+            lines = _with_long(block, first, long_lines, limits)
+            n_bad = sum(_ERROR in line for line in lines)
+            first += len(lines)
+            yield Answered(b"".join(line + b"\n" for line in lines), len(lines) - n_bad, n_bad)
+
+
+def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
+    """Yield the lines of blocks; an empty one for each that is too long, whose number is kept."""
+    for block in todo:
+        long_lines += [number for number, line in enumerate(block.lines, block.first) if line is None]
+        yield [line or b"" for line in block.lines]
+
+
+def _with_long(lines: list[bytes], first: int, long_lines: list[int], limits: Limits) -> list[bytes]:
+    """Return answers, those to lines that were too long to send as the server gives them."""
+    from xylem.serving.lines import dump, too_long
+    from xylem.serving.problems import describe_error
+
+    while long_lines and long_lines[0] < first + len(lines):
+        number = long_lines.pop(0)
+        lines[number - first] = dump({"error": {**describe_error(too_long(limits)), "line": number}})
+    return lines
+
+
+def score(
+    model: Model,
+    data: Instances = STDIN,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Print the exact probabilities of labels: one JSON object a line in, their scores a line out.
+
+    A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that cannot be
+    used has an error in its place, and the exit status is 2 at the end.
+    """
+    from xylem.base.settings import read_settings
+    from xylem.serving.opening import open_named
+    from xylem.serving.scores import score_block
+
+    limits = read_settings().limits
+    served = open_named(store_at(store), *parse_reference(model))
+    answer = partial(score_block, served=served, limits=limits)
+    answers = partial(_by_threads, answer=answer, threads=n_threads(threads), limits=limits)
+    _print_answers(data, opened, answers, _write, "an instance with labels", quiet=json)

@@ -1,0 +1,117 @@
+"""`xylem models push` and `pull`: versions out to an object store, and in from one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.errors import BadInput, BadParameter
+from xylem.cli.aliases import fraction_of, what_is_beside
+from xylem.cli.console import mebibytes, print_result
+from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from xylem.cli.places import store_at
+from xylem_store.errors import AliasNotFound
+
+if TYPE_CHECKING:
+    from xylem.admin.registry.remote import RemoteStore
+    from xylem_store.alias import Alias, Change
+    from xylem_store.store import Store
+
+app = typer.Typer(help="Object stores: a part of `xylem models`.")
+
+Url = Annotated[
+    str, Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's.")
+]
+
+
+@app.command()
+def push(
+    model: Model,
+    url: Url,
+    alias: Annotated[
+        list[str] | None, Option(metavar="NAME", help="An alias there that moves to the version; may repeat.")
+    ] = None,
+    canary: Annotated[
+        str | None, Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%.")
+    ] = None,
+    shadow: Annotated[
+        str | None, Option(metavar="PART", help="Move no alias; answer copies of this share: 100%.")
+    ] = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Write a version to an object store, unless it is there; servers that follow its aliases fetch it.
+
+    The model's label info goes with it, and what the aliases deny here is denied there too.
+    """
+    from xylem.admin.registry.remote import RemoteStore
+    from xylem_store.alias import promoted, with_canary, with_shadow
+
+    opened, remote = store_at(store), RemoteStore(url)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    move = promoted(version)
+    if canary is not None and shadow is not None:
+        raise BadParameter("expected --canary or --shadow, not both")
+    if canary is not None:
+        move = with_canary(version, fraction_of("--canary", canary))
+    if shadow is not None:
+        move = with_shadow(version, fraction_of("--shadow", shadow))
+    if (canary is not None or shadow is not None) and not alias:
+        raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
+    if alias:
+        opened.verify(name, version)  # also opens it as a server does, before an alias there moves
+    pushed = remote.push(opened, name, version)
+    info = remote.push_label_info(opened, name)
+    changes = {one: denying_as_here(opened, name, one, move) for one in alias or ()}
+    after = remote.change(name, changes, pushed, info)
+    now = ((one, after.aliases[one]) for one in changes)
+    moved = [f"{name}: {one} -> {found.version}{what_is_beside(found)}" for one, found in now]
+    facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
+    facts["label_info"] = info and info.digest
+    print_result(json, "\n".join([f"{name}@{version} -> {remote.url}", *moved]), url=remote.url, **facts)
+
+
+@app.command()
+def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Fetch a version from an object store, by its number or an alias there; no alias here moves.
+
+    But `latest` names a model's first version. All digests are checked before it is published. Label info
+    comes with it unless the model has some here.
+    """
+    from xylem.admin.registry.remote import RemoteStore
+
+    remote = RemoteStore(url)
+    name, reference = parse_reference(model)
+    opened = store_at(store)
+    is_number = reference.isdecimal()
+    number = int(reference) if is_number else alias_there(remote, name, reference).version
+    manifest = remote.pull(opened, name, remote.find(name, number))
+    info = remote.model(name).label_info
+    if info is not None and opened.label_info_head(name) is None:
+        remote.pull_label_info(opened, name, info)
+    line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
+    print_result(json, line, url=remote.url, model=name, version=manifest.version)
+
+
+def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
+    """Return a change that also has an alias deny what that of the store denies."""
+    here: tuple[str, ...] = ()
+    with contextlib.suppress(AliasNotFound):
+        here = store.alias(model, alias).denied
+    from xylem_store.alias import denying
+
+    deny = denying(lambda there: {*there, *here})
+    return lambda before: change(deny(before) or before)
+
+
+def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
+    """Return an alias of an object store. Raises BadInput for one that is not there."""
+    found = remote.model(model).aliases
+    if alias not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise BadInput(f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}")
+    return found[alias]

@@ -1,0 +1,90 @@
+"""`xylem schedules`: jobs that come by themselves, of a store's database or of a server."""
+
+from __future__ import annotations
+
+import json as json_library
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.errors import BadData
+from xylem.base.files import refuse_special
+from xylem.cli.console import print_list, print_result
+from xylem.cli.options import Json, grouped
+from xylem.cli.places import Place, asked
+
+if TYPE_CHECKING:
+    from xylem.admin.jobs.schedules import Schedules
+    from xylem.base.db.engine import Database
+    from xylem.base.settings import Settings
+
+app = typer.Typer(
+    help="Schedules: jobs that are submitted automatically; of the store, or with --url of a server.",
+    no_args_is_help=True,
+)
+
+
+def _local(database: Database, settings: Settings) -> Schedules:
+    from xylem.admin.jobs.schedules import Schedules
+
+    return Schedules(database, settings)
+
+
+@app.command()
+@grouped
+def create(
+    context: typer.Context,
+    job: Annotated[Path, Option("--job", metavar="FILE", help="The body of a job, a JSON object.")],
+    place: Place,
+    kind: Annotated[str, Option(metavar="KIND", help="The kind of the job.")] = "training",
+    cron: Annotated[
+        str | None, Option(metavar="LINE", help="When, in UTC: minute hour day month weekday.")
+    ] = None,
+    rows: Annotated[int | None, Option(min=1, metavar="N", help="After every N rows of feedback.")] = None,
+    json: Json = False,
+) -> None:
+    """Submit a job again and again, at the times of --cron or after --rows. Workers run the jobs."""
+    try:
+        refuse_special(job)
+        body: Any = json_library.loads(job.read_bytes())
+    except OSError as error:
+        raise BadData(f"{job}: expected a readable file, found: {error.strerror}") from None
+    except ValueError as error:
+        raise BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
+    with asked(context, place, _local, create=True) as schedules:
+        made = schedules.create_schedule(kind, body, cron, rows)
+    print_result(json, f"schedule {made['id']}: {_when(made)}", **made)
+
+
+@app.command("list")
+@grouped
+def list_schedules(context: typer.Context, place: Place, json: Json = False) -> None:
+    """List the schedules, the oldest first."""
+    with asked(context, place, _local) as schedules:
+        found = schedules.schedules()
+    where = str(place.url or place.store)
+    columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
+    rows = [[str({**one, "when": _when(one)}[c] or "") for c in columns] for one in found]
+    print_list(json, {"schedules": found}, (where, columns, rows), f"No schedules in {where}")
+
+
+@app.command()
+@grouped
+def delete(
+    context: typer.Context,
+    schedule: Annotated[str, Argument(metavar="ID", help="Its id in `xylem schedules list`.")],
+    place: Place,
+    json: Json = False,
+) -> None:
+    """Remove a schedule; a job that it submitted goes on."""
+    with asked(context, place, _local) as schedules:
+        removed = schedules.delete_schedule(schedule)
+    print_result(json, f"schedule {schedule} is removed", **removed)
+
+
+def _when(schedule: dict[str, Any]) -> str:
+    if schedule["cron"] is not None:
+        return f"{schedule['cron']}, next {schedule['next']}"
+    return f"{schedule['rows_come']} of {schedule['rows']} rows"

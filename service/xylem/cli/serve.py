@@ -1,0 +1,79 @@
+"""`xylem serve`, the service, and `xylem worker`, which runs jobs that wait in the database of a store."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from xylem.cli.console import print_json
+from xylem.cli.options import Json
+
+Store = Annotated[
+    Path | None,
+    Option("--store", metavar="DIR", help="The directory of the models; $XYLEM_STORE, or ./store."),
+]
+
+
+def serve(
+    store: Store = None,
+    host: Annotated[
+        str | None, Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None, Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Serve the models of a store over HTTP until SIGTERM or Ctrl-C; all else is set by XYLEM_ variables.
+
+    The log is JSON lines on standard error; with --json a line on standard output says at the end that the
+    server has stopped.
+    """
+    from xylem.base.settings import read_settings
+    from xylem.server.serve import run
+
+    given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
+    run(read_settings(**{name: value for name, value in given.items() if value is not None}))
+    if json:
+        print_json({"stopped": True})
+
+
+def worker(
+    store: Store = None,
+    jobs: Annotated[int, Option(min=1, max=64, help="Number of jobs to run at a time.")] = 1,
+    metrics_port: Annotated[
+        int | None,
+        Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Answer GET /metrics on this port of $XYLEM_HOST; 0: a free one.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run waiting jobs (training, threshold tuning, batches) until SIGTERM or Ctrl-C.
+
+    A job that was running then waits again. Needs the store and the database of the servers that take the
+    jobs, and the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines
+    on standard error; with --json a line on standard output says at the end that the worker has stopped.
+    """
+    from xylem.admin.jobs.worker import run_workers
+    from xylem.base.logs import configure, write_in_background
+    from xylem.base.settings import read_settings
+
+    settings = read_settings(**({} if store is None else {"store": store}))
+    configure(settings.log_level)
+    write_in_background()
+    run_workers(settings, jobs, metrics_port=metrics_port)
+    if json:
+        print_json({"stopped": True})

@@ -1,0 +1,181 @@
+"""`xylem thresholds`: tune a version's thresholds for macro-F, and keep them with it."""
+
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from typer import Option
+
+from xylem.base.db.of_store import ready_database
+from xylem.base.errors import BadParameter
+from xylem.base.files import file_path
+from xylem.cli.console import print_facts, print_json, print_table, progress
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    FORMATS,
+    EmptyLabels,
+    Json,
+    Model,
+    StoreDir,
+    Table,
+    Threads,
+    grouped,
+    in_panel,
+    n_threads,
+)
+from xylem.cli.places import open_model
+
+
+@in_panel("Tuning", common=("method", "test"))
+class Tuning(NamedTuple):
+    """How thresholds are found, and measured."""
+
+    method: Annotated[
+        list[str] | None,
+        Option(
+            "--method",
+            metavar="METHOD",
+            help="ofo (default), fta, fta-one, sto or all; may repeat: stores the first, reports all.",
+        ),
+    ] = None
+    test: Annotated[
+        Path | None,
+        Option("--test", metavar="FILE", parser=file_path, help="Labelled rows to measure on too."),
+    ] = None
+    empty_labels: EmptyLabels = "zero"
+    kappa: Annotated[
+        str | None,
+        Option(
+            metavar="NUMBER|auto",
+            help="Ignore estimates below this probability: 0.0001 to 0.5; default 0.01. auto: what is best "
+            "on halves of the file.",
+        ),
+    ] = None
+    start: Annotated[
+        str | None, Option("--start", metavar="A,B", help="Start values of ofo; default: chosen on the file.")
+    ] = None
+
+
+@in_panel("Candidates")
+class Candidate(NamedTuple):
+    """What becomes of a candidate."""
+
+    shadow: Annotated[
+        bool, Option("--shadow", help="Store a candidate, measured on feedback beside those in force.")
+    ] = False
+    switch: Annotated[bool, Option("--switch", help="Put the candidate in force; without --data.")] = False
+    drop: Annotated[bool, Option("--drop", help="Remove the candidate; without --data.")] = False
+    reset: Annotated[
+        bool,
+        Option(
+            "--reset",
+            help="Start anew where the database has thresholds of another version of this name, or any; "
+            "without --data.",
+        ),
+    ] = False
+
+
+@grouped
+def thresholds(
+    model: Model,
+    *,
+    data: Annotated[
+        Path | None, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
+    ] = None,
+    table: Table,
+    tuning: Tuning,
+    candidate: Candidate,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Tune a version's thresholds on a labelled file that it was not trained on, and store them with it.
+
+    `--threshold tuned` and `"threshold": "tuned"` use them from then on, and feedback continues from them.
+    With --shadow they are only a candidate, measured on feedback beside those in force, until --switch
+    or --drop. All F-measures are in percent.
+    """
+    columns = table.columns(data, tuning.test)
+    shadow, *changes = candidate
+    if any(changes):
+        alone = Tuning(empty_labels=tuning.empty_labels)
+        if data is not None or tuning != alone or shadow or sum(changes) > 1:
+            raise BadParameter("expected --switch, --drop or --reset alone, found other options too")
+        _change(model, store, candidate, json=json)
+        return
+    if data is None:
+        raise BadParameter(
+            "expected --data FILE to tune on, or --switch, --drop or --reset, found none of them"
+        )
+    from xylem.workflows.tune import keep, request_of, tune
+
+    request = request_of(
+        tuning.method,
+        data,
+        tuning.test,
+        tuning.empty_labels,
+        _kappa_of(tuning.kappa),
+        _start_of(tuning.start),
+        n_threads(threads),
+        columns,
+    )
+    opened = open_model(store, model)
+    with ready_database(store) as database, progress(json) as show:
+        facts = keep(opened, database, tune(opened, request, show), shadow=shadow)
+        kept_in = database.shown
+    if json:
+        print_json(facts)
+        return
+    measures = [
+        f"{part}_{f}_f"
+        for part in (("validation",) if tuning.test is None else ("validation", "test"))
+        for f in ("macro", "micro", "instance")
+    ]
+    heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
+    rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
+    print_table(f"{opened.manifest.shown} tuned on {data}; percent", heads, rows)
+    shown = ("method", "epoch", "empty_label_convention", "start", "power", "scale", "kappa", "note")
+    kept = {**{key: facts[key] for key in shown if key in facts}, "database": kept_in}
+    print_facts("candidate" if shadow else "kept", kept)
+
+
+def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
+    """Put a version's candidate in force, or take it away; or start its thresholds anew."""
+    from xylem.serving.opening import open_version
+    from xylem.thresholds.live.shadow import take_shadow
+    from xylem.thresholds.store.state import ThresholdDatabase
+
+    opened = open_model(store, model)
+    name, version = opened.manifest.model, opened.manifest.version
+    with ready_database(store) as database:
+        if candidate.reset:
+            start = open_version(opened).thresholds.start_state()
+            epoch = ThresholdDatabase(database).reset(name, version, start, opened.manifest.digest)
+        else:
+            epoch = take_shadow(database, name, version, opened.manifest.digest, switch=candidate.switch)
+    facts = {"model": name, "version": version, "epoch": epoch}
+    if json:
+        print_json(facts)
+    else:
+        done = "switched on" if candidate.switch else "dropped"
+        print_facts("started anew" if candidate.reset else done, facts)
+
+
+def _kappa_of(text: str | None) -> float | Literal["auto"] | None:
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise BadParameter(f"--kappa: expected a number or auto, found {text!r}") from None
+
+
+def _start_of(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        a, b = map(float, text.split(","))
+    except ValueError:
+        raise BadParameter(f"--start: expected two numbers A,B, found {text!r}") from None
+    return a, b

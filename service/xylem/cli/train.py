@@ -1,0 +1,348 @@
+"""`xylem train`: a data file in, a published version out; `xylem estimate`: how large it will be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+from typer import Argument, Option
+
+from xylem.base.db.of_store import opened_database, ready_database
+from xylem.base.errors import BadParameter
+from xylem.base.files import file_path
+from xylem.cli.aliases import store_to_publish
+from xylem.cli.console import mebibytes, print_facts, print_json, progress
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    TRAINER_NAMES,
+    Data,
+    Json,
+    Parameters,
+    RayAddress,
+    Seed,
+    StoreDir,
+    Table,
+    Threads,
+    Work,
+    grouped,
+    in_panel,
+    n_threads,
+    parse_reference,
+)
+
+if TYPE_CHECKING:
+    from xylem.thresholds.store.state import ThresholdDatabase
+    from xylem.workflows.train import TrainReport
+    from xylem_store.store import Store
+
+
+Valid = Annotated[
+    Path | None,
+    Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
+]
+NewModel = Annotated[str, Option("--model", metavar="NAME", help="The model to add a version to.")]
+Stream = Annotated[
+    bool,
+    Option(
+        "--stream",
+        help="Read the file for each pass, not into memory. Trainers label-tree, ovr, plt with -p "
+        "solver=sgd, huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
+    ),
+]
+LabelNames = Annotated[
+    Path | None, Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i.")
+]
+
+
+_FROM_STDIN = "Learning from standard input. At its end the model is published; after Ctrl-C it is not."
+
+
+@in_panel("Published version")
+class NewVersion(NamedTuple):
+    """What is published: the model, its type of weights, and what is known of its labels."""
+
+    model: NewModel
+    weights: Annotated[
+        str, Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs.")
+    ] = "float32"
+    label_names: LabelNames = None
+    label_info: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="A vocabulary with names of the labels, as for xylem models label-info."),
+    ] = None
+    keep_rows: Annotated[
+        bool,
+        Option("--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."),
+    ] = False
+    keep_state: Annotated[
+        bool,
+        Option(
+            "--keep-state",
+            help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
+            "huffman-tree, learned-tree, lomtree.",
+        ),
+    ] = False
+    until: Annotated[
+        int, Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
+    ] = 0
+    from_version: Annotated[
+        str | None,
+        Option(
+            "--from",
+            metavar="NAME[@VERSION]",
+            help="Start from a version, with its features and parameters: from the weights of label-tree, "
+            "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
+        ),
+    ] = None
+
+
+class HeldOut(NamedTuple):
+    """Rows that are not learnt: to measure on, and to fit scores and rankers to."""
+
+    valid: Valid = None
+    calibrate: Annotated[
+        bool, Option("--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities.")
+    ] = False
+    rerank: Annotated[
+        bool,
+        Option(
+            "--rerank",
+            help="Re-rank by similar training rows, if held-out rows gain. Takes 28 to 45 times as long.",
+        ),
+    ] = False
+
+
+@in_panel("Streams")
+class Streaming(NamedTuple):
+    """Whether the data are never held in memory, and what is found on the way."""
+
+    stream: Stream = False
+    thresholds: Annotated[
+        str | None,
+        Option(
+            metavar="ofo",
+            help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
+        ),
+    ] = None
+
+
+@in_panel("Work")
+class StepWork(NamedTuple):
+    """As `Work`, and where steps are run, and whether those are taken that were run before."""
+
+    threads: Threads = None
+    seed: Seed = 0
+    ray: RayAddress = None
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            help="Continue a training of this model that was stopped, from the steps that it stored. With "
+            "--ray steps are always stored until the version is published, otherwise with --resume.",
+        ),
+    ] = False
+
+
+STEPS_DIR = "steps"  # in a store, finished steps by the model whose training has not ended
+
+
+@grouped
+def train(
+    trainer: Annotated[
+        str,
+        Argument(
+            metavar="TRAINER",
+            help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
+        ),
+    ],
+    data: Data,
+    table: Table,
+    new: NewVersion,
+    held_out: HeldOut,
+    streaming: Streaming,
+    work: StepWork,
+    parameters: Parameters = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Train on a data file and publish the result as a new version of a model, its `latest`.
+
+    Nothing is published when training fails or is interrupted. With --data - the trainer (lomtree) learns
+    from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
+    published.
+    """
+    from xylem.datasets.reader import STDIN
+    from xylem.trainers.registry import trainer as find_trainer
+    from xylem.workflows.label_info import read_label_info, with_label_info
+    from xylem.workflows.train import TrainRequest, train_and_publish
+    from xylem.workflows.weights import weight_type
+
+    request = TrainRequest(
+        trainer=trainer,
+        data=data,
+        parameters=tuple(parameters or ()),
+        label_names=new.label_names,
+        columns=table.columns(data, held_out.valid),
+        weights=weight_type(new.weights),
+        seed=work.seed,
+        threads=n_threads(work.threads),
+        stream=streaming.stream,
+        keep_rows=new.keep_rows,
+        latest=new.from_version is None,
+        keep_state=new.keep_state,
+        until=new.until,
+        base=None if new.from_version is None else parse_reference(new.from_version),
+        ray=work.ray,
+        steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
+        resume=work.resume,
+        **held_out._asdict(),
+    )
+    opened = store_to_publish(store, f"xylem train {trainer}")
+    info = None if new.label_info is None else read_label_info(new.label_info)
+    with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
+        if data == STDIN and find_trainer(trainer).reads == "once":
+            typer.echo(_FROM_STDIN, err=True)
+        report = train_and_publish(opened, new.model, request, show, kept_in)
+    if info is not None:
+        report = with_label_info(opened, report, info)
+    if new.from_version is not None:
+        make_latest(opened, report)
+    print_report(report, store, json)
+
+
+def print_report(report: TrainReport, store: Path, json: bool) -> None:
+    """Print what was published, and warn of what may be wrong with it."""
+    for warning in report.warnings or ():
+        typer.echo(f"xylem: warning: {warning}", err=True)
+    if json:
+        print_json({name: value for name, value in report._asdict().items() if value is not None})
+        return
+    print_facts(f"Published {report.model}@{report.version} in {store}", _facts_of(report))
+
+
+def make_latest(store: Store, report: TrainReport) -> None:
+    """Have `latest` name a version that goes on from another, once it has that one's thresholds, if they fit.
+
+    Until then it is published and no more, as jobs do it: nobody is answered without the thresholds.
+    """
+    from xylem.thresholds.store.state import ThresholdDatabase
+    from xylem.workflows.extend import carry_thresholds
+
+    with opened_database(store.root) as database:
+        carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
+    store.promote(report.model, report.version)
+
+
+@contextmanager
+def _threshold_database(store: Store, thresholds: str | None) -> Iterator[ThresholdDatabase | None]:
+    """Yield where thresholds are kept, which must be there before training; None without them."""
+    if thresholds is None:
+        yield None
+        return
+    if thresholds != "ofo":
+        raise BadParameter(f"thresholds: expected ofo, found {thresholds!r}")
+    from xylem.thresholds.store import state
+
+    store.prepare()  # the database may be beside it
+    with ready_database(store.root) as database:
+        yield state.ThresholdDatabase(database)
+
+
+def _facts_of(report: TrainReport) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "trainer": report.trainer,
+        "training": f"{report.train_seconds:.1f} s",
+        "peak memory": mebibytes(report.peak_memory_bytes),
+        "model": mebibytes(report.model_bytes),
+    }
+    if grown := report.grown:
+        facts.update({name.replace("_", " "): f"{count:,}" for name, count in grown.items()})
+    if choice := report.features:  # of features.kind=auto
+        facts["features"] = f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
+        for one in choice["tried"]:
+            figures = f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
+            facts[f"tried {one['features']}"] = figures
+    if report.metrics:
+        facts.update(report.metrics)
+    else:
+        facts["metrics"] = "none: give --valid FILE, or use xylem evaluate"
+    if errors := report.calibration_error:
+        facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
+    if found := report.thresholds:
+        facts["thresholds"] = f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
+    if ranked := report.rerank:
+        alone, anew = (
+            "/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked")
+        )
+        gain = f"P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {anew}"
+        facts["re-ranking"] = f"{'kept' if ranked['kept'] else 'not kept'}: {gain}"
+    if report.note:
+        facts["F-measures"] = f"none: {report.note}"
+    return facts
+
+
+FORECAST = ("fastxml", "pfastrexml")
+"""Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
+
+
+@grouped
+def estimate(
+    data: Data,
+    table: Table,
+    work: Work,
+    parameters: Parameters = None,
+    trainer: Annotated[
+        str, Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
+    ] = "label-tree",
+    label_names: LabelNames = None,
+    stream: Stream = False,
+    ray: Annotated[
+        bool, Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Print an upper bound of a model's weights before training, and compare it with flat one-vs-rest.
+
+    For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8. The stored size depends on the
+    type of weights (train --weights), and includes embeddings. Most models leave out small weights, so a
+    version is far smaller. Names of labels and features, and the memory of training, are not counted.
+    """
+    from xylem.workflows.estimate import estimate_size
+    from xylem.workflows.request import TrainRequest
+
+    request = TrainRequest(
+        trainer=trainer,
+        data=data,
+        parameters=tuple(parameters or ()),
+        label_names=label_names,
+        columns=table.columns(data),
+        seed=work.seed,
+        threads=n_threads(work.threads),
+        stream=stream,
+        ray="auto" if ray else None,
+    )
+    with progress(json) as show:
+        size = estimate_size(request, show)
+    if json:
+        print_json(size)
+        return
+    bound = "about" if trainer in FORECAST else "at most"
+    facts = {
+        "weights": f"{bound} {size['nonzeros_bound']:,}",
+        **{f"stored, {kind}": f"{bound} {mebibytes(n)}" for kind, n in size["stored_bytes"].items()},
+        "at 12 bytes each": f"{bound} {mebibytes(size['bytes_bound'])}",
+        "of flat one-vs-rest": f"{100 * size['ratio_to_ovr']:.1f} %",
+    }
+    for depth, alpha in enumerate(size["alpha_per_depth"], 1):
+        facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
+    if needs := size.get("ray"):
+        facts["a node's object store"] = mebibytes(needs["node_bytes"])
+    if blocks := size.get("blocks"):
+        facts["blocks, on all nodes or on disk"] = mebibytes(blocks["held_bytes"])
+    if needs := size.get("ray") or size.get("blocks"):
+        facts["a worker, besides"] = f"at most {mebibytes(needs['worker_bytes'])}"
+        facts["where the command runs"] = f"{mebibytes(needs['driver_bytes'])}, and the weights"
+    print_facts(f"{trainer} on {data}", facts)

@@ -1,0 +1,125 @@
+"""`xylem tune`: the trainer and parameters that are best on held-out rows, published."""
+
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from typer import Option
+
+from xylem.base.files import file_path
+from xylem.cli.aliases import store_to_publish
+from xylem.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    Data,
+    Json,
+    Parameters,
+    RayAddress,
+    StoreDir,
+    Table,
+    Work,
+    grouped,
+    in_panel,
+    n_threads,
+)
+from xylem.cli.train import LabelNames, NewModel
+
+_SHOWN = 10
+
+
+class MeasuredOn(NamedTuple):
+    """What trials are measured on."""
+
+    valid: Annotated[
+        Path | None,
+        Option(
+            "--valid",
+            metavar="FILE",
+            parser=file_path,
+            help="Measure on this file, not on rows held out of --data. Never use your test file.",
+        ),
+    ] = None
+    folds: Annotated[
+        int | None,
+        Option(min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."),
+    ] = None
+
+
+@in_panel("Search", common=("minutes",))
+class SearchFor(NamedTuple):
+    """What is tried, for how long, and what is looked for."""
+
+    trainers: Annotated[
+        list[str] | None,
+        Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
+    ] = None
+    metric: Annotated[str, Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")] = "P@5"
+    minutes: Annotated[float, Option(min=0.01, max=100_000, help="Time for the search.")] = 10.0
+    trials: Annotated[int, Option(min=1, max=100_000, help="Maximum number of trials.")] = 1000
+    study: Annotated[
+        Path | None,
+        Option("--study", metavar="FILE", help="Store the trials in this file, or continue those in it."),
+    ] = None
+    ray: RayAddress = None
+
+
+@grouped
+def tune(
+    data: Data,
+    table: Table,
+    model: NewModel,
+    held: MeasuredOn,
+    wanted: SearchFor,
+    work: Work,
+    parameters: Parameters = None,
+    label_names: LabelNames = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Search for the trainer and the parameters that are best on held-out rows; publish that model.
+
+    Parameters given with -p are not searched. The best one is trained again on all of --data. Needs the extra
+    tune. With --ray the nodes of a cluster run trials in parallel, one on each processor. The figures of the
+    search are too good, because they are the best of many trials. Measure the published model on another
+    file with xylem evaluate.
+    """
+    from xylem.workflows.search import SearchRequest, search
+    from xylem.workflows.search_space import DEFAULT_TRAINERS
+    from xylem.workflows.train import train_and_publish
+    from xylem_store.identifiers import check_model
+
+    columns = table.columns(data, held.valid)
+    check_model(model)
+    store_to_publish(store, "xylem tune").prepare()
+    request = SearchRequest(
+        data=data,
+        valid=held.valid,
+        folds=held.folds or 1,
+        fixed=tuple(parameters or ()),
+        label_names=label_names,
+        columns=columns,
+        seed=work.seed,
+        threads=n_threads(work.threads),
+        **{**wanted._asdict(), "trainers": tuple(wanted.trainers or DEFAULT_TRAINERS)},
+    )
+    with progress(json) as show:
+        found = search(request, show)
+        best = found[0]
+        home = store_to_publish(store, f"xylem tune {best.trainer}")
+        report = train_and_publish(home, model, request.training(best), show)
+    if json:
+        facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
+        print_json({**facts, "trials": [each._asdict() for each in found]})
+        return
+    rows = [
+        (each.trainer, each.value, each.seconds, mebibytes(each.model_bytes), _shown(each.parameters))
+        for each in found[:_SHOWN]
+    ]
+    heads = ("trainer", wanted.metric, "seconds", "model", "parameters")
+    print_table(f"The best of {len(found)} trials on held-out rows; percent", heads, rows)
+    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    print_facts(f"Published {model}@{report.version} in {store}", told)
+
+
+def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
+    """Return parameters as a person would write them."""
+    return " ".join(f"{key}={as_option(value)}" for key, value in parameters.items())

@@ -1,0 +1,237 @@
+"""The client for asyncio."""
+
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+from xylem.client import calls
+from xylem.client._async.admin import AsyncAdmin
+from xylem.client._async.base import AsyncAnswer
+from xylem.client.calls import (
+    BatchOptions,
+    Instance,
+    Part,
+    PredictOptions,
+    Request,
+    batch_request,
+    item_of,
+    model_path,
+    parts_of,
+)
+from xylem.client.results import (
+    Feedback,
+    FeedbackVerdict,
+    LineError,
+    ModelDetails,
+    ModelInfo,
+    Models,
+    Prediction,
+    Predictions,
+    Scores,
+    Thresholds,
+)
+from xylem.client.runtime import AsyncSource, async_each, async_sleep
+from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
+
+UNDER_WAY = 2
+"""Requests of a batch that are sent before the answer to the first is read."""
+
+
+@dataclass
+class _Sent:
+    """A request of a batch, and its answer once that has begun."""
+
+    part: Part
+    request: Request
+    attempts: Attempts
+    answer: AsyncAnswer | None = None
+
+
+async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of instances in blocks, each as many as a request has."""
+    block: list[bytes] = []
+    n_bytes = 0
+    try:
+        async for instance in async_each(instances):
+            block.append(calls.dumped(calls.instance_of(instance)))
+            n_bytes += len(block[-1])
+            if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
+                yield block
+                block, n_bytes = [], 0
+    except Exception:
+        yield block
+        raise
+    yield block
+
+
+class AsyncClient(AsyncAdmin):
+    """A client of a server of Xylem, for one event loop. Close it, or use it as a context manager.
+
+    Calls raise ProblemError (the server refused), ConnectionFailed (no answer) or BadAnswer (an answer that
+    cannot be used). Redirects are not followed; proxies of the environment are not used.
+
+    url      as http://HOST:PORT, or https://HOST/PREFIX
+    key      sent with each request, and shown nowhere
+    timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer after its head
+    retries  how often a call that may safely be repeated is: a number, or `xylem.Retries`
+    tls      which certificates are trusted; by default those that the system trusts
+    """
+
+    async def predict(
+        self,
+        model: str,
+        instances: Iterable[Instance],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[PredictOptions],
+    ) -> Predictions:
+        """Predict the labels of instances, by what `latest` names unless a version or an alias is given."""
+        return await self._read(Predictions, calls.predict(model, instances, version, alias, options))
+
+    async def score(
+        self,
+        model: str,
+        instances: Iterable[Instance],
+        version: int | None = None,
+        alias: str | None = None,
+        *,
+        labels: Sequence[str] | None = None,
+        sequence: bool = False,
+    ) -> Scores:
+        """Return the exact scores of labels that are named, or of a model of next words those of texts.
+
+        An instance names its own `labels`, or says `"sequence": True`. `labels` and `sequence` here are for
+        those that say neither. A label that the model does not know is refused.
+        """
+        request = calls.score(model, instances, version, alias, labels, sequence=sequence)
+        return await self._read(Scores, request)
+
+    async def feedback(
+        self,
+        model: str,
+        events: Iterable[Mapping[str, Any]],
+        version: int | None = None,
+        alias: str | None = None,
+    ) -> Feedback:
+        """Send true labels: events with `labels` and an `instance` or a `prediction_id` (docs/feedback.md).
+
+        An event without an `event_id` is given one. Each id counts once. So repeat a failed call only if your
+        events have ids.
+        """
+        done: Feedback | None = None
+        results: list[FeedbackVerdict] = []
+        for request, n_events in calls.feedback_requests(model, events, version, alias):
+            done = await self._read(Feedback, request)
+            if len(done.results) != n_events:
+                raise BadAnswer(f"expected {n_events} results, found {len(done.results)}")
+            results += done.results
+        if done is None:
+            raise ValueError("events: expected at least one, found none")
+        return replace(done, results=results)
+
+    async def models(self) -> list[ModelInfo]:
+        """List the models."""
+        return (await self._read(Models, calls.get("/v1/models"))).models
+
+    async def model(self, name: str) -> ModelDetails:
+        """Describe a model and its versions."""
+        return await self._read(ModelDetails, calls.get(model_path(name)))
+
+    async def thresholds(
+        self,
+        model: str,
+        version: int | None = None,
+        alias: str | None = None,
+        *,
+        offset: int = 0,
+        limit: int = 100,
+        marks_below: int | None = None,
+    ) -> Thresholds:
+        """Return a page of the thresholds of a version; `next_offset` is where the next one begins."""
+        path = f"{model_path(model, version, alias)}/thresholds"
+        request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
+        return await self._read(Thresholds, request)
+
+    async def batch(
+        self,
+        model: str,
+        instances: AsyncSource[Instance],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> AsyncGenerator[Prediction | LineError]:
+        """Yield a prediction, or an error, for each instance, in their order: a request a thousand of them.
+
+        Memory does not grow with their number. Instances that take long to come should be asynchronous:
+        others are asked in the event loop. See docs/batch.md.
+        """
+        answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
+        async with aclosing(answers):
+            async for lines in answers:
+                for line in lines:
+                    yield item_of(line)
+
+    async def batch_blocks(
+        self,
+        model: str,
+        blocks: AsyncSource[Sequence[bytes]],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> AsyncGenerator[list[bytes]]:
+        """Yield the answers to blocks of lines of JSON, as they came; lines have no line feed.
+
+        A block is a request, or several where it is long. What comes a few lines at a time is answered
+        before more is asked for.
+        """
+        sent: deque[_Sent] = deque()
+        n_lines, fault, source = 0, None, async_each(blocks)
+        try:
+            while fault is None:
+                try:
+                    block = await anext(source, None)
+                except Exception as error:  # of the caller's source: raised after the answers before it
+                    fault, block = error, ()
+                if block is None:
+                    break
+                for part in parts_of(block, n_lines):
+                    n_lines += part.n_lines
+                    request = batch_request(model, version, alias, part.body, options)
+                    asked = _Sent(part, request, Attempts(self._retries))
+                    sent.append(asked)
+                    asked.answer = await self._opened(asked)
+                    told = asked.answer.headers.get("xylem-version", "")
+                    if version is None and told.isdigit():  # from now on all answers are of one version
+                        version, alias = int(told), None
+                        asked.request = batch_request(model, version, None, part.body, options)
+                    while len(sent) >= (UNDER_WAY if part.is_long else 1):
+                        yield await self._answers(sent.popleft())
+            while sent:
+                yield await self._answers(sent.popleft())
+            if fault is not None:
+                raise fault
+        finally:
+            for asked in sent:
+                if asked.answer is not None:
+                    await asked.answer.close()
+
+    async def _opened(self, asked: _Sent) -> AsyncAnswer:
+        """Send a request, again where that may help; return its answer. Raises ClientError."""
+        while True:
+            try:
+                return await self._wire.open(asked.request)
+            except ClientError as error:
+                await async_sleep(wait_after(error, asked.attempts, repeatable=True))
+
+    async def _answers(self, asked: _Sent) -> list[bytes]:
+        """Return the answers to the lines of a request, sent again where they are cut off."""
+        while True:
+            try:
+                assert asked.answer is not None
+                return asked.part.answers_in(await asked.answer.read(math.inf))
+            except ClientError as error:
+                await async_sleep(wait_after(error, asked.attempts, repeatable=True))
+            asked.answer = await self._opened(asked)

@@ -1,0 +1,266 @@
+"""What makes calls: connections by httpcore, the key, patience; answers whole, as events, or into files."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpcore
+
+from xylem.client.calls import JsonObject, Request, Target, read_object, request_of
+from xylem.client.events import EventParser, ServerEvent
+from xylem.client.results import read_as
+from xylem.client.runtime import Semaphore, file_parts, sleep
+from xylem.errors import Attempts, BadAnswer, ClientError, ConnectionFailed, Retries, refusal_of, wait_after
+
+ANSWER_BYTES_MAX = 256 << 20
+"""Of an answer that is held in memory."""
+
+_CALLS_MAX = 64
+_KEPT_SECONDS = 5.0
+_FAULTS = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
+_NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
+
+
+def _failure(error: Exception) -> ConnectionFailed:
+    """Return what an error of a connection says; none of those has headers in its message."""
+    detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    was_sent = not isinstance(error, _NOT_SENT)
+    return ConnectionFailed(f"expected an answer, found {detail}", was_sent=was_sent)
+
+
+class Wire:
+    """Connections to one server, each for one request at a time; the last one that was used is used first.
+
+    A pool of httpcore, or of httpx, looks at all its connections for each request: at 64 of them that took
+    more processor time than all else (docs/adr/0017-one-connection-a-call.md).
+    """
+
+    def __init__(self, target: Target, timeout: float) -> None:
+        self._target = target
+        self._timeout = timeout
+        self._origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
+        self._headers = [(name.encode(), value.encode()) for name, value in target.headers.items()]
+        self._extensions = {"timeout": {"connect": timeout, "read": timeout, "write": timeout}}
+        self._turns = Semaphore(_CALLS_MAX)
+        self._idle: deque[tuple[httpcore.HTTPConnection, float]] = deque()
+        self._is_closed = False
+
+    def exchange(self, request: Request) -> bytes:
+        """Send a request; return the body of its answer, which may take as long as a wait after its head.
+
+        At most 64 are under way, others wait for their turn. Raises ClientError.
+        """
+        with self._turns:
+            answer = self.open(request)
+            return answer.read(self._timeout)
+
+    def open(self, request: Request) -> Answer:
+        """Send a request; return its answer, with its body still to be read, to be closed by who asks.
+
+        Raises ClientError: for a status other than those of success, too. RuntimeError after `close`.
+        """
+        if self._is_closed:
+            raise RuntimeError("expected a client that is open, found one that was closed")
+        headers = [*self._headers, *((name.encode(), value.encode()) for name, value in request.headers)]
+        content: Any = request.body
+        if isinstance(content, Path):
+            headers.append((b"content-length", b"%d" % content.stat().st_size))
+            content = file_parts(content)
+        elif content is not None:
+            headers.append((b"content-length", b"%d" % len(content)))
+        url = httpcore.URL(
+            scheme=self._origin.scheme,
+            host=self._origin.host,
+            port=self._origin.port,
+            target=f"{self._target.prefix}{request.path}".encode("ascii"),
+        )
+        connection = self._taken()
+        try:
+            response = connection.handle_request(
+                httpcore.Request(
+                    request.method, url, headers=headers, content=content, extensions=self._extensions
+                )
+            )
+        except _FAULTS as error:
+            raise _failure(error) from None
+        answer = Answer(self, connection, response)
+        if 200 <= answer.status < 300:
+            return answer
+        body = answer.read(self._timeout)
+        raise refusal_of(answer.status, answer.headers, body)
+
+    def release(self, connection: httpcore.HTTPConnection) -> None:
+        """Keep a connection for the next request, if it can have one; drop one that was idle for long."""
+        now = time.monotonic()
+        if connection.is_idle() and not self._is_closed:
+            self._idle.append((connection, now))
+        else:
+            connection.close()
+        while self._idle and now - self._idle[0][1] > _KEPT_SECONDS:
+            self._idle.popleft()[0].close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop()[0].close()
+
+    def _taken(self) -> httpcore.HTTPConnection:
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if not connection.has_expired():  # closed by the server
+                return connection
+            connection.close()
+        return httpcore.HTTPConnection(
+            self._origin, ssl_context=self._target.tls, keepalive_expiry=_KEPT_SECONDS
+        )
+
+
+class Answer:
+    """The status and headers of an answer, with names in lower case, and a body to be read once."""
+
+    def __init__(self, wire: Wire, connection: httpcore.HTTPConnection, response: httpcore.Response) -> None:
+        self.status = response.status
+        self.headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
+        }
+        self._wire = wire
+        self._connection = connection
+        self._response = response
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield the body. Raises ConnectionFailed."""
+        try:
+            yield from self._response.iter_stream()
+        except _FAULTS as error:
+            raise _failure(error) from None
+
+    def read(self, seconds_max: float) -> bytes:
+        """Return the body, and close the answer. Raises ConnectionFailed and BadAnswer."""
+        found: list[bytes] = []
+        n_bytes, deadline = 0, time.monotonic() + seconds_max
+        try:
+            for part in self._response.iter_stream():
+                found.append(part)
+                n_bytes += len(part)
+                if n_bytes > ANSWER_BYTES_MAX:
+                    raise BadAnswer(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more")
+                if time.monotonic() > deadline:
+                    expected = f"the whole answer within {seconds_max:g} seconds"
+                    raise ConnectionFailed(f"expected {expected}, found part of it")
+            return b"".join(found)
+        except _FAULTS as error:
+            raise _failure(error) from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the answer: its connection is used again if all of it was read."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._response.close()
+            self._wire.release(self._connection)
+
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 60.0
+
+
+class Base:
+    """Sends requests, again where that is safe and may help."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        retries: int | Retries | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if not timeout > 0:
+            raise ValueError(f"timeout: expected seconds above 0, found {timeout}")
+        self._target = Target(url, key, tls)
+        self._retries = Retries(times=retries) if isinstance(retries, int) else retries or Retries()
+        self._wire = Wire(self._target, timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._target!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._wire.close()
+
+    def _send(self, request: Request) -> bytes:
+        """Return the body of the answer to a request, which may be sent again. Raises ClientError."""
+        attempts = Attempts(self._retries)
+        while True:
+            try:
+                return self._wire.exchange(request)
+            except ClientError as error:
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))
+
+    def _read(self, kind: type[T], request: Request) -> T:
+        """Return what the answer to a request says. Raises ClientError."""
+        return read_as(kind, self._send(request))
+
+    def call(self, method: str, path: str, **fields: Any) -> JsonObject:
+        """Return the object that answers a request of any path, such as /v1/admin/keys. Raises ClientError.
+
+        fields  of its query, of PUT and POST of its body; those that are None are left out
+        """
+        return read_object(self._send(request_of(method, path, fields)))
+
+    def _events(self, path: str) -> Generator[ServerEvent]:
+        """Yield the events of a path until the server ends them; after a failure go on after the last."""
+        parser, attempts = EventParser(), Attempts(self._retries)
+        while True:
+            headers = [("accept", "text/event-stream")]
+            if parser.last_id:
+                headers.append(("last-event-id", parser.last_id))
+            request = Request("GET", path, headers=tuple(headers), repeatable=True)
+            try:
+                with self._wire.open(request) as answer:
+                    for part in answer.parts():
+                        for event in parser.feed(part):
+                            attempts.restart()
+                            yield event
+                return
+            except ClientError as error:
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))
+            parser.restart()
+
+    def _download(self, path: str, to: Path) -> int:
+        """Write what a path has to a file, after a failure from its beginning; return its bytes.
+
+        It is written to `to`.part, and renamed once it is whole. Raises ClientError.
+        """
+        part = to.with_name(f"{to.name}.part")
+        attempts, request = Attempts(self._retries), Request("GET", path, repeatable=True)
+        while True:
+            try:
+                with self._wire.open(request) as answer, part.open("wb") as out:
+                    for piece in answer.parts():
+                        out.write(piece)
+                return part.replace(to).stat().st_size
+            except ClientError as error:
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))

@@ -1,0 +1,397 @@
+"""Requests: what calls send, described once for both halves of the client; lines of batches and answers."""
+
+import re
+import ssl
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+from urllib.parse import quote, urlencode, urlsplit
+
+import orjson
+
+from xylem.client.results import LineError, Prediction, read_as
+from xylem.errors import BadAnswer, ConnectionFailed, fault_of_stream, field_errors
+
+LINES_MAX = 1000
+BYTES_MAX = 1 << 17
+"""A request ends with the line that reaches one of these: a server takes as much before it is read from."""
+
+_LONG_LINES, _LONG_BYTES = 100, 1 << 14
+
+
+class Part(NamedTuple):
+    """The lines of one request of a batch.
+
+    first    how many lines stand before them
+    is_long  they came many at a time, and more will
+    """
+
+    body: bytes
+    n_lines: int
+    first: int
+    is_long: bool
+
+    def answers_in(self, answer: bytes) -> list[bytes]:
+        """Return the answers to the lines. Raises ClientError for one that is cut off, or has too many."""
+        *lines, rest = answer.split(b"\n")
+        fault = fault_of_stream(lines[-1]) if lines else None
+        if fault is not None:
+            raise fault
+        if len(lines) > self.n_lines:
+            raise BadAnswer(f"expected {self.n_lines} answers at most, found {len(lines)}")
+        if rest or len(lines) < self.n_lines:
+            raise ConnectionFailed(f"expected {self.n_lines} answers, found the end after {len(lines)}")
+        return [self._renumbered(line) for line in lines] if self.first else lines
+
+    def _renumbered(self, line: bytes) -> bytes:
+        """Return an answer; the line that an error names is counted from the beginning of the input."""
+        if b'"error"' not in line:
+            return line
+        try:
+            fields = orjson.loads(line)
+            fields["error"]["line"] += self.first
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return line
+        return orjson.dumps(fields)
+
+
+def divided(lines: Iterable[bytes], n_max: int, bytes_max: int) -> Iterator[list[bytes]]:
+    """Yield lines in blocks; each ends with the line by which it has `n_max` lines, or `bytes_max` bytes."""
+    block: list[bytes] = []
+    n_bytes = 0
+    for line in lines:
+        block.append(line)
+        n_bytes += len(line)
+        if len(block) == n_max or n_bytes >= bytes_max:
+            yield block
+            block, n_bytes = [], 0
+    if block:
+        yield block
+
+
+def parts_of(lines: Iterable[bytes], first: int) -> Iterator[Part]:
+    """Yield the requests that have these lines; `first`: how many were before them."""
+    for block in divided(lines, LINES_MAX, BYTES_MAX):
+        body = b"\n".join([*block, b""])
+        yield Part(body, len(block), first, len(block) >= _LONG_LINES or len(body) >= _LONG_BYTES)
+        first += len(block)
+
+
+def item_of(line: bytes) -> Prediction | LineError:
+    """Return what a line of an answer says. Raises BadAnswer."""
+    try:
+        fields = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        raise BadAnswer("expected lines of JSON, found another line") from None
+    error = fields.get("error") if isinstance(fields, dict) else None
+    if not isinstance(error, dict):
+        return read_as(Prediction, line)
+    found: dict[str, Any] = error
+    number = found.get("line")
+    faults = field_errors(found.get("errors"))
+    return LineError(
+        number if isinstance(number, int) else 0,
+        str(found.get("code", "")),
+        str(found.get("detail", "")),
+        faults,
+        fields.get("id"),
+    )
+
+
+_KEY = re.compile(r"[\x21-\x7e]{1,4096}")
+_ODD = re.compile(r"[^\x21-\x7e]")
+_PORTS = {"http": 80, "https": 443}
+
+
+class Target:
+    """An address, as http://HOST:PORT or https://HOST/PREFIX, and a key or None."""
+
+    def __init__(self, url: str, key: str | None, tls: ssl.SSLContext | None = None) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+            host = host if host is None or host.isascii() else host.encode("idna").decode()
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
+        is_plain = is_plain and not _ODD.search(f"{host}{parts.path}")
+        if parts.scheme not in _PORTS or not host or not is_plain:
+            shown = re.sub(r"//[^/]*@", "//...@", str(url))
+            raise ValueError(f"url: expected http://HOST:PORT or https://HOST:PORT, found {shown!r}")
+        if key is not None and not _KEY.fullmatch(key):
+            raise ValueError("key: expected visible characters of ASCII, found others")
+        self.scheme = parts.scheme
+        self.host = host
+        self.port = port or _PORTS[parts.scheme]
+        self.prefix = parts.path.rstrip("/")
+        self._key = key
+        self._tls = tls
+
+    def __repr__(self) -> str:
+        return f"{self.scheme}://{self.host_header}{self.prefix}"
+
+    @property
+    def host_header(self) -> str:
+        """What the Host header says."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == _PORTS[self.scheme] else f"{name}:{self.port}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What each request says: where to, and, if there is a key, that."""
+        shown = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
+        return {
+            "host": self.host_header,
+            "accept": "*/*",
+            "accept-encoding": "identity",
+            "user-agent": "xylem-client",
+            **shown,
+        }
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext | None:
+        """How the server's certificate is verified: by the system's authorities; None for http."""
+        if self.scheme == "http":
+            return None
+        return self._tls or ssl.create_default_context()
+
+
+def segment(name: str, what: str = "name") -> str:
+    """Return a name as one segment of a path. Raises ValueError."""
+    if not isinstance(name, str) or name in ("", ".", ".."):
+        raise ValueError(f"{what}: expected a name, found {name!r}")
+    return quote(name, safe="")
+
+
+def model_path(model: str, version: int | None = None, alias: str | None = None) -> str:
+    """Return the path of a model, of one of its versions, or of what an alias names. Raises ValueError."""
+    if version is not None and alias is not None:
+        raise ValueError("expected a version or an alias, found both")
+    path = f"/v1/models/{segment(model, 'model')}"
+    if version is not None:
+        return f"{path}/versions/{int(version)}"
+    return path if alias is None else f"{path}/aliases/{segment(alias, 'alias')}"
+
+
+JsonObject: TypeAlias = dict[str, Any]
+State: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+"""Of a job."""
+
+Instance: TypeAlias = str | Mapping[str, Any]
+"""A text, or an object as docs/tutorial.md has them; values may be numpy arrays."""
+
+EVENTS_A_REQUEST = 256
+EVENT_BYTES_A_REQUEST = 1 << 20
+
+JOBS = "/v1/admin/jobs"
+SCHEDULES = "/v1/admin/schedules"
+_JSON = (("content-type", "application/json"),)
+_LINES = (("content-type", "application/x-ndjson"),)
+
+
+class BatchOptions(TypedDict, total=False):
+    """How to predict the lines of a batch; what is left out is the server's default."""
+
+    top_r: int
+    top_k: int  # another name of top_r
+    threshold: float | Literal["tuned"] | None
+    beam_width: int
+    exact: bool
+    language: str | None
+    label_info: bool
+    chunk_characters: int | None
+
+
+class PredictOptions(BatchOptions, total=False):
+    """How to predict; what is left out is the server's default."""
+
+    allow_labels: Sequence[str] | None
+    deny_labels: Sequence[str] | None
+    explain: bool
+    deadline_ms: int | None
+    label_weights: Literal["propensity"] | Mapping[str, float] | None
+    statistics: bool
+
+
+class TrainingFields(TypedDict, total=False):
+    """Of a training; what is left out, or None, is the server's default.
+
+    split         the share of the rows to measure on instead of `valid`
+    text_column, label_column, label_separator, delimiter  of tables
+    """
+
+    valid: str | Mapping[str, Any] | None
+    split: float | None
+    parameters: Mapping[str, Any] | None
+    weights: str | None
+    seed: int | None
+    label_names: str | None
+    calibrate: bool
+    rerank: bool
+    keep_rows: bool
+    keep_state: bool
+    until: int
+    executor: Literal["local", "ray"]
+    thresholds: Mapping[str, Any] | None
+    promotion: Mapping[str, Any] | None
+    text_column: Sequence[str] | None
+    label_column: str | None
+    label_separator: str | None
+    delimiter: str | None
+    idempotency_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request.
+
+    path        with its query, quoted
+    body        bytes, or a file whose content is sent
+    repeatable  sending it twice does what sending it once does
+    """
+
+    method: str
+    path: str
+    body: bytes | Path | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    repeatable: bool = False
+
+
+def instance_of(instance: Instance) -> Mapping[str, Any]:
+    """Return an instance as an object. Raises TypeError."""
+    if isinstance(instance, str):
+        return {"text": instance}
+    if not isinstance(instance, Mapping):
+        raise TypeError(f"instance: expected a text or a mapping, found {type(instance).__name__}")
+    return instance
+
+
+def dumped(value: object) -> bytes:
+    """Return a value as JSON; numpy arrays are lists. Raises TypeError."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def query(**fields: object) -> str:
+    """Return a query string, with its question mark, of the fields that are not None."""
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in fields.items()
+        if value is not None
+    }
+    return f"?{urlencode(given)}" if given else ""
+
+
+def get(path: str, **fields: object) -> Request:
+    """Return a request for what a path has; fields that are not None are its query."""
+    return Request("GET", f"{path}{query(**fields)}", repeatable=True)
+
+
+def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
+    """Return a request with the fields that are not None: in its query, of PUT and POST in its body."""
+    if method in ("GET", "DELETE"):
+        return Request(method, f"{path}{query(**fields)}", repeatable=method == "GET")
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Request(method, path, dumped(given), _JSON)
+
+
+def predict(
+    model: str, instances: Iterable[Instance], version: int | None, alias: str | None, options: PredictOptions
+) -> Request:
+    """Return a request for predictions."""
+    body = dumped({"instances": _several(instances), **_named(options)})
+    return Request("POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True)
+
+
+def score(
+    model: str,
+    instances: Iterable[Instance],
+    version: int | None,
+    alias: str | None,
+    labels: Sequence[str] | None,
+    *,
+    sequence: bool,
+) -> Request:
+    """Return a request for scores; `labels` and `sequence` are of instances that say neither.
+
+    Raises TypeError.
+    """
+    if isinstance(labels, str):
+        raise TypeError("labels: expected several, found one: put it into a list")
+    common: dict[str, Any] = {} if labels is None else {"labels": list(labels)}
+    if sequence:
+        common["sequence"] = True
+    asked = [one if {"labels", "sequence"} & one.keys() else {**one, **common} for one in _several(instances)]
+    path = f"{model_path(model, version, alias)}/score"
+    return Request("POST", path, dumped({"instances": asked}), _JSON, repeatable=True)
+
+
+def _named(options: BatchOptions) -> JsonObject:
+    """Return options by the names that the server has for them. Raises ValueError."""
+    if "top_k" not in options:
+        return {**options}
+    if "top_r" in options:
+        raise ValueError("expected top_r or top_k, which are the same, found both")
+    return {"top_r" if name == "top_k" else name: value for name, value in options.items()}
+
+
+def _several(instances: Iterable[Instance]) -> list[Mapping[str, Any]]:
+    if isinstance(instances, str | Mapping):
+        raise TypeError("instances: expected several, found one: put it into a list")
+    return [instance_of(one) for one in instances]
+
+
+def batch_request(
+    model: str, version: int | None, alias: str | None, lines: bytes, options: BatchOptions
+) -> Request:
+    """Return a request of a batch. Raises ValueError."""
+    path = f"{model_path(model, version, alias)}/batch{query(**_named(options))}"
+    return Request("POST", path, lines, _LINES, repeatable=True)
+
+
+def feedback_requests(
+    model: str, events: Iterable[Mapping[str, Any]], version: int | None, alias: str | None
+) -> Iterator[tuple[Request, int]]:
+    """Yield the requests that have these events, and how many each has. An event without an id is given one.
+
+    Each event counts once, however often it is sent: so every request may be sent again.
+    """
+    path = f"{model_path(model, version, alias)}/feedback"
+    dumps = (dumped({"event_id": uuid.uuid4().hex, **event}) for event in events)
+    for block in divided(dumps, EVENTS_A_REQUEST, EVENT_BYTES_A_REQUEST):
+        body = b'{"events":[%b]}' % b",".join(block)
+        yield Request("POST", path, body, _JSON, repeatable=True), len(block)
+
+
+def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:
+    """Return the request that submits a job of a kind, as `training`; fields that are None are left out.
+
+    The key makes a submission that is sent again the same job; one is made if none is given.
+    """
+    key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
+    body = dumped({name: value for name, value in fields.items() if value is not None})
+    headers = (*_JSON, ("idempotency-key", key))
+    return Request("POST", f"/v1/admin/{kind}-jobs", body, headers, repeatable=True)
+
+
+def job_path(job_id: str, part: str = "") -> str:
+    """Return the path of a job, or of a part of it, as `/log`."""
+    return f"{JOBS}/{segment(job_id, 'job')}{part}"
+
+
+def admin_path(model: str, part: str = "") -> str:
+    """Return the path of what admins do with a model, or of a part of it, as `/promote`."""
+    return f"/v1/admin/models/{segment(model, 'model')}{part}"
+
+
+def read_object(body: bytes) -> JsonObject:
+    """Return the object of an answer; an empty one for an answer without a body. Raises BadAnswer."""
+    try:
+        found = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadAnswer("expected a JSON object, found another answer")
+    return found

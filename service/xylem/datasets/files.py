@@ -1,0 +1,171 @@
+"""What `--data` names: a file, a directory, a pattern of names; here or in an object store."""
+
+import glob
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from xylem.base.columns import TABLES
+from xylem.base.errors import BadData, XylemError
+from xylem.base.files import (
+    RemotePath,
+    faults_of,
+    is_directory,
+    is_pattern,
+    plain_name,
+    refuse_special,
+    said_by,
+)
+from xylem.datasets.annif import DOCUMENT, CorpusDirectory
+from xylem.datasets.stream import DataFile, Progress
+
+JSON_LINES = (".jsonl", ".ndjson")
+
+SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
+"""The formats; but for .parquet, each may be followed by .gz or .zst."""
+
+FILES_MAX = 100_000
+"""The most files of a data set."""
+
+_MANY = (".svm", *JSON_LINES, *TABLES)
+"""Formats of which many files may be one data set: the others say their sizes in front."""
+
+
+class FoundFile(NamedTuple):
+    """A data file, and its size in bytes."""
+
+    path: Path
+    n_bytes: int
+
+
+class DataFiles(DataFile):
+    """Data files of one kind read as one, in the order of their names; faults name the file at hand."""
+
+    def __init__(self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None) -> None:
+        super().__init__(path, on_progress)
+        self.kind = kind_of(files[0].path)
+        self._files = files
+
+    def each(self) -> Iterator[DataFile]:
+        """Yield the files; the digest goes on when the next one is asked for."""
+        whole, done, total = self.path, 0, sum(file.n_bytes for file in self._files)
+        for at, n_bytes in self._files:
+
+            def move(place: int, _: int, before: int = done) -> None:
+                if self._on_progress:
+                    self._on_progress(before + place, total)
+
+            file = DataFile(at, move, after=self)
+            self.path, self.line = at, 1
+            yield file
+            self._digest = file._digest
+            done += n_bytes
+        self.path = whole
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the decompressed bytes of all files."""
+        for file in self.each():
+            yield from file.blocks()
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield blocks of whole lines, each of one file, whose `line` they begin at."""
+        for file in self.each():
+            for block in file.lines():
+                self.line = file.line
+                yield block
+
+
+def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
+    """Return what reads a file, the documents of a directory, or many files as one. Raises BadData."""
+    if is_directory(path) and not isinstance(path, RemotePath) and _has_documents(path):
+        return CorpusDirectory(path, on_progress)
+    files = find_files(path)
+    if len(files) == 1 and files[0].path == path:
+        kind_of(path)
+        return DataFile(path, on_progress)
+    kinds = {kind if (kind := kind_of(file.path)) not in JSON_LINES else JSON_LINES[0] for file in files}
+    if len(kinds) > 1:
+        raise BadData(f"{path}: expected files of one kind, found {', '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if kind in _MANY:
+        return DataFiles(path, files, on_progress)
+    if len(files) > 1:
+        expected = f"expected one {kind} file, or many of {', '.join(_MANY)}"
+        raise BadData(f"{path}: {expected}, found {len(files)}")
+    return DataFile(files[0].path, on_progress)
+
+
+def find_files(path: Path) -> list[FoundFile]:
+    """Return the files that a path names, by name: a file that need not be there, or those of a directory.
+
+    A pattern has `*`, `?`, `[...]`, and `**` for directories; what is there under the very name is no
+    pattern. Of a directory, files of the formats count that begin with neither `.` nor `_`. Raises BadData
+    where there are none.
+    """
+    is_dir = is_directory(path)
+    try:
+        refuse_special(path)
+        if not is_dir and (not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())):
+            return [FoundFile(path, 0)]
+        found = _listed(path, is_dir=is_dir)
+    except (XylemError, MemoryError):
+        raise
+    except faults_of(path) as error:
+        raise BadData(f"{path}: expected files to read, found: {said_by(error)}") from None
+    if not found:
+        where = f"data files, or documents named *{DOCUMENT} in the directory" if is_dir else "such files"
+        raise BadData(f"{path}: expected {where}, found none")
+    if len(found) > FILES_MAX:
+        raise BadData(f"{path}: expected at most {FILES_MAX} files, found {len(found)}")
+    return sorted(found, key=lambda file: str(file.path))
+
+
+def kind_of(path: Path) -> str:
+    """Return which of SUFFIXES the name of a data file has, packed or not. Raises BadData."""
+    suffix = Path(plain_name(path)).suffix
+    if suffix not in SUFFIXES:
+        expected = f"expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst)"
+        raise BadData(f"{path}: {expected}, found {path.name!r}")
+    return suffix
+
+
+def source_of(path: Path) -> str:
+    """Return the base name of a file or directory; of a pattern that of the directory."""
+    named = path.parent if is_pattern(path) and path.parent.name else path
+    return named.name or named.absolute().name
+
+
+def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
+    if isinstance(path, RemotePath):
+        listed = path.fs.ls(path.key, detail=True) if is_dir else path.fs.glob(path.key, detail=True).values()
+        there = [
+            FoundFile(RemotePath(path.fs.unstrip_protocol(one["name"])), int(one["size"] or 0))
+            for one in listed
+            if one["type"] == "file"
+        ]
+    else:
+        names = path.iterdir() if is_dir else map(Path, glob.iglob(str(path), recursive=True))  # noqa: PTH207
+        there = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
+    return [one for one in there if not is_dir or _is_data(one.path)]
+
+
+def _is_data(path: Path) -> bool:
+    return not path.name.startswith((".", "_")) and Path(plain_name(path)).suffix in SUFFIXES
+
+
+def _has_documents(path: Path) -> bool:
+    """Tell whether a directory is one of documents, as Annif has them. Raises BadData for one of both kinds.
+
+    Subjects of documents are .tsv files.
+    """
+    try:
+        files = [file for file in path.iterdir() if _is_data(file) and file.is_file()]
+    except OSError as error:
+        raise BadData(f"{path}: expected a directory to read, found: {error.strerror}") from None
+    kinds = {Path(plain_name(file)).suffix for file in files}
+    if DOCUMENT not in kinds or not any(file.suffix == DOCUMENT for file in files):
+        return False
+    if others := sorted(kinds - {DOCUMENT, ".tsv"}):
+        fault = f"expected documents (*{DOCUMENT}) or files of data, found *{', *'.join(others)} among them"
+        raise BadData(f"{path}: {fault}: name them by a pattern")
+    return True

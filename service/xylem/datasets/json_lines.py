@@ -1,0 +1,188 @@
+"""Rows with names of labels: `.jsonl` and `.ndjson`, an object a line, and the texts of other formats."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from xylem.base.faults import what_is
+from xylem.base.rows import Dataset, LabelRows, inverse, offsets
+from xylem.datasets.dataset import N_ROWS_MAX, renumber_labels
+from xylem.datasets.stream import BLOCK_BYTES, DataFile
+from xylem.engine.kernels.text.sort_and_sum import sort_labels
+from xylem_store.compiled.handles import I32
+from xylem_store.errors import BadNames
+from xylem_store.names import NameTable, check_name, find_all
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class TextRow(NamedTuple):
+    """A text with its labels; `place` is the number of its line, row or document, as faults name it."""
+
+    place: int
+    text: str
+    labels: list[str]
+
+
+def json_blocks(collector: RowCollector) -> Iterator[None]:
+    """Collect lines `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
+
+    In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the URI.
+    A file is all text or all features. Other keys (an id, say) and empty lines are passed over. Types are
+    strict: `true` is no number, 1 is no label. A repeated label counts once.
+    Yields after each block of lines.
+    """
+    file = collector.file
+    for block in file.lines():
+        for number, line in enumerate(block.split(b"\n"), file.line):
+            if line and line != b"\r":
+                collector.add(number, line)
+        yield
+
+
+def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
+    """Collect texts; yields after about BLOCK_BYTES characters each time."""
+    size = 0
+    for row in rows:
+        collector.add_text(*row)
+        size += len(row.text) + 64 * (1 + len(row.labels))
+        if size >= BLOCK_BYTES:
+            yield
+            size = 0
+    yield
+
+
+class RowCollector:
+    """The rows so far; labels have provisional ids, by first appearance.
+
+    Rows are added one by one, with the line that they stand in. All raises BadData, naming the line.
+
+    labels, counts  of all rows, one after the other, and how many each row has
+    """
+
+    def __init__(self, file: DataFile, ids: dict[str, int] | None = None) -> None:
+        self.file = file
+        self.kind = ""
+        self.texts: list[str] = []
+        self.named: list[dict[str, float]] = []
+        self.ids = {} if ids is None else ids
+        self.labels, self.counts = array("i"), array("i")
+
+    def add(self, number: int, line: bytes) -> None:
+        """Add the row in a line of JSON."""
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
+            raise self.file.fault(number, fault) from error
+        if not isinstance(found, dict):
+            raise self.file.fault(number, f"expected a JSON object, found {what_is(found)}")
+        kinds = [kind for kind in ("text", "features") if kind in found]
+        if "subjects" in found and "labels" not in found:
+            found["labels"] = self._subjects(number, found["subjects"])
+        if len(kinds) != 1 or "labels" not in found:
+            keys = ", ".join(repr(key[:40]) for key in list(found)[:10]) or "none"
+            expected = "expected keys `labels` and one of `text` and `features`"
+            raise self.file.fault(number, f"{expected}, found {keys}")
+        if self.kind and kinds[0] != self.kind:
+            fault = f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
+            raise self.file.fault(number, fault)
+        if kinds[0] == "text":
+            if not isinstance(found["text"], str):
+                raise self.file.fault(number, f"expected a string as `text`, found {what_is(found['text'])}")
+            self.add_text(number, found["text"], found["labels"])
+        else:
+            self.add_named(number, found["features"], found["labels"])
+
+    def _subjects(self, number: int, subjects: object) -> list[object]:
+        """Return the URI of each of Annif's subjects, or its label where it has none."""
+        if not isinstance(subjects, list):
+            raise self.file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
+        for subject in subjects:
+            if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
+                fault = f"expected objects with `uri` or `label` in `subjects`, found {what_is(subject)}"
+                raise self.file.fault(number, fault)
+        return [subject.get("uri") or subject["label"] for subject in subjects]
+
+    def add_text(self, number: int, text: str, labels: object) -> None:
+        """Add a text with its labels."""
+        self.kind = "text"
+        self.texts.append(text)
+        self._add_labels(number, labels)
+
+    def add_named(self, number: int, features: object, labels: object) -> None:
+        """Add an instance of values by feature name, with its labels."""
+        self.kind = "features"
+        self.named.append(self._features(number, features))
+        self._add_labels(number, labels)
+
+    def refuse_empty(self) -> None:
+        """Raise BadData where there was no row."""
+        if not self.kind:
+            raise self.file.fault(1, "expected at least one row, found none")
+
+    def _features(self, number: int, features: object) -> dict[str, float]:
+        if not isinstance(features, dict):
+            raise self.file.fault(number, f"expected an object as `features`, found {what_is(features)}")
+        for name, value in features.items():
+            if type(value) is not float and type(value) is not int:
+                fault = f"expected a number for feature {name[:40]!r}, found {what_is(value)}"
+                raise self.file.fault(number, fault)
+            if not -_FLOAT32_MAX <= value <= _FLOAT32_MAX:
+                expected = f"expected a value that is finite in 32 bits for feature {name[:40]!r}"
+                raise self.file.fault(number, f"{expected}, found {value}")
+        return features
+
+    def _add_labels(self, number: int, labels: object) -> None:
+        if not isinstance(labels, list):
+            raise self.file.fault(number, f"expected an array as `labels`, found {what_is(labels)}")
+        for label in labels:
+            if not isinstance(label, str):
+                raise self.file.fault(number, f"expected strings in `labels`, found {what_is(label)}")
+            i = self.ids.get(label)
+            if i is None:
+                try:
+                    check_name(label)
+                except BadNames as error:
+                    raise self.file.fault(number, f"label: {error.fault}") from error
+                i = self.ids[label] = len(self.ids)
+            self.labels.append(i)
+        if len(self.counts) == N_ROWS_MAX:
+            raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
+        self.counts.append(len(labels))
+
+    def taken(self) -> Dataset:
+        """Return the rows so far, their labels with provisional ids, and forget them."""
+        labels = self._provisional()
+        found = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
+        self.texts, self.named = [], []
+        self.labels, self.counts = array("i"), array("i")
+        return found
+
+    def finish(self, model: NameTable | None) -> Dataset:
+        """Return the rows with their final label ids; their source and digest are for others to say.
+
+        Without a model, ids follow the names sorted by bytes, so the order of rows does not matter; with one
+        they are its ids.
+        """
+        self.refuse_empty()
+        labels, names = self._provisional(), sorted(self.ids)
+        if model is None:
+            new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
+            return self._dataset(*renumber_labels(labels, new_ids, len(names)), label_names=names)
+        known = find_all(model, self.ids)
+        unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
+        return self._dataset(*renumber_labels(labels, known, model.n_names), unknown_names=unknown_names)
+
+    def _provisional(self) -> LabelRows:
+        indptr, indices = offsets(np.frombuffer(self.counts, np.int32)), np.frombuffer(self.labels, np.int32)
+        return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
+
+    def _dataset(self, labels: LabelRows, unknown: I32, **names: Any) -> Dataset:
+        texts, named = (self.texts, None) if self.kind == "text" else (None, self.named)
+        return Dataset("", "", labels.n_rows, labels, unknown, texts=texts, named=named, **names)

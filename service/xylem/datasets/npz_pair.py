@@ -1,0 +1,149 @@
+"""Reader of a pair of scipy sparse matrices: features in `NAME.X.npz`, labels in `NAME.Y.npz`."""
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData
+from xylem.base.rows import LabelRows, SparseRows, offsets
+from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
+from xylem.datasets.stream import DataFile, Progress
+from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
+from xylem_store.compiled.handles import I32, I64
+
+_KEYS = ("format", "shape", "indptr", "indices", "data")
+
+_SIZES_SHOWN = 1024
+"""Arrays up to this size are unpacked, whatever they should have been: other checks say what is wrong."""
+
+
+def partner(path: Path) -> Path:
+    """Return the label file of a feature file: `train.X.npz` -> `train.Y.npz` (or both with `.gz` or `.zst`).
+
+    Raises BadData when the name of `path` does not end so.
+    """
+    for suffix in (".X.npz", ".X.npz.gz", ".X.npz.zst"):
+        if path.name.endswith(suffix):
+            return path.with_name(path.name.removesuffix(suffix) + suffix.replace("X", "Y"))
+    raise BadData(f"{path}: expected a pair of files, NAME.X.npz (given) and NAME.Y.npz, found another name")
+
+
+def read_npz(
+    path: Path, n_labels: int | None, n_features: int | None, on_progress: Progress | None
+) -> tuple[SparseRows, LabelRows, str]:
+    """Read both matrices as `scipy.sparse.save_npz` writes CSR: rows are instances.
+
+    Every entry of the label matrix that is not zero is a label. Repeated features of a row are summed. Sizes
+    are the matrices' shapes; `n_labels` and `n_features` (a model's) are the sizes of the result when given,
+    and the shapes may not exceed them. No pickle is ever read. Raises BadData. Memory: the files and what is
+    in them. Returns (rows, labels, the sha256 of both files).
+    """
+    partner_path = partner(path)
+    features_file = DataFile(path, on_progress)
+    indptr, indices, data, width = _read_matrix(features_file, n_features)
+    with np.errstate(over="ignore"):
+        values = data.astype(np.float32)
+    _, bad = sort_and_sum_rows(indptr, indices, values)
+    if bad >= 0:
+        fault = f"row {bad}: expected values that are finite in 32 bits, found another"
+        raise features_file.fault(None, fault)
+    n_pairs = indptr[-1]
+    rows = SparseRows(indptr, indices[:n_pairs], values[:n_pairs], width)
+    labels_file = DataFile(partner_path, on_progress, after=features_file)
+    indptr, indices, data, width = _read_matrix(labels_file, n_labels)
+    if data.dtype.kind == "f" and np.isnan(data).any():
+        raise labels_file.fault(None, "expected numbers in data, found nan")
+    present = data != 0
+    indptr = offsets(present)[indptr]
+    indices = indices[present]
+    labels = LabelRows(indptr, indices[: sort_labels(indptr, indices)], width)
+    if rows.n_rows != labels.n_rows:
+        raise labels_file.fault(None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}")
+    return rows, labels, labels_file.sha256
+
+
+def _read_matrix(file: DataFile, most: int | None) -> tuple[I64, I32, NDArray[Any], int]:
+    """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies."""
+    arrays = _read_arrays(file)
+    shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
+    if fault := _matrix_fault(shape, indptr, indices, data, most):
+        raise file.fault(None, fault)
+    width = int(shape[1] if most is None else most)
+    return indptr.astype(np.int64), indices.astype(np.int32), data, width
+
+
+def _matrix_fault(
+    shape: NDArray[Any], indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], most: int | None
+) -> str:
+    """Return which invariant of a CSR matrix of at most `most` columns is broken; none is ''."""
+    if any(array.ndim != 1 for array in (shape, indptr, indices, data)):
+        return "expected arrays in one dimension, found others"
+    if any(array.dtype.kind != "i" for array in (shape, indptr, indices)):
+        return "expected integers in shape, indptr and indices, found others"
+    if data.dtype.kind not in "biuf":
+        return f"expected numbers in data, found {data.dtype}"
+    if len(shape) != 2 or not 1 <= shape[0] <= N_ROWS_MAX or not 0 <= shape[1] <= N_IDS_MAX:
+        return f"expected 1 to {N_ROWS_MAX} rows and at most {N_IDS_MAX} columns, found {shape[:4].tolist()}"
+    if most is not None and shape[1] > most:
+        return f"expected at most the {most} columns of the model or names file, found {shape[1]}"
+    if len(indptr) != shape[0] + 1 or indptr[0] != 0 or bool((indptr[1:] < indptr[:-1]).any()):
+        return f"expected {shape[0] + 1} ascending offsets in indptr, the first one 0, found others"
+    if not indptr[-1] == len(indices) == len(data):
+        return f"expected {indptr[-1]} indices and data, found {len(indices)} and {len(data)}"
+    if len(indices) and (indices.min() < 0 or indices.max() >= shape[1]):
+        return f"expected columns in [0, {shape[1]}), found {indices.min()} to {indices.max()}"
+    return ""
+
+
+def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
+    packed, damage = b"".join(file.blocks()), "expected a matrix saved by scipy.sparse.save_npz, found damage"
+    if not packed.startswith(b"PK"):
+        raise file.fault(None, f"{damage}: {packed[:4]!r} to begin with")
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as found:
+            if fault := _sizes_fault(found):
+                raise file.fault(None, fault)
+            return {key: found[key] for key in _KEYS}
+    except (BadData, MemoryError):
+        raise
+    except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
+        raise file.fault(None, f"{damage}: {error}") from error
+
+
+def _sizes_fault(found: NpzFile) -> str:
+    """Return which arrays cannot be those of one matrix, before the long ones are unpacked; none is ''.
+
+    A megabyte of a file can hold gigabytes of zeros.
+    """
+    if "format" in found:
+        kind = b"much" if _size(found, "format") > 1 else found["format"].tobytes().replace(b"\0", b"")
+        if kind != b"csr":
+            return f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}"
+    if missing := [key for key in _KEYS if key not in found]:
+        return f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}"
+    if _size(found, "shape") > _SIZES_SHOWN:
+        return f"expected a shape of two numbers, found {_size(found, 'shape')}"
+    shape, n_offsets = found["shape"], _size(found, "indptr")
+    if shape.size and n_offsets > int(shape.flat[0]) + 1:
+        return f"expected {int(shape.flat[0]) + 1} ascending offsets in indptr, found {n_offsets}"
+    indptr = found["indptr"]
+    n_pairs = int(indptr.flat[-1]) if indptr.size and indptr.dtype.kind == "i" else 0
+    sizes = _size(found, "indices"), _size(found, "data")
+    if max(sizes) > max(n_pairs, _SIZES_SHOWN):
+        return f"expected {n_pairs} indices and data, found {sizes[0]} and {sizes[1]}"
+    return ""
+
+
+def _size(found: NpzFile, key: str) -> int:
+    """Return how many elements an array has, as its header says."""
+    assert found.zip is not None  # until it is closed
+    with found.zip.open(f"{key}.npy") as member:
+        version = np.lib.format.read_magic(member)
+        read = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0
+        return math.prod(read(member)[0])

@@ -1,0 +1,280 @@
+"""Read a data file of any format, or of texts alone, whole or a block at a time; its suffix tells which."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from xylem.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import Dataset, inverse
+from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
+from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
+from xylem.datasets.files import JSON_LINES, open_data, source_of
+from xylem.datasets.json_lines import RowCollector, json_blocks, text_blocks
+from xylem.datasets.npz_pair import partner, read_npz
+from xylem.datasets.sparse_text import parts_of, read_label_names, read_rows
+from xylem.datasets.stream import DataFile, Progress, StandardInput
+from xylem.datasets.tables import check_installed, table_rows
+from xylem_store.compiled.handles import I32
+from xylem_store.names import NameTable, find_all
+
+FASTTEXT = "fasttext"  # what `format_of` says of a .txt file of texts and labels
+NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
+"""Formats that have the names of labels."""
+
+
+def read_dataset(
+    path: Path,
+    *,
+    labels: NameTable | None = None,
+    label_names_file: Path | None = None,
+    n_features: int | None = None,
+    columns: TableColumns = DEFAULT_COLUMNS,
+    on_progress: Progress | None = None,
+) -> Dataset:
+    """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv,
+    each also .gz or .zst, or .parquet; of many that a directory or a pattern names, one after the other; or
+    of a directory of documents as Annif has them. A .txt file may be fastText's.
+
+    labels  the names of an existing model: label ids of the result are the model's; a name that it does not
+      know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric data
+      without names has the model's ids.
+    label_names_file  numeric formats only: line i + 1 is the name of label i
+    n_features  numeric formats only: the features of an existing model
+    columns  of tables
+
+    Labels beyond the model's are labels that it does not know, whatever the format. The features that a file
+    says it has (a header, a shape) may not exceed the model's; a .svm file says nothing, and its features
+    beyond the model's are left out.
+
+    Raises BadData, its message beginning with `file:line:`, for a file that cannot be used; BadParameter for
+    arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
+    """
+    file = open_data(path, on_progress)
+    suffix = format_of(file)
+    if suffix in NAMED:
+        refuse_names_file(label_names_file)
+        collector = RowCollector(file)
+        for _ in named_blocks(file, columns, collector):
+            pass
+        warning = file.warning if isinstance(file, CorpusDirectory) else None
+        collected = collector.finish(labels)
+        return replace(collected, source=source_of(file.path), sha256=file.sha256, warning=warning)
+    names = read_label_names(label_names_file) if label_names_file is not None else None
+    n_named = None if names is None else len(names)
+    if suffix == ".npz":
+        rows, found, sha256 = read_npz(file.path, n_named, n_features, on_progress)
+    else:
+        if suffix == ".txt":
+            rows, found = read_rows(file, n_named, n_features, has_header=True)
+        else:
+            rows, found = read_rows(file, n_named, None, has_header=False)
+            rows = rows if n_features is None else first_features(rows, n_features)
+        sha256 = file.sha256
+    unknown, unknown_names = np.zeros(found.n_rows, np.int32), []
+    if labels is not None:
+        if names is not None:
+            carried = np.unique(found.indices).tolist()
+            known = find_all(labels, names)
+            found, unknown = renumber_labels(found, known, labels.n_names)
+            unknown_names = [names[i] for i in carried if known[i] < 0]
+        else:
+            found, unknown, unknown_names = first_labels(found, labels.n_names)
+    return Dataset(
+        source=source_of(path),
+        sha256=sha256,
+        n_rows=rows.n_rows,
+        labels=found,
+        unknown_labels=unknown,
+        rows=rows,
+        label_names=names if labels is None else None,
+        unknown_names=unknown_names,
+    )
+
+
+def check_readable(path: Path) -> None:
+    """Raise BadData unless a file is named as data of a known format and can be read: its first block is.
+
+    Of many files each. Raises BadParameter for a Parquet file where its reader is not installed.
+    """
+    found = open_data(path)
+    suffix = found.kind
+    if suffix == ".parquet":
+        check_installed()
+    if suffix == DIRECTORY:
+        return
+    for file in found.each():
+        next(file.blocks(), None)
+        if suffix == ".npz":
+            next(DataFile(partner(file.path)).blocks(), None)
+
+
+def format_of(file: DataFile) -> str:
+    """Return the kind of a data file, or FASTTEXT by its first line. Raises BadData."""
+    return FASTTEXT if file.kind == ".txt" and is_fasttext(file.path) else file.kind
+
+
+def refuse_names_file(label_names_file: Path | None) -> None:
+    """Raise BadParameter for a names file beside a format that has names."""
+    if label_names_file is not None:
+        raise BadParameter(
+            "expected a names file with numeric formats only: those of text have names, found both"
+        )
+
+
+def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector) -> Iterator[None]:
+    """Collect the rows of a format that has the names of labels. Raises BadData."""
+    if isinstance(file, CorpusDirectory):
+        return text_blocks(collector, file.documents())
+    if file.kind == ".txt":
+        return text_blocks(collector, fasttext_lines(file))
+    if file.kind in TABLES:
+        rows = (row for each in file.each() for row in table_rows(each, columns))
+        return text_blocks(collector, rows)
+    return json_blocks(collector)
+
+
+def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:
+    """Return the `text` of each line of a .jsonl or .ndjson file (also .gz).
+
+    Other keys and empty lines are passed over. Raises BadData, naming the line.
+    """
+    file = open_texts(path, on_progress)
+    texts = [text for block in blocks_of_texts(file) for text in block]
+    if not 0 < len(texts) < N_ROWS_MAX:
+        raise file.fault(1, f"expected from 1 to {N_ROWS_MAX} rows, found {len(texts)}")
+    return texts
+
+
+def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:
+    """Return what reads a file of texts, or many. Raises BadData where the name is not one of texts."""
+    file = open_data(path, on_progress)
+    if file.kind not in JSON_LINES:
+        raise BadData(f"{path}: expected a .jsonl file of texts, found {path.name!r}")
+    return file
+
+
+def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:
+    """Yield the texts of a file, those of a block of it at a time, as `read_texts` reads them."""
+    for block in file.lines():
+        lines = enumerate(block.split(b"\n"), file.line)
+        yield [_text_of(file, number, line) for number, line in lines if line and line != b"\r"]
+
+
+def _text_of(file: DataFile, number: int, line: bytes) -> str:
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        message = f"expected a JSON object, found {error.msg} at byte {error.pos}"
+        raise file.fault(number, message) from error
+    text = found.get("text") if isinstance(found, dict) else None
+    if not isinstance(text, str):
+        raise file.fault(number, "expected an object with a string `text`, found none")
+    return text
+
+
+STDIN = Path("-")
+"""The data file that is standard input: JSON lines, which are read once."""
+
+LABELS_MAX = 1 << 24
+"""The most labels of standard input."""
+
+
+class DataStream:
+    """The rows that `read_dataset` reads, or those of standard input, in parts that fit in memory.
+
+    The first pass must go to the end: it finds the sizes, the labels and the digest. Until then label ids of
+    formats with names (NAMED) are provisional (`settle` says the final ones), and the sizes of .svm the
+    largest that there are.
+    Later passes check that the file is still the same.
+
+    source, warning       as of Dataset, the warning after the first pass
+    is_read_once          whether there is a first pass only
+    label_names           as of Dataset; those of formats with names are known after `settle`
+    n_labels, n_features  as of the rows that `read_dataset` gives; n_features is 0 for texts
+    sha256                of the decompressed bytes, "" until the first pass has ended
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        label_names_file: Path | None = None,
+        columns: TableColumns = DEFAULT_COLUMNS,
+        known: Sequence[str] = (),
+    ) -> None:
+        """Read the names file, if any; raises BadData, and BadParameter for a format that has no order.
+
+        known  labels that rows before had, in the order of their provisional ids; of formats with names
+        """
+        self.path = path
+        self.is_read_once = self.path == STDIN
+        self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
+        self._suffix = ".jsonl" if self.is_read_once else format_of(open_data(path))
+        if self._suffix == ".npz":
+            raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
+        if self._suffix in NAMED:
+            refuse_names_file(label_names_file)
+        self.label_names = read_label_names(label_names_file) if label_names_file is not None else None
+        self.n_labels = 0 if self.label_names is None else len(self.label_names)
+        self.n_features = 0
+        self.sha256 = ""
+        self.warning: str | None = None
+        self._columns = columns
+        self._ids = {name: number for number, name in enumerate(known)}
+        self._final: I32 | None = None
+
+    def settle(self) -> I32 | None:
+        """Fix the ids of labels after the first pass; return the final id of each provisional one.
+
+        None when they were final from the first. As in `read_dataset`, ids of named labels follow the names
+        sorted by bytes.
+        """
+        if self._suffix in NAMED:
+            self.label_names = sorted(self._ids)
+            ids = np.array([self._ids[name] for name in self.label_names], np.int64)
+            self._final = inverse(ids, len(ids))
+        return self._final
+
+    def parts(self, on_progress: Progress | None = None) -> Iterator[Dataset]:
+        """Yield the rows from first to last; a part's `sha256` is empty, for it is of the whole file.
+
+        Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
+        Memory: a block of the file and its rows, and names of labels.
+        """
+        file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
+        yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
+        if self.sha256 and file.sha256 != self.sha256:
+            raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
+        self.sha256 = file.sha256
+        self.warning = file.warning if isinstance(file, CorpusDirectory) else None
+
+    def _numbers(self, file: DataFile) -> Iterator[Dataset]:
+        n_named = None if self.label_names is None else len(self.label_names)
+        has_sizes = self._suffix == ".txt"
+        for rows, labels in parts_of(file, n_named, has_header=has_sizes):
+            known = has_sizes or n_named is not None
+            n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
+            n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
+            self.n_labels, self.n_features = max(self.n_labels, n_labels), max(self.n_features, n_features)
+            unknown = np.zeros(labels.n_rows, np.int32)
+            yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
+
+    def _texts(self, file: DataFile) -> Iterator[Dataset]:
+        collector = RowCollector(file, self._ids)
+        for _ in named_blocks(file, self._columns, collector):
+            if not collector.counts:
+                continue
+            found = collector.taken()
+            labels = found.labels
+            self.n_labels = len(self._ids)
+            if self.is_read_once and self.n_labels > LABELS_MAX:
+                raise file.fault(None, f"expected at most {LABELS_MAX} labels, found {self.n_labels}")
+            if self._final is not None:
+                if self.n_labels != len(self._final):
+                    raise file.fault(None, "expected the labels that were read at first, found others too")
+                labels, _ = renumber_labels(labels, self._final, self.n_labels)
+            yield replace(found, source=self.source, labels=labels)
+        collector.refuse_empty()

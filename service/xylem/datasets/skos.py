@@ -1,0 +1,348 @@
+"""Vocabularies of any format that is read, told by a file's suffix: tables, and the concepts of SKOS as RDF.
+
+RDF is Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`).
+"""
+
+import contextlib
+import io
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+from xml.parsers import expat
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.datasets.delimited import DELIMITERS, delimited_rows, text_lines
+from xylem.datasets.stream import DataFile
+from xylem_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
+
+_LABEL_COLUMN = "label_"  # what the names of columns begin with that have names, in a language
+
+
+class SubjectList(NamedTuple):
+    """The subjects of a file, in its order, and the line on which each stands; none where it has no lines."""
+
+    subjects: list[Subject]
+    lines: list[int]
+
+
+def read_subject_table(file: DataFile, language: str | None) -> SubjectList:
+    """Return the subjects of a .tsv or .csv file.
+
+    language  of the names of a .tsv file; None: it is not known
+
+    A line of a .tsv file has `<URI>`, a tab, a name and, after another tab, a notation. A .csv file has a
+    header with `uri` and `label_LANGUAGE` of some languages, perhaps `notation`; other columns are passed
+    over. Empty lines are passed over, empty cells are no names. Raises BadData, naming the line.
+    """
+    subjects, first = [], dict[str, int]()
+    for line, subject in _tsv_subjects(file, language) if file.kind == ".tsv" else _csv_subjects(file):
+        before = first.setdefault(subject.uri, line)
+        if before != line:
+            raise file.fault(line, f"expected each URI once, found {subject.uri[:120]!r} of line {before}")
+        subjects.append(subject)
+    if not subjects:
+        raise file.fault(None, "expected subjects, found none")
+    return SubjectList(subjects, list(first.values()))
+
+
+def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, Subject]]:
+    for number, line in text_lines(file):
+        if not line.strip():
+            continue
+        uri, name, notation, *_ = [*map(tidy, line.split("\t", 2)), "", ""]
+        uri = _uri(uri)
+        if not uri:
+            raise file.fault(number, f"expected <URI>, a tab and a name, found {line[:60]!r}")
+        names = {language or UNDETERMINED: name} if name else {}
+        yield number, Subject(uri, notation or None, names)
+
+
+def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
+    rows = delimited_rows(file, DELIMITERS[".csv"])
+    number, header = next(rows, (1, []))
+    columns = _columns(file, number, header)
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise file.fault(number, f"expected {len(header)} cells, as the header has, found {len(cells)}")
+        has = {column: text for column, cell in zip(columns, cells, strict=True) if (text := tidy(cell))}
+        has.pop("", None)
+        uri, notation = _uri(has.pop(URI, "")), has.pop(NOTATION, None)
+        if not uri:
+            raise file.fault(number, "expected a URI, found an empty cell")
+        names = {column.removeprefix(NAME): text for column, text in has.items()}
+        yield number, Subject(uri, notation, names)
+
+
+def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
+    """Return what each column has: "uri", "notation", "name:LANGUAGE", or "" for nothing of ours."""
+    columns = []
+    for cell in header:
+        name = cell.strip()
+        column = name if name in (URI, NOTATION) else ""
+        if name.startswith(_LABEL_COLUMN):
+            language = name.removeprefix(_LABEL_COLUMN).lower()
+            if not is_language(language):
+                expected = "expected label_ and a language, as label_fi"
+                raise file.fault(line, f"{expected}, found a column {name[:60]!r}")
+            column = f"{NAME}{language}"
+        if column and column in columns:
+            raise file.fault(line, f"expected each column once, found {name!r} twice")
+        columns.append(column)
+    if URI not in columns or not any(column.startswith(NAME) for column in columns):
+        found = ", ".join(header)[:120] or "an empty file"
+        raise file.fault(line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {found}")
+    return columns
+
+
+def _uri(text: str) -> str:
+    return text[1:-1].strip() if text.startswith("<") and text.endswith(">") else text
+
+
+def tidy(text: str) -> str:
+    """Return a text with one blank for each run of white space, and none around it."""
+    return " ".join(text.split())
+
+
+ENTITY_LENGTH_MAX = 512
+"""Characters of an entity. Files of ontologies shorten the beginnings of URIs by them."""
+
+
+TEXT_LENGTH_MAX = 1 << 16
+"""The longest literal of RDF: bytes of Turtle and N-Triples, characters of XML.
+
+rdflib joins a literal piece by piece, one for each escape, entity or line, and copies what it has each
+time: 1.5 MB took minutes.
+"""
+
+_QUOTED = rb"{0}{0}{0}(?:[^{0}\\]++|\\.|{0}(?!{0}{0}))*+(?:{0}{0}{0}|\Z)|{0}(?:[^{0}\\\n]++|\\.)*+{0}?"
+_LITERALS = re.compile(
+    rb'<[^<>"{}|^`\\\x00-\x20]*+>|#[^\n]*+|('
+    + b"|".join(_QUOTED.replace(b"{0}", quote) for quote in (b'"', b"'"))
+    + b")",
+    re.DOTALL,
+)  # with what may have quotes in it: a URI, a comment
+
+
+def check_literals(file: DataFile, data: bytes) -> None:
+    """Raise BadData unless each literal of Turtle or N-Triples has TEXT_LENGTH_MAX bytes at most. Linear."""
+    for token in _LITERALS.finditer(data):
+        if token.end(1) - token.start(1) > TEXT_LENGTH_MAX:
+            fault = f"expected literals of at most {TEXT_LENGTH_MAX} bytes, found a longer one"
+            raise file.fault(data.count(b"\n", 0, token.start()) + 1, fault)
+
+
+def check_entities(file: DataFile, data: bytes) -> None:
+    """Raise BadData unless each entity that the file declares is a short text, and no text is too long.
+
+    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. XML that is not
+    well-formed is the parser's to refuse.
+    """
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.buffer_size = 2 * TEXT_LENGTH_MAX  # a text comes in one piece, if it fits
+
+    def take_text(text: str) -> None:
+        if len(text) > TEXT_LENGTH_MAX:
+            fault = f"expected texts of at most {TEXT_LENGTH_MAX} characters, found a longer one"
+            raise file.fault(parser.CurrentLineNumber, fault)
+
+    def declared(name: str, is_parameter: bool, value: str | None, *elsewhere: str | None) -> None:
+        if is_parameter or value is None or any(elsewhere[1:]):
+            fault = f"expected entities of texts, found {name[:40]!r} of another file or parameter"
+            raise file.fault(None, fault)
+        if len(value) > ENTITY_LENGTH_MAX or "&" in value or "%" in value:
+            expected = f"expected entities of at most {ENTITY_LENGTH_MAX} characters, without others in them"
+            raise file.fault(None, f"{expected}, found {name[:40]!r}")
+
+    parser.EntityDeclHandler = declared
+    parser.CharacterDataHandler = take_text
+    parser.EndElementHandler = lambda _: None  # a text ends with its element
+    with contextlib.suppress(expat.ExpatError):
+        parser.Parse(data, True)
+
+
+RDF_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt"}
+"""rdflib's names of formats, by a file's suffix."""
+
+_BASE = "http://relative.invalid/"
+"""What URIs get in front that are not absolute: a path of this machine otherwise."""
+
+_SKOS = "http://www.w3.org/2004/02/skos/core#"
+_SKOSXL = "http://www.w3.org/2008/05/skos-xl#"
+_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+_DEPRECATED = "http://www.w3.org/2002/07/owl#deprecated"
+_KINDS = ("prefLabel", "altLabel", "hiddenLabel")
+
+
+def read_skos(file: DataFile, kind: str) -> SubjectList:
+    """Return the resources of type skos:Concept, in the order in which the file says so.
+
+    Names are skos:prefLabel, or the skosxl:literalForm of skosxl:prefLabel, and rdfs:label in languages
+    without; other names are skos:altLabel and skos:hiddenLabel, and those of skosxl. The first skos:notation
+    counts; skos:broader, or skos:narrower the other way round, are the subjects above, skos:related those
+    beside, of both sides. A concept is deprecated by owl:deprecated true. Raises BadData for a file that
+    does not parse, has no concept, or two different prefLabels of a concept in a language, and BadParameter
+    where rdflib is not installed. Memory: the file's bytes, and what is kept of each concept.
+    """
+    concepts = _Concepts(file)
+    data = b"".join(file.blocks())
+    _parse(file, data, kind, concepts.add)
+    subjects = list(concepts.subjects())
+    if not subjects:
+        raise file.fault(None, "expected resources of type skos:Concept, found none")
+    return SubjectList(subjects, [])
+
+
+def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any], None]) -> None:
+    """Hand each triple of a file to `add`, none of them kept. Raises BadData and BadParameter."""
+    try:
+        from rdflib import Graph
+        from rdflib.store import Store
+    except ImportError:
+        expected = "expected rdflib, which reads RDF, found none"
+        raise BadParameter(f"{expected}: pip install 'xylem-serve[rdf]'") from None
+
+    class Passing(Store):
+        """Hands on what a parser adds."""
+
+        context_aware = formula_aware = True  # of a parser of Turtle, which asks before it begins
+
+        def add(self, triple: Any, context: Any, quoted: bool = False) -> None:
+            add(*triple)
+
+        def bind(self, prefix: str, namespace: Any, override: bool = True) -> None:
+            """Keep no prefix: the parser knows its own."""
+
+    (check_entities if kind == "xml" else check_literals)(file, data)
+    try:
+        Graph(store=Passing()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
+    except (BadData, MemoryError):
+        raise
+    except Exception as error:  # of a dozen classes, most of them rdflib's own
+        found = " ".join(str(error).split())[:200] or type(error).__name__
+        raise file.fault(None, f"expected RDF ({kind}), found what does not parse: {found}") from None
+
+
+class _Concepts:
+    """What triples say of concepts: each is added as it comes, in any order."""
+
+    def __init__(self, file: DataFile) -> None:
+        self._file = file
+        self._concepts: dict[str, None] = {}
+        self._names: dict[str, dict[str, str]] = defaultdict(dict)
+        self._others: dict[str, dict[tuple[str, bool, str], None]] = defaultdict(dict)
+        self._label_resources: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        self._forms: dict[str, list[Any]] = defaultdict(list)
+        self._labels: dict[str, dict[str, str]] = defaultdict(dict)
+        self._notations: dict[str, str] = {}
+        self._broader: dict[str, list[str]] = defaultdict(list)
+        self._related: dict[str, list[str]] = defaultdict(list)
+        self._deprecated: set[str] = set()
+        self._readers: dict[str, Callable[[str, Any], None]] = {
+            _TYPE: self._add_type,
+            _LABEL: self._add_label,
+            f"{_SKOSXL}literalForm": lambda one, form: self._forms[one].append(form),
+            f"{_SKOS}notation": self._add_notation,
+            f"{_SKOS}broader": lambda one, other: self._broader[one].append(str(other)),
+            f"{_SKOS}narrower": lambda one, other: self._broader[str(other)].append(one),
+            f"{_SKOS}related": lambda one, other: self._add_related(one, str(other)),
+            _DEPRECATED: self._add_deprecated,
+        }
+        for kind in _KINDS:
+            self._readers[f"{_SKOS}{kind}"] = partial(self._add_name, kind)
+            self._readers[f"{_SKOSXL}{kind}"] = partial(self._add_label_resource, kind)
+
+    def add(self, subject: Any, predicate: Any, value: Any) -> None:
+        """Take a triple. Raises BadData."""
+        read = self._readers.get(str(predicate))
+        if read is not None:
+            read(str(subject), value)
+
+    def subjects(self) -> Iterator[Subject]:
+        """Yield what was said of each concept."""
+        for uri in self._concepts:
+            for kind, resource in self._label_resources.get(uri, ()):
+                for form in self._forms.get(resource, ()):
+                    self._add_name(kind, uri, form)
+            yield Subject(
+                uri,
+                self._notations.get(uri),
+                {**self._labels.get(uri, {}), **self._names.get(uri, {})},
+                self._broader.get(uri, ()),
+                self._related.get(uri, ()),
+                list(self._others.get(uri, ())),
+                uri in self._deprecated,
+            )
+
+    def _add_type(self, subject: str, kind: Any) -> None:
+        if str(kind) == f"{_SKOS}Concept":
+            if subject.startswith(_BASE):
+                raise self._file.fault(None, f"expected absolute URIs, found {subject[len(_BASE) :][:80]!r}")
+            self._concepts[subject] = None
+
+    def _add_name(self, kind: str, subject: str, value: Any) -> None:
+        """Take a name; another name that is no text is none, as nothing refers to it."""
+        if kind != _KINDS[0]:
+            language, name = _literal(value)
+            if name:
+                self._others[subject][language, kind == _KINDS[2], name] = None
+            return
+        language, name = self._text(subject, value)
+        before = self._names[subject].setdefault(language, name)
+        if before != name:
+            expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
+            raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
+
+    def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
+        self._label_resources[subject].append((kind, str(value)))
+
+    def _add_label(self, subject: str, value: Any) -> None:
+        language, name = self._text(subject, value)
+        self._labels[subject].setdefault(language, name)
+
+    def _add_notation(self, subject: str, value: Any) -> None:
+        notation = tidy(str(value))
+        if notation:
+            self._notations.setdefault(subject, notation)
+
+    def _add_related(self, one: str, other: str) -> None:
+        self._related[one].append(other)
+        self._related[other].append(one)
+
+    def _add_deprecated(self, subject: str, value: Any) -> None:
+        if str(value).lower() in ("true", "1"):
+            self._deprecated.add(subject)
+
+    def _text(self, subject: str, value: Any) -> tuple[str, str]:
+        """Return the language and the text of a literal. Raises BadData for another value or an empty one."""
+        language, name = _literal(value)
+        if not name or not is_language(language):
+            found = f"{str(value)[:60]!r} in {language!r}"
+            raise self._file.fault(None, f"<{subject[:120]}>: expected a name in a language, found {found}")
+        return language, name
+
+
+def _literal(value: Any) -> tuple[str, str]:
+    """Return the language and the text of a literal; of another value no text."""
+    language = str(getattr(value, "language", None) or UNDETERMINED).lower()
+    return language, tidy(str(value)) if hasattr(value, "language") else ""
+
+
+SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
+
+
+def read_subjects(file: DataFile, language: str | None) -> SubjectList:
+    """Return the subjects of a vocabulary, told by its file's suffix (also .gz).
+
+    language  of the names of a .tsv file; None: it is not known
+
+    Raises BadData, naming the file and, of a table, the line, and BadParameter where rdflib is missing.
+    """
+    if file.kind in RDF_FORMATS:
+        return read_skos(file, RDF_FORMATS[file.kind])
+    if file.kind not in SUFFIXES:
+        raise file.fault(None, f"expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another")
+    return read_subject_table(file, language)

@@ -1,0 +1,209 @@
+"""Readers of `.txt` (Extreme Classification Repository) and `.svm` (multi-label libsvm)."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from xylem.base.errors import BadData
+from xylem.base.rows import Growing, LabelRows, SparseRows, offsets
+from xylem.datasets import sparse_kernel as kernels
+from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
+from xylem.datasets.delimited import text_lines
+from xylem.datasets.stream import DataFile
+from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
+from xylem_store.errors import BadNames
+from xylem_store.names import build_names
+
+_FOUND_MAX = 40
+
+_HEADER = re.compile(rb"[ \t]*+(\d++)[ \t]++(\d++)[ \t]++(\d++)[ \t]*+\r?")
+_DIGITS_MAX = 12
+"""So many digits of a number are read: with as many, the first not 0, it is beyond every limit."""
+
+
+class _Sizes(NamedTuple):
+    """What ids and rows are checked against; n_rows is None when no header told it."""
+
+    n_rows: int | None
+    n_labels: int
+    n_features: int
+
+
+_Part: TypeAlias = tuple[SparseRows, LabelRows]
+"""The sorted rows of a block, as views of arrays that the next block overwrites."""
+
+
+def read_rows(
+    file: DataFile, n_labels: int | None, n_features: int | None, *, has_header: bool
+) -> tuple[SparseRows, LabelRows]:
+    """Read rows `label,label feature:value ...`; in the repository's format (.txt) behind a header
+    `points features labels`, in multi-label libsvm (.svm) without one.
+
+    A row without labels begins with a space. Labels and features of a row may come in any order; a repeated
+    label counts once, the values of a repeated feature are summed. With a header an empty line is a row with
+    neither, and ids are from 0 and below the header's numbers, which may not exceed `n_labels` and
+    `n_features` (a model's): those are the sizes of the result when given. Without one ids are taken as they
+    are, whether they count from 0 or from 1, a size that is not given is one more than the largest id, and
+    lines that are empty or begin with `#` are no rows. Raises BadData. Memory: the result and a block.
+    """
+    sizes, parts = _open(file, n_labels, n_features, has_header=has_header)
+    columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
+    for rows, labels in parts:
+        counts = np.diff(labels.indptr), np.diff(rows.indptr)
+        arrays = counts[0], labels.indices, counts[1], rows.indices, rows.values
+        for column, array in zip(columns, arrays, strict=True):
+            column.extend(array)
+    label_counts, label_ids, feature_counts, features, values = (column.finish() for column in columns)
+    if n_labels is None:
+        n_labels = sizes.n_labels if has_header else int(label_ids.max(initial=-1)) + 1
+    if n_features is None:
+        n_features = sizes.n_features if has_header else int(features.max(initial=-1)) + 1
+    rows = SparseRows(offsets(feature_counts), features, values, n_features)
+    return rows, LabelRows(offsets(label_counts), label_ids, n_labels)
+
+
+def parts_of(
+    file: DataFile, n_labels: int | None, *, has_header: bool
+) -> Iterator[tuple[SparseRows, LabelRows]]:
+    """Yield what `read_rows` reads, a block at a time. Memory: a block and its rows.
+
+    Without a header sizes that are not given are N_IDS_MAX.
+    """
+    sizes, parts = _open(file, n_labels, None, has_header=has_header)
+    n_labels = sizes.n_labels if n_labels is None else n_labels
+    for (feature_ptr, features, values, n_features), labels in parts:
+        rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features)
+        yield rows, LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels)
+
+
+def _open(
+    file: DataFile, n_labels: int | None, n_features: int | None, *, has_header: bool
+) -> tuple[_Sizes, Iterator[_Part]]:
+    """Read the header, if any; return what ids and rows are checked against, and the rows."""
+    blocks = file.lines()
+    if not has_header:
+        sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
+        return sizes, _parse(file, blocks, 0, sizes)
+    first = next(blocks, None)
+    if first is None:
+        raise file.fault(1, "expected a header `points features labels`, found an empty file")
+    line, _, rest = first.partition(b"\n")
+    sizes = _parse_header(file, line)
+    limits = ("labels", sizes.n_labels, n_labels), ("features", sizes.n_features, n_features)
+    for what, found, most in limits:
+        if most is not None and found > most:
+            expected = f"expected at most {most} {what} as in the model or names file"
+            raise file.fault(1, f"{expected}, found {found}")
+    return sizes, _parse(file, itertools.chain([rest], blocks), 1, sizes)
+
+
+def _parse_header(file: DataFile, line: bytes) -> _Sizes:
+    found = _HEADER.fullmatch(line)
+    if found is None:
+        raise file.fault(1, f"expected a header `points features labels`, found {_shown(line)}")
+    digits = [number.lstrip(b"0")[:_DIGITS_MAX] for number in found.groups()]
+    n_rows, n_features, n_labels = (int(number or 0) for number in digits)
+    if not 1 <= n_rows <= N_ROWS_MAX:
+        raise file.fault(1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_shown(line)}")
+    if max(n_features, n_labels) > N_IDS_MAX:
+        raise file.fault(1, f"expected at most {N_IDS_MAX} features and labels, found {_shown(line)}")
+    return _Sizes(n_rows, n_labels, n_features)
+
+
+def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) -> Iterator[_Part]:
+    """Parse blocks of whole lines, the first without so many lines that stand before it.
+
+    Raises BadData also where there are fewer rows than the header says, or none.
+    """
+    room = kernels.room_for(0)
+    n_rows_read = 0
+    n_rows_max = N_ROWS_MAX if sizes.n_rows is None else sizes.n_rows
+    for block in blocks:
+        line, passed = file.line + passed, 0
+        if len(room.row_start) <= len(block):
+            room = kernels.room_for(len(block) + len(block) // 8)
+        n_rows, n_hard, where, reason = kernels.parse_rows(
+            np.frombuffer(block, np.uint8),
+            sizes.n_rows is not None,
+            n_rows_max - n_rows_read,
+            sizes.n_labels,
+            sizes.n_features,
+            room,
+        )
+        _fill_hard(file, block, line, room, n_hard)
+        if reason:
+            raise _refuse(file, block, line, where, reason, sizes)
+        label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
+        n_labels = sort_labels(label_ptr, room.labels)
+        n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
+        if bad >= 0:
+            at = line + block.count(b"\n", 0, int(room.row_start[bad]))
+            fault = "expected finite values, found a feature whose values sum to an infinite one"
+            raise file.fault(at, fault)
+        rows = SparseRows(feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features)
+        yield rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
+        n_rows_read += n_rows
+    if sizes.n_rows is not None and n_rows_read != sizes.n_rows:
+        expected = f"expected {sizes.n_rows} rows as the header says"
+        raise file.fault(n_rows_read + 1, f"{expected}, found {n_rows_read}")
+    if not n_rows_read:
+        raise file.fault(1, "expected at least one row, found none")
+
+
+def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:
+    """Let Python read the numbers whose rounding the kernel left open."""
+    for place, start in zip(room.hard[:n_hard].tolist(), room.hard_start[:n_hard].tolist(), strict=True):
+        # the kernel has seen that a blank or a line end follows the number
+        text = block[start : start + kernels.NUMBER_BYTES_MAX].split(maxsplit=1)[0]
+        with np.errstate(over="ignore"):
+            value = np.float32(float(text))
+        if not np.isfinite(value):
+            pair = block.rfind(b"\n", 0, start) + 1
+            pair += len(block[pair:start].rstrip(b":0123456789"))
+            raise _refuse(file, block, line, pair, kernels.INFINITE, _Sizes(None, 0, 0))
+        room.values[place] = value
+
+
+def _shown(text: bytes) -> str:
+    """Return bytes of a file as a message shows them: quoted, short, harmless."""
+    return repr(text[:_FOUND_MAX].decode("ascii", "backslashreplace"))
+
+
+def _refuse(file: DataFile, block: bytes, line: int, where: int, fault: int, sizes: _Sizes) -> BadData:
+    """Return the error for a fault at byte `where` of a block whose first line is `line`."""
+    expected = {
+        kernels.BAD_LABEL: "expected label ids and commas (a row without labels begins with a space)",
+        kernels.LABEL_RANGE: f"expected a label id below {sizes.n_labels}",
+        kernels.BAD_FEATURE: "expected feature:value with a feature id",
+        kernels.NO_COLON: "expected a colon after the feature id",
+        kernels.FEATURE_RANGE: f"expected a feature id below {sizes.n_features}",
+        kernels.BAD_VALUE: f"expected a decimal number of at most {kernels.NUMBER_BYTES_MAX} bytes as value",
+        kernels.INFINITE: "expected a value that is finite in 32 bits",
+        kernels.EXTRA_ROW: f"expected {sizes.n_rows} rows as the header says",
+    }[fault]
+    words = block[where : where + 2 * _FOUND_MAX].split(b"\n", 1)[0].split(maxsplit=1)
+    found = _shown(words[0]) if words else "the end of the line"
+    if fault == kernels.EXTRA_ROW:
+        found = f"more, beginning with {found}"
+    return file.fault(line + block.count(b"\n", 0, where), f"{expected}, found {found}")
+
+
+def read_label_names(path: Path) -> list[str]:
+    """Return the names in `path` (also .gz), in the order of its lines.
+
+    Raises BadData, naming the line, for one that is empty, not UTF-8, repeated, too long or has control
+    characters; and for an empty file.
+    """
+    file = DataFile(path)
+    names = [line for _, line in text_lines(file)]
+    if not names:
+        raise file.fault(None, "expected the names of labels, found an empty file")
+    try:
+        build_names(names)
+    except BadNames as error:
+        raise file.fault(None if error.index is None else error.index + 1, error.fault) from error
+    return names

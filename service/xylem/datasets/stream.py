@@ -1,0 +1,197 @@
+"""The bytes of a data file, or of many, decompressed, or of standard input, in blocks of whole lines."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import io
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from xylem.base.errors import BadData, BadParameter, XylemError
+from xylem.base.files import faults_of, plain_name, refuse_special, said_by
+
+BLOCK_BYTES = 1 << 20
+"""How much is read and parsed at once."""
+
+LINE_BYTES_MAX = 1 << 24
+"""The longest line of a data file."""
+
+_KINDS = {".gz": "gzip", ".zst": "Zstandard"}
+_MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
+"""What packed data begin with; those of pzstd by a frame to pass over."""
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes of the file read so far, bytes of the file)."""
+
+
+class Unpacked(io.RawIOBase):
+    """The decompressed bytes of a file of this machine or of an object store; closed, it closes the file.
+
+    packed   the file; its `tell` says how much of it is read
+    n_bytes  its size
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises BadData where it cannot be, or is not packed as its name says."""
+        self.path = path
+        self._faults: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
+        with self._telling():
+            refuse_special(path)
+            self.packed: BinaryIO = path.open("rb")
+            self.n_bytes = self.packed.seek(0, 2)
+            self.packed.seek(0)
+            magic = self.packed.read(4)
+            self.packed.seek(0)
+        try:
+            self._refuse_disguise(magic)
+            self._stream: Any = self._opened()
+        except BaseException:
+            self.packed.close()
+            raise
+
+    def _refuse_disguise(self, magic: bytes) -> None:
+        suffix = self.path.suffix
+        found = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
+        if suffix in _MAGICS and suffix not in found:
+            other = "other data" if magic else "an empty file"
+            raise self.fault(f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}")
+        if suffix not in _MAGICS and found:
+            hint = f"let the file's name end in {found[0]}"
+            raise self.fault(f"expected no compression, found {_KINDS[found[0]]} data: {hint}")
+
+    def _opened(self) -> Any:
+        if self.path.suffix == ".gz":
+            return gzip.GzipFile(fileobj=self.packed, mode="rb")
+        if self.path.suffix != ".zst":
+            return self.packed
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise BadParameter(
+                "expected pyarrow, which reads .zst files, found none: pip install 'xylem-serve[data]'"
+            ) from None
+        self._faults = (pa.ArrowException, OSError)
+        return pa.CompressedInputStream(pa.PythonFile(self.packed, "r"), "zstd")
+
+    def fault(self, what: str) -> BadData:
+        """Return the error that names the file."""
+        return BadData(f"{self.path}: {what}")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; return how many bytes, 0 at the end. Raises BadData."""
+        with self._telling():
+            return int(self._stream.readinto(buffer))
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            with suppress(Exception):  # of what was only read
+                self.packed.close()
+        super().close()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Raise BadData for damage, and where the disk or an object store does not give the bytes."""
+        try:
+            yield
+        except (XylemError, MemoryError):
+            raise
+        except self._faults as error:
+            kind = _KINDS[self.path.suffix]
+            raise self.fault(f"expected whole {kind} data, found damage: {error}") from error
+        except faults_of(self.path) as error:
+            raise self.fault(f"expected a readable file, found: {said_by(error)}") from error
+
+
+def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
+    """Return the decompressed bytes of a file, closed with them, and what they come from. Raises BadData."""
+    raw = Unpacked(path)
+    return io.BufferedReader(raw, BLOCK_BYTES), raw
+
+
+class DataFile:
+    """A data file read once from front to back: counts lines, takes the digest, reports progress.
+
+    `kind` is the suffix of its format, without that of its packing; `line` the number, from 1, of the first
+    line of the block given out last; `sha256` is of the decompressed bytes, whole once all have been read.
+    """
+
+    def __init__(
+        self, path: Path, on_progress: Progress | None = None, after: DataFile | None = None
+    ) -> None:
+        """Open nothing yet; the digest goes on from that of the file `after`, when there is one."""
+        self.path = path
+        self.kind = Path(plain_name(path)).suffix
+        self.line = 1
+        self._on_progress = on_progress
+        self._digest: hashlib._Hash = after._digest.copy() if after else hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest, in hexadecimal, of the bytes read so far."""
+        return self._digest.hexdigest()
+
+    def fault(self, line: int | None, what: str) -> BadData:
+        """Return the error that names the file and the line; `what` says expected and found."""
+        place = str(self.path) if line is None else f"{self.path}:{line}"
+        return BadData(f"{place}: {what}")
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the decompressed bytes in blocks of BLOCK_BYTES. Raises BadData as `Unpacked`."""
+        file, raw = open_unpacked(self.path)
+        with file:
+            while block := file.read(BLOCK_BYTES):
+                self._digest.update(block)
+                if self._on_progress:
+                    self._on_progress(raw.packed.tell(), raw.n_bytes)
+                yield block
+
+    def each(self) -> Iterator[DataFile]:
+        """Yield the files that this is: itself."""
+        yield self
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield blocks of whole lines; a line end is put after the last line where the file has none.
+
+        A byte order mark in front is left out. Raises BadData for a line of more than LINE_BYTES_MAX bytes.
+        `line` is that of the block given out.
+        """
+        rest, mark = b"", codecs.BOM_UTF8
+        for block in self.blocks():
+            cut = block.rfind(b"\n") + 1
+            if len(rest) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
+                found = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                raise self.fault(self.line, found)
+            if cut:
+                whole = rest + block[:cut]
+                yield whole.removeprefix(mark)
+                self.line += whole.count(b"\n")
+                rest, mark = block[cut:], b""
+            else:
+                rest += block
+        if rest:
+            yield rest.removeprefix(mark) + b"\n"
+
+
+class StandardInput(DataFile):
+    """Lines of standard input, given out as they come."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("standard input"))
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield what there is to read, at most BLOCK_BYTES at a time."""
+        while block := os.read(sys.stdin.fileno(), BLOCK_BYTES):
+            self._digest.update(block)
+            yield block

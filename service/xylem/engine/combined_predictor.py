@@ -1,0 +1,252 @@
+"""The predictor of combined versions: members and names propose labels, a ranker scores them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from xylem.base.rows import SparseRows, offsets
+from xylem.engine.answering import places_for
+from xylem.engine.buffers import Need
+from xylem.engine.explain import CombinedExplanation, Explanation, MemberExplanation
+from xylem.engine.features.combined import CombinedFeaturizer, members_of
+from xylem.engine.forest_predictor import ForestPredictor
+from xylem.engine.kernels.search.call import Answers, set_answers
+from xylem.engine.kernels.search.combined import CombinedWorkspace, Member, combined_rows, describe_candidates
+from xylem.engine.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
+from xylem.engine.kernels.search.ranker_trees import BLOCK, trees_of
+from xylem.engine.options import PredictOptions
+from xylem.engine.predictor import EmbeddedPredictor, Predictor
+from xylem.engine.searcher import LabelSearcher, Searcher
+from xylem_store.compiled.handles import F32, I32, U8, handle, handle_of
+from xylem_store.ensemble import LANES
+from xylem_store.members import (
+    MEMBER_FEATURES,
+    NEAREST,
+    Proposing,
+    assemble_near,
+    assemble_ranker,
+    has_near,
+    map_name,
+    proposing_of,
+)
+from xylem_store.version import Model
+
+
+class CombinedPredictor(LabelSearcher):
+    """Answers rows from one opened combined version. Safe to call from several threads at once.
+
+    A label's score is what the ranker says of it, 0 where neither a member nor its names propose it. So the
+    answers are always exact, and a request's beam means nothing: the members search by one of their own.
+    """
+
+    traversal = staticmethod(combined_rows)
+
+    def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
+        """Take an opened model, whose arrays have been checked, and what answers rows from its members."""
+        self._parts = _Parts(model, members)
+        super().__init__(model, partial(_make_own, self._parts))
+        self.members = members
+
+    def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
+        """Return the labels that one row is ranked among, int32[n], and their features, float32[n, F]."""
+        with self._row(rows, row) as buffers:
+            candidate = buffers.own.candidate
+            features = np.empty((len(candidate), len(self._parts.ranker.linear) - 1), np.float32)
+            n = describe_candidates(buffers.call, features)
+            return candidate[:n].copy(), features[:n].copy()
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> CombinedExplanation:
+        """Return how one row of `rows` comes by its score for a label: what each member says of it.
+
+        Cost: that of answering the row, and of an explanation by each member that has the label.
+        """
+        labels, features = self.candidates(rows, row)
+        place = np.flatnonzero(labels == label)
+        said = features[place[0]] if len(place) else None
+        members = []
+        for number, (member, to_label) in enumerate(zip(self.members, self._parts.to_label, strict=True)):
+            own = np.flatnonzero(to_label == label)
+            why = None
+            if len(own):
+                block = self._parts.featurizer.of_member_rows(rows, row, number)
+                why = _explained(member, block, int(own[0]))
+            at = len(MEMBER_FEATURES) * number
+            members.append(MemberExplanation(*self._parts.proposed_by(number, said, at), why))
+        first = len(MEMBER_FEATURES) * len(self.members)
+        n_named = self._parts.proposing.name_features
+        return CombinedExplanation(members, said is not None and bool(said[first : first + n_named].any()))
+
+    @property
+    def nodes_explained(self) -> int:
+        """A bound on the nodes of a label's explanation."""
+        return sum(member.nodes_explained for member in self.members)
+
+    def children_scored(self, beam_width: int) -> int:
+        """Return a bound on the children that the members score a row and level, and the candidates."""
+        width = self._parts.proposing.beam_width
+        children = sum(member.children_scored(width) for member in self.members)
+        return children + len(self.members) * self._parts.proposing.candidates
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need, by answering an empty row."""
+        for member in self.members:
+            member.warm_up()
+        super().warm_up()
+
+    def _mask_of(self, allowed: U8) -> U8:
+        """Return the mask of the labels, and behind it what each member takes."""
+        parts = [allowed]
+        for member, to_label in zip(self.members, self._parts.to_label, strict=True):
+            of_member = np.where(to_label >= 0, allowed[to_label], 0).astype(np.uint8)
+            parts.append(member._mask_of(of_member))
+        return np.concatenate(parts)
+
+    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
+        return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
+
+
+class _Parts:
+    """What the buffers of a combined version are made of. It does not hold the version's searcher."""
+
+    def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
+        manifest, arrays = model.manifest, model.arrays
+        self.members = members
+        self.proposing: Proposing = proposing_of(arrays)
+        self.ranker = assemble_ranker(manifest, arrays)
+        self.trees = trees_of(self.ranker)
+        self.n_labels = manifest.n_labels
+        self.featurizer = CombinedFeaturizer(members_of(model))
+        self.to_label = [arrays[map_name(number)] for number in range(len(members))]
+        self.has_label = np.zeros((len(members), self.n_labels), np.int32)
+        for number, labels in enumerate(self.to_label):
+            self.has_label[number, labels[labels >= 0]] = 1
+        counts = arrays.get("labels/counts", np.zeros(self.n_labels, np.int64))
+        self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
+        n_rows = np.zeros(self.featurizer.blocks[0].end if self.has_near else 0, np.int64)
+        n_rows[self.near.feature] = np.diff(self.near.feature_ptr)
+        self.feature_ptr = offsets(n_rows)  # of all columns: none is searched for
+        self.usage = np.log1p(counts).astype(np.float32)
+        masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
+        self.mask_sizes = [len(mask) for mask in masks]
+
+    def proposed_by(self, number: int, said: F32 | None, at: int) -> tuple[np.float32 | None, int | None]:
+        """Return the score and the rank, from 1, that a member gives a candidate; None: it is not its own.
+
+        said  the candidate's features, the member's from `at` on; None: it is no candidate
+        """
+        if said is None:
+            return None, None
+        rank = round(float(np.exp(said[at + 1])))
+        if rank > min(self.proposing.candidates, self.members[number].n_labels):
+            return None, None
+        return np.exp(said[at]), rank
+
+    def most_proposed(self, n_features: int) -> int:
+        """Return a bound on the candidates of a row of so many features."""
+        proposed = sum(min(self.proposing.candidates, member.n_labels) for member in self.members)
+        return proposed + (n_features if self.proposing.name_features else 0)
+
+
+@handle
+class _Held(CombinedWorkspace):
+    """The workspace, which can hold what its handles lead to."""
+
+
+def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
+    n_members, n_candidates = len(parts.members), parts.most_proposed(need.n_features)
+    calls, first_mask = [], parts.n_labels
+    for number in range(n_members):
+        calls.append(_member_of(parts, number, need.n_features, first_mask))
+        first_mask += parts.mask_sizes[number]
+    n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
+    near = _near_search(parts, n_candidates)
+    own = _Held(
+        members=np.stack([handle_of(member) for member, _ in calls]),
+        n_named=parts.proposing.name_features,
+        names_first=last_block.end,
+        has_label=parts.has_label,
+        usage=parts.usage,
+        near=handle_of(near),
+        linear=parts.ranker.linear,
+        trees=handle_of(parts.trees),
+        slot=np.full(parts.n_labels, -1, np.int32),
+        candidate=np.empty(n_candidates, np.int32),
+        rank=np.empty((n_candidates, n_members), np.int32),
+        named_at=np.empty(n_candidates, np.int64),
+        matrix=np.empty((n_features, BLOCK), np.float32),
+        margin=np.empty(BLOCK, np.float32),
+        best_score=np.empty(need.top_r, np.float32),
+        best_label=np.empty(need.top_r, np.int32),
+        entry_node=np.empty(1, np.int32),
+        entry_row=np.empty(1, np.int32),
+    )
+    vars(own)["held"] = *calls, near
+    return own
+
+
+def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
+    n_rows = len(parts.near.scale)
+    n_vectors, is_listed = -(-n_rows // LANES), n_rows > LISTED_ROWS
+    scale = np.pad(parts.near.scale, (0, n_vectors * LANES - n_rows))
+    arrays = parts.near._asdict() | {"feature_ptr": parts.feature_ptr, "scale": scale}
+    del arrays["feature"]
+    return NearSearch(
+        **arrays,
+        n_columns=len(parts.feature_ptr) - 1,
+        features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
+        best=np.empty(BEST, np.int32),
+        cosine=np.zeros(n_vectors * LANES, np.float32),
+        met=np.arange(n_vectors + 1, dtype=np.int32)[: n_vectors + is_listed],
+        is_met=np.zeros(n_vectors * is_listed, np.uint8),
+        greatest=np.empty(GROUPS, np.float32),
+        best_cosine=np.empty(NEAREST, np.float32),
+        best_row=np.empty(NEAREST, np.int32),
+    )
+
+
+def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> tuple[Member, Any]:
+    """Return a member with its buffers for one row at a time, and what its handles lead to."""
+    member, proposing = parts.members[number], parts.proposing
+    block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
+    options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
+    address, buffers = member.row_buffers(options, n_features)
+    places = places_for(1, min(proposing.candidates, member.n_labels))
+    answers = Answers(*places, np.zeros((1, 2), np.int64))
+    set_answers(buffers.answers, *answers)
+    found = Member(
+        address=address,
+        call=buffers.call,
+        rows=buffers.rows,
+        search=buffers.search,
+        first=block.first,
+        last=block.end,
+        allowed_first=first_mask,
+        allowed_last=first_mask + parts.mask_sizes[number],
+        to_label=parts.to_label[number],
+        indptr=np.zeros(2, np.int64),
+        indices=np.empty(n_features, np.int32),
+        counts=answers.counts,
+        labels=answers.labels,
+        scores=answers.scores,
+        costs=answers.costs,
+    )
+    return found, (buffers, answers)
+
+
+def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
+    """Return a member's explanation; of one that takes dense rows without features, which name nothing."""
+    if not isinstance(member, EmbeddedPredictor):
+        return member.explain(rows, 0, label)
+    found = Predictor.explain(member, rows, 0, label)
+    return Explanation([[node._replace(features=[]) for node in path] for path in found.trees])
+
+
+def make_predictor(model: Model) -> Searcher:
+    """Return what answers rows from an opened model, whose arrays have been checked."""
+    if model.manifest.kind == "combined":
+        return CombinedPredictor(model, [make_predictor(member) for member in members_of(model)])
+    if model.manifest.kind == "decision-tree":
+        return ForestPredictor(model)
+    return EmbeddedPredictor(model) if model.manifest.link == "softmax" else Predictor(model)

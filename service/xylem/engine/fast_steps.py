@@ -1,0 +1,161 @@
+"""Fast requests in two steps: their rows are read, and answered then, where one kernel does not do both."""
+
+from abc import ABC, abstractmethod
+from time import perf_counter_ns
+from typing import TypeAlias
+
+import numpy as np
+
+from xylem.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
+from xylem.engine.fast_request import (
+    BeamRequests,
+    FastAnswer,
+    FastForms,
+    FastVersion,
+    RowsRead,
+    Signed,
+    Writer,
+    with_identity,
+)
+from xylem.engine.features import Featurizer
+from xylem.engine.features.tensor_request import TensorBodies
+from xylem.engine.kernels.search.call import NUMBER, TUNED
+from xylem.engine.kernels.search.fast_request import TENSORS, is_taken
+from xylem.engine.kernels.text.texts import TEXTS
+from xylem.engine.options import NodeThresholds, PredictOptions
+from xylem.engine.prediction_json import spans_of
+from xylem.engine.predictor import EmbeddedPredictor, Predictor
+from xylem.engine.searcher import LabelSearcher, Searcher
+from xylem_store.compiled.handles import I64, U8
+from xylem_store.version import Model
+
+
+class TwoSteps(ABC):
+    """Answers requests as `BeamRequests` does, in two steps. One call at a time."""
+
+    times: I64
+
+    def __init__(self, version: FastVersion) -> None:
+        self._reader = TensorBodies(version.forms.bodies, version.featurizer)
+        self._stages = version.stages
+
+    def prepare(self) -> None:
+        """Do as `BeamRequests.prepare`: there is nothing to make here."""
+        return
+
+    def answer(
+        self,
+        message: bytes,
+        span: tuple[int, int],
+        writer: Writer,
+        signed: Signed,
+        read: RowsRead | None = None,
+    ) -> FastAnswer | None:
+        """Do as `BeamRequests.answer`."""
+        if read is not None:
+            return self._answer_rows(read, writer, signed)
+        began = perf_counter_ns()
+        asked = writer.read(self._reader, message, span)
+        has_read = perf_counter_ns() if asked.n_values == TEXTS else None
+        found = self._reader.rows_read(asked)
+        if found is None:
+            return None
+        answer = self._answer_rows(RowsRead(*found, self._reader.form), writer, signed)
+        if answer is None:
+            return None
+        self._begin_at(began, has_read)
+        is_tensors = writer.kind == TENSORS
+        return with_identity(answer, message, self._reader.form) if is_tensors else answer
+
+    def _begin_at(self, began: int, has_read: int | None) -> None:
+        """Let an answer whose rows were read before its call have begun then.
+
+        has_read   when its texts had been read, whose rows were made from then on; None: it had none
+        """
+        times, made = self.times, self.times.item(MADE)
+        times[BEGAN], times[HAS_READ] = began, made if has_read is None else has_read
+        self._stages.count_one(READ, times.item(HAS_READ) - began)
+        if has_read is not None:
+            self._stages.count_one(FEATURES, made - has_read)
+
+    @abstractmethod
+    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+        """Return the answer for rows; None: it is not within the limits."""
+
+
+class EmbeddedRequests(TwoSteps):
+    """Answers requests by a label tree whose rows an embedding makes."""
+
+    def __init__(self, version: FastVersion, predictor: EmbeddedPredictor) -> None:
+        super().__init__(version)
+        self._beam = BeamRequests(version, predictor)
+        self.times = self._beam.times
+        self._embedding = predictor.embedding
+
+    def prepare(self) -> None:
+        """Do as `BeamRequests.prepare`."""
+        self._beam.prepare()
+
+    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+        dense = self._embedding.rows(read.rows)
+        asked = read.asked._replace(n_values=len(dense.indices))
+        return self._beam.answer(b"", (0, 0), writer, signed, RowsRead(dense, asked, read.number, read.form))
+
+
+class PredictorRequests(TwoSteps):
+    """Answers requests by a predictor that is asked as ever; the same bits."""
+
+    def __init__(self, version: FastVersion, predictor: Searcher) -> None:
+        super().__init__(version)
+        self.times = np.zeros(N_TIMES, np.int64)
+        self._version = version
+        self._predictor = predictor
+        self._n_children = predictor.children_scored(1)
+
+    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+        began = perf_counter_ns()
+        options = self._options(read, signed[0].tuned)
+        if options is None:
+            return None
+        found = self._predictor.predict(read.rows, options)
+        searched_at = perf_counter_ns()
+        answer = writer.write(self._version.model.labels, read, spans_of(found), signed)
+        self.times[:] = began, began, began, searched_at, perf_counter_ns()
+        self._stages.count_times(self.times)
+        return answer
+
+    def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
+        """Return what is asked for; None: it is not within the limits, or thresholds are not known."""
+        n_rows, _, top_r, beam_width, kind, is_exact = read.asked
+        if not is_taken(n_rows, top_r, beam_width, self._n_children, self._version.forms.limits):
+            return None
+        if kind == TUNED and tuned is None:
+            return None
+        threshold = tuned if kind == TUNED else read.number if kind == NUMBER else None
+        return PredictOptions(top_r, beam_width, bool(is_exact), threshold, self._version.mask)
+
+
+FastRequests: TypeAlias = BeamRequests | TwoSteps
+
+
+def fast_requests(
+    model: Model,
+    predictor: Searcher,
+    featurizer: Featurizer,
+    forms: FastForms,
+    stages: StageTimes | None = None,
+    mask: U8 | None = None,
+) -> FastRequests:
+    """Return what answers requests from an opened version that `predictor` serves.
+
+    stages   where it is counted how long reading, searching and writing take; None: nobody asks
+    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
+    """
+    version = FastVersion(model, featurizer, forms, stages or StageTimes(), mask)
+    if isinstance(predictor, LabelSearcher):
+        return PredictorRequests(version, predictor)
+    if isinstance(predictor, EmbeddedPredictor):
+        return EmbeddedRequests(version, predictor)
+    if isinstance(predictor, Predictor):
+        return BeamRequests(version, predictor)
+    raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")

@@ -1,0 +1,246 @@
+"""Text to tf-idf rows of character n-grams, alone or beside words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.executors.values import Calls
+from xylem.base.rows import RowArrays, SparseRows
+from xylem.engine.features.char_ngrams import (
+    char_counts,
+    char_spans,
+    ngrams_a_character,
+    pad_words,
+    short_names,
+)
+from xylem.engine.features.characters import classes, encoded, in_blocks
+from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_meant
+from xylem.engine.features.parameters import CharsParameters, WordsCharsParameters
+from xylem.engine.features.rows import NORM_CODES, normalise_rows, weighted_rows
+from xylem.engine.features.tables import CHARS, NAMES, take_idf, take_names
+from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
+from xylem.engine.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
+from xylem.engine.features.word_forms import WordForms, load_forms
+from xylem.engine.features.words import NgramSpans, Words, ngrams_a_word
+from xylem_store.arrays import group_of
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import F32, F32_1, I64, I64_1, U8, U8_1, U64_2, Handle, handle, struct_at
+from xylem_store.errors import Corrupt
+from xylem_store.names import NameTable, new_seed
+
+CHAR_IDF = "features/char_idf"  # the array of the weights of n-grams of characters
+FIT_CHARACTERS = 1 << 18
+"""Characters whose n-grams are held at once while they are counted; one text may have more."""
+
+
+@handle
+class CharTable(NamedTuple):
+    """What a kernel needs to make weighted rows of n-grams of characters.
+
+    offsets, utf8      of the vocabulary, a NameTable
+    short, seed        what `short_names` made of it, with which seed
+    idf                its weights, or none
+    of_classes         the classes of characters
+    shortest, longest  characters of a feature
+    sublinear_tf       0 or 1
+    norm               one of NORM_CODES
+    """
+
+    offsets: I64_1
+    utf8: U8_1
+    short: U64_2
+    seed: int
+    idf: F32_1
+    of_classes: U8_1
+    shortest: int
+    longest: int
+    sublinear_tf: int
+    norm: int
+
+
+@handle
+class TextTable(NamedTuple):
+    """What a kernel needs to make rows of words and of n-grams of characters, side by side.
+
+    words, chars  handles of a WordTable and of a CharTable
+    scales        float32[2]  what the words and the characters are multiplied by
+    n_words       features of words
+    norm          one of NORM_CODES
+    """
+
+    words: Handle
+    chars: Handle
+    scales: F32_1
+    n_words: int
+    norm: int
+
+
+class WeightedNames(NamedTuple):
+    """A vocabulary, and the weight of each of its names; no weights stand for ones."""
+
+    names: NameTable
+    idf: F32
+
+
+class CharsFeaturizer(TextFeaturizer):
+    """Character n-grams of a fitted vocabulary, weighted; before them words, where the parameters have them.
+
+    Feature ids follow the words sorted by bytes, then the n-grams sorted by bytes.
+    """
+
+    takes = "text or ids and values"
+    parameters: CharsParameters | WordsCharsParameters
+
+    def __init__(
+        self,
+        parameters: CharsParameters | WordsCharsParameters,
+        chars: WeightedNames,
+        words: WeightedNames | None = None,
+        forms: WordForms | None = None,
+    ) -> None:
+        n_words = 0 if words is None else words.names.n_names
+        super().__init__(parameters, n_words + chars.names.n_names, forms)
+        self.words = words
+        self.chars = chars
+        names, lengths = chars.names, (parameters.char_min, parameters.char_max)
+        seed = new_seed()
+        vocabulary = names.offsets, names.utf8, short_names(names, seed), seed, chars.idf
+        weighing = parameters.sublinear_tf, NORM_CODES[parameters.norm]
+        table = CharTable(*vocabulary, classes(parameters.unicode), *lengths, *weighing)
+        per_character = ngrams_a_character(*lengths)
+        self.text_rows = self._chars = TextRows(char_rows, table, per_character)
+        if isinstance(parameters, WordsCharsParameters) and words is not None:
+            features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+            self._words = TextRows(word_rows, word_table(words.names, words.idf, parameters), features)
+            share, norm = parameters.char_share, parameters.norm
+            by_norm = {"none": (1.0, 1.0), "l1": (1.0 - share, share), "l2": np.sqrt((1.0 - share, share))}
+            scales = np.array(by_norm[norm], np.float32)
+            both = TextTable(self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm])
+            self.text_rows = TextRows(text_rows, both, features + per_character)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the names, and the weights where the parameters use them."""
+        found = group_of(CHARS, self.chars.names)
+        weights = {CHAR_IDF: self.chars.idf}
+        if self.words is not None:
+            found |= group_of(NAMES, self.words.names)
+            weights[IDF] = self.words.idf
+        found |= super().arrays()
+        return found | weights if self.parameters.use_idf else found
+
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts with these words, and with the n-grams of their own characters."""
+        utf8, text_ptr = encoded(texts, self.parameters.reading)
+        word_part = rows_of_words(*words, self._words.table)
+        char_part = char_rows(utf8, text_ptr, self._chars.table)
+        return SparseRows(*side_by_side(word_part, char_part, self.text_rows.table), self.n_features)
+
+
+@kernel
+def text_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
+    """Return texts as weighted rows of words, then characters: (indptr, indices, values).
+
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a TextTable: each part is scaled alone, then multiplied by its scale, then the row
+
+    Linear in the bytes of the texts.
+    """
+    table = struct_at(TextTable, table_at)
+    char_part = char_rows(utf8, text_ptr, table.chars)
+    word_part = word_rows(utf8, text_ptr, table.words)
+    return side_by_side(word_part, char_part, table_at)
+
+
+@kernel
+def char_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
+    """Return the n-grams of characters of texts as weighted rows: (indptr, indices, values).
+
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a CharTable
+    """
+    table = struct_at(CharTable, table_at)
+    padded, ptr = pad_words(utf8, text_ptr, table.of_classes)
+    lengths = table.shortest, table.longest
+    counts = char_counts(table.offsets, table.utf8, table.short, table.seed, padded, ptr, lengths)
+    return weighted_rows(counts, table.idf, table.sublinear_tf, table.norm)
+
+
+@kernel
+def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArrays:
+    """Return the rows of both parts, as `text_rows` does with the TextTable at the handle."""
+    table = struct_at(TextTable, table_at)
+    word_ptr, word_ids, word_values = words
+    char_ptr, char_ids, char_values = chars
+    of_words, of_chars, n_words = table.scales[0], table.scales[1], table.n_words
+    indptr = word_ptr + char_ptr
+    indices = np.empty(len(word_ids) + len(char_ids), np.int32)
+    values = np.empty(len(indices), np.float32)
+    at = 0
+    for row in range(len(indptr) - 1):
+        for i in range(word_ptr[row], word_ptr[row + 1]):
+            indices[at], values[at] = word_ids[i], word_values[i] * of_words
+            at += 1
+        for i in range(char_ptr[row], char_ptr[row + 1]):
+            indices[at], values[at] = n_words + char_ids[i], char_values[i] * of_chars
+            at += 1
+    normalise_rows(indptr, values, table.norm)
+    return indptr, indices, values
+
+
+def _count_chars(texts: Sequence[str], chosen: CharsParameters | WordsCharsParameters) -> NgramCounts:
+    utf8, text_ptr = encoded(texts, chosen.reading)
+    padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
+    spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
+    return counts_of(padded, spans)[0]
+
+
+def fit_chars(
+    texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters, crew: Crew | None = None
+) -> CharsFeaturizer:
+    """Return the featurizer of these texts.
+
+    crew  who counts n-grams, block by block; else this thread does
+
+    Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); words as `fit_tfidf`. Deviations: those of
+    `fit_tfidf` and of `char_ngrams`. Raises BadData when no text has a word, BadParameter when the bounds
+    leave none, or no n-gram of characters. Cost: one pass over the texts, two with words, and a sort of the
+    vocabulary. Memory: every distinct n-gram of the texts, also those that do not stay. Deterministic.
+    """
+    words, forms, sums = None, None, NgramSums()
+    if isinstance(parameters, WordsCharsParameters):
+        fitted, _ = fit_tfidf(texts, parameters, crew)
+        words, forms = WeightedNames(fitted.names, fitted.idf), fitted.forms
+    blocks = in_blocks(texts, characters_max=FIT_CHARACTERS)
+    for counts in (crew or Crew(1)).mapped(Calls(_count_chars, (parameters,)), blocks):
+        sums.add(counts)
+    if not sums.vocabulary.n:
+        raise BadData("expected texts with a character that is no blank, found none")
+    least = rows_meant(parameters.char_min_df, len(texts))
+    kept = sums.frequency >= least
+    if not kept.any():
+        raise BadParameter(
+            f"features.char_min_df: expected a bound with an n-gram in {least:g} of the {len(texts)} texts "
+            "or more, found none"
+        )
+    names, idf, _ = sums.choose(kept, parameters.char_max_features, len(texts), parameters)
+    return CharsFeaturizer(parameters, WeightedNames(names, idf), words, forms)
+
+
+def load_chars(
+    parameters: CharsParameters | WordsCharsParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> CharsFeaturizer:
+    """Return the featurizer whose arrays these are. Raises Corrupt."""
+    chars = take_names(arrays, CHARS)
+    words, forms, found = None, None, chars.n_names
+    if isinstance(parameters, WordsCharsParameters):
+        names, forms = take_names(arrays), load_forms(parameters, arrays)
+        words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
+        found += names.n_names
+    if found != n_features:
+        raise Corrupt(CHARS, f"{n_features} names in all", str(found))
+    idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
+    return CharsFeaturizer(parameters, WeightedNames(chars, idf), words, forms)

@@ -1,0 +1,218 @@
+"""The rows of combined versions: of each text the members' rows side by side, and features of names.
+
+Rows of members with softmax nodes are dense: the member's embedding makes them of its sparse rows.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from xylem.base.rows import SparseRows, offsets, writeable
+from xylem.engine.features.characters import in_blocks
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.parameters import Norm, RawParameters, WordParameters
+from xylem.engine.features.registry import load_featurizer
+from xylem.engine.features.text_featurizer import TextFeaturizer
+from xylem.engine.features.word_forms import WordForms
+from xylem.engine.features.words import Words
+from xylem.engine.kernels.search.embed_rows import embed_rows
+from xylem_store.checks import assemble
+from xylem_store.compiled.handles import F32, F64, I32, read_only
+from xylem_store.extras import Embedding, assemble_embedding
+from xylem_store.manifest import COMBINED, member_arrays
+from xylem_store.version import Model
+
+_SUMS = read_only(np.zeros(1, np.int32))  # in place of `mean`: sums stay as they are
+
+
+class CombinedParameters(RawParameters):
+    """Rows as the members' features and the names make them."""
+
+    kind: ClassVar[str] = COMBINED
+
+    norm: Norm = "none"
+
+
+class RowEmbedding:
+    """Makes dense rows of the rows that a model takes. Immutable."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        self._u = embedding.u.view(f"u{embedding.u.itemsize}")
+        self._r, self._mean = embedding.r, embedding.mean
+        self.dim = embedding.u.shape[1]
+        self._dims = np.arange(self.dim, dtype=np.int32)
+        self._one_row = np.array([0, self.dim])
+
+    def rows(self, rows: SparseRows) -> SparseRows:
+        """Return each row with `dim` features, all of them there, also where they are 0."""
+        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+        dense = embed_rows(*arrays, self._u, self._r, self._mean)
+        n_rows = len(dense)
+        if n_rows == 1:  # as of most requests
+            return SparseRows(self._one_row, self._dims, dense[0], self.dim)
+        indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
+        return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
+
+    def shares(self, indices: I32, values: F32) -> F64:
+        """Return what each feature of one row adds to its dense row, float64[features, dim]."""
+        alone = np.arange(len(indices) + 1), writeable(indices), np.ones(len(indices), np.float32)
+        turned = embed_rows(*alone, self._u, self._r, _SUMS).astype(np.float64)
+        total = float(np.abs(values.astype(np.float64)).sum()) if self._mean[0] else 0.0
+        found: F64 = turned * (values.astype(np.float64) / (total or 1.0))[:, None]
+        return found
+
+
+class ColumnBlock(NamedTuple):
+    """Columns first .. end - 1 of a combined row: the features of a member, or of several that have the same.
+
+    makes      makes the rows of texts
+    embedding  makes them dense, of a member that takes such rows; None: they stay as they are
+    """
+
+    first: int
+    end: int
+    makes: Featurizer
+    embedding: RowEmbedding | None
+
+    def rows(self, texts: Sequence[str], words: Words | None = None) -> SparseRows:
+        """Return the rows of texts; words: the forms of theirs, if they are known."""
+        if words is not None and isinstance(self.makes, TextFeaturizer):
+            rows = self.makes.rows_of_words(texts, words)
+        else:
+            rows = self.makes.transform_texts(texts)
+        return rows if self.embedding is None else self.embedding.rows(rows)
+
+    def has_words(self, of: WordParameters) -> bool:
+        """Return whether words have the forms of these parameters, and not those of the texts."""
+        if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
+            return False
+        mine, names = self.makes.parameters, WordParameters.model_fields.keys() - {"norm"}
+        return all(getattr(mine, name, None) == getattr(of, name) for name in names)
+
+
+def members_of(model: Model) -> list[Model]:
+    """Return the members of a combined version as the versions that they are."""
+    found = []
+    for number, manifest in enumerate(model.manifest.members):
+        arrays = member_arrays(number, model.arrays)
+        found.append(Model(manifest, *assemble(manifest, arrays), arrays))
+    return found
+
+
+class NameRows(Protocol):
+    """What finds names of concepts in texts (`xylem.vocabulary.matching`).
+
+    n_features  the number of columns
+    forms       what makes stems or lemmas of words, as a featurizer has it
+    """
+
+    n_features: int
+    forms: WordForms | None
+
+    @property
+    def parameters(self) -> WordParameters:
+        """Return how texts become words."""
+
+    def words(self, texts: Sequence[str]) -> Words:
+        """Return the words of texts."""
+
+    def rows_of_words(self, words: Words) -> SparseRows:
+        """Return the rows of texts with these words."""
+
+
+class CombinedFeaturizer(Featurizer):
+    """Makes the rows of a combined version of texts.
+
+    blocks     the columns of the members, ascending; of_member: of each member its block's number
+    names      makes the features of names, whose columns are the last; None: there are none
+    alone      the member's own featurizer, where rows are those of one and nothing else
+    """
+
+    takes = "text or ids and values"
+
+    def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
+        """Take the members' versions, and what finds names. Raises Corrupt."""
+        self.blocks, self.of_member = _blocks(members)
+        self.names = names
+        end = self.blocks[-1].end
+        super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
+        readers = [block.makes.forms for block in self.blocks] + ([] if names is None else [names.forms])
+        self.items_a_character = sum(1 if forms is None else forms.items_a_character for forms in readers)
+        self._shares = [names is not None and block.has_words(names.parameters) for block in self.blocks]
+
+        first = self.blocks[0]
+        is_alone = len(self.blocks) == 1 and first.embedding is None and names is None
+        self.alone = first.makes if is_alone else None
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text."""
+        return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
+
+    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+        words = None if self.names is None else self.names.words(texts)
+        shared = zip(self.blocks, self._shares, strict=True)
+        parts = [block.rows(texts, words if shares else None) for block, shares in shared]
+        if self.names is not None and words is not None:
+            parts.append(self.names.rows_of_words(words))
+        return side_by_side(parts)
+
+    def of_member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
+        """Return a member's part of one row, as the only one."""
+        block = self.blocks[self.of_member[member]]
+        return part_of(rows, row, block.first, block.end)
+
+
+def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
+    """Return rows of the columns of all parts, one at least, which have as many rows each."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = offsets([part.n_features for part in parts])
+    columns = [part.indices + np.int32(first) for part, first in zip(parts, firsts.tolist(), strict=False)]
+    indices, values = np.concatenate(columns), np.concatenate([part.values for part in parts])
+    n_rows = parts[0].n_rows
+    if n_rows == 1:  # as of most requests
+        return SparseRows(np.array((0, len(indices))), indices, values, int(firsts[-1]))
+    sizes = np.stack([np.diff(part.indptr) for part in parts])
+    row = np.concatenate([np.repeat(np.arange(n_rows), counts) for counts in sizes])
+    order = np.argsort(row, kind="stable")
+    return SparseRows(offsets(sizes.sum(0)), indices[order], values[order], int(firsts[-1]))
+
+
+def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
+    """Return the columns first .. end - 1 of one row, numbered from 0."""
+    low, high = rows.indptr[row : row + 2].tolist()
+    low, high = (low + np.searchsorted(rows.indices[low:high], (first, end))).tolist()
+    indices = rows.indices[low:high] - np.int32(first)
+    return SparseRows(np.array((0, high - low)), indices, rows.values[low:high], end - first)
+
+
+def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
+    """Return the blocks of the members, and the number of each member's."""
+    blocks: list[ColumnBlock] = []
+    owners: list[Model] = []
+    of_member = []
+    for member in members:
+        same = [i for i, owner in enumerate(owners) if _have_same_features(owner, member)]
+        if not same:
+            first, manifest = blocks[-1].end if blocks else 0, member.manifest
+            featurizer = load_featurizer(manifest.features, member.arrays, manifest.n_features)
+            embedding, n_columns = None, featurizer.n_features
+            if manifest.link == "softmax":
+                embedding = RowEmbedding(assemble_embedding(manifest.n_features, member.arrays))
+                n_columns = embedding.dim
+            blocks.append(ColumnBlock(first, first + n_columns, featurizer, embedding))
+            owners.append(member)
+        of_member.append(same[0] if same else len(blocks) - 1)
+    return blocks, of_member
+
+
+def _have_same_features(one: Model, other: Model) -> bool:
+    """Return whether rows of one version are those of another."""
+    mine, others = one.manifest, other.manifest
+    if "softmax" in (mine.link, others.link) or mine.n_features != others.n_features:
+        return False
+    names = {name for name in one.arrays.keys() | other.arrays.keys() if name.startswith("features/")}
+    if dict(mine.features) != dict(others.features) or not names <= one.arrays.keys() & other.arrays.keys():
+        return False
+    return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in names)

@@ -1,0 +1,107 @@
+"""Text to rows under the hash of its n-grams, named features to rows under the hash of their names."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.rows import RowArrays, SparseRows, offsets
+from xylem.engine.features.characters import classes
+from xylem.engine.features.parameters import HashingParameters
+from xylem.engine.features.rows import NORM_CODES, finite_values, normalise_rows, tidied
+from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
+from xylem.engine.features.word_forms import WordForms
+from xylem.engine.features.words import Words, ngram_spans, ngrams_a_word, split
+from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import F32, I32, I64, U8, U8_1, Handle, handle, struct_at
+from xylem_store.names import hash_bytes
+
+
+@handle
+class HashTable(NamedTuple):
+    """What a kernel needs to make rows of hashed words.
+
+    of_classes            the classes of characters
+    ngram_min, ngram_max  the least and the most words of a feature
+    mask                  features less one
+    signed                0 or 1
+    norm                  one of NORM_CODES
+    """
+
+    of_classes: U8_1
+    ngram_min: int
+    ngram_max: int
+    mask: int
+    signed: int
+    norm: int
+
+
+class HashingFeaturizer(TextFeaturizer):
+    """Counts of n-grams, or values by name, under the low bits of `hash_bytes`; no vocabulary is fitted.
+
+    Source: Weinberger et al. 2009, "Feature hashing for large scale multitask learning", equation 1.
+    """
+
+    takes = "text, named features or ids and values"
+    parameters: HashingParameters
+
+    def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
+        super().__init__(parameters, parameters.n_features, forms)
+        chosen = parameters
+        ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
+        table = HashTable(classes(chosen.unicode), *ngrams, self.n_features - 1, chosen.signed, norm)
+        self.text_rows = TextRows(hashed_rows, table, ngrams_a_word(*ngrams))
+
+    def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
+        """Return a row for each instance; values whose names share an id are summed."""
+        values = finite_values(instances)
+        indptr = offsets(map(len, instances))
+        # a lone surrogate becomes bytes of its own
+        names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
+        ptr = offsets(map(len, names))
+        indices, signs = np.empty(len(names), np.int32), np.empty(len(names), np.float32)
+        utf8 = np.frombuffer(b"".join(names), np.uint8)
+        _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
+        return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
+
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts with these words."""
+        return SparseRows(*hashed_words(*words, self.text_rows.table), self.n_features)
+
+
+@kernel
+def hashed_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
+    """Return the words of texts as rows of their hashes: (indptr, indices, values).
+
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a HashTable
+    """
+    words, word_ptr, start, end = split(utf8, text_ptr, struct_at(HashTable, table_at).of_classes)
+    return hashed_words(words, word_ptr, start, end, table_at)
+
+
+@kernel
+def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handle) -> RowArrays:
+    """Do as `hashed_rows`, of words as `split` returns them."""
+    table = struct_at(HashTable, table_at)
+    indptr, starts, ends = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
+    indices, values = np.empty(len(starts), np.int32), np.empty(len(starts), np.float32)
+    _hash(words, starts, ends, table.mask, table.signed, indices, values)
+    n, _ = sort_and_sum_rows(indptr, indices, values)
+    normalise_rows(indptr, values, table.norm)
+    return indptr, indices[:n], values[:n]
+
+
+@kernel
+def _hash(utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I32, values_out: F32) -> None:
+    """Write the features of names by the low bits of their hashes, and the signs of their values.
+
+    mask    features less one
+    signed  0: all signs are 1
+    """
+    for i in range(len(start)):
+        h = hash_bytes(utf8, start[i], end[i])
+        indices_out[i] = np.int64(h & np.uint64(mask))
+        values_out[i] = np.float32(-1.0) if signed != 0 and (h >> np.uint64(63)) else np.float32(1.0)

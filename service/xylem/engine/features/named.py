@@ -1,0 +1,79 @@
+"""Values by feature name to rows."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData
+from xylem.base.rows import SparseRows, offsets
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.parameters import NamedParameters
+from xylem.engine.features.request_bodies import finish_rows
+from xylem.engine.features.rows import NORM_CODES, finite_values, tidied
+from xylem.engine.features.tables import NAMES
+from xylem_store.arrays import group_of
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import F32, I32, I64
+from xylem_store.errors import BadNames
+from xylem_store.names import NameTable, build_names, find_all
+
+
+class NamedFeaturizer(Featurizer):
+    """The names of training are the features; ids follow the names sorted by bytes."""
+
+    takes = "named features or ids and values"
+    parameters: NamedParameters
+
+    def __init__(self, parameters: NamedParameters, names: NameTable) -> None:
+        super().__init__(parameters, names.n_names)
+        self.names = names
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the names."""
+        return group_of(NAMES, self.names)
+
+    def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
+        """Return a row for each instance; names that training did not have are left out."""
+        values = finite_values(instances)
+        indptr = offsets(map(len, instances))
+        ids = find_all(self.names, chain.from_iterable(instances))
+        n = _finish_known(NORM_CODES[self.parameters.norm], indptr, ids, values)
+        if n < 0:  # also where the name is unknown: what is refused must not depend on the model
+            tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
+        return SparseRows(indptr, ids[:n], values[:n], self.n_features)
+
+
+@kernel
+def _finish_known(norm: int, indptr: I64, ids: I32, values: F32) -> int:
+    """Leave what is not known, ids < 0, out of rows, sort and normalise them, in place.
+
+    Returns how many values they have now; -1, and all is as it was: a value is not finite.
+    """
+    for value in values:
+        if not np.isfinite(value):
+            return -1
+    n = start = 0
+    for row in range(len(indptr) - 1):
+        for i in range(start, indptr[row + 1]):
+            ids[n], values[n] = ids[i], values[i]
+            n += ids[i] >= 0
+        start = indptr[row + 1]
+        indptr[row + 1] = n
+    return finish_rows(norm, indptr, ids, values)
+
+
+def fit_named(instances: Sequence[dict[str, float]], parameters: NamedParameters) -> NamedFeaturizer:
+    """Return the featurizer of these instances.
+
+    Raises BadData when there is no name, or for one that no table can hold.
+    """
+    names = sorted(set(chain.from_iterable(instances)))
+    if not names:
+        raise BadData("expected instances with a feature, found none")
+    try:
+        return NamedFeaturizer(parameters, build_names(names))
+    except BadNames as error:
+        raise BadData(f"feature names: {error.fault}") from error

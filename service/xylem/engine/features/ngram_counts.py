@@ -1,0 +1,177 @@
+"""The n-grams of a block of texts with their counts, the sums of many blocks, and a vocabulary that grows."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import BadData
+from xylem.engine.features.parameters import CharsParameters, TfidfParameters
+from xylem.engine.features.rows import idf_of
+from xylem.engine.features.words import NgramSpans, texts_between
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import F32, I32, I64, U8, Bools
+from xylem_store.names import (
+    N_NAMES_MAX,
+    NAME_BYTES_MAX,
+    NameTable,
+    build_names,
+    new_seed,
+    probe,
+    seeded_hash,
+)
+
+
+class Vocabulary:
+    """Distinct byte strings, numbered by first appearance, in arrays that double as they fill."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._offsets = np.zeros(1 << 10, np.int64)
+        self._utf8 = np.empty(1 << 14, np.uint8)
+        self._slots = np.full(1 << 11, -1, np.int32)
+        self._seed = new_seed()
+
+    def add(self, utf8: U8, start: I64, end: I64) -> I32:
+        """Return the id of every utf8[start[i]:end[i]], new ones added; -1: more than NAME_BYTES_MAX bytes.
+
+        Raises BadData when there would be more than N_NAMES_MAX.
+        """
+        more = len(start)
+        if self.n + more > N_NAMES_MAX:
+            raise BadData(f"expected at most {N_NAMES_MAX} distinct n-grams, found more")
+        self._reserve(more, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
+        ids = np.empty(more, np.int32)
+        self.n = _add(self._offsets, self._utf8, self._slots, self._seed, self.n, utf8, start, end, ids)
+        return ids
+
+    def names(self, ids: I64) -> list[str]:
+        """Return the strings of some ids."""
+        return texts_between(self._utf8, self._offsets[ids], self._offsets[ids + 1])
+
+    def table(self) -> tuple[U8, I64]:
+        """Return all strings, one after the other, and int64[n + 1], where each begins; copies."""
+        ptr = self._offsets[: self.n + 1].copy()
+        return self._utf8[: ptr[-1]].copy(), ptr
+
+    def _reserve(self, more: int, more_bytes: int) -> None:
+        """Make room for so many more strings, each of them new."""
+        n, used = self.n + more, int(self._offsets[self.n]) + more_bytes
+        if n + 1 > len(self._offsets):
+            self._offsets.resize(2 * n, refcheck=False)
+        if used > len(self._utf8):
+            self._utf8.resize(2 * used, refcheck=False)
+        if 3 * n > 2 * len(self._slots):
+            self._slots = np.full(3 * n, -1, np.int32)
+            old_n, self.n = self.n, 0  # all strings are put into the new table, where they already lie
+            self.add(self._utf8, self._offsets[:old_n], self._offsets[1 : old_n + 1])
+
+
+def rows_meant(bound: int | float, n_rows: int) -> float:
+    """Return the number of rows that a bound means: an integer itself, a share of n_rows."""
+    return bound if isinstance(bound, int) else bound * n_rows
+
+
+@kernel
+def _add(
+    offsets: I64, utf8: U8, slots: I32, seed: int, n: int, query: U8, start: I64, end: I64, ids_out: I32
+) -> int:
+    """Find or append every span; return the number of strings after."""
+    for q in range(len(start)):
+        length = end[q] - start[q]
+        if length > NAME_BYTES_MAX:
+            ids_out[q] = -1
+            continue
+        h = seeded_hash(query, start[q], end[q], seed)
+        # a third of the slots is empty, so that the search ends
+        slot = probe(offsets, utf8, slots, query, start[q], end[q], h, len(slots))
+        if slots[slot] < 0:
+            slots[slot] = n
+            utf8[offsets[n] : offsets[n] + length] = query[start[q] : end[q]]
+            offsets[n + 1] = offsets[n] + length
+            n += 1
+        ids_out[q] = slots[slot]
+    return n
+
+
+class NgramCounts(NamedTuple):
+    """The distinct n-grams of some texts: n-gram i is utf8[ptr[i]:ptr[i + 1]].
+
+    utf8       uint8[..]
+    ptr        int64[n + 1]
+    frequency  int64[n]  texts that have it
+    totals     int64[n]  how often it occurs in them
+    """
+
+    utf8: U8
+    ptr: I64
+    frequency: I64
+    totals: I64
+
+
+def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
+    """Return the counts of the n-grams of texts, and int32[spans], the number of each there.
+
+    An n-gram that is longer than a name may be is left out: -1.
+    """
+    vocabulary = Vocabulary()
+    ids = vocabulary.add(utf8, spans.start, spans.end)
+    frequency, totals = count_ids(ids, spans.row_ptr, vocabulary.n)
+    return NgramCounts(*vocabulary.table(), frequency, totals), ids
+
+
+@kernel
+def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
+    """Return in how many rows each of n ids is, and how often in all; ids below 0 are none."""
+    frequency, totals, last_row = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int64)
+    for row in range(len(row_ptr) - 1):
+        for i in range(row_ptr[row], row_ptr[row + 1]):
+            if ids[i] >= 0:
+                totals[ids[i]] += 1
+                if last_row[ids[i]] != row:
+                    last_row[ids[i]] = row
+                    frequency[ids[i]] += 1
+    return frequency, totals
+
+
+class NgramSums:
+    """The n-grams of all texts, numbered by first appearance, and the sums of their counts."""
+
+    def __init__(self) -> None:
+        self.vocabulary = Vocabulary()
+        self._sums = np.zeros((2, 1 << 16), np.int64)
+
+    def add(self, counts: NgramCounts) -> I32:
+        """Add the counts of some texts; return the number of each of their n-grams."""
+        ids = self.vocabulary.add(counts.utf8, counts.ptr[:-1], counts.ptr[1:])
+        room = self._sums.shape[1]
+        if self.vocabulary.n > room:
+            self._sums = np.pad(self._sums, ((0, 0), (0, 2 * self.vocabulary.n - room)))
+        self._sums[0, ids] += counts.frequency  # each n-gram is there once
+        self._sums[1, ids] += counts.totals
+        return ids
+
+    def choose(
+        self, kept: Bools, most: int | None, n_texts: int, parameters: CharsParameters | TfidfParameters
+    ) -> tuple[NameTable, F32, I64]:
+        """Return the n-grams of n_texts texts that stay, their weights (none: ones), and the old id of each.
+
+        They are sorted by bytes.
+
+        kept  bool[n], those that may stay
+        most  only so many stay, the most frequent; of two that are as frequent the one smaller by bytes
+        """
+        old = np.flatnonzero(kept)
+        names = self.vocabulary.names(old)
+        order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+        if most is not None and len(order) > most:
+            order = order[np.sort(np.argsort(-self._sums[1, old[order]], kind="stable")[:most])]
+        old = old[order]
+        idf = np.empty(0, np.float32)
+        if parameters.use_idf:
+            idf = idf_of(self.frequency[old], n_texts, parameters.smooth_idf)
+        return build_names([names[i] for i in order.tolist()]), idf, old
+
+    @property
+    def frequency(self) -> I64:
+        """Return in how many texts each n-gram is."""
+        return self._sums[0, : self.vocabulary.n]

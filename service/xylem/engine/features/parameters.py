@@ -1,0 +1,324 @@
+"""What can be chosen about features: one class of parameters a kind."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
+
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+
+from xylem.base.errors import BadParameter, ParameterFault
+from xylem.base.faults import fault, what_is
+from xylem.base.parameters import Expected, Parameters, Scalar
+from xylem.engine.features.characters import TextReading
+from xylem.engine.features.languages import FILE_SUFFIX, check_language
+from xylem_store.manifest import CLEAN, UNICODE, WORD_FORMS
+from xylem_store.manifest import NEWER_FEATURE_KINDS as NEWER_KINDS
+
+Norm = Literal["l2", "l1", "none"]
+"""How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not."""
+
+PREFIX = "features."
+"""What the name of a parameter of the features begins with; all others are the trainer's."""
+
+NGRAM_MAX = 8
+CHAR_MAX = 8
+N_FEATURES_MAX = 1 << 28
+HASHED_FEATURES_MIN = 1 << 8
+HASHED_FEATURES_MAX = 1 << 24
+
+
+def _check_share(value: float) -> float:
+    if value < 0 or (type(value) is int and value < 1) or (type(value) is float and value > 1):
+        raise ValueError("neither a number of rows nor a share of them")
+    return value
+
+
+def _check_power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError("no power of two")
+    return value
+
+
+_CODE = Expected("null or the code of a language, as fi")
+
+Scaling: TypeAlias = Annotated[
+    Norm, Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none")
+]
+Sublinear: TypeAlias = Annotated[bool, Field(description="use 1 + ln(count) instead of the count")]
+UseIdf: TypeAlias = Annotated[bool, Field(description="weight by the inverse document frequency")]
+SmoothIdf: TypeAlias = Annotated[bool, Field(description="compute it as if one more text had every n-gram")]
+RowsOrShare: TypeAlias = Annotated[
+    int | float,
+    AfterValidator(_check_share),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "number", "minimum": 0, "maximum": 1}]}
+    ),
+    Expected("a number of rows from 1, or a share of them from 0.0 to 1.0"),
+]
+"""Integers count, floats are shares: 1 is one row, 1.0 is all of them."""
+
+
+class _FeatureParameters(Parameters):
+    """The base of the kinds: `kind` is part of a configuration, not a field."""
+
+    prefix: ClassVar[str] = PREFIX
+    kind: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Self:
+        """Refuse a longest n-gram that is shorter than the shortest."""
+        for least, most in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
+            low, high = getattr(self, least, 0), getattr(self, most, 0)
+            if low > high:
+                raise fault(f"expected at least {least}, {low}, found {high}", most)
+        return self
+
+
+class _TextParameters(_FeatureParameters):
+    """Parameters of kinds that read a text. Versions made before there were `unicode`, `clean` lack them."""
+
+    lowercase: bool = Field(default=True, description="convert the text to lower case first")
+    unicode: bool = Field(
+        default=True,
+        description="normalise to NFC, keep combining marks in their words, and split scripts that are "
+        "written without spaces into characters and pairs of characters",
+    )
+    clean: bool = Field(
+        default=True,
+        description="remove soft hyphens, join words divided at the end of a line, and split ligatures",
+    )
+
+    @property
+    def reading(self) -> TextReading:
+        """Return how the characters of texts are read."""
+        return TextReading(self.lowercase, self.unicode, self.clean)
+
+
+class WordParameters(_TextParameters):
+    """Parameters of kinds whose features are words: which words count, and by what form."""
+
+    stem: Annotated[str | None, AfterValidator(partial(check_language, option="stem")), _CODE] = Field(
+        default=None, description="count words by their stems (snowballstemmer)"
+    )
+    lemmas: Annotated[str | None, AfterValidator(partial(check_language, option="lemmas")), _CODE] = Field(
+        default=None, description="count words by their lemmas (simplemma)"
+    )
+    stop_words: Annotated[
+        str | None,
+        AfterValidator(partial(check_language, option="stop_words")),
+        Expected("null, the code of a language, as fi, or a file .txt"),
+    ] = Field(default=None, description="leave out these words, before n-grams are made")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.stem is not None and self.lemmas is not None:
+            raise fault("expected one of stem and lemmas, found both", "lemmas")
+        return self
+
+
+class _NgramParameters(WordParameters):
+    """Parameters of kinds that count words and word n-grams of a text."""
+
+    ngram_min: int = Field(default=1, ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")
+    ngram_max: int = Field(default=1, ge=1, le=NGRAM_MAX, description="longest n-grams, in words")
+
+
+class TfidfParameters(_NgramParameters):
+    """Words and word n-grams of a text, counted and weighted as scikit-learn's TfidfVectorizer does."""
+
+    kind: ClassVar[str] = "tfidf"
+
+    min_df: RowsOrShare = Field(default=1, description="leave out n-grams that occur in fewer texts")
+    max_df: RowsOrShare = Field(default=1.0, description="leave out n-grams that occur in more texts")
+    max_features: Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None = Field(
+        default=None, description="keep at most so many n-grams, the most frequent ones"
+    )
+    sublinear_tf: Sublinear = True
+    use_idf: UseIdf = True
+    smooth_idf: SmoothIdf = True
+    norm: Scaling = "l2"
+
+
+class _CharParameters(_FeatureParameters):
+    """Parameters of kinds that count character n-grams within words, a blank at both ends of a word."""
+
+    char_min: int = Field(
+        default=3, ge=1, le=CHAR_MAX, description="shortest n-grams within words, in characters"
+    )
+    char_max: int = Field(
+        default=5, ge=1, le=CHAR_MAX, description="longest n-grams within words, in characters"
+    )
+    char_min_df: RowsOrShare = Field(
+        default=2, description="leave out n-grams of characters that occur in fewer texts"
+    )
+    char_max_features: int = Field(
+        default=1 << 18,
+        ge=1,
+        le=N_FEATURES_MAX,
+        description="keep at most so many n-grams of characters, the most frequent ones",
+    )
+
+
+class CharsParameters(_CharParameters, _TextParameters):
+    """Character n-grams within words, weighted as scikit-learn's TfidfVectorizer(analyzer="char_wb") does."""
+
+    kind: ClassVar[str] = "chars"
+
+    sublinear_tf: Sublinear = True
+    use_idf: UseIdf = True
+    smooth_idf: SmoothIdf = True
+    norm: Scaling = "l2"
+
+
+class WordsCharsParameters(_CharParameters, TfidfParameters):
+    """Words and word n-grams, and beside them character n-grams within words; each part is scaled alone."""
+
+    kind: ClassVar[str] = "words+chars"
+
+    char_share: float = Field(
+        default=0.75,
+        ge=0,
+        le=1,
+        description="share of the characters in a row's sum of squares (norm l2) or sum (l1); words have "
+        "the rest",
+    )
+
+
+class AutoParameters(WordParameters):
+    """One of words, words with pairs, characters, and words with characters: what predicts best."""
+
+    kind: ClassVar[str] = "auto"
+
+    rows: int = Field(
+        default=50_000, ge=50, le=1_000_000, description="maximum number of training rows for its trials"
+    )
+    norm: Scaling = "l2"
+
+
+class HashingParameters(_NgramParameters):
+    """Words and word n-grams of a text, counted under the hash of their bytes: no vocabulary, no limit to it.
+
+    For named features, the values under the hash of their names; then the n-grams' parameters mean nothing.
+    """
+
+    kind: ClassVar[str] = "hashing"
+
+    n_features: Annotated[
+        int,
+        AfterValidator(_check_power_of_two),
+        Expected(f"a power of two from {HASHED_FEATURES_MIN} to {HASHED_FEATURES_MAX}"),
+    ] = Field(
+        default=1 << 20, ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="number of features"
+    )
+    signed: bool = Field(
+        default=True,
+        description="add or subtract, by another bit of the hash, so that collisions cancel out on average",
+    )
+    norm: Scaling = "l2"
+
+
+class NamedParameters(_FeatureParameters):
+    """Values by feature name; the names that occur in training are the features."""
+
+    kind: ClassVar[str] = "named"
+
+    norm: Scaling = "l2"
+
+
+class RawParameters(_FeatureParameters):
+    """Values by feature id."""
+
+    kind: ClassVar[str] = "raw"
+
+    norm: Scaling = "l2"
+
+
+class ContextParameters(_FeatureParameters):
+    """Windows of words, lower-cased: the words before the next one, each at its place."""
+
+    kind: ClassVar[str] = "context"
+
+    window: int = Field(default=4, ge=1, le=16, description="words before the next one that count")
+    min_count: int = Field(
+        default=2, ge=1, le=1_000_000, description="words that occur less often become one word, <unk>"
+    )
+    norm: Literal["none"] = Field(default="none", description="a window is not scaled")
+
+
+FeatureParameters: TypeAlias = (
+    TfidfParameters
+    | CharsParameters
+    | WordsCharsParameters
+    | AutoParameters
+    | HashingParameters
+    | NamedParameters
+    | RawParameters
+    | ContextParameters
+)
+
+PARAMETERS: dict[str, type[FeatureParameters]] = {cls.kind: cls for cls in get_args(FeatureParameters)}
+"""The parameter class of each kind of features."""
+
+
+def parameters_of(config: Mapping[str, Any]) -> FeatureParameters:
+    """Return the parameters in a configuration as `as_config` makes it; keys may be missing, but for `kind`.
+
+    Raises BadParameter for a key or kind that is unknown, a value of another type or out of its range.
+    """
+    given = dict(config)
+    return _class_of(given.pop("kind", None))(**given)
+
+
+def check_features(given: Mapping[str, Any]) -> None:
+    """Raise BadParameter when no data makes these values right: so much is known before any is read.
+
+    given  by name, without PREFIX. Without `kind` they must be right for one kind at least.
+    """
+    values = dict(given)
+    kinds = [_class_of(values.pop("kind"))] if "kind" in values else list(PARAMETERS.values())
+    refusals = []
+    for kind in kinds:
+        try:
+            kind(**values)
+        except BadParameter as error:
+            refusals.append(error)
+        else:
+            return
+    raise min(refusals, key=lambda refusal: len(refusal.faults))
+
+
+def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
+    """Return the parameters as a manifest keeps them: the kind and every field, but what is off.
+
+    Of `unicode`, `clean` and WORD_FORMS it does not say that they are off: versions made before there were
+    any do not, and older releases do not know them. A file of stop words is known by its base name.
+    """
+    off = _off(type(parameters))
+    chosen = parameters.model_dump().items()
+    config = {"kind": parameters.kind, **{k: value for k, value in chosen if k not in off or value != off[k]}}
+    if str(config.get("stop_words")).endswith(FILE_SUFFIX):
+        config["stop_words"] = Path(config["stop_words"]).name
+    return config
+
+
+def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest's configuration with what it leaves out: what is off, as `as_config` says."""
+    return {**_off(_class_of(config.get("kind"))), **config}
+
+
+def _off(cls: type[_FeatureParameters]) -> dict[str, Any]:
+    """Return the values of the parameters of a kind that a manifest leaves out."""
+    off: dict[str, Any] = {**dict.fromkeys(WORD_FORMS), CLEAN: False}
+    if cls.kind not in NEWER_KINDS:
+        off[UNICODE] = False
+    return {name: value for name, value in off.items() if name in cls.model_fields}
+
+
+def _class_of(kind: object) -> type[FeatureParameters]:
+    """Return the parameter class of a kind. Raises BadParameter."""
+    found = PARAMETERS.get(kind) if isinstance(kind, str) else None
+    if found is None:
+        message = f"expected one of {', '.join(PARAMETERS)}, found {what_is(kind)}"
+        raise BadParameter.of([ParameterFault(f"{PREFIX}kind", message)])
+    return found

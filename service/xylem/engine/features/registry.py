@@ -1,0 +1,165 @@
+"""Fit, store and load featurizers of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import Dataset, SparseRows
+from xylem.engine.features.characters import in_blocks
+from xylem.engine.features.chars import fit_chars, load_chars
+from xylem.engine.features.context import load_context
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.hashing import HashingFeaturizer
+from xylem.engine.features.named import NamedFeaturizer, fit_named
+from xylem.engine.features.parameters import (
+    AutoParameters,
+    CharsParameters,
+    ContextParameters,
+    FeatureParameters,
+    HashingParameters,
+    NamedParameters,
+    RawParameters,
+    TfidfParameters,
+    WordsCharsParameters,
+    completed,
+    parameters_of,
+)
+from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
+from xylem.engine.features.tfidf import fit_tfidf, load_tfidf
+from xylem.engine.features.word_forms import fit_forms, load_forms
+from xylem_store.compiled.handles import U8
+from xylem_store.errors import Corrupt
+
+
+def default_kind(dataset: Dataset) -> str:
+    """Return the kind of features for a data set: tfidf for texts, named for names, raw for ids."""
+    if dataset.texts is not None:
+        return TfidfParameters.kind
+    return RawParameters.kind if dataset.named is None else NamedParameters.kind
+
+
+def fit_featurizer(
+    dataset: Dataset, parameters: FeatureParameters, crew: Crew | None = None
+) -> tuple[Featurizer, SparseRows]:
+    """Return the featurizer of a training set, and its rows.
+
+    crew  who counts the words of texts and makes their rows, block by block; else this thread does
+
+    Raises BadParameter when the data set has no instances of the kind that the parameters are for, BadData
+    when its instances have no feature. Deterministic.
+    """
+    if dataset.texts is not None and type(parameters) is TfidfParameters:
+        return fit_tfidf(dataset.texts, parameters, crew)
+    featurizer = _fitted(dataset, parameters, crew)
+    if dataset.texts is None:
+        return featurizer, featurizer.transform_dataset(dataset)
+    made = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
+    return featurizer, SparseRows.join(list(made))
+
+
+def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
+    if dataset.texts is not None and isinstance(parameters, CharsParameters | WordsCharsParameters):
+        return fit_chars(dataset.texts, parameters, crew)
+    if dataset.rows is None and isinstance(parameters, HashingParameters):
+        return HashingFeaturizer(parameters, fit_forms(parameters))
+    if dataset.named is not None and isinstance(parameters, NamedParameters):
+        return fit_named(dataset.named, parameters)
+    if dataset.rows is not None and isinstance(parameters, RawParameters):
+        if dataset.rows.n_features < 1:
+            raise BadData("expected instances with a feature, found none")
+        return Featurizer(parameters, dataset.rows.n_features)
+    kind = default_kind(dataset)
+    raise BadParameter(f"features.kind: expected one for such data, as {kind}, found {parameters.kind}")
+
+
+@dataclass(frozen=True)
+class MakeRows:
+    """A step that makes the rows of a block of texts; its fields are those of `load_featurizer`."""
+
+    config: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    n_features: int
+
+    @classmethod
+    def by(cls, featurizer: Featurizer) -> MakeRows:
+        """Return the step that makes the rows of a featurizer."""
+        return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
+
+    def workspace(self) -> Featurizer:
+        """Return the featurizer."""
+        return load_featurizer(self.config, self.arrays, self.n_features)
+
+    def run(self, texts: Sequence[str], featurizer: Featurizer, stop: U8) -> SparseRows:
+        """Return the result of an item."""
+        return featurizer.transform_texts(texts)
+
+
+def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features: int) -> Featurizer:
+    """Return the featurizer of instances that are never all at hand: texts or names hashed, or ids.
+
+    dataset     some of the instances, all are of their kind
+    given       values of parameters by name, `kind` among them or not
+    n_features  of instances with ids: the largest id, and 1
+
+    Raises BadParameter for a kind that must see all instances first: tfidf and named.
+    """
+    kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
+    parameters = parameters_of({"kind": kind, **given})
+    if isinstance(parameters, HashingParameters) and dataset.rows is None:
+        return HashingFeaturizer(parameters, fit_forms(parameters))
+    if isinstance(parameters, RawParameters) and dataset.rows is not None:
+        return Featurizer(parameters, n_features)
+    raise BadParameter(f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}")
+
+
+def load_featurizer(
+    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> Featurizer:
+    """Return the featurizer of a model version: its manifest's features, its arrays, its number of features.
+
+    Raises Corrupt when a parameter or array is missing, unknown, out of range or damaged.
+    """
+    try:
+        config = completed(config)
+        parameters = parameters_of(config)
+    except BadParameter as error:
+        raise Corrupt("manifest", "features that this release knows", str(error)) from error
+    missing = type(parameters).model_fields.keys() - config.keys()
+    if missing:
+        raise Corrupt("manifest", f"features.{min(missing)}", "none")
+    if isinstance(parameters, AutoParameters):
+        raise Corrupt("manifest", "the features that were chosen", "features.kind auto")
+    if isinstance(parameters, CharsParameters | WordsCharsParameters):
+        return load_chars(parameters, arrays, n_features)
+    if isinstance(parameters, TfidfParameters):
+        return load_tfidf(parameters, arrays, n_features)
+    if isinstance(parameters, NamedParameters):
+        return NamedFeaturizer(parameters, take_feature_names(arrays, n_features))
+    if isinstance(parameters, ContextParameters):
+        return load_context(parameters, arrays, n_features)
+    if isinstance(parameters, RawParameters):
+        return Featurizer(parameters, n_features)
+    if parameters.n_features != n_features:
+        raise Corrupt("manifest", f"features.n_features to be {n_features}", str(parameters.n_features))
+    return HashingFeaturizer(parameters, load_forms(parameters, arrays))
+
+
+def feature_names(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FeatureNames | None:
+    """Return the names of a model version's features; None when its kind has none. Raises Corrupt.
+
+    Of windows of words: the words; feature f is word f modulo their number.
+    """
+    kind = config.get("kind")
+    if kind in (TfidfParameters.kind, NamedParameters.kind, ContextParameters.kind):
+        return FeatureNames(take_names(arrays), None)
+    if kind == CharsParameters.kind:
+        return FeatureNames(None, take_names(arrays, CHARS))
+    if kind == WordsCharsParameters.kind:
+        return FeatureNames(take_names(arrays), take_names(arrays, CHARS))
+    return None

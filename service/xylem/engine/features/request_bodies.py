@@ -1,0 +1,267 @@
+"""Bodies of predict requests: instances of one kind, and the usual options, no more.
+
+Such a body becomes rows of the model by kernels: to parse it, check each number and bring the rows into
+their form costs more than to predict them. What is more, or not right, is left to the models of requests,
+which say what is wrong with it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.rows import RowArrays, SparseRows
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.rows import NORM_CODES, normalise_rows
+from xylem.engine.features.text_featurizer import TextFeaturizer, body_texts
+from xylem.engine.kernels.search.call import NO_THRESHOLD as NO_THRESHOLD
+from xylem.engine.kernels.search.call import NUMBER as NUMBER
+from xylem.engine.kernels.search.call import TUNED as TUNED
+from xylem.engine.kernels.text.digits import is_digit, parse_id
+from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
+from xylem.engine.kernels.text.sparse_json import (
+    CLOSE,
+    CLOSE_LIST,
+    COLON,
+    COMMA,
+    END,
+    OPEN,
+    OPEN_LIST,
+    after,
+    after_key,
+    read_instance,
+    read_number,
+    skip_blanks,
+)
+from xylem.engine.kernels.text.texts import ROWS, TEXTS, BodyTexts, is_text, read_text, write_rows
+from xylem_store.compiled.calls import address_of
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, I32, I64, U8, Handle, Uncopyable, handle_of, struct_at
+
+_INSTANCES = np.frombuffer(b'"instances"', np.uint8)
+_TOP_R = np.frombuffer(b'"top_r"', np.uint8)
+_BEAM_WIDTH = np.frombuffer(b'"beam_width"', np.uint8)
+_THRESHOLD = np.frombuffer(b'"threshold"', np.uint8)
+_TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
+_EXACT = np.frombuffer(b'"exact"', np.uint8)
+_TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
+_QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
+COUNT_LIMIT = 1 << 31
+
+
+class BodyForms(NamedTuple):
+    """What bodies are read, and what they mean.
+
+    rows_max, values_max            the most instances of a body, and features of all of them
+    characters_max, text_bytes_max  the most characters of all its texts, and bytes of one
+    top_r, beam_width               what a body means that does not say them
+    """
+
+    rows_max: int
+    values_max: int
+    characters_max: int
+    text_bytes_max: int
+    top_r: int
+    beam_width: int
+
+
+class BodyQuery(NamedTuple):
+    """What a body asks for; n_rows is 0: it is not for kernels, and the rest says nothing.
+
+    n_values   TEXTS: the instances are texts, whose rows are yet to be made
+    threshold  NO_THRESHOLD, TUNED or NUMBER
+    is_exact   0 or 1: whether the answer must surely be right
+    """
+
+    n_rows: int
+    n_values: int
+    top_r: int
+    beam_width: int
+    threshold: int
+    is_exact: int
+
+
+class RequestBodies(Uncopyable):
+    """Reads bodies for a model's featurizer into buffers of its own: one thread at a time.
+
+    arrays    where the rows are until the next body is read: the first fields of SparseRows, which bound
+              them, and float32[2], the number that labels must reach, and room for others
+    texts     what texts are read by, and into; texts_at: its handle
+    """
+
+    def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
+        self._held = featurizer  # whose tables the handles lead to
+        norm = NORM_CODES[featurizer.parameters.norm]
+        self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
+        self.arrays = (
+            np.zeros(forms.rows_max + 1, np.int64),
+            np.empty(forms.values_max, np.int32),
+            np.empty(forms.values_max, np.float32),
+            np.zeros(2, np.float32),
+        )
+        self.texts = body_texts(featurizer, 0, 0, 0)
+        if isinstance(featurizer, TextFeaturizer):  # as many characters as there is room for their features
+            by = featurizer.text_rows
+            characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
+            texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
+            sample = np.frombuffer(b"", np.uint8)  # as `encoded` returns it
+            rows_by = address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table)
+            self.texts = texts._replace(rows_by=rows_by)
+        self.texts_at = handle_of(self.texts)
+
+    def read(self, message: bytes, start: int) -> BodyQuery:
+        """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
+
+        The counts that it asks for are not checked against the limits. About a nanosecond a byte.
+        """
+        out = self.arrays[:3], self.arrays[3], self.texts_at
+        return BodyQuery(*read_body(data_of(message), start, self.constants, *out))
+
+    def rows_read(self, asked: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
+        """Return the rows in `arrays`, what was asked for them and the number that labels must reach.
+
+        Those of texts are made first.
+        """
+        if asked.n_rows == 0:
+            return None
+        indptr, indices, values, number = self.arrays
+        if asked.n_values == TEXTS:
+            asked = asked._replace(n_values=write_rows(self.texts_at, asked.n_rows, self.arrays[:3]))
+            if asked.n_values == 0:
+                return None
+        n_rows, n_values = asked.n_rows, asked.n_values
+        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], self.constants[0])
+        return rows, asked, number.item(0)
+
+
+def data_of(message: bytes) -> U8:
+    """Return a message as `read_body` takes it."""
+    return np.frombuffer(message + b"\n\0", np.uint8)
+
+
+@kernel
+def read_body(
+    data: U8,
+    start: int,
+    constants: tuple[int, int, int, int],
+    rows_out: RowArrays,
+    number_out: F32,
+    texts_at: Handle,
+) -> tuple[int, int, int, int, int, int]:
+    """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
+
+    constants   features of the model, code of the norm, top_r and beam_width if the body does not say them
+    rows_out    indptr, indices, values, which bound the rows
+    number_out  where a number as threshold goes; it is between 0 and 1: how these two round is for others
+    texts_at    of BodyTexts, where the instances are read to if they are texts
+    """
+    n_features, norm, top_r, beam_width = constants
+    i, n_rows, are_texts = after(data, start, OPEN), 0, False
+    options = top_r, beam_width, NO_THRESHOLD, 0
+    while True:
+        i = skip_blanks(data, i)
+        if data[i] == _QUOTE and data[i + 1] == _I and n_rows == 0:
+            i = after(data, after(data, after_key(data, i, _INSTANCES), COLON), OPEN_LIST)
+            are_texts = is_text(data, i)
+            i, n_rows = _read_instances(data, i, are_texts, n_features, rows_out, texts_at)
+        else:
+            i, options = read_option(data, i, options, number_out)
+        i = skip_blanks(data, i)
+        if data[i] != COMMA:
+            break
+        i += 1
+    i = skip_blanks(data, after(data, i, CLOSE))
+    if data[i] != END or i != len(data) - 2 or n_rows == 0:
+        return 0, 0, 0, 0, 0, 0
+    indptr, indices, values = rows_out
+    n_values = TEXTS if are_texts else finish_rows(norm, indptr[: n_rows + 1], indices, values)
+    if not are_texts and n_values < 0:
+        return 0, 0, 0, 0, 0, 0
+    return n_rows, n_values, options[0], options[1], options[2], options[3]
+
+
+@inlined
+def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
+    """Sort, sum and normalise rows in place; return how many values they have now, -1: one is not finite."""
+    n_values, bad = sort_and_sum_rows(indptr, indices, values)
+    if bad >= 0:
+        return -1
+    normalise_rows(indptr, values, norm)
+    return n_values
+
+
+@inlined
+def read_option(
+    data: U8, i: int, options: tuple[int, int, int, int], number_out: F32
+) -> tuple[int, tuple[int, int, int, int]]:
+    """Read the key at data[i] and what follows it; return (the place after it, the options as they are now).
+
+    options  the last four fields of BodyQuery; a number as threshold goes to `number_out`
+    """
+    top_r, beam_width, threshold, is_exact = options
+    letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
+    if letter == _T:
+        letter = data[i + 2]
+    if letter == _O:
+        i, top_r = _read_count(data, after_key(data, i, _TOP_R))
+    elif letter == _H:
+        i, threshold = _read_threshold(data, after_key(data, i, _THRESHOLD), number_out)
+    elif letter == _E:
+        i, is_exact = read_truth(data, after_key(data, i, _EXACT))
+    else:
+        i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
+    return i, (top_r, beam_width, threshold, is_exact)
+
+
+@inlined
+def _read_instances(
+    data: U8, i: int, are_texts: bool, n_features: int, rows_out: RowArrays, texts_at: Handle
+) -> tuple[int, int]:
+    """Read instances from after the bracket to after its fellow; return (that place, how many)."""
+    indptr, indices, values = rows_out
+    texts = struct_at(BodyTexts, texts_at)
+    if are_texts and len(texts.ready) == 0:
+        return len(data) - 1, 0
+    n_rows, n_characters = 0, 0
+    while n_rows + 1 < len(indptr):
+        if are_texts:
+            i, n_characters = read_text(data, i, texts, n_rows, n_characters)
+        else:
+            i, indptr[n_rows + 1] = read_instance(data, i, n_features, indices, values, indptr[n_rows])
+        n_rows += 1
+        i = skip_blanks(data, i)
+        if data[i] == CLOSE_LIST:
+            return i + 1, n_rows
+        i = after(data, i, COMMA)
+        if i == len(data) - 1:
+            break
+    return len(data) - 1, 0
+
+
+@inlined
+def _read_count(data: U8, i: int) -> tuple[int, int]:
+    """Read the integer, 1 at least, that follows a key; return (the place after it, the integer)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    number, end = parse_id(data, i, COUNT_LIMIT)
+    if not is_digit(data[i]) or data[i] == _ZERO:
+        return len(data) - 1, 0
+    return end, number
+
+
+@inlined
+def _read_threshold(data: U8, i: int, number_out: F32) -> tuple[int, int]:
+    """Read the threshold that follows a key; return (the place after it, TUNED or NUMBER)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    if data[i] == _QUOTE:
+        return after_key(data, i, _TUNED_WORD), TUNED
+    number, i = read_number(data, i)
+    number_out[0] = number
+    return i if np.float32(0.0) < number < np.float32(1.0) else len(data) - 1, NUMBER
+
+
+@inlined
+def read_truth(data: U8, i: int) -> tuple[int, int]:
+    """Read the `true` or `false` that follows a key; return (the place after it, 1 or 0)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    if data[i] == _F:
+        return after_key(data, i, _FALSE), 0
+    return after_key(data, i, _TRUE), 1

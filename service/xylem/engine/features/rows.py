@@ -1,0 +1,138 @@
+"""Feature ids and values, from anywhere, to checked rows; counts to weighted and normalised ones."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadInstance
+from xylem.base.rows import SparseRows
+from xylem.engine.features.parameters import Norm
+from xylem.engine.kernels.text.sort_and_sum import narrow_features, sort_and_sum_rows
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import F32, I32, I64
+
+_NUMBER = frozenset({int, float})
+
+
+def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
+    """Return the values of all instances as float32; one that is infinite there becomes so.
+
+    Raises BadInstance, its path naming the instance, for something that is no number.
+    """
+    values = [list(instance.values()) for instance in instances]
+    for i, numbers in enumerate(values):
+        if not _NUMBER.issuperset(map(type, numbers)):
+            wrong = next(value for value in numbers if type(value) not in _NUMBER)
+            raise BadInstance(f"expected numbers, found {wrong!r:.40}").at(f"instances[{i}].features")
+    try:
+        return np.frombuffer(array("f", chain.from_iterable(values)), np.float32)
+    except OverflowError as error:
+        i = next(i for i, numbers in enumerate(values) if max(map(abs, numbers), default=0) > 1e308)
+        fault = "expected values that are finite in 32 bits, found an integer beyond them"
+        raise BadInstance(fault).at(f"instances[{i}].features") from error
+
+
+def rows_of_csr(
+    indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_features: int
+) -> SparseRows:
+    """Return checked copies of compressed sparse rows: integers, integers and numbers of any width.
+
+    Raises BadInstance.
+    """
+    if any(array.ndim != 1 for array in (indptr, indices, values)):
+        raise BadInstance("expected indptr, indices and values in one dimension, found more")
+    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu" or values.dtype.kind not in "iuf":
+        found = ", ".join(str(array.dtype) for array in (indptr, indices, values))
+        raise BadInstance(
+            f"expected integers, integers and numbers as indptr, indices and values, found {found}"
+        )
+    if len(indices) != len(values):
+        raise BadInstance(f"expected as many values as indices, {len(indices)}, found {len(values)}")
+    starts = np.array(indptr, np.int64)
+    features = np.empty(len(indices), np.int32)
+    wide = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
+    ascends, least, greatest = narrow_features(starts, wide, features)
+    if not ascends:
+        raise BadInstance(f"expected indptr to ascend from 0 to the {len(indices)} indices, found another")
+    if len(indices) and (least < 0 or greatest >= n_features):
+        found = f"{least} to {greatest}"
+        raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {found}")
+    with np.errstate(over="ignore"):  # a number beyond 32 bits is infinite, and refused as such
+        narrow = values.astype(np.float32)
+    return tidied(starts, features, narrow, n_features)
+
+
+def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRows:
+    """Return rows sorted and summed; the arrays are used up. Raises BadInstance for one not finite."""
+    n, bad = sort_and_sum_rows(indptr, indices, values)
+    if bad >= 0:
+        raise BadInstance(
+            "expected values, and sums of values of one feature, that are finite in 32 bits, "
+            "found one that is not"
+        ).at(f"instances[{bad}]")
+    return SparseRows(indptr, indices[:n], values[:n], n_features)
+
+
+NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
+"""Norms as kernels take them."""
+
+_L2, _L1, _NONE = range(3)
+
+
+def idf_of(frequency: I64, n_texts: int, smooth: bool) -> F32:
+    """Return the inverse document frequencies of features that so many of n_texts texts have.
+
+    smooth  as if one more text had every feature. Source: scikit-learn, TfidfTransformer.
+    """
+    extra = int(smooth)
+    return (np.log((n_texts + extra) / (frequency + extra)) + 1.0).astype(np.float32)
+
+
+@kernel
+def weigh_counts(indices: I32, values: F32, idf: F32, sublinear_tf: int) -> None:
+    """Turn counts into tf-idf weights, in place: (1 + ln(count), or the count) times idf[feature].
+
+    An empty `idf` stands for ones. Source: scikit-learn, TfidfTransformer.
+    """
+    for i in range(len(indices)):
+        weight = np.float64(values[i])
+        if sublinear_tf and weight != 1.0:
+            weight = 1.0 + np.log(weight)
+        if len(idf):
+            weight *= idf[indices[i]]
+        values[i] = np.float32(weight)
+
+
+@kernel
+def normalise_rows(indptr: I64, values: F32, code: int) -> None:
+    """Scale every row by a norm, one of NORM_CODES, in place; a row of zeros stays as it is."""
+    if code == _NONE:
+        return
+    for row in range(len(indptr) - 1):
+        total = 0.0
+        for i in range(indptr[row], indptr[row + 1]):
+            value = np.float64(values[i])
+            total += value * value if code == _L2 else abs(value)
+        if total > 0.0:
+            scale = np.sqrt(total) if code == _L2 else total
+            for i in range(indptr[row], indptr[row + 1]):
+                values[i] = np.float32(np.float64(values[i]) / scale)
+
+
+@kernel
+def weighted_rows(
+    counts: tuple[I64, I32, F32], idf: F32, sublinear_tf: int, norm: int
+) -> tuple[I64, I32, F32]:
+    """Return rows of counts (indptr, indices, values) as rows of weights, scaled; the arrays are used up.
+
+    idf, sublinear_tf  as `weigh_counts` takes them
+    norm               one of NORM_CODES
+    """
+    indptr, indices, values = counts
+    weigh_counts(indices, values, idf, sublinear_tf)
+    normalise_rows(indptr, values, norm)
+    return indptr, indices, values

@@ -1,0 +1,91 @@
+"""What features of texts have in common: a kernel makes the rows, for data sets and for requests alike."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.rows import RowArrays, SparseRows
+from xylem.engine.features.characters import encoded, in_blocks, ready_codes
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.parameters import (
+    CharsParameters,
+    HashingParameters,
+    TfidfParameters,
+    WordsCharsParameters,
+)
+from xylem.engine.features.words import Words, split_words
+from xylem.engine.kernels.text.texts import UTF8_A_CHARACTER, BodyTexts
+from xylem_store.compiled.handles import Uncopyable, handle_of
+
+
+class TextRows(Uncopyable):
+    """How the rows of texts are made.
+
+    kernel                (utf8, text_ptr, table) -> (indptr, indices, values): of what `encoded` returned
+    table                 the handle that it is given, of a struct, which must stay where it is
+    features_a_character  how many features a character makes at most
+    """
+
+    def __init__(
+        self, kernel: Callable[..., RowArrays], struct: tuple[Any, ...], features_a_character: int
+    ) -> None:
+        self.kernel, self.table, self._held = kernel, handle_of(struct), struct
+        self.features_a_character = features_a_character
+
+
+def body_texts(featurizer: Featurizer, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
+    """Return what texts are read by, and room for so many texts and characters of all of them.
+
+    bytes_max  of a text. None are read where the model takes none, or Python looks for their words.
+    """
+    if not isinstance(featurizer, TextFeaturizer) or featurizer.forms is not None:
+        empty = np.empty(0, np.int64)
+        return BodyTexts(0, empty, np.empty(0, np.int32), np.empty(0, np.uint8), empty, 0, 0)
+    parameters = featurizer.parameters
+    return BodyTexts(
+        rows_by=0,
+        table=featurizer.text_rows.table,
+        ready=ready_codes(parameters.reading),
+        utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
+        text_ptr=np.zeros(n_texts + 1, np.int64),
+        characters_max=characters_max,
+        bytes_max=bytes_max,
+    )
+
+
+class TextFeaturizer(Featurizer, ABC):
+    """Features of texts: words, n-grams, their hashes; immutable, as every Featurizer.
+
+    text_rows  how rows of texts are made whose words stay as they are; set by each kind
+    """
+
+    parameters: TfidfParameters | CharsParameters | WordsCharsParameters | HashingParameters
+    text_rows: TextRows
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the stop words; of kinds with a vocabulary also that, and its weights if they are used."""
+        return self.forms.arrays() if self.forms else {}
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text; what the features do not have is left out."""
+        return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
+
+    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+        if self.forms is not None:
+            return self.rows_of_words(texts, self.forms.of(split_words(texts, self.parameters.reading)))
+        utf8, text_ptr = encoded(texts, self.parameters.reading)
+        return SparseRows(*self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features)
+
+    @abstractmethod
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts whose words, those that are left, have these forms."""
+
+    def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
+        """Return the rows of the first n texts that a kernel has read."""
+        text_ptr = texts.text_ptr[: n + 1]
+        utf8 = texts.utf8[: text_ptr[n]]
+        utf8.flags.writeable = False  # as `encoded` returns it: else the kernel would be compiled once more
+        return SparseRows(*self.text_rows.kernel(utf8, text_ptr, texts.table), self.n_features)

@@ -1,0 +1,208 @@
+"""Text to tf-idf rows, with scikit-learn's semantics and the fitted state in arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import RowArrays, SparseRows, inverse, offsets
+from xylem.engine.features.characters import classes, in_blocks
+from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_meant
+from xylem.engine.features.parameters import TfidfParameters
+from xylem.engine.features.rows import NORM_CODES, tidied, weigh_counts, weighted_rows
+from xylem.engine.features.tables import NAMES, take_feature_names, take_idf
+from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
+from xylem.engine.features.word_forms import WordForms, fit_forms, load_forms, words_of
+from xylem.engine.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split
+from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
+from xylem_store.arrays import group_of
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import (
+    F32,
+    F32_1,
+    I32,
+    I32_1,
+    I64,
+    I64_1,
+    U8,
+    U8_1,
+    Handle,
+    handle,
+    struct_at,
+)
+from xylem_store.names import NameTable, id_of
+
+IDF = "features/idf"
+"""The array of the words' weights."""
+
+
+@handle
+class WordTable(NamedTuple):
+    """What a kernel needs to make weighted rows of words.
+
+    offsets, utf8, slots  of the vocabulary, a NameTable; idf: its weights, or none
+    of_classes            the classes of characters
+    ngram_min, ngram_max  the least and the most words of a feature
+    sublinear_tf          0 or 1
+    norm                  one of NORM_CODES
+    """
+
+    offsets: I64_1
+    utf8: U8_1
+    slots: I32_1
+    idf: F32_1
+    of_classes: U8_1
+    ngram_min: int
+    ngram_max: int
+    sublinear_tf: int
+    norm: int
+
+
+def word_table(names: NameTable, idf: F32, parameters: TfidfParameters) -> WordTable:
+    """Return what kernels need to make rows of these words."""
+    chosen = parameters
+    ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
+    return WordTable(*names, idf, classes(chosen.unicode), *ngrams, chosen.sublinear_tf, norm)
+
+
+class TfidfFeaturizer(TextFeaturizer):
+    """Words and n-grams of a fitted vocabulary, weighted; feature ids follow the n-grams sorted by bytes."""
+
+    takes = "text or ids and values"
+    parameters: TfidfParameters
+
+    def __init__(
+        self, parameters: TfidfParameters, names: NameTable, idf: F32, forms: WordForms | None = None
+    ) -> None:
+        super().__init__(parameters, names.n_names, forms)
+        self.names = names
+        self.idf = idf
+        features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+        self.text_rows = TextRows(word_rows, word_table(names, idf, parameters), features)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the names, and the weights where the parameters use them."""
+        weights = {IDF: self.idf} if self.parameters.use_idf else {}
+        return group_of(NAMES, self.names) | weights | super().arrays()
+
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts with these words."""
+        return SparseRows(*rows_of_words(*words, self.text_rows.table), self.n_features)
+
+
+@kernel
+def word_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
+    """Return the words of texts as weighted rows: (indptr, indices, values).
+
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a WordTable
+    """
+    words, word_ptr, start, end = split(utf8, text_ptr, struct_at(WordTable, table_at).of_classes)
+    return rows_of_words(words, word_ptr, start, end, table_at)
+
+
+@kernel
+def rows_of_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handle) -> RowArrays:
+    """Do as `word_rows`, of words as `split` returns them."""
+    table = struct_at(WordTable, table_at)
+    spans = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
+    indptr, indices = _look_up(table.offsets, table.utf8, table.slots, words, spans[0], spans[1], spans[2])
+    values = np.ones(len(indices), np.float32)
+    n, _ = sort_and_sum_rows(indptr, indices, values)
+    return weighted_rows((indptr, indices[:n], values[:n]), table.idf, table.sublinear_tf, table.norm)
+
+
+@kernel
+def _look_up(
+    offsets: I64, names: U8, slots: I32, utf8: U8, row_ptr: I64, start: I64, end: I64
+) -> tuple[I64, I32]:
+    """Return (indptr, ids) of the spans that are names."""
+    indptr, ids = np.zeros(len(row_ptr), np.int64), np.empty(len(start), np.int32)
+    n = 0
+    for row in range(len(row_ptr) - 1):
+        for i in range(row_ptr[row], row_ptr[row + 1]):
+            name = id_of(offsets, names, slots, utf8, start[i], end[i])
+            if name >= 0:
+                ids[n] = name
+                n += 1
+        indptr[row + 1] = n
+    return indptr, ids[:n]
+
+
+class _WordCounts(NamedTuple):
+    """The n-grams of some texts, and these texts as rows of counts, by the numbers of the n-grams there."""
+
+    ngrams: NgramCounts
+    rows: SparseRows
+
+
+@dataclass(frozen=True)
+class _CountWords:
+    """Counts the n-grams of a block of texts; `stops` are the stop words, as a version stores them."""
+
+    parameters: TfidfParameters
+    stops: dict[str, NDArray[Any]]
+
+    def workspace(self) -> WordForms | None:
+        """Return what becomes of words."""
+        return load_forms(self.parameters, self.stops)
+
+    def run(self, texts: Sequence[str], forms: WordForms | None, stop: U8) -> _WordCounts:
+        """Return the result of an item."""
+        chosen = self.parameters
+        words = words_of(texts, chosen, forms)
+        spans = NgramSpans(*ngram_spans(*words[1:], chosen.ngram_min, chosen.ngram_max))
+        ngrams, ids = counts_of(words.utf8, spans)
+        kept = ids >= 0
+        ones = np.ones(np.count_nonzero(kept), np.float32)
+        return _WordCounts(ngrams, tidied(offsets(kept)[spans.row_ptr], ids[kept], ones, len(ngrams.totals)))
+
+
+def fit_tfidf(
+    texts: Sequence[str], parameters: TfidfParameters, crew: Crew | None = None
+) -> tuple[TfidfFeaturizer, SparseRows]:
+    """Return the featurizer of these texts, and their rows.
+
+    crew  who counts words, block by block; else this thread does
+
+    Source: scikit-learn's TfidfVectorizer. Deviations: an n-gram longer than NAME_BYTES_MAX bytes is no
+    feature; of two n-grams that are equally frequent, max_features keeps the one that is smaller by bytes;
+    weights are float32. Raises BadData when no text has a word, BadParameter when min_df and max_df leave no
+    n-gram. Cost: one pass over the texts and a sort of the vocabulary; memory: the counts and the vocabulary.
+    Deterministic.
+    """
+    forms, sums, parts = fit_forms(parameters), NgramSums(), list[SparseRows]()
+    step = _CountWords(parameters, forms.arrays() if forms else {})
+    for counts in (crew or Crew(1)).mapped(step, in_blocks(texts)):
+        ids = sums.add(counts.ngrams)
+        parts.append(counts.rows._replace(indices=ids[counts.rows.indices]))
+    if not sums.vocabulary.n:
+        raise BadData("expected texts with a word of two characters, found none")
+    low, high = (rows_meant(bound, len(texts)) for bound in (parameters.min_df, parameters.max_df))
+    kept = (sums.frequency >= low) & (sums.frequency <= high)
+    if not kept.any():
+        raise BadParameter(
+            f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to {high:g} of the "
+            f"{len(texts)} texts, found none"
+        )
+    names, idf, old = sums.choose(kept, parameters.max_features, len(texts), parameters)
+    featurizer = TfidfFeaturizer(parameters, names, idf, forms)
+    counted = SparseRows.join(parts)
+    ids = inverse(old, sums.vocabulary.n)[counted.indices]  # feature i was old[i]; -1: it does not stay
+    kept = ids >= 0
+    rows = tidied(offsets(kept)[counted.indptr], ids[kept], counted.values[kept], len(old))
+    weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
+    return featurizer, featurizer.normalised(rows)
+
+
+def load_tfidf(
+    parameters: TfidfParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> TfidfFeaturizer:
+    """Return the featurizer whose arrays these are. Raises Corrupt."""
+    names = take_feature_names(arrays, n_features)
+    idf = take_idf(arrays, IDF, n_features, parameters.use_idf)
+    return TfidfFeaturizer(parameters, names, idf, load_forms(parameters, arrays))

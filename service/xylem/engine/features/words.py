@@ -1,0 +1,146 @@
+"""Texts to words, and words to the spans of their n-grams."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.engine.features.characters import (
+    MARK,
+    UNSPACED,
+    WORD,
+    TextReading,
+    classes,
+    code_at,
+    encoded,
+    size_at,
+)
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import I64, U8
+
+_SPACE = 32
+_SHORTEST = 2  # characters of a word, at least; one of a script without blanks is a word by itself
+
+
+class Words(NamedTuple):
+    """The words of texts: word j is utf8[start[j]:end[j]], of text i from word_ptr[i] to word_ptr[i + 1].
+
+    A space stands between two words; nothing between two that touch, in a script without blanks.
+
+    utf8      uint8[..]
+    word_ptr  int64[n + 1]
+    start     int64[m]
+    end       int64[m]
+    """
+
+    utf8: U8
+    word_ptr: I64
+    start: I64
+    end: I64
+
+
+class NgramSpans(NamedTuple):
+    """The n-grams of texts: those of text i are utf8[start[j]:end[j]], row_ptr[i] <= j < row_ptr[i + 1].
+
+    row_ptr  int64[n + 1]
+    start    int64[m]
+    end      int64[m]
+    """
+
+    row_ptr: I64
+    start: I64
+    end: I64
+
+
+def texts_between(utf8: U8, start: I64, end: I64) -> list[str]:
+    """Return the texts utf8[start[i]:end[i]]."""
+    data = utf8.tobytes()
+    return [data[i:j].decode() for i, j in zip(start.tolist(), end.tolist(), strict=True)]
+
+
+def split_words(texts: Sequence[str], reading: TextReading) -> Words:
+    r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
+
+    With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it stands in,
+    and each character of a script without blanks (with its marks) is a word. A text may hold anything.
+    """
+    return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
+
+
+def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
+    """Return how many n-grams begin with a word at most."""
+    return max(2, ngram_max) - ngram_min + 1
+
+
+@inlined
+def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, bool]:
+    """Return (end, whether it is a word, whether of a script without blanks) of what begins at i."""
+    size = size_at(utf8, i)
+    kind = of_classes[code_at(utf8, i, size)]
+    unspaced = kind & UNSPACED != 0
+    more = MARK if unspaced else (WORD | MARK if kind & WORD else 0)
+    n, i = 1, i + size
+    while more and i < stop:
+        size = size_at(utf8, i)
+        kind = of_classes[code_at(utf8, i, size)]
+        if kind & more == 0 or kind & UNSPACED:
+            break
+        n, i = n + 1, i + size
+    return i, unspaced or (more != 0 and n >= _SHORTEST), unspaced
+
+
+@kernel
+def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
+    """Return the fields of Words, of what `encoded` returned and the classes of characters."""
+    room = len(utf8) // 2 + 1  # a word has two bytes or more
+    out, word_ptr = np.empty(len(utf8) + room, np.uint8), np.zeros(len(text_ptr), np.int64)
+    starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+    n, at = 0, 0
+    for text in range(len(text_ptr) - 1):
+        i, stop, touches = text_ptr[text], text_ptr[text + 1], False
+        while i < stop:
+            end, is_word, unspaced = _word_end(utf8, i, stop, of_classes)
+            if is_word:
+                if n > word_ptr[text] and not (touches and unspaced):
+                    out[at] = _SPACE
+                    at += 1
+                starts[n] = at
+                for k in range(i, end):
+                    out[at] = utf8[k]
+                    at += 1
+                ends[n] = at
+                n += 1
+            i, touches = end, unspaced
+        word_ptr[text + 1] = n
+    return out[:at], word_ptr, starts[:n], ends[:n]
+
+
+@inlined
+def _longest(start: I64, end: I64, first: int, last: int, ngram_max: int) -> int:
+    """Return how many words an n-gram from `first` has at most; the text's words end at `last`."""
+    if ngram_max < 2 and first + 1 < last and start[first + 1] == end[first]:
+        return 2
+    return min(ngram_max, last - first)
+
+
+@kernel
+def ngram_spans(word_ptr: I64, start: I64, end: I64, ngram_min: int, ngram_max: int) -> tuple[I64, I64, I64]:
+    """Return the fields of NgramSpans, of n-grams of ngram_min to ngram_max words, by first word and length.
+
+    Of two words that touch there is always the pair, unless ngram_min is more.
+    """
+    n, n_texts = 0, len(word_ptr) - 1
+    for text in range(n_texts):
+        for first in range(word_ptr[text], word_ptr[text + 1]):
+            n += max(0, _longest(start, end, first, word_ptr[text + 1], ngram_max) - ngram_min + 1)
+    row_ptr, starts, ends = np.zeros(n_texts + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    n = 0
+    for text in range(n_texts):
+        for first in range(word_ptr[text], word_ptr[text + 1]):
+            longest = _longest(start, end, first, word_ptr[text + 1], ngram_max)
+            for length in range(ngram_min, longest + 1):
+                starts[n] = start[first]
+                ends[n] = end[first + length - 1]
+                n += 1
+        row_ptr[text + 1] = n
+    return row_ptr, starts, ends

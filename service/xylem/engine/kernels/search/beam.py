@@ -1,0 +1,193 @@
+"""Beam search: the top_r labels of rows, looking at no more than beam_width inner nodes a level and tree.
+
+Source: Prabhu et al. 2018 (Parabel), Lin, Liu and Lin 2024, section 2.2. A leaf is an answer at whatever
+level it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
+probability is the mean over the trees, 0 in a tree whose beam missed it. With thresholds the labels that
+reach theirs are the answer (Jasinska et al. 2016, appendix B): in one tree they decide already which nodes
+are kept, in an ensemble the means of the labels that the beams reached are compared.
+
+Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once a level
+for all rows that need it. A block may be one row: its answer has the same bits whatever the block, for the
+same scorer adds the same numbers in the same order, and the heaps keep the same entries whatever the order
+in which they are offered.
+"""
+
+import numpy as np
+
+from xylem.engine.kernels.search.beam_levels import (
+    drop_below_thresholds,
+    end_of_round,
+    enter_round,
+    enter_row,
+    go_down,
+    keep_best_leaves,
+    keep_best_means,
+    keep_children,
+    nothing_is_missed,
+    rank_leaves,
+    reaches,
+    save_leaves,
+    start_levels,
+)
+from xylem.engine.kernels.search.calibrated import calibrate_answers
+from xylem.engine.kernels.search.call import Call, Search, charge, clear_cost, has_thresholds, write_answer
+from xylem.engine.kernels.search.feature_map import begin_piece, unmap_features
+from xylem.engine.kernels.search.scores import log_links
+from xylem.engine.kernels.search.scoring import (
+    IN_TURN,
+    MAPPED,
+    CallParts,
+    call_scorer,
+    last_at_once,
+    parts_of,
+    start_turns,
+)
+from xylem.engine.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.decorators import nonallocating_kernel as kernel
+from xylem_store.compiled.handles import I64, struct_at
+
+
+@kernel
+def beam_rows(call_at: I64) -> None:
+    """Answer the rows of a Call, whose `own` is a BeamWorkspace; its rows are the block.
+
+    Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
+    Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels. The answer
+    to a row does not depend on the other rows.
+    """
+    call, given = struct_at(Call, call_at), parts_of(call_at, BeamWorkspace)
+    ensemble, scorer, rows, asked, answers, work, beam = given
+    n_trees = ensemble.child_ptr[0]
+    link, beam_width, top_r, is_sure, allowed, weight, log_threshold = asked
+    own_threshold = log_threshold if n_trees == 1 else log_threshold[:0]
+    search = Search(link, beam_width, top_r, is_sure, allowed, weight, own_threshold)
+    parts = CallParts(ensemble, scorer, rows, search, answers, work, beam)
+    block_rows = len(beam.next_size) // n_trees
+    for begin in range(call.first, call.last, block_rows):
+        end = min(call.last, begin + block_rows)
+        for row in range(begin, end):
+            clear_cost(answers.costs, row, work)
+        level = 0
+        n_level = start_levels(search, n_trees, (end - begin) * n_trees, beam)
+        while n_level > 0 and not work.stop[0]:
+            if end - begin == 1:
+                _score_level_of_row(parts, begin)
+            else:
+                _score_level_of_block(parts, begin, end, level, n_level)
+            level += 1
+            best_first = end - begin == 1 or beam.in_rounds[level] != 0
+            n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
+        for row in range(begin, end):
+            _finish_row(parts, given, row, row - begin)
+    calibrate_answers(call, search, answers)
+
+
+@inlined
+def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
+    """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
+    ensemble, scorer, _, search, _, work, beam = parts
+    n_entries = enter_row(ensemble.child_ptr[0], row, beam)
+    floor = np.float32(-np.inf)
+    k = until = 0
+    start_turns(work, 0)
+    while k < n_entries and not work.stop[0]:
+        if k == until:
+            floor = rank_leaves(parts, 0)
+            until = min(n_entries, end_of_round(search, until, n_entries))
+        end, most = k, last_at_once(work, k, until)
+        while end < most and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
+            end += 1
+        if end == k:
+            k += 1
+            continue
+        call_scorer(scorer, IN_TURN, k, end, n_entries)
+        for at in range(k, end):
+            _take_children(parts, at, at - k)
+        k = end
+
+
+@inlined
+def _score_level_of_block(
+    parts: CallParts[BeamWorkspace], begin: int, end: int, level: int, n_level: int
+) -> None:
+    """Score the chunks of a level of rows begin .. end - 1, chunk by chunk, in rounds or all at once.
+
+    n_level   the most nodes of a lane
+    """
+    _, _, rows, search, _, work, beam = parts
+    row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
+    done = 0
+    while done < n_level and not work.stop[0]:
+        until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
+        n_entries = enter_round(parts, begin, end, done, until)
+        _score_entries(parts, n_entries, row_features)
+        done = until
+
+
+@inlined
+def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features: int) -> None:
+    """Score the chunks of a block's entries, and save or offer their children.
+
+    Entries of one chunk follow each other. A row has about `row_features` features.
+    """
+    ensemble, scorer, _, _, _, work, beam = parts
+    k = 0
+    while k < n_entries and not work.stop[0]:
+        node = beam.entry_node[k]
+        end, is_mapped = begin_piece(ensemble, beam.entry_node, k, n_entries, row_features, work)
+        while k < end and not work.stop[0]:
+            until = last_at_once(work, k, end)
+            if is_mapped:
+                call_scorer(scorer, MAPPED, k, until, 0)
+            else:
+                call_scorer(scorer, IN_TURN, k, until, end)
+            for at in range(k, until):
+                _take_children(parts, at, at - k)
+            k = until
+        if is_mapped:
+            unmap_features(ensemble, node, work.feature_row)
+
+
+@inlined
+def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
+    """Save the leaves among the children of the k-th entry, whose margins are there, and offer the others."""
+    ensemble, _, _, search, answers, work, beam = parts
+    margins = work.margins[slot]
+    node, score, lane = beam.entry_node[k], beam.entry_score[k], beam.entry_lane[k]
+    charge(answers.costs, beam.entry_row[k], work, slot)
+    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
+    log_links(search.link, n_children, margins)
+    if has_thresholds(search):
+        drop_below_thresholds(search, ensemble.child_ptr[node], score, n_children, margins)
+    below = beam.below[ensemble.node_chunk[node]]
+    if below != ALL_INNER:
+        save_leaves(node, score, n_children, lane, beam, margins)
+    if below != ALL_LEAVES:
+        keep_children(parts, lane, node, score, margins, False)
+
+
+@inlined
+def _finish_row(
+    parts: CallParts[BeamWorkspace], given: CallParts[BeamWorkspace], row: int, place: int
+) -> None:
+    """Write the answer of the block's place-th row from the leaves that its lanes saved.
+
+    given   the parts with the thresholds that means must reach
+    """
+    ensemble, _, _, search, answers, work, beam = parts
+    n_trees = ensemble.child_ptr[0]
+    first_lane = place * n_trees
+    for lane in range(first_lane, first_lane + n_trees):
+        keep_best_leaves(parts, lane)
+    if n_trees > 1:
+        keep_best_means(given, first_lane)
+    write_answer(
+        answers,
+        row,
+        n_trees == 1,
+        beam.best_score[first_lane],
+        beam.best_label[first_lane],
+        beam.best_size[first_lane],
+        not work.stop[0] and nothing_is_missed(search, first_lane, n_trees, beam),
+    )

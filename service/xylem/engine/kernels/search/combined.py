@@ -1,0 +1,342 @@
+"""Answers of combined versions: members and names propose labels, and the ranker gives each a probability.
+
+A row is the members' rows side by side, and then the features of names (`xylem.engine.features.combined`).
+The members' traversals are called by their addresses, as they are. Training asks for the features of the
+candidates that serving ranks: both are made here.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from xylem.engine.kernels.search.calibrated import calibrate_answers
+from xylem.engine.kernels.search.call import Call, Rows, Search, clear_cost, threshold_of, write_answer
+from xylem.engine.kernels.search.heaps import keep_best
+from xylem.engine.kernels.search.near_rows import (
+    BEST,
+    NearSearch,
+    compare_candidates,
+    count_votes,
+    describe_row,
+    expect_candidates,
+    keep_nearest,
+    measure_candidates,
+    measure_rows,
+)
+from xylem.engine.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees
+from xylem.engine.kernels.search.scoring import parts_of
+from xylem.engine.kernels.search.subtrees import log_of
+from xylem.engine.kernels.search.workspace import Entries
+from xylem_store.compiled.calls import caller
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.decorators import nonallocating_kernel as kernel
+from xylem_store.compiled.handles import (
+    F32_1,
+    F32_2,
+    I32,
+    I32_1,
+    I32_2,
+    I64_1,
+    I64_2,
+    Handle,
+    handle,
+    struct_at,
+    write_struct,
+)
+from xylem_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
+from xylem_store.ensemble import LANES
+from xylem_store.members import MEMBER_FEATURES, NO_LABEL
+
+LOG_FLOOR = np.float32(-14.0)
+"""The logarithm of the score of a label that a member does not propose, and the least of one that it does."""
+
+_search = caller(types.none)
+_NONE = -1
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_N_SAID = len(MEMBER_FEATURES)
+
+
+@handle
+class Member(NamedTuple):
+    """A member, and what its traversal is called with for one row.
+
+    address        of the traversal
+    call, rows, search   handles of its Call for row 0, and of that Call's Rows and Search
+    first, last    its columns in a combined row
+    allowed_first, allowed_last  its part of a combined mask (see `combined_rows`)
+    to_label       int32[its labels]  the combined version's, NO_LABEL: it has them no more
+    indptr, indices   its row: int64[2], int32[most features]
+    counts, labels, scores, costs   its Answers
+    """
+
+    address: int
+    call: Handle
+    rows: Handle
+    search: Handle
+    first: int
+    last: int
+    allowed_first: int
+    allowed_last: int
+    to_label: I32_1
+    indptr: I64_1
+    indices: I32_1
+    counts: I64_1
+    labels: I32_2
+    scores: F32_2
+    costs: I64_2
+
+
+@handle
+class CombinedWorkspace(NamedTuple):
+    """What answering a row takes. C is the candidates that there is room for, F the features of one.
+
+    members         [M, words]  a handle of a Member each
+    n_named         features of a concept's names; names_first: the column of the first concept's first one
+    has_label       [M, K]   whether a member has a label
+    usage           [K]      the logarithm of 1 + its training rows
+    near            the handle of a NearSearch
+    linear          of the Ranker; trees: the handle of its RankerTrees
+    slot            [K]      the place of a label among the candidates, _NONE between rows
+    candidate       [C]      the labels
+    rank            [C, M]   their places in the members' answers, from 0; _NONE
+    named_at        [C]      where in the row the features of their names begin, _NONE
+    matrix          [F, BLOCK]  features of candidates; margin [BLOCK]
+    best_score/label [top_r] the heap of labels
+    entry_node, entry_row  [1] for scorers, which this traversal does not call
+    """
+
+    members: I64_2
+    n_named: int
+    names_first: int
+    has_label: I32_2
+    usage: F32_1
+    near: Handle
+    linear: F32_1
+    trees: Handle
+    slot: I32_1
+    candidate: I32_1
+    rank: I32_2
+    named_at: I64_1
+    matrix: F32_2
+    margin: F32_1
+    best_score: F32_1
+    best_label: I32_1
+    entry_node: I32_1
+    entry_row: I32_1
+
+    def entries(self) -> Entries:
+        """Return what is scored: nothing."""
+        return Entries(self.entry_node, self.entry_row)
+
+
+@kernel
+def combined_rows(call_at: NDArray[np.int64]) -> None:
+    """Answer the rows of a Call, whose `own` is a CombinedWorkspace.
+
+    A mask of labels has the combined version's labels first, then what each member takes for a mask.
+    Thresholds and weights are the labels'. Cost: a search of each member for its candidates; the trees of the
+    ranker for each candidate. The answer to a row does not depend on the others; stopped, a row has none.
+    """
+    call, parts = struct_at(Call, call_at), parts_of(call_at, CombinedWorkspace)
+    _, _, rows, search, answers, work, own = parts
+    for row in range(call.first, call.last):
+        clear_cost(answers.costs, row, work)
+        n = 0 if work.stop[0] else _propose(rows, row, search, answers.costs, own)
+        n_best = 0
+        near = struct_at(NearSearch, own.near)
+        _prepare_near(rows, row, n, own, near)
+        for first in range(0, n, BLOCK):
+            last = min(n, first + BLOCK)
+            _describe(rows, row, first, last, own, near)
+            _add_margins(last - first, own)
+            n_best = _keep_best(first, last, n_best, search, own)
+        _forget(n, own)
+        write_answer(answers, row, False, own.best_score, own.best_label, n_best, work.stop[0] == 0)
+    calibrate_answers(call, search, answers)
+
+
+@kernel
+def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.float32]) -> int:
+    """Leave the candidates of the first row of a Call in `candidate`; return how many.
+
+    features_out  float32[most candidates, F]: their features
+    """
+    call, parts = struct_at(Call, call_at), parts_of(call_at, CombinedWorkspace)
+    _, _, rows, search, answers, _, own = parts
+    near = struct_at(NearSearch, own.near)
+    n = _propose(rows, call.first, search, answers.costs, own)
+    _prepare_near(rows, call.first, n, own, near)
+    for first in range(0, n, BLOCK):
+        last = min(n, first + BLOCK)
+        _describe(rows, call.first, first, last, own, near)
+        for i in range(last - first):
+            for k in range(features_out.shape[1]):
+                features_out[first + i, k] = own.matrix[k, i]
+    _forget(n, own)
+    return n
+
+
+@inlined
+def _propose(rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own: CombinedWorkspace) -> int:
+    """Leave the candidates of a row in `candidate`, where they come from in `rank` and `named_at`."""
+    n = 0
+    for m in range(len(own.members)):
+        member = struct_at(Member, own.members[m])
+        _search_member(rows, row, search, member)
+        if len(costs) > 0:
+            costs[row, 0] += member.costs[0, 0]
+            costs[row, 1] += member.costs[0, 1]
+        for i in range(member.counts[0]):
+            label = member.to_label[member.labels[0, i]]
+            if label != NO_LABEL:
+                n = _add_candidate(label, n, own)
+                own.rank[own.slot[label], m] = i
+    if own.n_named == 0:
+        return n
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    for at in range(_first_from(rows.indices, low, high, own.names_first), high):
+        label = (rows.indices[at] - own.names_first) // own.n_named
+        if len(search.allowed) > 0 and search.allowed[label] == 0:
+            continue
+        n = _add_candidate(label, n, own)
+        if own.named_at[own.slot[label]] == _NONE:
+            own.named_at[own.slot[label]] = at
+    return n
+
+
+@inlined
+def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None:
+    """Have a member answer its part of a row."""
+    end = rows.indptr[row + 1]
+    low = _first_from(rows.indices, rows.indptr[row], end, member.first)
+    high = _first_from(rows.indices, low, end, member.last)
+    for i in range(low, high):
+        member.indices[i - low] = rows.indices[i] - member.first
+    member.indptr[1] = high - low
+    write_struct(Rows, member.rows, (member.indptr, member.indices, rows.values[low:high]))
+    asked = struct_at(Search, member.search)
+    allowed = search.allowed
+    if len(allowed) > 0:
+        allowed = allowed[member.allowed_first : member.allowed_last]
+    link, beam_width, top_r, is_sure, _, weight, log_threshold = asked
+    write_struct(Search, member.search, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold))
+    _search(member.address, (member.call,))
+
+
+@inlined
+def _first_from(columns: I32, low: int, high: int, column: int) -> int:
+    """Return the first place from `low` on whose column is `column` or more; `high` if there is none."""
+    while low < high:
+        middle = (low + high) >> 1
+        if columns[middle] < column:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def _add_candidate(label: int, n: int, own: CombinedWorkspace) -> int:
+    """Add a label to the n candidates, if it is not among them; return how many there are."""
+    if own.slot[label] != _NONE:
+        return n
+    own.slot[label] = n
+    own.candidate[n] = label
+    own.named_at[n] = _NONE
+    for m in range(len(own.members)):
+        own.rank[n, m] = _NONE
+    return n + 1
+
+
+@inlined
+def _forget(n: int, own: CombinedWorkspace) -> None:
+    """Clear the slots of the n candidates."""
+    for i in range(n):
+        own.slot[own.candidate[i]] = _NONE
+
+
+@inlined
+def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace, near: NearSearch) -> None:
+    """Set the first columns of `matrix` to the features of candidates first .. last - 1."""
+    end = rows.indptr[row + 1]
+    for m in range(len(own.members)):
+        _describe_by(struct_at(Member, own.members[m]), m, first, last, own)
+    k = _N_SAID * len(own.members)
+    for i in range(first, last):
+        x, label = own.matrix[:, i - first], own.candidate[i]
+        for f in range(own.n_named):
+            x[k + f] = _ZERO
+        at = own.named_at[i]
+        if at != _NONE:
+            column = own.names_first + label * own.n_named
+            while at < end and rows.indices[at] < column + own.n_named:
+                x[k + rows.indices[at] - column] = rows.values[at]
+                at += 1
+        x[k + own.n_named] = own.usage[label]
+        if near.n_columns > 0:
+            for f in range(len(x) - k - own.n_named - 1):  # older rankers know no context
+                x[k + own.n_named + 1 + f] = near.features[i, f]
+
+
+@inlined
+def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: NearSearch) -> None:
+    """Set what near rows say of the n candidates of a row, if there are near rows."""
+    if near.n_columns == 0:
+        return
+    member = struct_at(Member, own.members[0])
+    n_best = min(BEST, member.counts[0])
+    for i in range(n_best):
+        near.best[i] = member.to_label[member.labels[0, i]]
+    n_met = measure_rows(rows, row, near)
+    measure_candidates(n, own.candidate, near)
+    count_votes(n, keep_nearest(n_met, near), own.slot, near)
+    expect_candidates(n, own.slot, member.scores[0], n_best, near)
+    compare_candidates(n, near)
+    describe_row(n, member.scores[0, : member.counts[0]], own.rank[:, 0], near)
+
+
+@inlined
+def _describe_by(member: Member, m: int, first: int, last: int, own: CombinedWorkspace) -> None:
+    """Set what the m-th member says of candidates first .. last - 1."""
+    n_asked, k = member.labels.shape[1], _N_SAID * m
+    for i in range(first, last):
+        x, rank = own.matrix[:, i - first], own.rank[i, m]
+        x[k] = LOG_FLOOR
+        x[k + 1] = np.log(np.float32(1 + n_asked))
+        x[k + 2] = _ZERO
+        x[k + 3] = own.has_label[m, own.candidate[i]]
+        if rank != _NONE:
+            score = member.scores[0, rank]
+            x[k] = max(LOG_FLOOR, log_of(score))
+            x[k + 1] = np.log(np.float32(1 + rank))
+            x[k + 2] = score / member.scores[0, 0] if score > _ZERO else _ZERO
+
+
+@inlined
+def _add_margins(n: int, own: CombinedWorkspace) -> None:
+    """Set `margin` to the ranker's margins of the first n columns of `matrix`, and some of what is behind."""
+    n_features = len(own.linear) - 1
+    for i in range(0, n, LANES):
+        margins = vbroadcast(own.linear[n_features])
+        for k in range(n_features):
+            if own.linear[k] != _ZERO:
+                x = vload(own.matrix, k * BLOCK + i)
+                margins = vadd(margins, vmul(vbroadcast(own.linear[k]), x))
+        vstore(own.margin, i, margins)
+    add_trees(n, struct_at(RankerTrees, own.trees), own.matrix, own.margin)
+
+
+@inlined
+def _keep_best(first: int, last: int, n_best: int, search: Search, own: CombinedWorkspace) -> int:
+    """Offer candidates first .. last - 1, whose margins are there, to the best; return how many are kept."""
+    for i in range(first, last):
+        label = own.candidate[i]
+        score = _ONE / (_ONE + np.exp(-own.margin[i - first]))
+        if len(search.log_threshold) > 0 and log_of(score) < threshold_of(search.log_threshold, label):
+            continue
+        if len(search.weight) > 0:
+            score *= search.weight[label]
+        n_best = keep_best(own.best_score, own.best_label, n_best, search.top_r, score, label)
+    return n_best

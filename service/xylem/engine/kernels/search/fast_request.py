@@ -1,0 +1,345 @@
+"""A sparse request of a label tree in one call: its body read, its rows searched, its answer written.
+
+Body and answer are those of predict, or tensors of the Open Inference Protocol, which other kernels read and
+write. What these three do is in kernels of their own, which are called by their addresses: between them the
+interpreter would run as long as they do, because a search leaves nothing of it in the caches.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+from numba import types
+
+from xylem.base.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
+from xylem.engine.kernels.search.calibrated import log_reaching
+from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
+from xylem.engine.kernels.search.workspace import widest_level
+from xylem.engine.kernels.text.texts import TEXTS, write_rows
+from xylem_store.compiled.calls import caller
+from xylem_store.compiled.clock import clock_ns
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import (
+    F32,
+    F32_1,
+    I32_1,
+    I64,
+    I64_1,
+    I64_2,
+    U8,
+    U8_1,
+    U64,
+    U64_1,
+    Handle,
+    handle,
+    struct_at,
+    word_of,
+    write_struct,
+)
+from xylem_store.extras import Calibration
+
+_Asked: TypeAlias = tuple[int, int, int, int, int, int]
+_Seal: TypeAlias = tuple[U64, int, int, int, int]
+
+_UniTuple: Any = types.UniTuple
+READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
+"""What the three kernels return."""
+
+_read, _search, _write = caller(READS), caller(SEARCHES), caller(WRITES)
+_LAST = word_of(Call, "last")
+
+PREDICTIONS, TENSORS = 0, 1
+"""What a body and its answer are: those of predict, or of the Open Inference Protocol."""
+
+GROW = -1
+"""Instead of a number of rows: there is not room enough for what was asked."""
+
+
+@handle
+class FastLimits(NamedTuple):
+    """What requests are taken.
+
+    labels_max    the most labels of an answer: rows times top_r
+    beams_max     the most rows times beam width; children_max: the most children scored on a level
+    """
+
+    top_r_max: int
+    beam_width_max: int
+    labels_max: int
+    beams_max: int
+    children_max: int
+
+
+@handle
+class FastModel(NamedTuple):
+    """What of a model and its version a call needs besides arrays.
+
+    reading, searching, writing   the addresses of the kernels; two more read and write tensors
+    norm                          one of NORM_CODES
+    top_r, beam_width             what a body means that does not say them
+    n_levels                      of the deepest tree
+    n_trees                       of the ensemble
+    n_children                    of a node, at most
+    """
+
+    reading: int
+    searching: int
+    writing: int
+    reading_tensors: int
+    writing_tensors: int
+    n_features: int
+    norm: int
+    top_r: int
+    beam_width: int
+    link: int
+    n_labels: int
+    n_chunks: int
+    n_levels: int
+    n_trees: int
+    n_children: int
+
+
+@handle
+class FastPresent(NamedTuple):
+    """What answers are given under for a while.
+
+    thresholds                      as `write_predictions` takes them
+    log_threshold                   tuned ones, as a Search has them; [0]: requests for them are not answered
+    keyed, model, version, expiry   of a Seal
+    """
+
+    thresholds: F32_1
+    log_threshold: F32_1
+    keyed: U64_1
+    model: int
+    version: int
+    expiry: int
+
+
+@handle
+class FastCall(NamedTuple):
+    """What a call needs, none of which is made for it.
+
+    model, limits            handles of a FastModel and of FastLimits
+    call, search, answers    handles of the Call of the search, and of its Search and Answers
+    given                    [6]   what is asked for rows that are there already; given[0] = 0: read them
+    asked                    [5]   rows, values, top_r, nodes of a level, kind of threshold
+    room                     [3]   the values, nodes of a level and top_r that there are buffers for
+    indptr, indices, values  where the rows are read to, which bounds them
+    number                   [2]   a threshold for all labels, and its logarithm
+    texts                    a handle of BodyTexts, by which texts are read
+    form                     [..]  what an answer of tensors has (`xylem.engine.kernels.text.tensors`)
+    allowed                  [N]   as a Search has it; or empty: all labels are
+    no_costs                 [0, 2]
+    starts, ends, counts     [most rows]
+    labels, scores           [..]  the answers, top_r places a row
+    exact                    [most rows]
+    offsets, utf8            the fields of a NameTable
+    token, text, text_ends   as `write_predictions` takes them
+    times                    [N_TIMES]  of the call (`xylem.base.stages`)
+    bounds_ns, stage_counts, total_ns   of a StageTimes
+    """
+
+    model: Handle
+    limits: Handle
+    call: Handle
+    search: Handle
+    answers: Handle
+    given: I64_1
+    asked: I64_1
+    room: I64_1
+    indptr: I64_1
+    indices: I32_1
+    values: F32_1
+    number: F32_1
+    texts: Handle
+    form: I64_1
+    allowed: U8_1
+    no_costs: I64_2
+    starts: I64_1
+    ends: I64_1
+    counts: I64_1
+    labels: I32_1
+    scores: F32_1
+    exact: U8_1
+    offsets: I64_1
+    utf8: U8_1
+    token: U8_1
+    text: U8_1
+    text_ends: I64_1
+    times: I64_1
+    bounds_ns: I64_1
+    stage_counts: I64_2
+    total_ns: I64_1
+
+
+def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits) -> bool:
+    """Return whether a request is within the limits; `n_children` are scored for a row on a level."""
+    return (
+        top_r <= limits.top_r_max
+        and beam_width <= limits.beam_width_max
+        and n_rows * top_r <= limits.labels_max
+        and n_rows * beam_width <= limits.beams_max
+        and n_rows * n_children <= limits.children_max
+    )
+
+
+_is_taken = inlined(is_taken)
+_widest_level = inlined(widest_level)
+
+
+@inlined
+def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
+    """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
+    if threshold == TUNED:
+        return log_threshold
+    if threshold == NUMBER:
+        knots = struct_at(Calibration, struct_at(Call, call.call).calibration)
+        call.number[1] = log_reaching(knots.x, knots.y, call.number[0])
+        return call.number[1:]
+    return log_threshold[:0]
+
+
+@inlined
+def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
+    """Return whether there is room for a request; say what it asks for."""
+    call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_kept
+    return bool(
+        n_values <= call.room[0]
+        and n_kept <= call.room[1]
+        and top_r <= call.room[2]
+        and n_rows * top_r <= len(call.labels)
+    )
+
+
+@inlined
+def _search_rows(
+    model: FastModel, n_rows: int, top_r: int, n_chunks: int, thresholds: F32, call: FastCall
+) -> None:
+    """Search the first rows by a beam of so many chunks, into top_r places a row."""
+    search = model.link, n_chunks, top_r, 0, call.allowed, call.number[:0], thresholds
+    write_struct(Search, call.search, search)
+    shape, n_places = (n_rows, top_r), n_rows * top_r
+    places = call.labels[:n_places].reshape(shape), call.scores[:n_places].reshape(shape)
+    write_struct(Answers, call.answers, (call.counts, *places, call.exact, call.no_costs))
+    call.call[_LAST] = n_rows
+    _search(model.searching, (call.call,))
+
+
+@inlined
+def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
+    """Say where the labels of each row begin and end; return whether all rows are surely right."""
+    is_exact = True
+    for row in range(n_rows):
+        is_exact &= call.exact[row] != 0
+        call.starts[row] = row * top_r
+        call.ends[row] = row * top_r + call.counts[row]
+    return is_exact
+
+
+@inlined
+def _write_answer(
+    kind: int, model: FastModel, n_rows: int, thresholds: F32, seal: _Seal, serial: int, call: FastCall
+) -> bool:
+    """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
+    spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
+    names = call.offsets, call.utf8
+    is_written: bool
+    if kind == TENSORS:
+        is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
+    else:
+        on = call.token, call.text, call.text_ends
+        labels = call.offsets, call.utf8, call.allowed[:0]  # a label tree has learned all of its labels
+        is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *on))
+    return is_written
+
+
+@inlined
+def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
+    """Count that a stage took so long."""
+    bucket = 0
+    while bucket < len(call.bounds_ns) and nanoseconds > call.bounds_ns[bucket]:
+        bucket += 1
+    call.stage_counts[stage, bucket] += 1
+    call.total_ns[stage] += nanoseconds
+
+
+@inlined
+def _count_stages(is_read: bool, call: FastCall) -> None:
+    """Count what a call took that ends now; whether it has read its rows too."""
+    times = call.times
+    times[WRITTEN] = clock_ns()
+    if is_read:
+        _count_stage(READ, times[HAS_READ] - times[BEGAN], call)
+    if times[MADE] > times[HAS_READ]:
+        _count_stage(FEATURES, times[MADE] - times[HAS_READ], call)
+    _count_stage(SEARCH, times[SEARCHED] - times[MADE], call)
+    _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
+
+
+@inlined
+def _read_body(data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall) -> _Asked:
+    """Read a body of a kind into rows, or into texts; return what is asked for them."""
+    constants = model.n_features, model.norm, model.top_r, model.beam_width
+    rows = call.indptr, call.indices, call.values
+    asked: _Asked
+    if kind == TENSORS:
+        on = call.number, call.form, call.texts
+        asked = _read(model.reading_tensors, (data, span, constants, rows, *on))
+    else:
+        asked = _read(model.reading, (data, span[0], constants, rows, call.number, call.texts))
+    return asked
+
+
+@kernel
+def answer_fast(
+    data: U8, start: int, end: int, kind: int, call_at: I64, present_at: I64, epoch: int, serial: int
+) -> int:
+    """Answer the body in `data`, which ends as bodies of JSON do, or the rows given; return how many rows.
+
+    0: it is not for kernels, or not within the limits, or must surely be right, and no beam search of that
+    width says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the answer
+    is in `text`: predictions, or tensors as the form says.
+
+    start, end       where the JSON of the body begins and ends
+    kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
+    call_at          of a FastCall; present_at: of a FastPresent
+    epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes them
+
+    Numbers and addresses, for looking at a tuple or at an array costs the caller more than reading a body.
+    """
+    call, present = struct_at(FastCall, call_at), struct_at(FastPresent, present_at)
+    model, limits = struct_at(FastModel, call.model), struct_at(FastLimits, call.limits)
+    g, is_read = call.given, call.given[0] == 0
+    asked: _Asked = g[0], g[1], g[2], g[3], g[4], g[5]
+    call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
+    if is_read:
+        asked = _read_body(data, (start, end), kind, model, call)
+        call.times[HAS_READ] = call.times[MADE] = clock_ns()
+    n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
+    call.asked[4] = threshold
+    is_sure = is_exact != 0 or threshold == NUMBER
+    n_chunks = min(beam_width, model.n_chunks)
+    n_children = n_chunks * model.n_trees * model.n_children
+    if n_rows == 0 or not _is_taken(n_rows, top_r, beam_width, n_children, limits):
+        return 0
+    if (threshold == TUNED and len(present.log_threshold) == 0) or (is_sure and model.n_trees > 1):
+        return 0
+    if n_values == TEXTS:
+        n_values = write_rows(call.texts, n_rows, (call.indptr, call.indices, call.values))
+        call.times[MADE] = clock_ns()
+        if n_values == 0:
+            return 0
+    log_threshold = _log_threshold_for(threshold, present.log_threshold, call)
+    top_r = min(top_r, model.n_labels)
+    n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, threshold != NO_THRESHOLD)
+    if not _has_room(n_rows, n_values, top_r, n_kept, call):
+        return GROW
+    _search_rows(model, n_rows, top_r, n_chunks, log_threshold, call)
+    call.times[SEARCHED] = clock_ns()
+    if not _spread(n_rows, top_r, call) and is_sure:
+        return 0
+    seal = present.keyed, present.model, present.version, epoch, present.expiry
+    named = present.thresholds[:0] if threshold == TUNED else present.thresholds
+    if not _write_answer(kind, model, n_rows, named, seal, serial, call):
+        return GROW
+    _count_stages(is_read, call)
+    return n_rows

@@ -1,0 +1,111 @@
+"""A chunk spread over a map from features to its rows, for a chunk that many rows of a batch need.
+
+One look-up in the map takes the place of two in the chunk's bit sets, and finds the same rows in the same
+order.
+"""
+
+import numpy as np
+
+from xylem.engine.kernels.search.scorer import children_width, place
+from xylem.engine.kernels.search.scoring import start_turns
+from xylem.engine.kernels.search.workspace import Workspace
+from xylem_store.compiled.bits import BLOCK_BITS, GROUP_BITS
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.handles import I32
+from xylem_store.compiled.vectors import lowest_lane
+from xylem_store.ensemble import TreeEnsemble
+
+_BLOCK = 1 << BLOCK_BITS
+
+
+@inlined
+def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
+    """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups.
+
+    It pays from one look-up for each feature of the chunk on (measured on label trees).
+    """
+    if len(work.feature_row) == 0:
+        return False
+    chunk = ensemble.node_chunk[node]
+    n_dense = (ensemble.dense_ptr[chunk + 1] - ensemble.dense_ptr[chunk]) // children_width(ensemble, node)
+    n_features = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] - 1 + n_dense
+    return bool(n_look_ups >= n_features)
+
+
+@inlined
+def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
+    """Set the entries of the chunk's features: 1 + the number of a sparse row, -1 - that of a dense one."""
+    chunk = ensemble.node_chunk[node]
+    at = ensemble.block_ptr[chunk]
+    for group in range(ensemble.directory.shape[1]):
+        blocks = np.int64(ensemble.directory[chunk, group, 0])
+        while blocks != 0:
+            feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
+            blocks &= blocks - 1
+            rows, dense_rows = np.int64(ensemble.blocks[at, 0]), np.int64(ensemble.blocks[at, 1])
+            n_sparse, n_dense = np.int64(ensemble.blocks[at, 2]), np.int64(ensemble.blocks[at, 3])
+            at += 1
+            while rows != 0:
+                bit = lowest_lane(rows)
+                rows &= rows - 1
+                is_dense = (dense_rows >> bit) & 1
+                feature_row[place(feature + bit)] = -1 - n_dense if is_dense else 1 + n_sparse
+                n_dense += is_dense
+                n_sparse += 1 - is_dense
+
+
+@inlined
+def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
+    """Set the entries of the chunk's features to 0 again."""
+    chunk = ensemble.node_chunk[node]
+    for group in range(ensemble.directory.shape[1]):
+        blocks = np.int64(ensemble.directory[chunk, group, 0])
+        while blocks != 0:
+            feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
+            blocks &= blocks - 1
+            for i in range(_BLOCK):
+                feature_row[place(feature + i)] = np.int32(0)
+
+
+@inlined
+def _end_of_run(nodes: I32, k: int, n_nodes: int) -> int:
+    """Return the first place after the k-th of a list of nodes that holds another node."""
+    end = k + 1
+    while end < n_nodes and nodes[end] == nodes[k]:
+        end += 1
+    return end
+
+
+@inlined
+def _end_of_turn(
+    ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
+) -> int:
+    """Return the first place from the k-th on whose run of nodes is worth mapping, or n_nodes.
+
+    row_features  about so many features has a row
+    """
+    if len(work.feature_row) == 0:
+        return n_nodes
+    while k < n_nodes:
+        end = _end_of_run(nodes, k, n_nodes)
+        if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
+            break
+        k = end
+    return k
+
+
+@inlined
+def begin_piece(
+    ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
+) -> tuple[int, bool]:
+    """Make ready to score nodes from the k-th on; return (where they end, whether the map holds their chunk).
+
+    Entries of one node follow each other. A chunk that enough of them need is spread over the map; those
+    between two such chunks go through the scorer in turn.
+    """
+    end = _end_of_run(nodes, k, n_nodes)
+    if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
+        _map_features(ensemble, nodes[k], work.feature_row)
+        return end, True
+    start_turns(work, k)
+    return _end_of_turn(ensemble, nodes, end, n_nodes, row_features, work), False

@@ -1,0 +1,91 @@
+"""Two heaps over (score, id) in preallocated arrays: the k best so far, and the frontier.
+
+The order is total, so that answers do not depend on the order of insertion: a larger score is better, and of
+equal scores the smaller id is.
+
+Conventions: `scores` float32[capacity], `ids` int32[capacity], the first `size` entries are the heap; every
+function returns the new size.
+"""
+
+from numpy import float32
+
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.handles import F32, I32
+
+
+@inlined
+def better(score: float32, id_: int, other_score: float32, other_id: int) -> bool:
+    """Return whether (score, id_) comes before (other_score, other_id)."""
+    return bool(score > other_score or (score == other_score and id_ < other_id))
+
+
+@inlined
+def keep_best(scores: F32, ids: I32, size: int, capacity: int, score: float32, id_: int) -> int:
+    """Offer an entry to the `capacity` (>= 1) best; the worst of them is the root. O(log capacity)."""
+    if size < capacity:
+        return _rise(scores, ids, size, score, id_, False)
+    if better(score, id_, scores[0], ids[0]):
+        _sink(scores, ids, size, score, id_, False)
+    return size
+
+
+@inlined
+def _rise(scores: F32, ids: I32, size: int, score: float32, id_: int, best_first: bool) -> int:
+    """Add an entry and let it rise; the root is the best one, or the worst one. Return the size."""
+    at = size
+    while at > 0:
+        above = (at - 1) >> 1
+        if better(score, id_, scores[above], ids[above]) != best_first:
+            break
+        scores[at] = scores[above]
+        ids[at] = ids[above]
+        at = above
+    scores[at] = score
+    ids[at] = id_
+    return size + 1
+
+
+@inlined
+def _sink(scores: F32, ids: I32, size: int, score: float32, id_: int, best_first: bool) -> None:
+    """Put an entry in the root's place and let it sink below all that belong above it."""
+    at = 0
+    while True:
+        below = 2 * at + 1
+        if below >= size:
+            break
+        right = below + 1
+        first, second = (right, below) if best_first else (below, right)
+        if right < size and better(scores[first], ids[first], scores[second], ids[second]):
+            below = right
+        if better(scores[below], ids[below], score, id_) != best_first:
+            break
+        scores[at] = scores[below]
+        ids[at] = ids[below]
+        at = below
+    scores[at] = score
+    ids[at] = id_
+
+
+@inlined
+def sort_best(scores: F32, ids: I32, size: int) -> None:
+    """Turn the heap of keep_best into a list, the best first. O(size log size)."""
+    for last in range(size - 1, 0, -1):
+        score = scores[last]
+        id_ = ids[last]
+        scores[last] = scores[0]
+        ids[last] = ids[0]
+        _sink(scores, ids, last, score, id_, False)
+
+
+@inlined
+def push_frontier(scores: F32, ids: I32, size: int, score: float32, id_: int) -> int:
+    """Add an entry to the frontier (the best entry at the root); the arrays have room. O(log size)."""
+    return _rise(scores, ids, size, score, id_, True)
+
+
+@inlined
+def pop_frontier(scores: F32, ids: I32, size: int) -> int:
+    """Remove the root, which the caller has read. O(log size)."""
+    size -= 1
+    _sink(scores, ids, size, scores[size], ids[size], True)
+    return size

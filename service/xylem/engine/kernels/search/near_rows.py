@@ -1,0 +1,256 @@
+"""Features of a candidate by the training rows near to the row that is answered (`xylem_store.members`)."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.engine.kernels.search.call import Rows
+from xylem.engine.kernels.search.heaps import keep_best
+from xylem.engine.kernels.search.subtrees import log_of
+from xylem_store.compiled.bits import popcount
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.handles import F32, F32_1, F32_2, I32, I32_1, I64_1, U8_1, handle
+from xylem_store.compiled.vectors import (
+    lowest_lane,
+    vatleast,
+    vbroadcast,
+    vgreater,
+    vload,
+    vmax,
+    vmul,
+    vstore,
+)
+from xylem_store.ensemble import LANES
+from xylem_store.members import CONTEXT, NEAR_FEATURES, NEAREST, ZERO
+
+N_NEAR = len(NEAR_FEATURES)
+
+BEST = 10
+"""Labels of the first member by which others are expected."""
+
+GROUPS = 128
+"""Groups of rows whose greatest cosines are known first."""
+
+LISTED_ROWS = 1 << 16
+"""From more rows on those that a row meets are listed: all cosines would take longer to look at."""
+
+_VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
+"""Among NEAR_FEATURES: the first that is of votes, what the best labels expect, those that are compared."""
+
+_ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
+_TINY = np.float32(1e-45)  # the least above 0
+_FLOOR = np.float32(1e-6)  # a score of 0 is so much, where scores are divided
+_SHIFT = np.uint64(LANES.bit_length() - 1)
+_THIRD = np.float32(1 / 3)
+
+
+@handle
+class NearSearch(NamedTuple):
+    """The arrays of NearRows, and what a row takes.
+
+    feature_ptr  int64[n_columns + 1]  the list of each column, without rows where it has none
+    n_columns  of the first member; 0 where the version has no near rows: nothing is done then
+    features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
+    best   int32[BEST]  the first member's best labels
+    cosine  float32[rows]  with the row that is answered; 0 between rows. It and `scale` are whole vectors
+    met     int32[rows / LANES]  blocks of LANES rows to look at: all of them, or those with a feature of it
+    is_met  uint8[rows / LANES]  whether a block is in `met`; 0 between rows. Empty: `met` has all of them
+    greatest  float32[GROUPS]  cosine of a row of each group
+    best_cosine, best_row  [NEAREST]  the heap of rows
+    """
+
+    label_ptr: I64_1
+    label_row: I32_1
+    feature_ptr: I64_1
+    row: I32_1
+    value: U8_1
+    scale: F32_1
+    row_label_ptr: I64_1
+    row_label: I32_1
+    other_ptr: I64_1
+    other_label: I32_1
+    other_share: F32_1
+    n_columns: int
+    features: F32_2
+    best: I32_1
+    cosine: F32_1
+    met: I32_1
+    is_met: U8_1
+    greatest: F32_1
+    best_cosine: F32_1
+    best_row: I32_1
+
+
+@inlined
+def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
+    """Set the cosines between a row and all that have a feature of it.
+
+    Returns how many blocks are in `met`. Columns of other members and of names are passed over. Cost: for
+    each feature of the row a search, and at most POSTINGS_MAX products; then looks at LISTED_ROWS cosines at
+    most, or at the blocks met.
+    """
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    squares, end = _ZERO, low
+    while end < high and rows.indices[end] < near.n_columns:
+        squares += rows.values[end] * rows.values[end]
+        end += 1
+    length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
+    n_met = 0 if len(near.is_met) > 0 else len(near.met)
+    for at in range(low, end):
+        column, value = rows.indices[at], rows.values[at] * length
+        begin, end_of_list = near.feature_ptr[column], near.feature_ptr[column + 1]
+        for i in range(begin, end_of_list):
+            near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
+        if len(near.is_met) > 0:
+            n_met = _meet(begin, end_of_list, n_met, near)
+    near.greatest[:] = _TINY
+    for k in range(n_met):
+        first, group = near.met[k] * LANES, k * LANES % GROUPS
+        cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
+        vstore(near.cosine, first, cosines)
+        vstore(near.greatest, group, vmax(cosines, vload(near.greatest, group)))
+    return n_met
+
+
+@inlined
+def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
+    """Add the blocks of row[begin : end] to the n_met that are in `met`; return how many there are."""
+    for i in range(begin, end):
+        block = np.uint64(near.row[i]) >> _SHIFT
+        near.met[np.uint64(n_met)] = block
+        n_met += near.is_met[block] == 0  # without a branch, which could not be foretold
+        near.is_met[block] = 1
+    return n_met
+
+
+@inlined
+def keep_nearest(n_met: int, near: NearSearch) -> int:
+    """Put the nearest rows into the heap, and clear the cosines; return how many rows these are.
+
+    NEAREST groups have a row that is as near as the NEAREST-th of their greatest cosines. Rows less near are
+    passed over, which leaves the heap little to do.
+    """
+    least = _least_of_nearest(near)
+    n_near = 0
+    for k in range(n_met):
+        first = near.met[k] * LANES
+        lanes = vatleast(vload(near.cosine, first), vbroadcast(least))
+        while lanes != 0:
+            row = first + lowest_lane(lanes)
+            lanes &= lanes - 1
+            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
+        vstore(near.cosine, first, vbroadcast(_ZERO))
+    if len(near.is_met) > 0:
+        for k in range(n_met):
+            near.is_met[near.met[k]] = 0
+    return n_near
+
+
+@inlined
+def _least_of_nearest(near: NearSearch) -> np.float32:
+    """Return the NEAREST-th of `greatest`, the greatest first."""
+    least = np.float32(np.inf)
+    for i in range(GROUPS):
+        n_above = np.int64(0)
+        for j in range(0, GROUPS, LANES):
+            lanes = vgreater(vload(near.greatest, j), vbroadcast(near.greatest[i]))
+            n_above += popcount(np.uint32(lanes))
+        if n_above < NEAREST:
+            least = min(least, near.greatest[i])
+    return least
+
+
+@inlined
+def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
+    """Set the first four of NEAR_FEATURES of the n candidates, by the cosines with their rows."""
+    for i in range(n):
+        greatest = second = third = cubes = total = _ZERO
+        begin, end = near.label_ptr[candidate[i]], near.label_ptr[candidate[i] + 1]
+        for own in range(begin, end):
+            cosine = near.cosine[near.label_row[own]]
+            total += cosine
+            cubes += cosine * cosine * cosine
+            third = max(third, min(second, cosine))
+            second = max(second, min(greatest, cosine))
+            greatest = max(greatest, cosine)
+        found = near.features[i]
+        found[0], found[1], found[2] = greatest, (greatest + second + third) * _THIRD, cubes
+        found[3] = total / np.float32(end - begin) if end > begin else _ZERO
+
+
+@inlined
+def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
+    """Set the votes of the nearest rows for the n candidates.
+
+    slot  the places of labels among the candidates, below 0 of others
+    """
+    total = _ZERO
+    near.features[:n, _VOTES : _VOTES + 3] = _ZERO
+    for j in range(n_near):
+        row, cosine = near.best_row[j], near.best_cosine[j]
+        vote = cosine * cosine * cosine
+        total += vote
+        for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
+            place = slot[near.row_label[at]]
+            if place >= 0:
+                found = near.features[place]
+                found[_VOTES] += vote
+                found[_VOTES + 2] = max(found[_VOTES + 2], cosine)
+    for i in range(n):
+        near.features[i, _VOTES + 1] = near.features[i, _VOTES] / total if total > _ZERO else _ZERO
+
+
+@inlined
+def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSearch) -> None:
+    """Set what the best labels expect of the n candidates: the mean of their shares, by their scores.
+
+    slot    the places of labels among the candidates, below 0 of others
+    scores  of `best`, the greatest first: n_best of them
+    """
+    near.features[:n, _EXPECTED] = _ZERO
+    total = _ZERO
+    for i in range(min(BEST, n_best)):
+        total += scores[i]
+        if near.best[i] < 0:
+            continue
+        for at in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
+            place = slot[near.other_label[at]]
+            if place >= 0:
+                near.features[place, _EXPECTED] += scores[i] * near.other_share[at]
+    for i in range(n):
+        near.features[i, _EXPECTED] = near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
+
+
+@inlined
+def compare_candidates(n: int, near: NearSearch) -> None:
+    """Set what the n candidates have of the greatest of each feature that is compared."""
+    for k, source in enumerate(_COMPARED):
+        greatest = _ZERO
+        for i in range(n):
+            greatest = max(greatest, near.features[i, source])
+        for i in range(n):
+            share = near.features[i, source] / greatest if greatest > _ZERO else _ZERO
+            near.features[i, _EXPECTED + 1 + k] = share
+
+
+@inlined
+def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
+    """Set the last five of NEAR_FEATURES: the context of the row.
+
+    scores  of the first member, the greatest first
+    rank    [n]  the candidates' places among them, below 0 of those that it does not propose
+    """
+    total = votes = cosine = _ZERO
+    for i in range(len(scores)):
+        total += scores[i]
+    for i in range(n):
+        votes += near.features[i, _VOTES]
+        cosine = max(cosine, near.features[i, _VOTES + 2])
+    greatest = scores[0] if len(scores) > 0 else _ZERO
+    for i in range(n):
+        found, place = near.features[i, CONTEXT:], rank[i]
+        found[0] = _ZERO
+        if place >= 0:
+            after = scores[place + 1] if place + 1 < len(scores) else _ZERO
+            found[0] = log_of((scores[place] + _FLOOR) / (after + _FLOOR))
+        found[1], found[2], found[3], found[4] = total, greatest, votes, cosine

@@ -1,0 +1,234 @@
+"""Routing: rows go down all decision trees of an ensemble to their leaves.
+
+Source: Majzoubi and Choromanska 2019, algorithm 2 (several children of a node may receive a row) and, for
+*argmax*, the trees of FastXML and LOMtree. A block of rows goes down one tree after the other, level by
+level: the rows that enter a node are scored there one after the other, so that each chunk is read once a
+block. A row alone goes down all trees at once, so that there is always a next chunk to ask for. The margins
+are the scorer's, so a row's answer has the same bits alone and in any block.
+"""
+
+import numpy as np
+
+from xylem.engine.kernels.search.calibrated import calibrate_answers
+from xylem.engine.kernels.search.call import Call, charge, clear_cost, write_answer
+from xylem.engine.kernels.search.feature_map import begin_piece, unmap_features
+from xylem.engine.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
+from xylem.engine.kernels.search.scorer import is_narrow
+from xylem.engine.kernels.search.scoring import (
+    IN_TURN,
+    MAPPED,
+    NARROW,
+    CallParts,
+    call_scorer,
+    last_at_once,
+    parts_of,
+)
+from xylem.engine.kernels.search.workspace import RoutingWorkspace
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.decorators import nonallocating_kernel as kernel
+from xylem_store.compiled.handles import F32, I64, struct_at
+from xylem_store.ensemble import LINK_CODES, TreeEnsemble
+from xylem_store.extras import Rerank
+
+_MULTIWAY = LINK_CODES["multiway"]
+_ZERO = np.float32(0.0)
+NO_ROOM = -1
+"""Instead of a number of leaves: the buffers have no room for what a block of rows enters."""
+
+
+@inlined
+def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
+    """Send rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or NO_ROOM.
+
+    The leaves of a row and tree come by ascending id: nodes are numbered level by level, and entered so.
+    """
+    ensemble, routing, work = parts.ensemble, parts.own, parts.work
+    for row in range(first, last):
+        clear_cost(parts.answers.costs, row, work)
+    n_trees = ensemble.child_ptr[0]
+    step = n_trees if last - first == 1 else 1
+    n_leaves = 0
+    for tree in range(0, n_trees, step):
+        if n_leaves + (last - first) * step > len(routing.leaf_node):
+            return NO_ROOM
+        n_entries = 0
+        for root in range(tree, tree + step):
+            for row in range(first, last):
+                n_entries, n_leaves = _enter(ensemble, root, row, root, n_entries, n_leaves, routing)
+        while n_entries > 0 and not work.stop[0]:
+            _next_level(ensemble, n_entries, last - first, routing)
+            n_entries, n_leaves = _score_level(parts, n_entries, n_leaves)
+            if n_entries == NO_ROOM:
+                return NO_ROOM
+    return n_leaves
+
+
+@inlined
+def _score_level(parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: int) -> tuple[int, int]:
+    """Score the entries of a level and have their rows enter children; return (n_next or NO_ROOM, n_leaves).
+
+    Entries of one node follow each other.
+    """
+    ensemble, scorer, rows, _, answers, work, routing = parts
+    first_row = routing.entry_row[0]
+    row_features = rows.indptr[first_row + 1] - rows.indptr[first_row]
+    n_next = 0
+    k = 0
+    while k < n_entries and not work.stop[0]:
+        node = routing.entry_node[k]
+        end, is_mapped = begin_piece(ensemble, routing.entry_node, k, n_entries, row_features, work)
+        is_in_one_pass = is_mapped and is_narrow(ensemble, node)
+        while k < end and not work.stop[0] and n_next != NO_ROOM:
+            until = last_at_once(work, k, end)
+            if is_in_one_pass:
+                call_scorer(scorer, NARROW, k, until, 0)
+            elif is_mapped:
+                call_scorer(scorer, MAPPED, k, until, 0)
+            else:
+                call_scorer(scorer, IN_TURN, k, until, end)
+            for at in range(k, until):
+                if not _is_room(ensemble, at, n_next, n_leaves, routing):
+                    n_next = NO_ROOM
+                    break
+                charge(answers.costs, routing.entry_row[at], work, at - k)
+                margins = work.margins[at - k]
+                n_next, n_leaves = _enter_children(parts, at, n_next, n_leaves, margins)
+            k = until
+        if is_mapped:
+            unmap_features(ensemble, node, work.feature_row)
+        if n_next == NO_ROOM:
+            break
+    return n_next, n_leaves
+
+
+@inlined
+def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace) -> bool:
+    """Return whether there is room for all children of the k-th entry's node."""
+    node = routing.entry_node[k]
+    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
+    has_entries = n_next + n_children <= len(routing.next_node)
+    return bool(has_entries and n_leaves + n_children <= len(routing.leaf_node))
+
+
+@inlined
+def _enter_children(
+    parts: CallParts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
+) -> tuple[int, int]:
+    """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
+    ensemble, routing = parts.ensemble, parts.own
+    node, row, tree = routing.entry_node[k], routing.entry_row[k], routing.entry_tree[k]
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    best = 0
+    for j in range(1, n_children):
+        if margins[j] > margins[best] or np.isnan(margins[best]):
+            best = j
+    if parts.search.link != _MULTIWAY or not margins[best] > _ZERO:
+        return _enter(ensemble, child + best, row, tree, n_next, n_leaves, routing)
+    for j in range(n_children):
+        if margins[j] > _ZERO:
+            n_next, n_leaves = _enter(ensemble, child + j, row, tree, n_next, n_leaves, routing)
+    return n_next, n_leaves
+
+
+@inlined
+def _enter(
+    ensemble: TreeEnsemble,
+    node: int,
+    row: int,
+    tree: int,
+    n_next: int,
+    n_leaves: int,
+    routing: RoutingWorkspace,
+) -> tuple[int, int]:
+    """Have a row enter a node of a tree; return (n_next, n_leaves)."""
+    if ensemble.node_chunk[node] >= 0:
+        routing.next_node[n_next] = node
+        routing.next_row[n_next] = row
+        routing.next_tree[n_next] = tree
+        return n_next + 1, n_leaves
+    if ensemble.leaf_ptr[node + 1] > ensemble.leaf_ptr[node]:
+        routing.leaf_node[n_leaves] = node
+        routing.leaf_row[n_leaves] = row
+        routing.leaf_tree[n_leaves] = tree
+        return n_next, n_leaves + 1
+    return n_next, n_leaves
+
+
+@inlined
+def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: RoutingWorkspace) -> None:
+    """Make the entries of the next level of next_*: by node, of a node by row.
+
+    A counting sort over the chunks of the level, for chunks are numbered as their nodes are. The nodes of one
+    row are in order already.
+    """
+    if n_rows == 1:
+        for i in range(n_next):
+            routing.entry_node[i] = routing.next_node[i]
+            routing.entry_row[i] = routing.next_row[i]
+            routing.entry_tree[i] = routing.next_tree[i]
+        return
+    ends, node_chunk = routing.chunk_ptr, ensemble.node_chunk
+    lowest, highest = len(ends), 0
+    for i in range(n_next):
+        chunk = node_chunk[routing.next_node[i]]
+        lowest = min(lowest, chunk)
+        highest = max(highest, chunk)
+    ends[lowest : highest + 2] = 0
+    for i in range(n_next):
+        ends[node_chunk[routing.next_node[i]] + 1] += 1
+    for chunk in range(lowest, highest + 1):
+        ends[chunk + 1] += ends[chunk]
+    for i in range(n_next):
+        chunk = node_chunk[routing.next_node[i]]
+        at = ends[chunk]
+        ends[chunk] += 1
+        routing.entry_node[at] = routing.next_node[i]
+        routing.entry_row[at] = routing.next_row[i]
+        routing.entry_tree[at] = routing.next_tree[i]
+
+
+@kernel
+def route_rows(call_at: I64) -> None:
+    """Answer the rows of a Call, whose `own` is a RoutingWorkspace; its rows go down together.
+
+    The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are answered.
+    A block that finds no room (rows that enter many children) is halved; one row always finds it.
+    Cost: the chunks of the nodes entered, at least depth a tree, at worst all; the labels of the leaves
+    reached; to re-rank, the mean rows of those labels. The answer to a row does not depend on the others.
+    """
+    call, parts = struct_at(Call, call_at), parts_of(call_at, RoutingWorkspace)
+    ensemble, _, _, search, answers, work, routing = parts
+    rerank = struct_at(Rerank, call.rerank)
+    n_rows = len(routing.row_ptr) - 1
+    row = call.first
+    while row < call.last and not work.stop[0]:
+        end = min(call.last, row + n_rows)
+        n_leaves = go_down(parts, row, end)
+        if n_leaves == NO_ROOM:
+            n_rows = max(1, (end - row) >> 1)
+            continue
+        sort_leaves(n_leaves, row, end - row, routing)
+        for here in range(row, end):
+            first, last = routing.row_ptr[here - row], routing.row_ptr[here - row + 1]
+            n_best = rank_labels(parts, add_leaves(ensemble, routing, first, last), here, rerank)
+            is_exact = work.stop[0] == 0
+            n_best = n_best if is_exact or not search.is_sure else 0
+            write_answer(answers, here, False, routing.best_score, routing.best_label, n_best, is_exact)
+        row = end
+    for here in range(row, call.last):
+        answers.exact[here] = 0
+        answers.counts[here] = 0
+        clear_cost(answers.costs, here, work)
+    calibrate_answers(call, search, answers)
+
+
+@kernel
+def reach_leaves(call_at: I64) -> int:
+    """Leave the leaves that a row reaches, but for empty ones, in leaf_node and leaf_tree; return how many.
+
+    By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are wanted by
+    nobody.
+    """
+    first = struct_at(Call, call_at).first
+    return go_down(parts_of(call_at, RoutingWorkspace), first, first + 1)

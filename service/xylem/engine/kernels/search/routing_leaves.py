@@ -1,0 +1,157 @@
+"""From the leaves that a row reached to its answer.
+
+A label's score is the mean over the trees of the mean of its values over the leaves reached, empty leaves not
+counted (Majzoubi and Choromanska 2019, algorithm 2, the mean of normalised histograms). The additions have a
+fixed order, tree by tree and by ascending leaf, whatever the rows that went down together.
+
+Re-ranking: Jain et al. 2016 (PFastreXML), of its tail labels; LdSM (Majzoubi and Choromanska 2019) uses the
+same. A label that the trees give the score P is scored P^alpha * exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), x
+the row at length 1, mu the mean of the label's training rows.
+"""
+
+import numpy as np
+
+from xylem.engine.kernels.search.call import threshold_of
+from xylem.engine.kernels.search.heaps import keep_best
+from xylem.engine.kernels.search.scoring import CallParts
+from xylem.engine.kernels.search.subtrees import log_of
+from xylem.engine.kernels.search.workspace import RoutingWorkspace
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.handles import F32, I32
+from xylem_store.compiled.vectors import prefetch
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.extras import Rerank
+
+_ZERO = np.float32(0.0)
+
+
+@inlined
+def spread_row(indices: I32, values: F32, dense_row: F32) -> np.float32:
+    """Write the row at length 1 into zeros, float32[D]; return |x|^2: 1, or 0 for a row of zeros.
+
+    Lengths are computed in float64, so that no finite value overflows.
+    """
+    square = 0.0
+    for i in range(len(values)):
+        square += np.float64(values[i]) * np.float64(values[i])
+    if square == 0.0:
+        return _ZERO
+    scale = 1.0 / np.sqrt(square)
+    for i in range(len(indices)):
+        dense_row[indices[i]] = np.float32(values[i] * scale)
+    return np.float32(1.0)
+
+
+@inlined
+def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32) -> np.float32:
+    """Return exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), in [0, 1], of the row spread in `dense_row`.
+
+    The products are added by ascending feature. Cost: the features of the mean row.
+    """
+    product = _ZERO
+    for i in range(rerank.ptr[label], rerank.ptr[label + 1]):
+        product += rerank.values[i] * dense_row[rerank.features[i]]
+    distance = row_square - np.float32(2.0) * product + rerank.norm2[label]
+    distance = distance if distance > _ZERO else _ZERO
+    rate = np.float32(0.5) * (np.float32(1.0) - rerank.parameters[0]) * rerank.parameters[1]
+    return np.float32(np.exp(-rate * distance))
+
+
+_AHEAD = 4  # so many leaves ahead are their labels asked for
+_ONE = np.float32(1.0)
+
+
+@inlined
+def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspace) -> None:
+    """Fill leaf_order and row_ptr: by row, of a row by tree, of a tree by leaf.
+
+    A counting sort: of a row alone by tree, of several by row, for these come tree by tree.
+    """
+    if n_rows == 1:
+        _count_and_place(n_leaves, routing.leaf_tree, 0, len(routing.tree_leaves), routing.tree_ptr, routing)
+        routing.row_ptr[0] = 0
+        routing.row_ptr[1] = n_leaves
+    else:
+        _count_and_place(n_leaves, routing.leaf_row, first, n_rows, routing.row_ptr, routing)
+
+
+@inlined
+def _count_and_place(
+    n_leaves: int, keys: I32, least: int, n_keys: int, ends: I32, routing: RoutingWorkspace
+) -> None:
+    """Fill leaf_order by key, leaves of one key in their order, and `ends` with where each key begins."""
+    ends[: n_keys + 1] = 0
+    for i in range(n_leaves):
+        ends[keys[i] - least + 1] += 1
+    for i in range(n_keys):
+        ends[i + 1] += ends[i]
+    for i in range(n_leaves - 1, -1, -1):
+        key = keys[i] - least
+        ends[key + 1] -= 1
+        routing.leaf_order[ends[key + 1]] = i
+    for i in range(n_keys):
+        ends[i] = ends[i + 1]
+    ends[n_keys] = n_leaves
+
+
+@inlined
+def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, last: int) -> int:
+    """Add up the values of the leaves leaf_order[first:last] in label_sum; return how many are label_seen."""
+    leaf_ptr = ensemble.leaf_ptr
+    routing.tree_leaves[:] = 0
+    for i in range(first, last):
+        routing.tree_leaves[routing.leaf_tree[routing.leaf_order[i]]] += 1
+    n_seen = 0
+    for i in range(first, last):
+        if i + _AHEAD < last:
+            ahead = leaf_ptr[routing.leaf_node[routing.leaf_order[i + _AHEAD]]]
+            prefetch(ensemble.leaf_label, ahead)
+            prefetch(ensemble.leaf_value, ahead)
+        place = routing.leaf_order[i]
+        leaf = routing.leaf_node[place]
+        weight = _ONE / np.float32(routing.tree_leaves[routing.leaf_tree[place]])
+        for at in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
+            label = ensemble.leaf_label[at]
+            before = routing.label_sum[label]
+            after = before + weight * ensemble.leaf_value[at]
+            routing.label_sum[label] = after
+            if before == _ZERO and after > _ZERO:
+                routing.label_seen[n_seen] = label
+                n_seen += 1
+    return n_seen
+
+
+@inlined
+def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, rerank: Rerank) -> int:
+    """Leave the best of label_seen in the heap best_*; return their number. Clears label_sum.
+
+    With re-ranking arrays the labels are re-ranked by the row, but for those whose score could not enter the
+    answer at any distance.
+    """
+    _, _, rows, search, _, _, routing = parts
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    indices, values = rows.indices[low:high], rows.values[low:high]
+    is_reranked = len(rerank.parameters) > 0
+    is_weighted = len(search.weight) > 0
+    row_square = spread_row(indices, values, routing.dense_row) if is_reranked else _ZERO
+    n_best = 0
+    for i in range(n_seen):
+        label = int(routing.label_seen[i])
+        score = min(_ONE, routing.label_sum[label] / np.float32(parts.ensemble.child_ptr[0]))
+        routing.label_sum[label] = _ZERO
+        if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
+            continue
+        if is_reranked:
+            score = np.float32(np.exp(rerank.parameters[0] * np.log(score)))  # is not exceeded
+            if n_best == search.top_r and not is_weighted and score < routing.best_score[0]:
+                continue
+            score *= nearness(rerank, label, row_square, routing.dense_row)
+        if len(search.log_threshold) > 0 and log_of(score) < threshold_of(search.log_threshold, label):
+            continue
+        if is_weighted:
+            score *= search.weight[label]
+        n_best = keep_best(routing.best_score, routing.best_label, n_best, search.top_r, score, label)
+    if is_reranked:
+        for i in range(len(indices)):
+            routing.dense_row[indices[i]] = _ZERO
+    return n_best

@@ -1,0 +1,346 @@
+"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here, by way of
+`scoring`, and nothing else reads weights.
+
+Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can have
+several chunks on their way at once: `find_blocks` counts bits in the chunk's directory, `find_rows` in the
+blocks found, `find_words` looks up where sparse rows lie, and `score_children` adds the rows up. None of the
+first three has a branch that depends on the data. A chunk that many rows of a batch need is spread over a map
+from features to rows instead (`feature_map`), which takes the place of the first two steps.
+The additions have a fixed order (sparse rows, then dense rows, each by ascending feature, then the bias), so
+that a margin has the same bits in every traversal.
+
+Decision trees have few children a node, and all rows of a node of up to DENSE_SHARE children are dense. Such
+a chunk, spread over the map, is scored in one pass (`add_narrow_rows`): each feature is looked up and its row
+added at once, a feature without a row as the zeros that follow the last row. That changes no bits: a sum that
+begins with 0 is never -0, so that adding 0 or -0 leaves it as it is.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.engine.kernels.search.call import Rows
+from xylem.engine.kernels.search.workspace import STAGES, Entries, Workspace
+from xylem_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width, split_word
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.handles import F32, I32
+from xylem_store.compiled.vectors import (
+    EIGHT,
+    add_scaled8,
+    load8,
+    prefetch,
+    vadd,
+    vbroadcast,
+    vload,
+    vmul,
+    vstore,
+    zero8,
+)
+from xylem_store.ensemble import LANES, TreeEnsemble
+
+_16 = np.uint32(16)
+
+
+@inlined
+def number_of(bits: np.uint32, n_bytes: int) -> np.float32:
+    """Return the number that has these bits in so many bytes: a float32, a bfloat16, or an int8."""
+    if n_bytes == 4:
+        return np.float32(np.uint32(bits).view(np.float32))
+    if n_bytes == 2:
+        return np.float32(np.uint32(bits << _16).view(np.float32))
+    return np.float32(np.int8(bits))
+
+
+_LINE = 64
+_BLOCK_BITS = np.uint32(BLOCK_BITS)
+_GROUP_BITS = np.uint32(GROUP_BITS)
+
+
+class ScorerParts(NamedTuple):
+    """What the scorer reads and writes.
+
+    sparse, dense   of the ensemble in their types; in the ensemble itself they have none here
+    """
+
+    ensemble: TreeEnsemble
+    sparse: NDArray[Any]
+    dense: NDArray[Any]
+    rows: Rows
+    entries: Entries
+    work: Workspace
+
+
+@inlined
+def find_blocks(ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace, stage: int) -> None:
+    """Find the blocks of the row's features in the chunk of an inner node."""
+    if _is_full(indices, work):
+        return
+    chunk = ensemble.node_chunk[node]
+    directory = ensemble.directory[chunk]
+    block_at, block_item = work.block_at[stage], work.block_item[stage]
+    first = ensemble.block_ptr[chunk]
+    n_found = np.int64(0)
+    for i in range(len(indices)):
+        block = np.uint32(indices[i]) >> _BLOCK_BITS
+        group = np.uint32(indices[i]) >> _GROUP_BITS
+        blocks = directory[group, 0]
+        at = first + directory[group, 1] + count_below(blocks, block)
+        block_at[place(n_found)] = at
+        block_item[place(n_found)] = i
+        n_found += has(blocks, block)
+        prefetch(ensemble.blocks, 4 * at)
+    work.counts[stage, 0] = n_found
+
+
+@inlined
+def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
+    """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
+    ensemble, _, dense, _, _, work = scored
+    if _is_full(indices, work):
+        _find_all_rows(ensemble, dense, node, values, work, stage)
+        return
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    first_dense = ensemble.dense_ptr[chunk]
+    first_sparse = ensemble.row_start[chunk]
+    block_at, block_item = work.block_at[stage], work.block_item[stage]
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
+    n_sparse = np.int64(0)
+    n_dense = np.int64(0)
+    for found in range(work.counts[stage, 0]):
+        at = place(block_at[found])
+        item = place(block_item[found])
+        feature = np.uint32(indices[item])
+        value = values[item]
+        rows = ensemble.blocks[at, 0]
+        dense_rows = ensemble.blocks[at, 1]
+        is_row = has(rows, feature)
+        is_dense = has(dense_rows, feature)
+        n_dense_below = count_below(dense_rows, feature)
+        n_below = count_below(rows, feature)
+        dense_at[place(n_dense)] = first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+        dense_value[place(n_dense)] = value
+        n_dense += is_dense
+        sparse_at[place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
+        sparse_value[place(n_sparse)] = value
+        n_sparse += is_row - is_dense
+    line = _LINE // dense.itemsize
+    for hit in range(n_dense):
+        for ahead in range(0, width, line):
+            prefetch(dense, dense_at[hit] + ahead)
+    for hit in range(n_sparse):
+        prefetch(ensemble.row_ptr, sparse_at[hit])
+    work.counts[stage, 1] = n_dense
+    work.counts[stage, 2] = n_sparse
+
+
+@inlined
+def _is_full(indices: I32, work: Workspace) -> bool:
+    """Return whether the row has just the features that each chunk has a dense row for: no look-ups."""
+    n = len(indices)
+    return bool(n == work.full_features and n > 0 and indices[n - 1] == n - 1)
+
+
+@inlined
+def _find_all_rows(
+    ensemble: TreeEnsemble, dense: NDArray[Any], node: int, values: F32, work: Workspace, stage: int
+) -> None:
+    """Do as `find_rows` for a full row: its dense rows are all of the chunk, one after the other."""
+    width = children_width(ensemble, node)
+    at = ensemble.dense_ptr[ensemble.node_chunk[node]]
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    line = _LINE // dense.itemsize
+    for i in range(len(values)):
+        dense_at[i] = at + i * width
+        dense_value[i] = values[i]
+    for ahead in range(0, len(values) * width, line):
+        prefetch(dense, at + ahead)
+    work.counts[stage, 1] = len(values)
+    work.counts[stage, 2] = 0
+
+
+@inlined
+def find_words(ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Workspace, stage: int) -> None:
+    """Find the words of the sparse rows."""
+    first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
+    sparse_at, sparse_count = work.sparse_at[stage], work.sparse_count[stage]
+    for hit in range(work.counts[stage, 2]):
+        at = place(sparse_at[hit])
+        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + place(1)]
+        sparse_at[hit] = first + begin
+        sparse_count[hit] = end - begin
+        prefetch(sparse, first + begin)
+
+
+@inlined
+def score_children(scored: ScorerParts, node: int, stage: int, slot: int) -> None:
+    """Add up the margins of a node's children from the rows found, into margins[slot], padded with zeros."""
+    n_bytes = add_rows(scored, node, stage, slot)
+    finish_margins(scored.ensemble, node, n_bytes, scored.work, slot)
+
+
+@inlined
+def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
+    """Add up the rows found, in margins[slot], padded with zeros; return the bytes of their weights."""
+    ensemble, sparse, dense, _, _, work = scored
+    width = children_width(ensemble, node)
+    margins = work.margins[slot]
+    for j in range(max(int(width), LANES)):
+        margins[j] = np.float32(0.0)
+    n_words = _add_sparse_rows(sparse, work, stage, margins)
+    if work.counts[stage, 1] > 0:
+        _add_dense_rows(dense, width, work, stage, margins)
+        for j in range(int(width), LANES):  # where vectors read the rows after a narrow one
+            margins[j] = np.float32(0.0)
+    return np.int64(n_words * sparse.itemsize + work.counts[stage, 1] * width * dense.itemsize)
+
+
+@inlined
+def finish_margins(ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace, slot: int) -> None:
+    """Scale the sums of a node's children and add their biases; count the node, and n_bytes of weights."""
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    margins = work.margins[slot]
+    scale_sums(ensemble, node, work, slot)
+    for j in range(n_children):
+        margins[j] += ensemble.node_bias[place(child + j)]
+    work.cost[slot, 0] += 1
+    work.cost[slot, 1] += n_bytes + n_children * ensemble.node_bias.itemsize
+
+
+@inlined
+def scale_sums(ensemble: TreeEnsemble, node: int, work: Workspace, slot: int) -> None:
+    """Scale the sums of a node's children, if the weights are stored so that they must be."""
+    if len(ensemble.node_scale) > 0:
+        child = ensemble.child_ptr[node]
+        for j in range(ensemble.child_ptr[node + 1] - child):
+            work.margins[slot, j] *= ensemble.node_scale[place(child + j)]
+
+
+@inlined
+def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins: F32) -> np.int64:
+    """Add the sparse rows found to `margins`; return the number of their words."""
+    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
+    n_words = np.int64(0)
+    for hit in range(work.counts[stage, 2]):
+        value = sparse_value[hit]
+        at = sparse_at[hit]
+        n_words += work.sparse_count[stage, hit]
+        for i in range(work.sparse_count[stage, hit]):
+            child, bits = split_word(sparse[place(at + i)], sparse.itemsize)
+            margins[child] += value * number_of(bits, sparse.itemsize // 2)
+    return n_words
+
+
+@inlined
+def _add_dense_rows(dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: F32) -> None:
+    """Add the dense rows found to `margins`, four vectors of children at a time while there are as many.
+
+    Of one vector alone every addition would wait for the one before.
+    """
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    n_dense = work.counts[stage, 1]
+    tile = 0
+    while tile + 4 * LANES <= width:
+        first, second = vload(margins, tile), vload(margins, tile + LANES)
+        third, fourth = vload(margins, tile + 2 * LANES), vload(margins, tile + 3 * LANES)
+        for hit in range(n_dense):
+            at = dense_at[hit] + tile
+            value = vbroadcast(dense_value[hit])
+            first = vadd(first, vmul(value, vload(dense, at)))
+            second = vadd(second, vmul(value, vload(dense, at + LANES)))
+            third = vadd(third, vmul(value, vload(dense, at + 2 * LANES)))
+            fourth = vadd(fourth, vmul(value, vload(dense, at + 3 * LANES)))
+        vstore(margins, tile, first)
+        vstore(margins, tile + LANES, second)
+        vstore(margins, tile + 2 * LANES, third)
+        vstore(margins, tile + 3 * LANES, fourth)
+        tile += 4 * LANES
+    for rest in range(tile, width, LANES):
+        total = vload(margins, rest)
+        for hit in range(n_dense):
+            weights = vload(dense, dense_at[hit] + rest)
+            total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
+        vstore(margins, rest, total)
+
+
+@inlined
+def place(index: int | np.integer[Any]) -> np.uint64:
+    """Return an index as one that is never negative: for others numba adds the length, on every access."""
+    return np.uint64(index)
+
+
+@inlined
+def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
+    """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot]."""
+    ensemble, sparse, _, rows, entries, work = scored
+    turns = work.turns
+    while turns[0] < min(n_entries, k + 4):
+        low, high = _row_bounds(entries, turns[0], rows)
+        find_blocks(ensemble, entries.node[turns[0]], rows.indices[low:high], work, turns[0] % STAGES)
+        turns[0] += 1
+    while turns[1] < min(n_entries, k + 3):
+        low, high = _row_bounds(entries, turns[1], rows)
+        node, stage = entries.node[turns[1]], turns[1] % STAGES
+        find_rows(scored, node, rows.indices[low:high], rows.values[low:high], stage)
+        turns[1] += 1
+    while turns[2] < min(n_entries, k + 2):
+        find_words(ensemble, sparse, entries.node[turns[2]], work, turns[2] % STAGES)
+        turns[2] += 1
+    score_children(scored, entries.node[k], k % STAGES, slot)
+
+
+@inlined
+def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
+    """Return where the row of the k-th entry begins and ends."""
+    row = entries.row[k if len(entries.row) > 1 else 0]
+    return rows.indptr[row], rows.indptr[row + 1]
+
+
+@inlined
+def find_all(scored: ScorerParts, node: int, low: int, high: int) -> None:
+    """Find what a node's chunk has for the features low .. high - 1 of the rows, with nothing to overlap."""
+    ensemble, sparse, _, rows, _, work = scored
+    indices = rows.indices[low:high]
+    find_blocks(ensemble, node, indices, work, 0)
+    find_rows(scored, node, indices, rows.values[low:high], 0)
+    find_words(ensemble, sparse, node, work, 0)
+
+
+@inlined
+def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
+    """Return the width of a dense row of the node's chunk: its children, padded."""
+    return np.int64(padded_width(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))
+
+
+@inlined
+def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
+    """Return whether the rows of a node's chunk are all dense and at most eight weights wide."""
+    chunk = ensemble.node_chunk[node]
+    has_sparse = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] > 1
+    return bool(not has_sparse and children_width(ensemble, node) <= EIGHT)
+
+
+@inlined
+def add_narrow_rows(scored: ScorerParts, node: int, row: int, slot: int) -> None:
+    """Do what `scoring.NARROW` says for one row, into margins[slot].
+
+    The bits and the costs are those of MAPPED.
+    """
+    ensemble, _, dense, rows, _, work = scored
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    feature_row = work.feature_row
+    before = ensemble.dense_ptr[chunk] - width
+    zeros = np.int64(len(dense) - LANES)
+    total = zero8()
+    n_dense = np.int64(0)
+    for i in range(rows.indptr[row], rows.indptr[row + 1]):
+        entry = np.int64(feature_row[place(rows.indices[place(i)])])
+        at = before - entry * width if entry < 0 else zeros
+        total = add_scaled8(total, rows.values[place(i)], load8(dense, at))
+        n_dense += np.int64(entry < 0)
+    vstore(work.margins[slot], 0, total)
+    finish_margins(ensemble, node, n_dense * width * dense.itemsize, work, slot)

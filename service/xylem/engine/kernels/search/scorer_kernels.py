@@ -1,0 +1,147 @@
+"""The kernels behind `scoring`: the scorer, compiled for each type of weights."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.engine.kernels.search.call import Call, Rows
+from xylem.engine.kernels.search.scorer import (
+    ScorerParts,
+    add_narrow_rows,
+    add_rows,
+    children_width,
+    find_all,
+    find_words,
+    place,
+    scale_sums,
+    score_children,
+    score_next,
+)
+from xylem.engine.kernels.search.scoring import ALONE, IN_TURN, MAPPED, NARROW, SCORES
+from xylem.engine.kernels.search.workspace import Entries, Workspace
+from xylem_store.compiled.calls import address_of
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.decorators import nonallocating_kernel as kernel
+from xylem_store.compiled.handles import I64, empty_handle, struct_at
+from xylem_store.ensemble import TreeEnsemble
+
+Samples: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+
+_FLOAT32 = np.empty(0, np.uint64), np.empty(0, np.float32)
+_BFLOAT16 = np.empty(0, np.uint32), np.empty(0, np.uint16)
+_INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
+
+
+@kernel
+def score_float32(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+    """Score in one of the ways of `scoring`, with its numbers."""
+    _score(call_at, way, one, other, n, _FLOAT32)
+
+
+@kernel
+def score_bfloat16(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+    """Do as `score_float32`."""
+    _score(call_at, way, one, other, n, _BFLOAT16)
+
+
+@kernel
+def score_int8(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+    """Do as `score_float32`."""
+    _score(call_at, way, one, other, n, _INT8)
+
+
+_KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes of a sparse word
+
+
+def scorer_of(ensemble: TreeEnsemble) -> int:
+    """Return the address of the scorer of an ensemble: it is compiled or loaded if it was not yet."""
+    return address_of(_KERNELS[ensemble.sparse.itemsize], SCORES, empty_handle(Call), 0, 0, 0, 0)
+
+
+@inlined
+def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Samples) -> None:
+    """Hand on: each way by itself reads of the structs what it needs, and keeps that in registers."""
+    if way == IN_TURN:
+        _score_in_turn(call_at, one, other, n, samples)
+    elif way == MAPPED:
+        _score_mapped(call_at, one, other, samples)
+    elif way == NARROW:
+        _score_narrow(call_at, one, other, samples)
+    elif way == ALONE:
+        _score_alone(call_at, one, other, samples)
+    else:
+        _score_feature(call_at, one, other, samples)
+
+
+@inlined
+def _scored(call_at: I64, samples: Samples) -> ScorerParts:
+    call = struct_at(Call, call_at)
+    stored, ensemble = struct_at(TreeEnsemble, call.ensemble, samples), struct_at(TreeEnsemble, call.ensemble)
+    rows, entries = struct_at(Rows, call.rows), struct_at(Entries, call.entries)
+    return ScorerParts(ensemble, stored.sparse, stored.dense, rows, entries, struct_at(Workspace, call.work))
+
+
+@inlined
+def _score_in_turn(call_at: I64, k: int, end: int, n_entries: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    for at in range(k, end):
+        score_next(scored, at, n_entries, at - k)
+
+
+@inlined
+def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    ensemble, sparse, _, rows, entries, work = scored
+    node = entries.node[k]
+    for at in range(k, end):
+        _find_mapped_rows(ensemble, node, entries.row[at], rows, work)
+        find_words(ensemble, sparse, node, work, 0)
+        score_children(scored, node, 0, at - k)
+
+
+@inlined
+def _score_narrow(call_at: I64, k: int, end: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    for at in range(k, end):
+        add_narrow_rows(scored, scored.entries.node[k], scored.entries.row[at], at - k)
+
+
+@inlined
+def _score_alone(call_at: I64, node: int, row: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    find_all(scored, node, scored.rows.indptr[row], scored.rows.indptr[row + 1])
+    score_children(scored, node, 0, 0)
+
+
+@inlined
+def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    at = scored.rows.indptr[struct_at(Call, call_at).first] + place_in_row
+    find_all(scored, node, at, at + 1)
+    add_rows(scored, node, 0, 0)
+    scale_sums(scored.ensemble, node, scored.work, 0)
+
+
+@inlined
+def _find_mapped_rows(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
+    """Find the rows of a row's features in the chunk that the map holds: find_blocks and find_rows in one."""
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    first_dense = ensemble.dense_ptr[chunk]
+    first_sparse = ensemble.row_start[chunk]
+    dense_at, dense_value = work.dense_at[0], work.dense_value[0]
+    sparse_at, sparse_value = work.sparse_at[0], work.sparse_value[0]
+    n_sparse = np.int64(0)
+    n_dense = np.int64(0)
+    for i in range(rows.indptr[row], rows.indptr[row + 1]):
+        entry = np.int64(work.feature_row[place(rows.indices[place(i)])])
+        value = rows.values[place(i)]
+        dense_at[place(n_dense)] = first_dense - (entry + 1) * width
+        dense_value[place(n_dense)] = value
+        n_dense += np.int64(entry < 0)
+        sparse_at[place(n_sparse)] = first_sparse + entry - 1
+        sparse_value[place(n_sparse)] = value
+        n_sparse += np.int64(entry > 0)
+    work.counts[0, 1] = n_dense
+    work.counts[0, 2] = n_sparse

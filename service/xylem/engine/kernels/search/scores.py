@@ -1,0 +1,204 @@
+"""Log-scores of nodes, each chunk scored at most once a row: what exact and threshold traversals share; and
+the probabilities of labels that a caller names.
+
+`node_score[n]` is valid while `node_stamp[n]` equals the row's stamp. A label's probability is the mean over
+the trees of exp(log-score of its leaf), 0 in a tree without such a leaf.
+
+Links make the logarithms of probabilities of margins: Lin, Liu and Lin 2024 section 2 (squared hinge), PECOS
+(cubed hinge), Jasinska et al. 2016 section 5 (logistic). Scores are summed as logarithms, so the hinges need
+no exponential at all.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.engine.kernels.search.calibrated import calibrated
+from xylem.engine.kernels.search.call import Call
+from xylem.engine.kernels.search.scoring import ALONE, CallParts, call_scorer, parts_of
+from xylem.engine.kernels.search.workspace import Entries
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.decorators import nonallocating_kernel as kernel
+from xylem_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at, zeros
+from xylem_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
+from xylem_store.ensemble import LANES, LINK_CODES, TreeEnsemble
+from xylem_store.extras import Calibration
+
+HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
+
+_ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
+_EXPONENT_MIN = np.float32(-87.0)  # exp of this is the least normal float32, and nothing beside 1
+
+
+_LEAST = np.float32(-1e4)  # the least logarithm of a softmax: sums of them over a path stay numbers
+
+
+@inlined
+def _log_softmax(n_children: int, margins: F32) -> None:
+    """Turn the margins of all children of a node into the logarithms of their softmax, at most 0.
+
+    Infinite margins count as the largest numbers. Beside one that is no number none has a probability.
+    """
+    most = np.float32(np.finfo(np.float32).max / 4)
+    greatest = -most
+    for j in range(n_children):
+        if np.isnan(margins[j]):
+            margins[:n_children] = np.float32(np.nan)
+            return
+        margins[j] = min(max(margins[j], -most), most)
+        greatest = max(greatest, margins[j])
+    total = 0.0  # in double precision: a flat tree adds up 65,536
+    for j in range(n_children):
+        margins[j] = max(margins[j] - greatest, _LEAST)
+        total += np.exp(margins[j])
+    log_total = np.float32(np.log(total))
+    for j in range(n_children):
+        margins[j] = min(margins[j] - log_total, _ZERO)
+
+
+@inlined
+def log_links(link: int, n_children: int, margins: F32) -> None:
+    """Turn each margin m into log p, in [-inf, 0], in place; a NaN stays one.
+
+    link     one of xylem_store.ensemble.LINK_CODES: hinge2: -max(0, 1 - m)^2; hinge3: -max(0, 1 - m)^3;
+             logistic: -log(1 + exp(-m)), to 1e-6 absolute or 1e-4 relative; softmax: m - log of the sum of
+             exp(m) over the node's children, at least -1e4
+    margins  float32[..], whole vectors of LANES, of which the first n_children elements count
+    """
+    if link == SOFTMAX:
+        _log_softmax(n_children, margins)
+        return
+    zero, one = vbroadcast(_ZERO), vbroadcast(_ONE)
+    for tile in range(0, n_children, LANES):
+        margin = vload(margins, tile)
+        if link == LOGISTIC:
+            fade = vexp(vmax(vmin(margin, vsub(zero, margin)), vbroadcast(_EXPONENT_MIN)))
+            log_p = vsub(vmin(zero, margin), vlog(vadd(one, fade)))
+        else:
+            short = vmax(zero, vsub(one, margin))
+            log_p = vsub(zero, vmul(short, short))
+            if link == HINGE3:
+                log_p = vmul(log_p, short)
+        vstore(margins, tile, log_p)
+
+
+@handle
+class QueueWorkspace(NamedTuple):
+    """Buffers, none of which carries anything from one row to the next; they grow with the number of nodes.
+
+    R is top_r, N nodes, I inner nodes, T trees, K labels.
+
+    row               [1]       the row
+    stamp             [1]       counts rows, so that stamps need no clearing
+    front_score/node  [I + T]   the queue
+    node_score/stamp  [N]       log-scores of nodes, valid where the stamp equals the row's
+    best_score/label  [R]       the heap of labels: the answer
+    leaf_seen         [K or 0]  several trees: a leaf of each label found so far, in that order
+    label_stamp       [K or 0]  the row for which a label was last found
+    """
+
+    row: I32_1
+    stamp: I64_1
+    front_score: F32_1
+    front_node: I32_1
+    node_score: F32_1
+    node_stamp: I64_1
+    best_score: F32_1
+    best_label: I32_1
+    leaf_seen: I32_1
+    label_stamp: I64_1
+
+    def entries(self) -> Entries:
+        """Return what is scored by a thresholded search: its queue is a list."""
+        return Entries(self.front_node, self.row)
+
+
+def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
+    """Allocate the buffers for answers of up to top_r labels."""
+    n_trees, n_nodes = int(ensemble.child_ptr[0]), len(ensemble.parent)
+    n_labels = ensemble.label_leaf.shape[1] if n_trees > 1 else 0
+    shapes = {
+        "row stamp": 1,
+        "front_score front_node": len(ensemble.directory) + n_trees,
+        "node_score node_stamp": n_nodes,
+        "best_score best_label": top_r,
+        "leaf_seen label_stamp": n_labels,
+    }
+    return QueueWorkspace(**zeros(QueueWorkspace, shapes))
+
+
+@inlined
+def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
+    """Begin with a row: forget the scores of the one before; the roots have log-score 0."""
+    queue.row[0] = row
+    queue.stamp[0] += 1
+    for root in range(ensemble.child_ptr[0]):
+        queue.node_score[root] = np.float32(0.0)
+        queue.node_stamp[root] = queue.stamp[0]
+
+
+@inlined
+def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -> None:
+    """Turn the margins of the node's children into their log-scores."""
+    ensemble, queue = parts.ensemble, parts.own
+    score = queue.node_score[node]
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    log_links(parts.search.link, n_children, margins)
+    for j in range(n_children):
+        queue.node_score[child + j] = score + margins[j]
+        queue.node_stamp[child + j] = queue.stamp[0]
+
+
+@inlined
+def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
+    """See to it that the children of a node whose log-score is known have theirs."""
+    queue = parts.own
+    if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
+        call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)
+        record_children(parts, node, parts.work.margins[0])
+
+
+@inlined
+def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float32:
+    """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
+    ensemble, queue = parts.ensemble, parts.own
+    n_trees = ensemble.label_leaf.shape[0]
+    total = np.float32(0.0)
+    for tree in range(n_trees):
+        leaf = ensemble.label_leaf[tree, label]
+        if leaf < 0:
+            continue
+        while queue.node_stamp[leaf] != queue.stamp[0]:
+            node = ensemble.parent[leaf]
+            while queue.node_stamp[node] != queue.stamp[0]:
+                node = ensemble.parent[node]
+            expand(parts, node)
+        total += np.exp(queue.node_score[leaf])
+    return total / np.float32(n_trees)
+
+
+@kernel
+def score_rows(call_at: I64, label_ptr: I64, labels: I32, score_out: F32, log_out: F32) -> None:
+    """Write the scores of the labels named for each row of a Call, whose `own` is a QueueWorkspace.
+
+    label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i + 1]]
+    score_out, log_out  float32[labels]: the probability, the mean over the trees, with the bits of an exact
+                       search, calibrated as its scores are, and its logarithm; 0 and -inf where no tree has
+                       a leaf for the label
+
+    Cost: the chunks on the labels' paths, each once a row.
+    """
+    call, parts = struct_at(Call, call_at), parts_of(call_at, QueueWorkspace)
+    ensemble, queue = parts.ensemble, parts.own
+    knots = struct_at(Calibration, call.calibration)
+    for row in range(call.first, call.last):
+        start_row(ensemble, row, queue)
+        for i in range(label_ptr[row], label_ptr[row + 1]):
+            score_out[i] = label_probability(parts, labels[i])
+            if len(knots.x) > 0:
+                score_out[i] = calibrated(knots.x, knots.y, score_out[i])
+            log_out[i] = np.log(score_out[i])
+            if len(knots.x) == 0 and len(ensemble.label_leaf) == 1 and ensemble.label_leaf[0, labels[i]] >= 0:
+                log_out[i] = queue.node_score[ensemble.label_leaf[0, labels[i]]]

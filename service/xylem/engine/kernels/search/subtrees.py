@@ -1,0 +1,154 @@
+"""What the labels below a node say about it: is any of them allowed, which threshold is the
+least, which weight the greatest. Thresholds move in place."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.engine.kernels.search.calibrated import Knots, log_reaching
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.decorators import nonallocating_kernel as kernel
+from xylem_store.compiled.handles import F32, I32, I64, read_only
+from xylem_store.ensemble import TreeEnsemble
+
+
+def greatest_below(ensemble: TreeEnsemble, of_label: NDArray[Any], nothing: float) -> NDArray[Any]:
+    """Return for each node the greatest of the values of the labels below it, [N]. O(N).
+
+    of_label  [K], uint8 or float32
+    nothing   the value of a node with no label below: no label has a lesser one
+    """
+    of_node = np.full(len(ensemble.parent), nothing, of_label.dtype)
+    lift(ensemble.node_label, ensemble.parent, of_label, of_node)
+    return of_node
+
+
+@kernel
+def lift(node_label: I32, parent: I32, of_label: NDArray[Any], of_node: NDArray[Any]) -> None:
+    """Set of_node, which holds the value of nodes without labels, to what `greatest_below` returns."""
+    for node in range(len(of_node)):
+        label = node_label[node]
+        if label >= 0:
+            of_node[node] = of_label[label]
+    for node in range(len(of_node) - 1, -1, -1):
+        above = parent[node]
+        if above >= 0 and of_node[node] > of_node[above]:
+            of_node[above] = of_node[node]
+
+
+Paths: TypeAlias = tuple[I32, I32, I32]
+"""child_ptr, parent and label_leaf, as `move_thresholds` takes them."""
+
+
+class RowSearch(NamedTuple):
+    """A thresholded search of one row at a time, for a kernel that calls it, and what moves its thresholds.
+
+    address  of the traversal, as `calls.address_of` has it; it returns nothing
+    call     the handle of its Call, whose search and answers are set
+    rows     the handle of the Call's Rows: the row to search goes there, as the only one
+    n_found  int64[1]: how many labels it found; found: int32[top_r], which, the best first
+    paths    from its labels to the nodes whose thresholds it compares with
+    knots    of the model's calibration
+    """
+
+    address: int
+    call: I64
+    rows: I64
+    n_found: I64
+    found: I32
+    paths: Paths
+    knots: Knots
+
+
+NO_PATHS: Paths = (
+    read_only(np.empty(0, np.int32)),
+    read_only(np.empty(0, np.int32)),
+    read_only(np.empty((0, 0), np.int32)),
+)
+"""The paths of a search whose thresholds are the labels', not those of nodes."""
+
+
+@inlined
+def log_of(score: np.float32) -> np.float32:
+    """Return the logarithm of a score as it is compared with thresholds: float64's, rounded; -inf for 0."""
+    return np.float32(np.log(np.float64(score)))
+
+
+@kernel
+def set_logs(knots: Knots, thresholds: F32, log_out: F32) -> None:
+    """Set log_out, float32[n], to the logarithms of the model's own scores that reach these thresholds.
+
+    They have the same bits as `move_thresholds` leaves. With NO_KNOTS they are the thresholds' own.
+    """
+    x, y = knots
+    for i in range(len(thresholds)):
+        log_out[i] = log_reaching(x, y, thresholds[i])
+
+
+@kernel
+def move_thresholds(
+    child_ptr: I32,
+    parent: I32,
+    label_leaf: I32,
+    knots: Knots,
+    labels: I32,
+    thresholds: F32,
+    log_threshold: F32,
+) -> None:
+    """Bring log_threshold up to date where these labels' thresholds have changed.
+
+    Source: Jasinska et al. 2016 section 5.2 (a node's threshold is the least of its children's). Traversals
+    may read the array meanwhile: they see each node's old or new threshold.
+
+    child_ptr, parent, label_leaf  of the ensemble of a label tree; or NO_PATHS
+    knots          of the model's calibration, on whose scale thresholds are; or NO_KNOTS
+    labels         int32[n], in [0, K), in any order
+    thresholds     float32[K], in [0, 1]: the new ones
+    log_threshold  float32[N], changed: what `Predictor.node_thresholds` made, and makes of the new ones;
+                   with NO_PATHS float32[K], the labels' logarithms
+
+    Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children, until
+    one of them has it too.
+    """
+    x, y = knots
+    for i in range(len(labels)):
+        new = log_reaching(x, y, thresholds[labels[i]])
+        if len(parent) == 0:
+            log_threshold[labels[i]] = new
+        for tree in range(len(label_leaf)):
+            leaf = label_leaf[tree, labels[i]]
+            if leaf >= 0:
+                _move_leaf(child_ptr, parent, leaf, new, log_threshold)
+
+
+@inlined
+def _move_leaf(child_ptr: I32, parent: I32, node: int, new: np.float32, log_threshold: F32) -> None:
+    """Set the threshold of a node, and the minima above it."""
+    while True:
+        old = log_threshold[node]
+        if new == old:
+            return
+        log_threshold[node] = new
+        node = parent[node]
+        if node < 0:
+            return
+        least = log_threshold[node]
+        if new < old:
+            if new >= least:
+                return
+        else:
+            if old > least:
+                return
+            new = _least_child(child_ptr, node, least, log_threshold)
+
+
+@inlined
+def _least_child(child_ptr: I32, node: int, bound: np.float32, log_threshold: F32) -> np.float32:
+    """Return the least threshold of a node's children, none of which is below `bound`."""
+    found = np.float32(np.inf)
+    for child in range(child_ptr[node], child_ptr[node + 1]):
+        found = min(found, log_threshold[child])
+        if found <= bound:
+            return found
+    return found

@@ -1,0 +1,296 @@
+"""The buffers of one thread's scoring: what every traversal writes to, allocated once.
+
+What a traversal needs besides stands below, and in `scores`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem_store.compiled.bits import GROUP_BITS
+from xylem_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle, zeros
+from xylem_store.ensemble import LANES, TreeEnsemble, levels_of
+from xylem_store.extras import full_features
+
+STAGES = 4
+"""How many chunks are on their way at once."""
+
+_AT_ONCE_MAX = 16  # so many nodes are scored at once at most
+_MARGINS_MAX = 1 << 12
+"""The margins of the nodes that are scored at once are so many at most: they stay in the caches."""
+
+_MAP_FEATURES_MAX = 1 << 18  # a map of more features than this does not stay in the caches, and does not pay
+
+
+@handle
+class Workspace(NamedTuple):
+    """Buffers, none of which carries anything from one row to the next.
+
+    F is the most features of a row, W the widest chunk padded to LANES, D the features of the model.
+
+    block_at, block_item       [STAGES, F]       the blocks found, and of which feature each is
+    dense_at, sparse_at        [STAGES, F]       where the rows found begin
+    dense_value, sparse_value  [STAGES, F]       the values of their features
+    sparse_count               [STAGES, F]       the lengths of the sparse rows
+    counts                     [STAGES, 3]       how many blocks, dense rows and sparse rows were found
+    turns                      [3]               of a list of nodes: how many have their blocks, rows, words
+    feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see feature_map)
+    margins                    [M, W]            of the children of up to M nodes that are scored at once
+    cost                       [M, 2]            chunks scored and bytes of weights read since it was cleared
+    full_features              D if each chunk of the model has a dense row for every feature, else 0
+    stop                       [1]               not 0: end with what is sure; traversals look once a chunk
+    """
+
+    block_at: I64_2
+    block_item: I64_2
+    dense_at: I64_2
+    dense_value: F32_2
+    sparse_at: I64_2
+    sparse_value: F32_2
+    sparse_count: I64_2
+    counts: I64_2
+    turns: I64_1
+    feature_row: I32_1
+    margins: F32_2
+    cost: I64_2
+    full_features: int
+    stop: U8_1
+
+
+@handle
+class Entries(NamedTuple):
+    """The nodes that a traversal scores one after the other, and for which rows.
+
+    node  [..]
+    row   [..] or [1]: the same for all
+    """
+
+    node: I32_1
+    row: I32_1
+
+
+def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bool) -> Workspace:
+    """Allocate the buffers for rows of up to `n_features` features.
+
+    maps_features  whether many rows will need the same chunks: adds a map over the model's features, unless
+                   they are too many for it to pay
+    """
+    n_mapped = ensemble.directory.shape[1] << GROUP_BITS
+    width = widest_chunk(ensemble)
+    n_at_once = max(1, min(_AT_ONCE_MAX, _MARGINS_MAX // max(1, width)))
+    if not maps_features or n_mapped > _MAP_FEATURES_MAX:
+        n_mapped = 0
+    shapes = {
+        "block_at block_item dense_at dense_value sparse_at sparse_value sparse_count": (STAGES, n_features),
+        "counts": (STAGES, 3),
+        "turns": 3,
+        "feature_row": n_mapped,
+        "margins": (n_at_once, width),
+        "cost": (n_at_once, 2),
+        "stop": 1,
+    }
+    return Workspace(**zeros(Workspace, shapes), full_features=full_features(ensemble))
+
+
+def widest_chunk(ensemble: TreeEnsemble) -> int:
+    """Return the most children of a node, padded to LANES."""
+    return -(-int(np.diff(ensemble.child_ptr).max(initial=0)) // LANES) * LANES
+
+
+ALL_LEAVES, ALL_INNER, MIXED = 0, 1, 2
+"""What the children of a node are."""
+
+_SAVED_BYTES_MAX = 1 << 24  # the saved leaves of a block take no more than this, or the block is one row
+
+
+@handle
+class BeamWorkspace(NamedTuple):
+    """Buffers for blocks of up to n rows of a model of T trees; a *lane* is a row in a tree: n * T of them.
+
+    B is the beam width, R top_r, C the chunks of the model, E = lanes * B, W the widest chunk, S the most
+    nodes with leaves that a beam visits in a tree.
+
+    below                  [C]                  of each chunk: ALL_LEAVES, ALL_INNER or MIXED
+    chunk_ptr              [C + 1]              where the entries of a chunk go
+    in_rounds              [levels + 1]         whether a level's nodes have two rounds (see beam_levels)
+    level_node/score/size  [lanes, B], [lanes]  each lane's nodes of this level
+    entry_node/lane/row    [E]                  the (node, lane) pairs being scored, and the lanes' rows
+    entry_score            [E]                  log-scores of these nodes
+    next_score/node/size   [lanes, B], [lanes]  each lane's heap of the next level's nodes
+    width                  [lanes]              how many nodes of the next level a lane may keep
+    left_out               [lanes]              no node that a full heap left out has a better key; -inf: none
+    best_score/label/size  [lanes, R], [lanes]  each lane's heap of labels
+    saved_node/score       [lanes, S]           the nodes with leaves that a lane visited
+    saved_log_p            [lanes, S, W]        and the log-probabilities of their children
+    saved_size             [lanes]
+    """
+
+    below: U8_1
+    chunk_ptr: I32_1
+    in_rounds: U8_1
+    level_node: I32_2
+    level_score: F32_2
+    level_size: I32_1
+    entry_node: I32_1
+    entry_lane: I32_1
+    entry_row: I32_1
+    entry_score: F32_1
+    next_score: F32_2
+    next_node: I32_2
+    next_size: I32_1
+    width: I32_1
+    left_out: F32_1
+    best_score: F32_2
+    best_label: I32_2
+    best_size: I32_1
+    saved_node: I32_2
+    saved_score: F32_2
+    saved_log_p: F32_3
+    saved_size: I32_1
+
+    def entries(self) -> Entries:
+        """Return what is scored."""
+        return Entries(self.entry_node, self.entry_row)
+
+
+def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:
+    """Return the most nodes of a level that a beam keeps; with thresholds it may save its width for one."""
+    return min(beam_width * n_levels if has_thresholds else beam_width, n_chunks)
+
+
+class BeamShape:
+    """What of an ensemble decides how large its beam workspaces are; the same for all of them.
+
+    n_levels   of the deepest tree
+    below      uint8[C]: what the children of each chunk's node are
+    """
+
+    def __init__(self, ensemble: TreeEnsemble) -> None:
+        self.n_trees = int(ensemble.child_ptr[0])
+        is_inner, parent = ensemble.node_chunk >= 0, ensemble.parent[self.n_trees :]
+        n_children = np.diff(ensemble.child_ptr)[is_inner]
+        chunk_of_inner = ensemble.node_chunk[parent][is_inner[self.n_trees :]]
+        n_inner = np.bincount(chunk_of_inner, None, len(n_children))
+        kinds = np.select([n_inner == 0, n_inner == n_children], [ALL_LEAVES, ALL_INNER], MIXED)
+        self.below = kinds.astype(np.uint8)
+        self._width = widest_chunk(ensemble)
+        levels = levels_of(ensemble.child_ptr, self.n_trees)
+        chunks = [ensemble.node_chunk[level.start : level.stop] for level in levels]
+        has_leaves = [self.below[of_level[of_level >= 0]] != ALL_INNER for of_level in chunks]
+        self._leafy = [*(int(np.count_nonzero(of_level)) for of_level in has_leaves), 0]
+        self.n_levels = len(self._leafy)
+        self._in_rounds = np.array([self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8)
+
+    def saved_nodes(self, beam_width: int) -> int:
+        """Return how many nodes with leaves a beam visits in a tree at most."""
+        return sum(min(beam_width, n) for n in self._leafy)
+
+    def rows_at_once(self, beam_width: int) -> int:
+        """Return how many rows a block may have so that its saved leaves stay in bounds, at least 1."""
+        bytes_a_row = 4 * self.n_trees * self.saved_nodes(beam_width) * self._width
+        return max(1, _SAVED_BYTES_MAX // bytes_a_row)
+
+    def make(self, *, n_rows: int, beam_width: int, top_r: int) -> BeamWorkspace:
+        """Allocate the buffers for blocks of up to n_rows rows."""
+        n_lanes = n_rows * self.n_trees
+        n_saved = self.saved_nodes(beam_width)
+        shapes: dict[str, int | tuple[int, ...]] = {
+            "chunk_ptr": len(self.below) + 1,
+            "level_node level_score next_node next_score": (n_lanes, beam_width),
+            "entry_node entry_lane entry_row entry_score": n_lanes * beam_width,
+            "level_size next_size width left_out best_size saved_size": n_lanes,
+            "best_score best_label": (n_lanes, top_r),
+            "saved_node saved_score": (n_lanes, n_saved),
+            "saved_log_p": (n_lanes, n_saved, self._width),
+        }
+        arrays = zeros(BeamWorkspace, shapes)
+        return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)
+
+
+_ENTRIES_A_TREE = 4
+"""Room for so many nodes a row and level, and leaves a row and tree; blocks with more are halved."""
+
+_LEAVES_MAX = 1 << 20
+"""Room for so many leaves of a block, or for all that one row can reach: some twenty megabytes."""
+
+_BLOCK_ROWS_MAX = 1 << 14
+"""So many rows go down together at most: of few trees, where more would only take memory."""
+
+
+@handle
+class RoutingWorkspace(NamedTuple):
+    """Buffers, none of which carries anything from one row to the next.
+
+    E and L are the entries of a level and the leaves that there is room for, R the rows of a block, T trees,
+    C chunks, K labels, D features.
+
+    entry_node/row/tree  [E]       the inner nodes entered on this level: by node, of a node by row
+    next_node/row/tree   [E]       those of the next level, as they are found
+    chunk_ptr            [C + 1]   where the entries of a chunk go
+    leaf_node/row/tree   [L]       the leaves reached that are not empty
+    leaf_order           [L]       their places, by row, of a row by tree, of a tree by leaf
+    row_ptr              [R + 1]   where the leaves of a row begin
+    tree_ptr             [T + 1]   of a row alone: where the leaves of a tree begin
+    tree_leaves          [T]       how many leaves of each tree a row reached
+    label_sum            [K]       sums over a row's leaves, zero between rows
+    label_seen           [K]       the labels whose sum is not zero
+    dense_row            [D or 0]  the row to be re-ranked, zero between rows
+    best_score/label     [top_r]   the heap of labels: the answer
+    """
+
+    entry_node: I32_1
+    entry_row: I32_1
+    entry_tree: I32_1
+    next_node: I32_1
+    next_row: I32_1
+    next_tree: I32_1
+    chunk_ptr: I32_1
+    leaf_node: I32_1
+    leaf_row: I32_1
+    leaf_tree: I32_1
+    leaf_order: I32_1
+    row_ptr: I32_1
+    tree_ptr: I32_1
+    tree_leaves: I32_1
+    label_sum: F32_1
+    label_seen: I32_1
+    dense_row: F32_1
+    best_score: F32_1
+    best_label: I32_1
+
+    def entries(self) -> Entries:
+        """Return what is scored."""
+        return Entries(self.entry_node, self.entry_row)
+
+
+def routing_rows(n_rows: int, n_trees: int) -> int:
+    """Return how many of n_rows rows to send down so many trees together, at least 1."""
+    return max(1, min(n_rows, _BLOCK_ROWS_MAX, _LEAVES_MAX // (_ENTRIES_A_TREE * n_trees)))
+
+
+def make_routing(
+    ensemble: TreeEnsemble, n_labels: int, n_mapped: int, *, block_rows: int, top_r: int
+) -> RoutingWorkspace:
+    """Allocate the buffers for blocks of up to `block_rows` rows.
+
+    n_mapped  the features of a dense row; 0 for a model that does not re-rank
+
+    One row alone always finds room: it enters each inner node and each leaf at most once.
+    """
+    n_trees, n_chunks = int(ensemble.child_ptr[0]), len(ensemble.directory)
+    widest = int(np.diff(ensemble.child_ptr).max())
+    n_entries = max(_ENTRIES_A_TREE * block_rows, n_chunks) + widest
+    n_filled = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
+    n_leaves = max(_ENTRIES_A_TREE * block_rows * n_trees, n_filled) + widest
+    shapes = {
+        "entry_node entry_row entry_tree next_node next_row next_tree": n_entries,
+        "chunk_ptr": n_chunks + 1,
+        "leaf_node leaf_row leaf_tree leaf_order": n_leaves,
+        "row_ptr": block_rows + 1,
+        "tree_ptr": n_trees + 1,
+        "tree_leaves": n_trees,
+        "label_sum label_seen": n_labels,
+        "dense_row": n_mapped,
+        "best_score best_label": top_r,
+    }
+    return RoutingWorkspace(**zeros(RoutingWorkspace, shapes))

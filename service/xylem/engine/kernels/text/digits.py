@@ -1,0 +1,254 @@
+"""Numbers as text: the fewest decimal digits that tell a float32 from its neighbours, as JSON.
+
+Source: Raffaele Giulietti, "The Schubfach way to render doubles" (2020), for 32-bit floats. The layout is
+orjson's: `0.25`, `1e-7`, `120.0`, `1e+13`, so that a kernel and the library write the same text.
+
+Decimal numbers are read out of bytes, too.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from xylem_store.compiled.decorators import inlined
+from xylem_store.compiled.handles import U8
+
+TEXT_BYTES_MAX = 20
+"""No score is written with more bytes."""
+
+_K_MIN, _K_MAX = -31, 45
+_32, _LOW_32 = np.uint64(32), np.uint64(0xFFFFFFFF)
+_ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = 48, 57, 43, 45, 46, 69, 101
+
+
+_EXACT_POWERS = [
+    Fraction(10) ** k * Fraction(2) ** (63 - (k * 1741647 >> 19)) for k in range(_K_MIN, _K_MAX + 1)
+]
+_POWERS = np.array([math.ceil(power) for power in _EXACT_POWERS], np.uint64)
+"""Of ten, each times the power of two that gives it 64 bits, rounded up."""
+
+
+@inlined
+def _round_to_odd(power: np.uint64, factor: np.uint64) -> np.uint64:
+    """Return the upper 32 bits of the product of 96, the last one set if any below but the lowest is."""
+    upper = (power >> _32) * factor + (((power & _LOW_32) * factor) >> _32)
+    odd = np.uint64(1) if upper & _LOW_32 > np.uint64(1) else np.uint64(0)
+    return (upper >> _32) | odd
+
+
+@inlined
+def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
+    """Return (digits, exponent): the positive finite float32 with these bits.
+
+    digits * 10^exponent is read as it, has the fewest digits of all that are, and of those is the nearest; it
+    may end in zeros.
+    """
+    fraction, biased = np.int64(bits) & 0x7FFFFF, np.int64(bits) >> 23
+    mantissa, q = (fraction | 0x800000, biased - 150) if biased else (fraction, np.int64(-149))
+    if -24 < q <= 0 and mantissa & ((1 << -q) - 1) == 0:
+        return mantissa >> -q, np.int64(0)
+    closer_below = fraction == 0 and biased > 1
+    k = (q * 1262611 - (524031 if closer_below else 0)) >> 22
+    shift = np.uint64(q + ((-k * 1741647) >> 19) + 1)
+    power = _POWERS[-k - _K_MIN]
+    odd = mantissa & 1
+    lower = np.int64(_round_to_odd(power, np.uint64(4 * mantissa - (1 if closer_below else 2)) << shift))
+    here = np.int64(_round_to_odd(power, np.uint64(4 * mantissa) << shift))
+    upper = np.int64(_round_to_odd(power, np.uint64(4 * mantissa + 2) << shift))
+    lower, upper = lower + odd, upper - odd  # an odd mantissa does not own the ends of its interval
+    digits = here >> 2
+    if digits >= 10:
+        tens = digits // 10
+        below_fits, above_fits = lower <= 40 * tens, 40 * tens + 40 <= upper
+        if below_fits != above_fits:
+            return tens + (1 if above_fits else 0), k + 1
+    below_fits, above_fits = lower <= 4 * digits, 4 * digits + 4 <= upper
+    if below_fits != above_fits:
+        return digits + (1 if above_fits else 0), k
+    middle = 4 * digits + 2
+    up = here > middle or (here == middle and digits & 1)
+    return digits + (1 if up else 0), k
+
+
+@inlined
+def _write_digits(digits: np.int64, n: int, out: U8, at: int) -> None:
+    for i in range(at + n - 1, at - 1, -1):
+        out[i] = _ZERO + digits % 10
+        digits //= 10
+
+
+@inlined
+def _length(digits: np.int64) -> int:
+    n = 1
+    while digits >= 10:
+        digits //= 10
+        n += 1
+    return n
+
+
+@inlined
+def write_integer(number: np.int64, out: U8, at: int) -> int:
+    """Write a number of at least 0 at out[at]; return where it ends."""
+    n = _length(number)
+    _write_digits(number, n, out, at)
+    return at + n
+
+
+@inlined
+def _write_exponent(exponent: int, out: U8, at: int) -> int:
+    out[at] = _SMALL_E
+    out[at + 1] = _MINUS if exponent < 0 else _PLUS
+    return write_integer(np.int64(abs(exponent)), out, at + 2)
+
+
+@inlined
+def write_float32(bits: np.uint32, out: U8, at: int) -> int:
+    """Write the finite float32 with these bits, not below 0, at out[at]; return where it ends."""
+    if bits == 0:
+        out[at], out[at + 1], out[at + 2] = _ZERO, _DOT, _ZERO
+        return at + 3
+    digits, exponent = shortest(bits)
+    while digits % 10 == 0:
+        digits //= 10
+        exponent += 1
+    n = _length(digits)
+    point = n + int(exponent)  # so many digits stand before the point
+    if 0 < point <= 13:
+        whole = max(n, point)
+        for _ in range(exponent):
+            digits *= 10
+        if exponent >= 0:
+            _write_digits(digits, whole, out, at)
+            out[at + whole], out[at + whole + 1] = _DOT, _ZERO
+            return at + whole + 2
+        _write_digits(digits, n, out, at + 1)
+        for i in range(at, at + point):
+            out[i] = out[i + 1]
+        out[at + point] = _DOT
+        return at + n + 1
+    if -6 < point <= 0:
+        out[at], out[at + 1] = _ZERO, _DOT
+        for i in range(-point):
+            out[at + 2 + i] = _ZERO
+        _write_digits(digits, n, out, at + 2 - point)
+        return at + 2 - point + n
+    if n == 1:
+        out[at] = _ZERO + digits
+        return _write_exponent(point - 1, out, at + 1)
+    _write_digits(digits, n, out, at + 1)
+    out[at], out[at + 1] = out[at + 1], _DOT
+    return _write_exponent(point - 1, out, at + n + 1)
+
+
+EXACT, HARD, MALFORMED, NON_FINITE = 0, 1, 2, 3
+"""What `parse_decimal` says: read; well formed, but for the caller to read; no number; not finite."""
+
+_POWER_MAX = 60
+_DIGITS_MAX = 19
+_FLOAT_POWERS = np.array([float(f"1e{power}") for power in range(_POWER_MAX + 1)])
+_FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
+_SLACK = 1e-15
+
+
+@inlined
+def is_digit(byte: int) -> bool:
+    """Return whether a byte is an ASCII digit."""
+    return _ZERO <= byte <= _NINE
+
+
+@inlined
+def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
+    """Read the unsigned integer at data[i]; return (it, where it ends).
+
+    It ends at i when there is none. One at or above `limit` (below 2^40) is returned as some number that is.
+    The data must end with a byte that is no digit.
+    """
+    number = 0
+    while is_digit(data[i]):
+        if number < limit:
+            number = number * 10 + int(data[i]) - _ZERO
+        i += 1
+    return number, i
+
+
+@inlined
+def _digits(data: U8, i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
+    """Read digits on from `whole`, which has n; return (whole, n, digits dropped after _DIGITS_MAX, end)."""
+    dropped = 0
+    while is_digit(data[i]):
+        if n < _DIGITS_MAX:
+            whole = whole * np.uint64(10) + np.uint64(data[i] - _ZERO)
+            n += 1 if whole > np.uint64(0) else 0  # zeros in front do not count
+        else:
+            dropped += 1
+        i += 1
+    return whole, n, dropped, i
+
+
+@inlined
+def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
+    """Read what follows the `e` before data[i]; return (the exponent, its end, whether there is one)."""
+    sign = -1 if data[i] == _MINUS else 1
+    if data[i] == _MINUS or data[i] == _PLUS:
+        i += 1
+    number, end = parse_id(data, i, 1 << 20)
+    return sign * number, end, end > i
+
+
+@inlined
+def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
+    """Return the float32 of whole * 10^power and EXACT, or HARD when more care is needed to round it.
+
+    The product in double precision is off by less than 4 * 2^-53 of itself: of the 19 digits kept, of their
+    rounding to a double, of the power's and of the product's. When the float32 on either side of that
+    error are one number, it is the float32 of the nearest double.
+    """
+    if whole == np.uint64(0):
+        return np.float32(0.0), EXACT
+    if power > _POWER_MAX or power < -_POWER_MAX:
+        return np.float32(0.0), HARD
+    if power >= 0:
+        about = np.float64(whole) * _FLOAT_POWERS[power]
+    else:
+        about = np.float64(whole) / _FLOAT_POWERS[-power]
+    low, high = np.float32(about * (1.0 - _SLACK)), np.float32(about * (1.0 + _SLACK))
+    if low != high:
+        return low, HARD
+    return low, EXACT
+
+
+@inlined
+def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
+    """Read the decimal number at data[i]; return (it, where it ends, EXACT or another of the codes above).
+
+    The grammar is `[+-] digits [. digits] [e [+-] digits]` with digits on one side of the point at least. The
+    result is float32(float(text)): the double nearest to the text, rounded to float32. It is returned for
+    EXACT only; a number with code HARD is right in form, and Python's float() must read it. `nan` and `inf`
+    are NON_FINITE, and so is a number that is infinite in float32. The data must end with a byte that no
+    number holds. A few nanoseconds a digit.
+    """
+    negative = data[i] == _MINUS
+    if negative or data[i] == _PLUS:
+        i += 1
+    start = i
+    whole, n, dropped, i = _digits(data, i, np.uint64(0), 0)
+    n_digits, power = i - start, dropped
+    if data[i] == _DOT:
+        start = i + 1
+        whole, n, dropped, i = _digits(data, start, whole, n)
+        n_digits += i - start
+        power -= (i - start) - dropped
+    if n_digits == 0:
+        letter = data[start] | 32
+        code = NON_FINITE if letter == 105 or letter == 110 else MALFORMED  # i, n
+        return np.float32(0.0), i, code
+    if data[i] == _E or data[i] == _SMALL_E:
+        exponent, i, present = _exponent(data, i + 1)
+        if not present:
+            return np.float32(0.0), i, MALFORMED
+        power += exponent
+    value, code = _rounded(whole, power)
+    if code == EXACT and np.isinf(value):
+        code = NON_FINITE
+    return (-value if negative else value), i, code

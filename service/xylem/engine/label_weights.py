@@ -1,0 +1,131 @@
+"""What a label's own classifiers weigh: the weights of its leaf in each label tree, decoded; the strongest by
+name, as `xylem models explain` tells them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import UnknownLabel, UnsupportedOption
+from xylem.engine.features import feature_names
+from xylem.engine.features.tables import FeatureNames
+from xylem.engine.kernels.search.explain import depth_of
+from xylem_store.compiled.handles import F32, I32
+from xylem_store.decoding import chunk_of
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.manifest import COMBINED
+from xylem_store.names import find_name
+from xylem_store.version import Model
+
+
+class LeafWeights(NamedTuple):
+    """The classifier of a label's leaf in one tree: it tells the label apart from the leaf's siblings.
+
+    tree, leaf  the tree's number and the leaf's node
+    depth       nodes on the path from below the root to the leaf
+    siblings    leaves and inner nodes beside it, under the same parent
+    bias        the constant term
+    features    int32[m]    those with a weight that is not 0, ascending
+    weights     float32[m]
+    """
+
+    tree: int
+    leaf: int
+    depth: int
+    siblings: int
+    bias: float
+    features: I32
+    weights: F32
+
+
+def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
+    """Return the classifier of a label's leaf in each label tree that has one, in the order of the trees.
+
+    Cost: a pass over the chunk of the leaf's parent, a tree.
+    """
+    return [
+        _of_leaf(ensemble, tree, leaf)
+        for tree, leaf in enumerate(ensemble.label_leaf[:, label].tolist())
+        if leaf >= 0
+    ]
+
+
+def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
+    """Return the features of some classifiers, ascending, and their weights: means, 0 where one has none."""
+    features, places = np.unique(np.concatenate([each.features for each in leaves]), return_inverse=True)
+    sums = np.bincount(places, np.concatenate([each.weights for each in leaves]), len(features))
+    return features, (sums / len(leaves)).astype(np.float32)
+
+
+def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
+    parent = int(ensemble.parent[leaf])
+    chunk, position = chunk_of(ensemble, parent), leaf - int(ensemble.child_ptr[parent])
+    own = chunk.child == position
+    features = chunk.feature[own]
+    depth, bias = depth_of(ensemble.parent, leaf), float(chunk.bias[position])
+    return LeafWeights(tree, leaf, depth, len(chunk.bias) - 1, bias, features, chunk.weight[own])
+
+
+TOP = 20
+
+
+def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
+    """Return what a label's own classifiers weigh most, with the keys of `xylem models explain --json`.
+
+    features  means over the trees that have the label, the largest in size first: {feature, weight}
+    trees     for each such tree: tree, leaf, depth, siblings, bias, and features as above. The classifier is
+              that of the label's leaf: it tells the label apart from the leaf's siblings
+
+    A feature without a name (hashing, raw) is told by its id, as a string. Raises UnknownLabel, and
+    UnsupportedOption for models whose labels have no weights of features.
+    """
+    manifest = model.manifest
+    where = manifest.shown
+    if manifest.kind != "label-tree" or manifest.link == "softmax":
+        found = "decision trees, whose leaves count labels"
+        if manifest.link == "softmax":
+            found = "softmax nodes, whose weights are of an embedding's dimensions"
+        if manifest.kind == COMBINED:
+            found = "a combined one: its members have them"
+        raise UnsupportedOption(
+            f"{where}: expected a model whose labels have weights of features, found {found}"
+        )
+    label_id = find_name(model.labels, label)
+    if label_id < 0:
+        raise UnknownLabel(f"{where}: expected one of {manifest.n_labels} labels, found {label!r:.80}")
+    leaves = leaf_weights(model.ensemble, label_id)
+    if not leaves:
+        raise UnsupportedOption(
+            f"{where}: expected a label that has a leaf in a tree, found {label!r:.80} in none"
+        )
+    names = feature_names(manifest.features, model.arrays)
+    return {
+        "model": manifest.model,
+        "version": manifest.version,
+        "label": label,
+        "id": label_id,
+        "link": manifest.link,
+        "features": _named(*mean_weights(leaves), names, top),
+        "trees": [
+            {
+                "tree": each.tree,
+                "leaf": each.leaf,
+                "depth": each.depth,
+                "siblings": each.siblings,
+                "bias": each.bias,
+                "features": _named(each.features, each.weights, names, top),
+            }
+            for each in leaves
+        ],
+    }
+
+
+def _named(features: I32, weights: F32, names: FeatureNames | None, top: int) -> list[dict[str, Any]]:
+    """Return the strongest weights with the names of their features."""
+    return [
+        {
+            "feature": str(features[i]) if names is None else names.name(int(features[i])),
+            "weight": float(weights[i]),
+        }
+        for i in np.argsort(-np.abs(weights), kind="stable")[:top].tolist()  # of equals the first
+    ]

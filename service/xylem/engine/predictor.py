@@ -1,0 +1,287 @@
+"""The predictor of label trees: an opened model and sparse rows in, labels and probabilities out.
+
+With softmax nodes rows become dense first, by the model's embedding. All labels of many rows that reach their
+thresholds come part by part, so that memory stays bounded.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from xylem.base.rows import SparseRows, offsets
+from xylem.engine.answering import Predictions, writeable
+from xylem.engine.buffers import FIRST, LAST, Need
+from xylem.engine.explain import Explanation, PathNode, most_shares, told_shares, top_features
+from xylem.engine.features.combined import RowEmbedding
+from xylem.engine.kernels.search.beam import beam_rows
+from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
+from xylem.engine.kernels.search.call import set_rows
+from xylem.engine.kernels.search.explain import depth_of, explain_leaf
+from xylem.engine.kernels.search.scores import QueueWorkspace, make_queue, score_rows
+from xylem.engine.kernels.search.subtrees import Paths, RowSearch, greatest_below
+from xylem.engine.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
+from xylem.engine.options import LabelScores, log_thresholds, logs_of
+from xylem.engine.options import NodeThresholds as NodeThresholds
+from xylem.engine.options import NodeWeights as NodeWeights
+from xylem.engine.options import PredictOptions as PredictOptions
+from xylem.engine.searcher import Searcher, SearchPlan
+from xylem_store.compiled.handles import F32, F64, I32, I64, U8, read_only
+from xylem_store.decoding import dense_weights
+from xylem_store.ensemble import LANES, TreeEnsemble
+from xylem_store.extras import assemble_embedding
+from xylem_store.version import Model
+
+_BLOCK_ROWS_MIN = 32  # from so many rows on, rows that need the same chunk are answered together
+_BLOCK_ENTRIES_MAX = 1 << 16
+"""Rows of a block times trees times the beam width, and times top_r, at most: a few megabytes."""
+
+
+class Predictor(Searcher):
+    """Answers rows from one opened version of label trees. Safe to call from several threads at once."""
+
+    def __init__(self, model: Model) -> None:
+        """Take an opened model of label trees, whose arrays have been checked."""
+        self.shape = BeamShape(model.ensemble)
+        self._n_chunks = len(model.ensemble.directory)
+        self._widest = int(np.diff(model.ensemble.child_ptr).max())
+        super().__init__(model, partial(_make_own, model.ensemble, self.shape))
+        self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
+
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does if no more than a beam search is needed for it, else None.
+
+        What is asked for exactly is searched with a beam first: most often that finds the exact answer, and
+        knows that it is (in an ensemble hardly ever, so there it is not tried). Costs, and scores that
+        weights change, would not be those of the exact search.
+        """
+        threshold = options.threshold
+        is_number = threshold is not None and not isinstance(threshold, np.ndarray)
+        if not (options.exact or is_number):
+            return self.predict(rows, options)
+        if self.shape.n_trees > 1 or options.costs or options.weights is not None:
+            return None
+        prepared = NodeThresholds(log_thresholds(threshold, self._knots)) if is_number else threshold
+        found = self.predict(rows, options._replace(exact=False, threshold=prepared))
+        return found if found.exact.all() else None
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
+        """Return how one row of `rows` comes by its score for a label, tree by tree.
+
+        Cost: for each node on the label's paths its chunk, and a look at the weight of each of the features.
+        """
+        paths = []
+        with self._row(rows, row) as buffers:
+            for leaf in self._ensemble.label_leaf[:, label].tolist():
+                depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
+                nodes, (features, shares) = np.empty(depth, np.int32), most_shares(depth)
+                probabilities, scores = np.empty((2, depth), np.float32)
+                if depth:
+                    explain_leaf(buffers.call, leaf, nodes, probabilities, scores, features, shares)
+                told = told_shares(features, shares)
+                paths.append(list(map(PathNode, nodes.tolist(), probabilities, scores, told)))
+        return Explanation(paths)
+
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]], int32[..], for row i: no search.
+
+        They have the bits of an exact search. Cost: the chunks on the labels' paths.
+        """
+        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+        n_labels = len(labels)
+        found = LabelScores(np.empty(n_labels, np.float32), np.empty(n_labels, np.float32))
+        longest = int(np.diff(arrays[0]).max(initial=0))
+        buffers = self._take(self._scoring, rows.n_rows, longest)
+        set_rows(buffers.rows, *arrays)
+        buffers.call[FIRST], buffers.call[LAST] = 0, rows.n_rows
+        score_rows(buffers.call, writeable(label_ptr), writeable(labels), *found)
+        self.pool.give(buffers)
+        return found
+
+    @property
+    def nodes_explained(self) -> int:
+        """A bound on the nodes of a label's explanation: a path a tree."""
+        return self.shape.n_trees * self.shape.n_levels
+
+    def children_scored(self, beam_width: int) -> int:
+        """Return a bound on the children that a beam search scores a row and level, over all trees."""
+        return self.shape.n_trees * min(beam_width, self._n_chunks) * self._widest
+
+    def node_thresholds(self, thresholds: F32) -> NodeThresholds:
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes).
+
+        A node's threshold is the least of the labels' below it (Jasinska et al. 2016, appendix B).
+        """
+        least = -greatest_below(self._ensemble, -logs_of(thresholds, self._knots), -np.inf)
+        return NodeThresholds(np.append(least, np.full(LANES, np.inf, np.float32)))
+
+    def node_weights(self, weights: F32) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
+        return NodeWeights(greatest_below(self._ensemble, logs_of(weights), -np.inf))
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need, by answering empty rows in every way."""
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
+        row = SparseRows(np.zeros(2, np.int64), *nothing)
+        self.predict(SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions())
+        thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
+        self.move_thresholds(thresholds, np.zeros(1, np.int32), np.ones(self.n_labels, np.float32))
+        mask = self.label_mask(deny=())
+        weights = self.node_weights(np.ones(self.n_labels, np.float32))
+        for options in (
+            PredictOptions(),
+            PredictOptions(exact=True, weights=weights),
+            PredictOptions(exact=True, threshold=1.0, mask=mask),
+            PredictOptions(exact=True, threshold=thresholds),
+        ):
+            self.predict(row, options)
+        self.explain(row, 0, int(self._ensemble.node_label.max()))
+        self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
+
+    def _mask_of(self, allowed: U8) -> U8:
+        return greatest_below(self._ensemble, allowed, 0)
+
+    def _paths(self) -> Paths:
+        trees = self._ensemble
+        return read_only(trees.child_ptr), read_only(trees.parent), read_only(trees.label_leaf)
+
+    def _plan(self, options: PredictOptions) -> SearchPlan:
+        beam_width, has_thresholds = min(options.beam_width, self._n_chunks), options.threshold is not None
+        search = self._search(options, beam_width, True)
+        widest = widest_level(beam_width, self.shape.n_levels, self._n_chunks, has_thresholds)
+        return SearchPlan(_traversal(options), widest, search[2], search, options.stop)
+
+    def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
+        if plan.traversal is not beam_rows:
+            return 0
+        if n_rows < _BLOCK_ROWS_MIN:
+            return 1
+        in_entries = _BLOCK_ENTRIES_MAX // (self.shape.n_trees * max(plan.beam_width, plan.top_r))
+        most = max(1, min(in_entries, self.shape.rows_at_once(plan.beam_width)))
+        n_blocks = -(-n_rows // most)
+        return -(-n_rows // n_blocks)
+
+
+def _traversal(options: PredictOptions) -> Callable[..., None]:
+    """Return the kernel for the options."""
+    if options.threshold is None:
+        return best_first_rows if options.exact else beam_rows
+    is_one_for_all = not isinstance(options.threshold, np.ndarray)
+    return threshold_rows if options.exact or is_one_for_all else beam_rows
+
+
+def _make_own(ensemble: TreeEnsemble, shape: BeamShape, need: Need) -> BeamWorkspace | QueueWorkspace:
+    if need.block_rows == 0:
+        return make_queue(ensemble, top_r=need.top_r)
+    return shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
+
+
+class EmbeddedPredictor(Predictor):
+    """Answers rows from one opened version whose link is softmax. Thread-safe."""
+
+    def __init__(self, model: Model) -> None:
+        """Take an opened model, whose arrays have been checked."""
+        self.embedding = RowEmbedding(assemble_embedding(model.manifest.n_features, model.arrays))
+        super().__init__(model)
+
+    def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
+        """Do as `Predictor.predict`."""
+        return super().predict(self.embedding.rows(rows), options, threads)
+
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
+        """Do as `Predictor.score_labels`."""
+        return super().score_labels(self.embedding.rows(rows), label_ptr, labels)
+
+    @property
+    def nodes_explained(self) -> int:
+        """Do as `Predictor.nodes_explained`; here a node costs a look at each dimension for each feature."""
+        n_dims: int = self.embedding.dim
+        return super().nodes_explained * n_dims
+
+    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
+        """Return as many rows: those chosen dense, the others without features."""
+        sizes = np.zeros(rows.n_rows, np.int64)
+        sizes[chosen] = self.embedding.dim
+        dense = self.embedding.rows(rows.take(np.flatnonzero(sizes)))
+        return dense._replace(indptr=offsets(sizes))
+
+    @contextmanager
+    def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
+        """Do as `Predictor.row_search`, for rows as `rows_to_search` returns them."""
+        with super().row_search(prepared, max(n_features, self.embedding.dim)) as search:
+            yield search
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
+        """Return how one row of `rows` comes by its score for a label: what each of its features adds.
+
+        A node's margin is linear in the features: a feature's share of it is told less its share of what the
+        node's children have on average, by their probabilities.
+        """
+        alone = rows.cut(row, row + 1)
+        dense = self.embedding.rows(alone)
+        shares = self.embedding.shares(alone.indices, alone.values)
+        found = super().explain(dense, 0, label)
+        trees = []
+        for path in found.trees:
+            nodes = []
+            for node in path:
+                added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
+                features = top_features(alone.indices, added.astype(np.float32))
+                nodes.append(node._replace(features=features))
+            trees.append(nodes)
+        return Explanation(trees)
+
+    def _pull_of(self, node: int, r: F64) -> F64:
+        """Return the weights of a node less the mean of its siblings' and its own, by their probabilities."""
+        above = int(self._ensemble.parent[node])
+        first, last = self._ensemble.child_ptr[above : above + 2].tolist()
+        weights = dense_weights(self._ensemble, above, self.embedding.dim)
+        margins = weights @ r + self._ensemble.node_bias[first:last]
+        p = np.exp(margins - margins.max())
+        pull: F64 = weights[node - first] - (p / p.sum()) @ weights
+        return pull
+
+
+PLACES_MAX = 1 << 24
+"""Places for predicted labels at a time: rows of a part times labels of the model."""
+
+
+def predict_parts(
+    predictor: Searcher,
+    rows: SparseRows,
+    threshold_of: Callable[[], float | NodeThresholds],
+    threads: int,
+    on_done: Callable[[int], None],
+) -> Iterator[Predictions]:
+    """Yield the predictions of the rows, one part after the other.
+
+    threshold_of  is asked for the threshold of each part
+    on_done       is told how many rows have been answered
+    """
+    step = max(1, PLACES_MAX // predictor.n_labels)
+    for first in range(0, rows.n_rows, step):
+        on_done(first)
+        options = PredictOptions(top_r=predictor.n_labels, exact=True, threshold=threshold_of())
+        yield predictor.predict(rows.cut(first, first + step), options, threads)
+    on_done(rows.n_rows)
+
+
+def predict_all(
+    predictor: Searcher,
+    rows: SparseRows,
+    threshold: float | NodeThresholds,
+    threads: int,
+    on_done: Callable[[int], None],
+) -> tuple[I64, I32]:
+    """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach the threshold."""
+    return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
+
+
+def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:
+    """Return (ptr int64[n + 1], labels int32[..]) of the answers of parts, without their scores."""
+    ptrs, labels = [np.zeros(1, np.int64)], []
+    for found in parts:
+        ptrs.append(found.ptr[1:] + ptrs[-1][-1])
+        labels.append(found.labels)
+    return np.concatenate(ptrs), np.concatenate(labels)

@@ -1,0 +1,254 @@
+"""Errors that callers of `xylem` may catch. No message, and no field, has the key of a client.
+
+Of models in this process, defined in the service and imported when they are first asked for:
+
+XylemError
+├── BadInput            what cannot be used: BadData (instances, labels, files), BadInstance, BadParameter,
+│                       NotTuned (no tuned thresholds), UnknownLabel
+└── Unavailable         DatabaseUnavailable (of tuned thresholds)
+StoreError              of a store: what is not there, damaged, or cannot be written
+
+Of the client:
+
+ClientError
+├── ProblemError        the server refused: an RFC 9457 problem, with its stable `code`
+├── ConnectionFailed    no answer: nobody listens, the connection broke, it took too long
+├── WaitTimeout         a job that was waited for has not ended in time
+└── BadAnswer           an answer that is none of this service: not JSON, cut off, too long, a redirect
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+if TYPE_CHECKING:
+    from xylem.base.errors import BadData as BadData
+    from xylem.base.errors import BadInput as BadInput
+    from xylem.base.errors import BadInstance as BadInstance
+    from xylem.base.errors import BadParameter as BadParameter
+    from xylem.base.errors import DatabaseUnavailable as DatabaseUnavailable
+    from xylem.base.errors import NotTuned as NotTuned
+    from xylem.base.errors import Unavailable as Unavailable
+    from xylem.base.errors import UnknownLabel as UnknownLabel
+    from xylem.base.errors import XylemError as XylemError
+    from xylem_store.errors import StoreError as StoreError
+
+_OF_MODELS = {
+    "xylem_store.errors": "StoreError",
+    "xylem.base.errors": """
+        BadData BadInput BadInstance BadParameter DatabaseUnavailable NotTuned Unavailable UnknownLabel
+        XylemError
+    """,
+}
+_DETAIL_MAX = 2000
+
+
+def __getattr__(name: str) -> object:
+    """Import an error of models in this process, at its first use: the client needs none of them."""
+    for module, names in _OF_MODELS.items():
+        if name in names.split():
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'xylem.errors' has no attribute {name!r}")
+
+
+class ClientError(Exception):
+    """Anything a call of the client fails at."""
+
+
+class ConnectionFailed(ClientError):
+    """There is no answer: nobody listens, the connection broke, or it took too long.
+
+    was_sent  whether the server may have seen the request
+    """
+
+    def __init__(self, detail: str, *, was_sent: bool = True) -> None:
+        super().__init__(detail)
+        self.was_sent = was_sent
+
+
+class WaitTimeout(ClientError):
+    """A job that was waited for has not ended in time; it goes on."""
+
+
+class BadAnswer(ClientError):
+    """An answer that cannot be used: not JSON, not of the expected shape, cut off, too long, a redirect."""
+
+
+class FieldError(NamedTuple):
+    """A fault of a field of a request: where it is, and what was expected and found."""
+
+    path: str
+    detail: str
+
+
+class ProblemError(ClientError):
+    """The server refused a request.
+
+    status      of HTTP; 200 for a fault that ended a stream after its head was sent
+    code        stable, one of docs/errors.md; empty if the answer was no problem object (of a proxy, say)
+    detail      what was expected and what was found
+    errors      the fields at fault, where the server names them
+    request_id  by which the server's log knows the request; None if it was not told
+    retry_after  seconds that the server asks to wait; None: it does not
+    """
+
+    retry_after: float | None = None
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        errors: tuple[FieldError, ...] = (),
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(status, code, detail, errors, request_id)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = errors
+        self.request_id = request_id
+
+    def __str__(self) -> str:
+        said = f"{self.status} {self.code}: {self.detail}" if self.code else f"{self.status}: {self.detail}"
+        return f"{said} (request {self.request_id})" if self.request_id else said
+
+
+def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
+    """Return the error that an answer other than success is; a body that is no problem object is not shown.
+
+    headers  with names in lower case
+    """
+    if 300 <= status < 400:
+        return BadAnswer(f"expected an answer, found a redirect ({status}), which is not followed")
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        fields = None
+    if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
+        fields = {"detail": "expected a problem object, found another answer"}
+    error = problem_from(status, fields, headers.get("x-request-id"))
+    asked = headers.get("retry-after", "")
+    if asked.isascii() and asked.isdigit():
+        error.retry_after = float(asked[:12])
+    return error
+
+
+def problem_from(status: int, fields: dict[str, object], request_id: str | None = None) -> ProblemError:
+    """Return the error of a problem object, or of the error of a stream."""
+    told = fields.get("request_id")
+    return ProblemError(
+        status,
+        str(fields.get("code", "")),
+        str(fields.get("detail", ""))[:_DETAIL_MAX],
+        field_errors(fields.get("errors")),
+        told if isinstance(told, str) else request_id,
+    )
+
+
+def field_errors(value: object) -> tuple[FieldError, ...]:
+    """Return the faults of fields that an error object lists."""
+    if not isinstance(value, list):
+        return ()
+    return tuple(
+        FieldError(str(one.get("path", "")), str(one.get("detail", "")))
+        for one in value
+        if isinstance(one, dict)
+    )
+
+
+def fault_of_stream(line: bytes) -> ProblemError | None:
+    """Return the error that ended a stream of answers, if its last line tells one: it has no `line`."""
+    if not line.startswith(b'{"error"'):
+        return None
+    try:
+        error = orjson.loads(line)["error"]
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(error, dict) or "line" in error or "code" not in error:
+        return None
+    return problem_from(200, error)
+
+
+RETRIED = frozenset({200, 429, 502, 503, 504})
+"""Statuses that say: not now. 200: a fault that ended a stream after its head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How a call that may safely be repeated is tried again.
+
+    Waits are drawn from between half of, and all of, a bound that doubles each time (exponential backoff
+    with jitter). A Retry-After of the server is waited for in full, up to `retry_after_seconds_max`.
+
+    times                    retries after the first try; 0: none
+    first_seconds            bound of the first wait
+    seconds_max              bound of each wait without Retry-After
+    retry_after_seconds_max  of a Retry-After, no more is waited
+    total_seconds_max        of all waits of a call; a wait that would pass it is not begun
+    seed                     of the jitter; None: drawn
+    """
+
+    times: int = 4
+    first_seconds: float = 0.2
+    seconds_max: float = 10.0
+    retry_after_seconds_max: float = 60.0
+    total_seconds_max: float = 120.0
+    seed: int | None = None
+    _random: random.Random = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.times < 0:
+            raise ValueError(f"retries: expected at least 0, found {self.times}")
+        object.__setattr__(self, "_random", random.Random(self.seed))
+
+    def draw(self, tried: int) -> float:
+        """Return the wait after `tried` retries, without Retry-After."""
+        bound = min(self.first_seconds * 2.0 ** min(tried, 32), self.seconds_max)
+        return bound * self._random.uniform(0.5, 1.0)
+
+
+class Attempts:
+    """The retries of one call: how many there were, and how long was waited."""
+
+    def __init__(self, retries: Retries) -> None:
+        self._retries = retries
+        self._tried = 0
+        self._waited = 0.0
+
+    def next_wait(self, asked: float | None = None) -> float | None:
+        """Return the seconds to wait before the next retry; None: there is none.
+
+        asked  by the server's Retry-After
+        """
+        most = self._retries
+        if self._tried >= most.times:
+            return None
+        wait = most.draw(self._tried)
+        if asked is not None:
+            wait = min(asked, most.retry_after_seconds_max) + min(wait, most.first_seconds)
+        if self._waited + wait > most.total_seconds_max:
+            return None
+        self._tried += 1
+        self._waited += wait
+        return wait
+
+    def restart(self) -> None:
+        """Count from the beginning: there was progress."""
+        self._tried, self._waited = 0, 0.0
+
+
+def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float:
+    """Return how long to wait before a request that failed is sent again. Raises its error if it is not."""
+    seconds = None
+    if isinstance(error, ConnectionFailed) and (repeatable or not error.was_sent):
+        seconds = attempts.next_wait()
+    if isinstance(error, ProblemError) and repeatable and error.status in RETRIED:
+        seconds = attempts.next_wait(error.retry_after)
+    if seconds is None:
+        raise error
+    return seconds

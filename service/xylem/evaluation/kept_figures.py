@@ -1,0 +1,118 @@
+"""What a version keeps of its figures on validation rows, so that two versions can be compared later."""
+
+from typing import Any
+
+import numpy as np
+
+from xylem.base.rows import LabelRows
+from xylem.evaluation.probabilities import ReliabilityBin, calibration_error
+from xylem.evaluation.ranking import (
+    KS,
+    RECALL_K,
+    EmptyConvention,
+    LabelCounts,
+    PredictedRows,
+    mark_true,
+    ranks_of,
+)
+from xylem_store.compiled.handles import I64
+from xylem_store.names import NameTable, name_of
+
+STARTS = (0, 1, 10, 100, 1000)
+"""The training rows at which bands begin."""
+
+BANDS = ("0", "1-9", "10-99", "100-999", "1000+")
+
+Band = dict[str, str | int | float | None]
+"""A band's figures by name; None for a share of nothing."""
+
+
+def frequency_bands(
+    ranked: PredictedRows,
+    counts: LabelCounts,
+    truth: LabelRows,
+    training_rows: I64 | None,
+    empty: EmptyConvention,
+) -> list[Band] | None:
+    """Return the figures of each band that has labels, the rarest first; shares in percent.
+
+    band     its numbers of training rows, one of BANDS
+    labels   how many there are; support: how often they are true
+    P@k      of the band's labels among the first k of all rows, the share that is true
+    R@5      of the band's true labels, the share among the first 5 of their row
+    macro_f  the mean of F of the band's labels, as decided
+
+    ranked         the first 5 labels of each row, or more; without repeats
+    training_rows  int64[K], the training rows of each label; None, where nobody counted: there are no bands
+    """
+    if training_rows is None:
+        return None
+    is_true, rank = mark_true(ranked, truth), ranks_of(ranked.ptr)
+    band_of = np.searchsorted(STARTS, training_rows, "right") - 1
+    predicted_in, f = band_of[ranked.labels], counts.f(empty)
+    found = []
+    for band in np.unique(band_of).tolist():
+        members, here = band_of == band, predicted_in == band
+        support = int(counts.support[members].sum())
+        firsts = {k: is_true[here & (rank < k)] for k in KS}
+        shares = {f"P@{k}": 100.0 * float(of.mean()) if len(of) else None for k, of in firsts.items()}
+        hits = int(is_true[here & (rank < RECALL_K)].sum())
+        found.append(
+            {
+                "band": BANDS[band],
+                "labels": int(members.sum()),
+                "support": support,
+                **shares,
+                f"R@{RECALL_K}": 100.0 * hits / support if support else None,
+                "macro_f": 100.0 * float(f[members].mean()),
+            }
+        )
+    return found
+
+
+LABELS_MAX = 1000
+"""Labels whose figures are kept, at most: those that are true most often."""
+
+NAMES_BYTES_MAX = 100_000
+"""The names of these labels, in bytes of UTF-8, at most: with longer names fewer labels are kept."""
+
+_DIGITS = 6
+
+
+def kept_figures(
+    counts: LabelCounts, bins: list[ReliabilityBin], bands: list[Band] | None, names: NameTable
+) -> dict[str, Any]:
+    """Return the figures that a version keeps, as JSON takes them.
+
+    bands              see `frequency_bands`
+    calibration_error  from 0 to 1, None without a prediction; reliability: the bins behind it
+    labels             {label, support, hits, predicted} of the labels that are true most often, at most
+                       LABELS_MAX; of equals the smaller id first
+    labels_true        how many labels are true in some row
+    """
+    return {
+        "bands": bands and [{key: _rounded(value) for key, value in band.items()} for band in bands],
+        "calibration_error": _rounded(calibration_error(bins)),
+        "reliability": [{key: _rounded(value) for key, value in each._asdict().items()} for each in bins],
+        "labels": _label_figures(counts, names),
+        "labels_true": int((counts.support > 0).sum()),
+    }
+
+
+def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]]:
+    """Return the figures of the labels with the most support."""
+    order = np.argsort(-counts.support, kind="stable")[:LABELS_MAX]
+    found: list[dict[str, Any]] = []
+    room = NAMES_BYTES_MAX
+    for label in order[counts.support[order] > 0].tolist():
+        name = name_of(names, label)
+        room -= len(name.encode())
+        if room < 0:
+            break
+        support, hits, predicted = (int(column[label]) for column in counts)
+        found.append({"label": name, "support": support, "hits": hits, "predicted": predicted})
+    return found
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, _DIGITS) if type(value) is float else value

@@ -1,0 +1,196 @@
+"""Whether scores are probabilities, what a threshold for all labels would give, and calibration: the
+probability that a label is true, fitted to held-out predictions, rising with its score.
+
+Source of calibration: Zadrozny and Elkan 2002, "Transforming classifier scores into accurate multiclass
+probability estimates", section 3: isotonic regression, by pool adjacent violators. Two deviations: the steps
+become a line through the middle of each block, and no piece is flat, so that no two scores become one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.engine.kernels.search.calibrated import calibrate_scores
+from xylem_store.compiled.handles import F32, F64, I64, Bools
+from xylem_store.extras import KNOTS_MAX, Calibration
+
+BLOCK_MIN = 50
+"""Predictions that a block of the fit has, at least: with fewer, its share of true ones is an accident."""
+
+SLOPE_MIN = 1e-3
+"""How far the map keeps from the constants 0 and 1: by this much of a score, and of what it lacks to 1."""
+
+
+def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
+    """Return the map from scores to the share of true labels among predictions of such scores.
+
+    scores, are_true  float32[n] in [0, 1], bool[n]; n >= 1
+    Cost: a sort. Deterministic.
+    """
+    distinct, place = np.unique(scores, return_inverse=True)
+    values, n = distinct.astype(np.float64), np.bincount(place).astype(np.float64)
+    hits = np.bincount(place, are_true).astype(np.float64)
+    starts = _joined(pooled(hits, n), n)
+    n_block = np.add.reduceat(n, starts)
+    x = np.add.reduceat(n * values, starts) / n_block
+    y = np.add.reduceat(hits, starts) / n_block
+    y = np.clip(y, SLOPE_MIN * x, 1 - SLOPE_MIN * (1 - x))
+    end = y[-1] + SLOPE_MIN * (1 - x[-1])
+    return _rising(np.concatenate([[0.0], x, [1.0]]), np.concatenate([[0.0], y, [end]]))
+
+
+def apply_calibration(calibration: Calibration, scores: F32) -> F32:
+    """Return what becomes of scores, float32[n] in [0, 1], as searches of a calibrated version have it."""
+    found = np.empty(len(scores), np.float32)
+    calibrate_scores((calibration.x, calibration.y), scores, found)
+    return found
+
+
+def pooled(hits: F64, n: F64) -> I64:
+    """Return where the blocks of the isotonic fit to hits / n start, weighed by n: int64[blocks], ascending.
+
+    hits, n  float64[places]; n > 0
+    Means of blocks ascend strictly: places that would not join the block before (pool adjacent violators).
+    """
+    starts: list[int] = []
+    block_hits: list[float] = []
+    block_n: list[float] = []
+    for place, (hit, count) in enumerate(zip(hits.tolist(), n.tolist(), strict=True)):
+        start = place
+        while starts and block_hits[-1] * count >= hit * block_n[-1]:
+            start = starts.pop()
+            hit += block_hits.pop()
+            count += block_n.pop()
+        starts.append(start)
+        block_hits.append(hit)
+        block_n.append(count)
+    return np.array(starts, np.int64)
+
+
+def _joined(starts: I64, n: F64) -> I64:
+    """Return where blocks start once each has BLOCK_MIN predictions, and there is room for their knots.
+
+    starts  int64[blocks]; n: how many predictions each place counts
+    A block that is too small joins the next one, the last the one before: means of neighbours still ascend.
+    """
+    sizes, least = np.add.reduceat(n, starts), BLOCK_MIN
+    while True:
+        taken, size = [0], 0.0
+        for block, more in enumerate(sizes.tolist()):
+            if size >= least:
+                taken.append(block)
+                size = 0.0
+            size += more
+        if size < least and len(taken) > 1:
+            taken.pop()
+        if len(taken) <= KNOTS_MAX - 2:
+            return starts[taken]
+        least *= 2
+
+
+def _rising(x: F64, y: F64) -> Calibration:
+    """Return the knots as float32, without those that float32 does not tell from a neighbour.
+
+    The first and the last stay: they are the ends of the scale.
+    """
+    knots = np.stack([x, y]).astype(np.float32)
+    first, last, kept = knots[:, 0], knots[:, -1], []
+    before = first
+    for knot in knots[:, 1:-1].T:
+        if (knot > before).all() and (knot < last).all():
+            kept.append(knot)
+            before = knot
+    found = np.ascontiguousarray(np.stack([first, *kept, last], axis=1))
+    return Calibration(found[0].copy(), found[1].copy())
+
+
+N_BINS = 15
+
+STEPS = 100
+"""Thresholds are tried at 1 / STEPS, 2 / STEPS and so on."""
+
+
+class ReliabilityBin(NamedTuple):
+    """Predictions with scores from `low` to `high`: their number, mean score and share of true ones."""
+
+    low: float
+    high: float
+    n: int
+    mean_score: float
+    share_true: float
+
+
+def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
+    """Return the bins of equal width that hold predictions, ascending: of N_BINS at most.
+
+    Source: Guo, Pleiss, Sun, Weinberger 2017, "On calibration of modern neural networks", section 2: a
+    reliability diagram.
+
+    scores, are_true  float32[n] in [0, 1], bool[n]: predictions and whether their label is true
+    """
+    bins = np.minimum((scores * N_BINS).astype(np.int64), N_BINS - 1)
+    n = np.bincount(bins, minlength=N_BINS)
+    sums = np.bincount(bins, scores.astype(np.float64), N_BINS)
+    hits = np.bincount(bins, are_true, N_BINS)
+    return [
+        ReliabilityBin(i / N_BINS, (i + 1) / N_BINS, int(n[i]), float(sums[i] / n[i]), float(hits[i] / n[i]))
+        for i in np.flatnonzero(n).tolist()
+    ]
+
+
+def calibration_error(bins: list[ReliabilityBin]) -> float | None:
+    """Return the expected calibration error, 0 to 1: how far score and share of true ones are apart.
+
+    Source: Guo et al. 2017, equation (3). None where there is no prediction.
+    """
+    n = sum(each.n for each in bins)
+    return sum(each.n * abs(each.mean_score - each.share_true) for each in bins) / n if n else None
+
+
+class ThresholdPoint(NamedTuple):
+    """What one threshold for all labels gives, in percent; `precision` is None where nothing is predicted."""
+
+    threshold: float
+    precision: float | None
+    recall: float
+
+
+class ThresholdSweep:
+    """Counts predictions by score, part by part, for the precision and recall of each threshold."""
+
+    def __init__(self) -> None:
+        self._all = np.zeros(STEPS + 1, np.int64)
+        self._hits = np.zeros(STEPS + 1, np.int64)
+
+    def add(self, scores: F32, are_true: Bools) -> None:
+        """Count predictions: float32[n] in [0, 1], bool[n]."""
+        # thresholds as float32: a score that is one of them reaches it
+        at = np.searchsorted(_thresholds(), scores, "right")
+        self._all += np.bincount(at, minlength=STEPS + 1)
+        self._hits += np.bincount(at[are_true], minlength=STEPS + 1)
+
+    def points(self, n_true: int) -> list[ThresholdPoint]:
+        """Return a point a threshold, ascending; n_true labels are true in all, unknown ones too."""
+        n, hits = self._reaching().tolist()
+        return [
+            ThresholdPoint(threshold, 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0)
+            for threshold, m, h in zip(_thresholds().tolist(), n, hits, strict=True)
+        ]
+
+    def best(self, n_true: int) -> float:
+        """Return the threshold of the most micro-F, of equals the highest; n_true as in `points`."""
+        n, hits = self._reaching()
+        f = 2.0 * hits / np.maximum(n + n_true, 1)
+        return (STEPS - int(np.argmax(f[::-1]))) / STEPS
+
+    def _reaching(self) -> I64:
+        """Return the predictions, and the true ones, that reach each threshold, int64[2, STEPS]."""
+        return np.cumsum(np.stack([self._all, self._hits])[:, ::-1], axis=1)[:, ::-1][:, 1:]
+
+
+def _thresholds() -> F32:
+    return (np.arange(1, STEPS + 1) / STEPS).astype(np.float32)
+
+
+LEAST_THRESHOLD = float(_thresholds()[0])
+"""The lowest threshold that is tried: predictions below it need not be counted."""

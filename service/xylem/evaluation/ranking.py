@@ -1,0 +1,280 @@
+"""Metrics: which predictions are true, of the first k of a ranking, propensity-scored, and F of predicted
+sets.
+
+Those of rankings are as the Extreme Classification Repository defines them.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from xylem.base.errors import BadParameter
+from xylem.base.rows import LabelRows
+from xylem_store.compiled.handles import F64, I32, I64, Bools
+
+A = 0.55
+B = 1.5
+
+
+def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
+    """Return a and b, with which a version was trained: the defaults where its trainer takes none.
+
+    parameters  of the trainer, as the version's manifest has them
+    """
+    a, b = parameters.get("propensity_a", A), parameters.get("propensity_b", B)
+    if not isinstance(a, int | float) or not isinstance(b, int | float):
+        return A, B
+    return float(a), float(b)
+
+
+def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> F64:
+    """Return the propensity of each label, in (0, 1].
+
+    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4: 1 / (1 + C (N + B)^-A),
+    C = (ln n_rows - 1) (B + 1)^A. Deviation: C is not below 0, as it would be for one or two rows.
+
+    label_counts  [K], training rows of each label
+    n_rows        training rows, at least 1
+    a, b          constants of the data set; the repository's defaults
+    """
+    c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
+    found: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
+    return found
+
+
+KS = (1, 3, 5)
+RECALL_K = 5
+
+
+class PredictedRows(NamedTuple):
+    """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from best to worst."""
+
+    ptr: I64
+    labels: I32
+
+
+class Truth(NamedTuple):
+    """What is true.
+
+    labels     those that the model knows
+    unknown    int32[n], how many more each row has that the model does not know: no prediction can hit them
+    n_unknown  how many labels these are
+    """
+
+    labels: LabelRows
+    unknown: I32
+    n_unknown: int = 0
+
+
+class RowSums(NamedTuple):
+    """Sums over the first 1 .. k labels of each row's ranking, float64[n, k] each.
+
+    hits   true labels
+    gain   1 / log2(rank + 1) of true labels, ranks from 1
+    ideal  the same of a ranking that begins with all true labels of the row; at least 1
+    """
+
+    hits: F64
+    gain: F64
+    ideal: F64
+
+
+def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
+    """Return for each prediction whether its label is true in its row, bool[..].
+
+    Raises ValueError when the numbers of rows differ. Cost: O(m log n), without a kernel to compile.
+    """
+    n_rows = len(predicted.ptr) - 1
+    if n_rows != truth.n_rows:
+        raise ValueError(f"expected predictions for {truth.n_rows} rows, found {n_rows}")
+    # true labels ascend within a row, and so do these numbers over all rows
+    true = _places(truth.indptr, truth.indices, truth.n_labels)
+    if not len(true):
+        return np.zeros(len(predicted.labels), np.bool_)
+    asked = _places(predicted.ptr, predicted.labels, truth.n_labels)
+    at = np.minimum(np.searchsorted(true, asked), len(true) - 1)
+    found: Bools = true[at] == asked
+    return found
+
+
+def ranks_of(ptr: I64) -> I64:
+    """Return the rank of each entry in its row, from 0, int64[..]."""
+    return np.arange(ptr[-1]) - np.repeat(ptr[:-1], np.diff(ptr))
+
+
+def rows_of(ptr: I64) -> I64:
+    """Return the row of each entry, int64[..]."""
+    return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+
+
+def _places(ptr: I64, labels: I32, n_labels: int) -> I64:
+    """Return row * n_labels + label of each entry."""
+    return rows_of(ptr) * n_labels + labels
+
+
+def row_sums(ranked: PredictedRows, labels: LabelRows, unknown: I32, k: int) -> tuple[RowSums, Bools]:
+    """Return the sums of each row, and which predictions are true.
+
+    unknown  int32[n], true labels of each row that no prediction can hit
+    """
+    is_true = mark_true(ranked, labels)
+    row, rank = rows_of(ranked.ptr), ranks_of(ranked.ptr)
+    gains = _discounts(k)
+    hit = is_true & (rank < k)
+    n_true = np.diff(labels.indptr) + unknown
+    best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
+    cells = row[hit], rank[hit]
+    sums = RowSums(_running(cells, 1.0, best.shape), _running(cells, gains[rank[hit]], best.shape), best)
+    return sums, is_true
+
+
+def ranking_metrics(
+    ranked: PredictedRows, truth: Truth, propensities: F64, unknown_propensity: float = 1.0
+) -> dict[str, float]:
+    """Return P@k, nDCG@k, PSP@k and PSnDCG@k for each k of KS, and R@5, in percent.
+
+    Source: the repository's page "Performance metrics", and the definitions of its evaluation scripts:
+    P@k divides by k however few labels are predicted or true; nDCG@k by the gain of min(k, true labels) hits;
+    PSP@k and PSnDCG@k weigh a hit with 1 / propensity and are the ratio of the mean to the mean of the best
+    ranking. R@k divides by the number of true labels. A row without true labels scores 0 in each.
+
+    ranked              the ranking of each row, best first, without repeats
+    propensities        float64[n_labels] in (0, 1]
+    unknown_propensity  of labels that the model does not know
+
+    There is a row at least. Raises ValueError when the numbers of rows differ. Memory: O(n). Deterministic.
+    """
+    labels, unknown, _ = truth
+    k_max = max(*KS, RECALL_K)
+    sums, is_true = row_sums(ranked, labels, unknown, k_max)
+    weights = 1.0 / np.asarray(propensities, np.float64)
+    rank = ranks_of(ranked.ptr)
+    hit = is_true & (rank < k_max)
+    first = rows_of(ranked.ptr)[hit], rank[hit], weights[ranked.labels[hit]]
+    best = _best_weights(labels, unknown, weights, 1.0 / unknown_propensity, k_max)
+    found: dict[str, float] = {}
+    found |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
+    found |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
+    for name, gains, ideal in (("PSP", np.ones(k_max), 1.0), ("PSnDCG", _discounts(k_max), sums.ideal)):
+        weighed, most = (
+            (_running((row, at), weight * gains[at], sums.hits.shape) / ideal).sum(axis=0)
+            for row, at, weight in (first, best)
+        )
+        ratios = np.divide(weighed, most, out=np.zeros(k_max), where=most > 0)
+        found |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
+    n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
+    found[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
+    return found
+
+
+def _discounts(k: int) -> F64:
+    """Return what a hit at each of the first k ranks is worth, float64[k]."""
+    found: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
+    return found
+
+
+def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
+    """Return float64[n, k]: the sums of values along each row's ranks.
+
+    cells  row and rank of each value, no two alike
+    """
+    table = np.zeros(shape)
+    table[cells] = values
+    table.cumsum(axis=1, out=table)
+    return table
+
+
+def _best_weights(
+    labels: LabelRows, unknown: I32, weights: F64, of_unknown: float, k: int
+) -> tuple[I64, I64, F64]:
+    """Return row, rank and weight of the k true labels of each row that weigh most, the heaviest first."""
+    more = np.minimum(unknown, k)
+    row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), more)])
+    weight = np.concatenate([weights[labels.indices], np.full(more.sum(), of_unknown)])
+    order = np.lexsort((-weight, row))
+    row, weight = row[order], weight[order]
+    rank = ranks_of(np.searchsorted(row, np.arange(labels.n_rows + 1)))
+    first = rank < k
+    return row[first], rank[first], weight[first]
+
+
+EmptyConvention = Literal["one", "zero"]
+"""What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one" the
+convention of the papers on extreme F-measures."""
+
+CONVENTIONS: tuple[EmptyConvention, ...] = ("zero", "one")
+
+USUAL_EMPTY: EmptyConvention = "zero"
+"""The convention where none is named: a label that never occurs earns nothing."""
+
+
+def empty_convention(text: object, name: str) -> EmptyConvention:
+    """Return the convention of empty labels that an option of this name says. Raises BadParameter."""
+    if text in CONVENTIONS:
+        return text
+    raise BadParameter(f"{name}: expected {' or '.join(CONVENTIONS)}, found {text!r}")
+
+
+class FMeasures(NamedTuple):
+    """F-measures in percent, and the convention under which they hold."""
+
+    macro_f: float
+    micro_f: float
+    instance_f: float
+    empty_label_convention: EmptyConvention
+
+
+def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -> FMeasures:
+    """Return macro-F (mean over labels), micro-F (of all decisions) and instance-F (mean over rows).
+
+    F is 2 hits / (true + predicted). `empty` says what it is where that is 0 / 0: of a label for macro-F, of
+    a row for instance-F, of everything for micro-F.
+
+    predicted  the labels of each row, without repeats, out of the K that the model knows
+    truth      labels that the model does not know count as missed in micro-F and instance-F; macro-F is the
+               mean over K + n_unknown labels, theirs is 0
+
+    There is a row and a label at least. Raises ValueError when the numbers of rows differ. Deterministic.
+    """
+    labels, unknown, n_unknown = truth
+    hits = np.bincount(rows_of(predicted.ptr)[mark_true(predicted, labels)], minlength=labels.n_rows)
+    rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
+    of_labels = count_labels(predicted, labels).f(empty)
+    return FMeasures(
+        100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),
+        100.0 * float(f_scores(rows.sum(0, keepdims=True), empty)[0]),
+        100.0 * float(f_scores(rows, empty).mean()),
+        empty,
+    )
+
+
+class LabelCounts(NamedTuple):
+    """What was decided of each label, int64[K] each.
+
+    support    rows in which it is true
+    hits       rows in which it is true and predicted
+    predicted  rows in which it is predicted
+    """
+
+    support: I64
+    hits: I64
+    predicted: I64
+
+    def f(self, empty: EmptyConvention) -> F64:
+        """Return F of each label in [0, 1], float64[K]."""
+        return f_scores(np.stack([self.hits, self.support + self.predicted], axis=1), empty)
+
+
+def count_labels(decided: PredictedRows, truth: LabelRows) -> LabelCounts:
+    """Return the counts of each label. Raises ValueError when the numbers of rows differ."""
+    columns = truth.indices, decided.labels[mark_true(decided, truth)], decided.labels
+    return LabelCounts(*(np.bincount(labels, minlength=truth.n_labels) for labels in columns))
+
+
+def f_scores(counts: I64, empty: EmptyConvention) -> F64:
+    """Return F in [0, 1] of each pair (hits, true + predicted), int64[n, 2]."""
+    f = np.full(len(counts), 1.0 if empty == "one" else 0.0)
+    np.divide(2.0 * counts[:, 0], counts[:, 1], out=f, where=counts[:, 1] > 0)
+    return f

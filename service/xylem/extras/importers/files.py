@@ -1,0 +1,116 @@
+"""The files of a foreign model: read whole, counted into one digest, and named in every refusal."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from xylem.base.errors import BadModel
+from xylem.base.faults import what_is
+
+
+class ModelFile:
+    """A file of a foreign model, in memory, and how to refuse it."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path = path
+        self.data = data
+
+    def fault(self, expected: str, found: object) -> BadModel:
+        """Return the error that names the file, what it should hold and what it holds."""
+        return BadModel(f"{self.path}: expected {expected}, found {found!s:.200}")
+
+    def expect(self, holds: bool, expected: str, found: object) -> None:
+        """Raise the fault unless `holds`."""
+        if not holds:
+            raise self.fault(expected, found)
+
+    def json_object(self, text: bytes, place: str = "") -> dict[str, Any]:
+        """Return the JSON object that a text of the file is; `place` says which text. Raises BadModel."""
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise self.fault(f"JSON{place}", f"other text: {error}") from error
+        self.expect(type(found) is dict, f"a JSON object{place}", what_is(found))
+        return dict(found)
+
+
+class ModelFiles:
+    """What a user names as a model: a directory, or a file.
+
+    Every file read is counted into `sha256` and `n_bytes`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.n_bytes = 0
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest, in hexadecimal, of the files in the order in which they were read."""
+        return self._digest.hexdigest()
+
+    def read(self, name: str, bytes_max: int | None = None) -> ModelFile:
+        """Return the file `name` of the directory; "" is the path itself.
+
+        Raises BadModel for one that is missing, no regular file, unreadable, or of more than `bytes_max`
+        bytes. Takes memory of the file's size.
+        """
+        path = self.path / name if name else self.path
+        try:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait
+                raise BadModel(f"{path}: expected a regular file, found another kind")
+            if bytes_max is not None and status.st_size > bytes_max:
+                raise BadModel(f"{path}: expected at most {bytes_max} bytes, found {status.st_size}")
+            with path.open("rb") as file:
+                data = file.read(status.st_size)
+        except OSError as error:
+            raise BadModel(f"{path}: expected a file to read, found: {error.strerror}") from error
+        self.n_bytes += len(data)
+        self._digest.update(data)
+        return ModelFile(path, data)
+
+    def read_settings(self, name: str) -> SavedSettings:
+        """Return the JSON object in a file. Raises BadModel."""
+        file = self.read(name, bytes_max=1 << 20)
+        return SavedSettings(file, file.json_object(file.data))
+
+
+class SavedSettings:
+    """The JSON object in a file, its fields checked as they are taken."""
+
+    def __init__(self, file: ModelFile, fields: dict[str, Any]) -> None:
+        self.file = file
+        self.fields = fields
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """Return an integer field; raise BadModel unless it is there and within the range."""
+        found = self.fields.get(name)
+        fits = type(found) is int and low <= found <= high
+        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", found)
+        return int(self.fields[name])
+
+    def number(self, name: str) -> float:
+        """Return a number; raise BadModel for another value."""
+        found = self.fields.get(name)
+        is_number = type(found) in (int, float)
+        self.file.expect(is_number, f"{name} to be a finite number", found)
+        return float(self.fields[name])
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return a text field; raise BadModel unless it is one of `choices`."""
+        found = self.fields.get(name)
+        self.file.expect(found in choices, f"{name} to be one of {', '.join(choices)}", found)
+        return str(found)
+
+    def inner(self, name: str) -> SavedSettings:
+        """Return the object that is a field. Raises BadModel for another value."""
+        found = self.fields.get(name)
+        self.file.expect(type(found) is dict, f"{name} to be an object", found)
+        return SavedSettings(self.file, self.fields[name])

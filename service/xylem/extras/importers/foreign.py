@@ -1,0 +1,213 @@
+"""From trees as other libraries number and store them to trees as this store has them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.rows import offsets, ranges
+from xylem.engine.features.parameters import Norm
+from xylem.extras.importers.files import ModelFile
+from xylem_store.compiled.handles import F32, I64
+from xylem_store.ensemble import Chunk, Link, Tree
+
+DEPTH_MAX = 1000
+"""The most levels of a tree."""
+
+IDS_MAX = (1 << 31) - 2
+"""The most labels, features or nodes."""
+
+Setting = bool | int | float | str | None
+
+
+class Imported(NamedTuple):
+    """What was read of a foreign model.
+
+    n_labels    the labels that the files know of
+    all_labels  whether those are all labels; else labels that no tree has may follow
+    n_features  the features that the files know of, without the bias
+    norm        how the library scales a row before it predicts
+    settings    what the files say of the training
+    """
+
+    trees: list[Tree]
+    link: Link
+    n_labels: int
+    all_labels: bool
+    n_features: int
+    norm: Norm
+    settings: Mapping[str, Setting]
+
+
+class Branches(NamedTuple):
+    """The shape of a tree, its n nodes numbered anyhow.
+
+    child_ptr  int64[n + 1]  ascending from 0
+    child      int64[..]     the children of node i are child[child_ptr[i]:child_ptr[i + 1]]
+    label      int64[n]      a leaf's label, -1 elsewhere
+    root       int
+    """
+
+    child_ptr: I64
+    child: I64
+    label: I64
+    root: int
+
+
+class ForeignColumns(NamedTuple):
+    """Linear scorers as the columns of a sparse matrix (features x scorers), and their constant terms.
+
+    indptr   int64[n + 1]
+    indices  int64[..]     features, in any order within a column
+    weights  float32[..]   finite
+    bias     float32[n]    finite
+    """
+
+    indptr: I64
+    indices: I64
+    weights: F32
+    bias: F32
+
+
+def check_columns(
+    file: ModelFile, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_rows: int
+) -> None:
+    """Raise BadModel unless these are the arrays of a sparse matrix by columns, of `n_rows` rows."""
+    ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
+    file.expect(ascending, "offsets of columns that ascend from 0", "others")
+    same = int(indptr[-1]) == len(indices) == len(values)
+    file.expect(same, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}")
+    within = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
+    file.expect(within, f"row ids from 0 to {n_rows - 1}", "others")
+
+
+def finite_weights(file: ModelFile, values: NDArray[Any]) -> F32:
+    """Return weights as float32; raise BadModel for one that is not finite there."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = values.astype(np.float32)
+    file.expect(bool(np.isfinite(weights).all()), "weights that are finite in 32 bits", "others")
+    return weights
+
+
+def split_bias(
+    file: ModelFile,
+    matrix: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    n_features: int,
+    bias: float,
+    factor: float = 1.0,
+) -> ForeignColumns:
+    """Return the scorers in a checked matrix by columns; its row n_features, if any, is the bias's.
+
+    matrix  (indptr, indices, values)
+    bias    the value of the bias feature, by which the library multiplies that row
+    factor  by which all margins are multiplied
+    """
+    indptr, indices, values = matrix
+    column = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    is_bias = indices == n_features
+    constant = np.zeros(len(indptr) - 1)
+    kept = offsets(~is_bias)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(constant, column[is_bias], values[is_bias].astype(np.float64) * bias)
+        weights, constant = values[~is_bias].astype(np.float64) * factor, constant * factor
+    return ForeignColumns(
+        kept[indptr],
+        indices[~is_bias].astype(np.int64),
+        finite_weights(file, weights),
+        finite_weights(file, constant),
+    )
+
+
+def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Chunk]) -> Tree:
+    """Return the tree with these branches, its nodes numbered breadth-first, those above no label left out.
+
+    chunk_of  called with an inner node and those of its children that are kept, both as `branches` numbers
+              them: returns the children's scorers
+    Raises BadModel for a node that is missing or reached twice, a label that two leaves or an inner node
+    have, a tree without labels, or of more than DEPTH_MAX levels. Cost: O(nodes), and the chunks'.
+    """
+    order, parent = _breadth_first(file, branches)
+    n_nodes = len(branches.label)
+    keep = branches.label >= 0
+    for nodes in reversed(order[1:]):
+        above = parent[nodes[keep[nodes]]]
+        file.expect(not bool((branches.label[above] >= 0).any()), "labels at leaves only", "an inner one")
+        keep[above] = True
+    root_is_inner = len(order) > 1 and bool(keep[branches.root])
+    file.expect(root_is_inner, "a tree of at least one label below its root", "none")
+    nodes = np.concatenate([level[keep[level]] for level in order])
+    n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
+    child_ptr = 1 + offsets(n_children)
+    labels = branches.label[nodes]
+    used = labels[labels >= 0]
+    file.expect(len(np.unique(used)) == len(used), "at most one leaf a label", "more")
+    file.expect(int(used.max()) < IDS_MAX, f"labels below {IDS_MAX}", int(used.max()))
+    chunks: list[Chunk | None] = [None] * len(nodes)
+    for i in np.flatnonzero(n_children).tolist():
+        chunks[i] = chunk_of(int(nodes[i]), nodes[child_ptr[i] : child_ptr[i + 1]])
+    return Tree(child_ptr.astype(np.int32), labels.astype(np.int32), chunks)
+
+
+def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]:
+    """Return the nodes level by level from the root, and the parent of each that is reached."""
+    child_ptr, child, label, root = branches
+    n_nodes = len(label)
+    file.expect(0 < n_nodes < IDS_MAX, f"1 to {IDS_MAX} nodes", n_nodes)
+    file.expect(0 <= root < n_nodes, f"a root below {n_nodes}", root)
+    within = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
+    file.expect(within, f"children below {n_nodes}", "others")
+    parent = np.full(n_nodes, -1)
+    reached = np.zeros(n_nodes, np.bool_)
+    level = np.array([root])
+    order: list[I64] = []
+    while len(level):
+        fault = "every node to be reached once from the root"
+        file.expect(not bool(reached[level].any()) and len(np.unique(level)) == len(level), fault, "a loop")
+        file.expect(len(order) < DEPTH_MAX, f"at most {DEPTH_MAX} levels", "more")
+        reached[level] = True
+        order.append(level)
+        counts = child_ptr[level + 1] - child_ptr[level]
+        below = child[ranges(child_ptr[level], counts)]
+        parent[below] = np.repeat(level, counts)
+        level = below
+    return order, parent
+
+
+def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: I64) -> Chunk:
+    """Return the chunk whose children's scorers are the columns `which`, in that order.
+
+    Weights of zero are left out. Raises BadModel for a feature that stands twice in a column.
+    """
+    lengths = columns.indptr[which + 1] - columns.indptr[which]
+    places = ranges(columns.indptr[which], lengths)
+    child = np.repeat(np.arange(len(which), dtype=np.int32), lengths)
+    features, weights = columns.indices[places], columns.weights[places]
+    used = weights != 0
+    features, weights, child = features[used], weights[used], child[used]
+    order = np.argsort(features, kind="stable")
+    features, weights, child = features[order], weights[order], child[order]
+    twice = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
+    file.expect(not bool(twice.any()), "a feature once in a column", "one twice")
+    return Chunk.of(features, child, weights, columns.bias[which])
+
+
+class Nested:
+    """The nodes of a nested tree, numbered as they are added: the root first."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.file = file
+        self.children: list[list[int]] = []
+        self.labels: list[int] = []
+
+    def new(self, label: int) -> int:
+        """Add a node, of label -1 where it is no leaf; return its number."""
+        self.children.append([])
+        self.labels.append(label)
+        return len(self.labels) - 1
+
+    @property
+    def branches(self) -> Branches:
+        """Return the shape of the tree."""
+        child = np.array([node for nodes in self.children for node in nodes], np.int64)
+        return Branches(offsets(map(len, self.children)), child, np.array(self.labels, np.int64), 0)

@@ -1,0 +1,177 @@
+"""libmultilabel: the pickle that linear.utils.save_pipeline writes of a tree model or an ensemble of them.
+
+Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The pickle is read as data by
+`xylem.extras.importers.pickled`: no name in it is ever imported.
+"""
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.extras.importers.files import ModelFile, ModelFiles
+from xylem.extras.importers.foreign import (
+    IDS_MAX,
+    ForeignColumns,
+    Imported,
+    Nested,
+    Setting,
+    check_columns,
+    chunk_of_columns,
+    plant,
+    split_bias,
+)
+from xylem.extras.importers.pickled import Noted, read_pickle, shown
+from xylem_store.compiled.handles import I64
+from xylem_store.ensemble import Tree
+
+SLOPE = 3.0  # libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
+BIAS_MAX = 1e6
+TREES_MAX = 1000
+
+_MODULE = "libmultilabel.linear"
+_DTYPES = {"i4": "<i4", "i8": "<i8", "f4": "<f4", "f8": "<f8"}
+
+
+def read_libmultilabel(files: ModelFiles) -> Imported:
+    """Return the model in a pickle of libmultilabel. Raises BadModel.
+
+    Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its features
+    of texts are not imported: rows are ids and values, as its vectorizer gives them.
+    """
+    file = files.read("linear_pipeline.pickle" if files.path.is_dir() else "")
+    pipeline = read_pickle(file)
+    is_pipeline = type(pipeline) is dict and pipeline.keys() == {"preprocessor", "model"}
+    file.expect(is_pipeline, "a dict of preprocessor and model", type(pipeline).__name__)
+    model = pipeline["model"]
+    models = [model]
+    if type(model) is Noted and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
+        models = _state(file, model, model.name, ("tree_models",))["tree_models"]
+        fits = type(models) is list and 0 < len(models) <= TREES_MAX
+        file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
+    found, n_bytes = [], 0
+    for item in models:
+        tree_model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
+        columns, n_known = _read_weights(file, tree_model["flat_model"])
+        n_bytes += columns.weights.nbytes + columns.bias.nbytes
+        # no library writes trees that share their arrays: a small file could hold any number
+        file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
+        found.append(_read_tree(file, tree_model, columns, n_known))
+    trees, n_features, n_labels = zip(*found, strict=True)
+    alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
+    file.expect(alike, "trees of the same features and labels", "others")
+    settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
+    return Imported(list(trees), "logistic", n_labels[0], True, n_features[0], "none", settings)
+
+
+def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the attributes of an instance of a class; all of `keys` are among them."""
+    fits = type(item) is Noted and item.made and item.name == name and type(item.state) is dict
+    file.expect(fits, f"an instance of {name}", shown(item))
+    missing = [key for key in keys if key not in item.state]
+    file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
+    state: dict[str, Any] = item.state
+    return state
+
+
+def _read_tree(
+    file: ModelFile, model: dict[str, Any], columns: ForeignColumns, n_features: int
+) -> tuple[Tree, int, int]:
+    """Return the tree of these scorers, its number of features and its number of labels."""
+    starts = _array(file, model["node_ptr"], "i").astype(np.int64)
+    ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
+    n_columns = len(columns.bias)
+    file.expect(ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others")
+    collector = _Collector(file, starts)
+    n_labels = collector.add_all(model["root"])
+    branches, column = collector.branches, np.array(collector.columns)
+    tree = plant(file, branches, lambda _, children: chunk_of_columns(file, columns, column[children]))
+    most = int(branches.label.max())
+    file.expect(most < n_labels, f"labels below {n_labels}", most)
+    return tree, n_features, n_labels
+
+
+class _Collector(Nested):
+    """Numbers nodes and labels, each before what is below it, with the column of its scorer."""
+
+    def __init__(self, file: ModelFile, starts: I64) -> None:
+        super().__init__(file)
+        self.columns = [-1]
+        self._starts = starts
+        self._seen: set[int] = set()
+
+    def add_all(self, root: Any) -> int:
+        """Add the root and all below it; return the root's number of labels."""
+        waiting = [(root, self.new(-1))]
+        n_labels = len(self._labels_of(root))
+        while waiting:
+            item, node = waiting.pop()
+            self.file.expect(id(item) not in self._seen, "every node below one node", "one below two")
+            self._seen.add(id(item))
+            waiting += self._add_below(item, node)
+        return n_labels
+
+    def _add_below(self, item: Any, node: int) -> list[tuple[Any, int]]:
+        """Add the labels, or the nodes, right below a node; return those nodes."""
+        state = self._node(item)
+        index, children = state["index"], state["children"]
+        known = type(index) is int and 0 <= index < len(self._starts) - 1
+        self.file.expect(known and type(children) is list, "an index and children", shown(index))
+        first, last = int(self._starts[index]), int(self._starts[index + 1])
+        labels = [-1] * len(children) if children else self._labels_of(item).tolist()
+        self.file.expect(len(labels) == last - first, f"{len(labels)} columns of a node", last - first)
+        self.children[node] = below = [self.new(label) for label in labels]
+        self.columns += range(first, last)
+        return list(zip(children, below, strict=True)) if children else []
+
+    def _labels_of(self, item: Any) -> NDArray[Any]:
+        labels = _array(self.file, self._node(item)["label_map"], "i")
+        within = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
+        self.file.expect(within, f"labels from 0 to {IDS_MAX}", "others")
+        return labels
+
+    def _node(self, item: Any) -> dict[str, Any]:
+        return _state(self.file, item, f"{_MODULE}.tree.Node", ("index", "children", "label_map"))
+
+
+def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
+    """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
+    flat = _state(file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds"))
+    bias = flat["bias"]
+    moderate = type(bias) in (int, float) and abs(bias) <= BIAS_MAX
+    file.expect(moderate, f"a bias from {-BIAS_MAX} to {BIAS_MAX}", shown(bias))
+    thresholds = flat["thresholds"]
+    file.expect(type(thresholds) is int and thresholds == 0, "thresholds of 0", shown(thresholds))
+    weights = flat["weights"]
+    named = type(weights) is Noted and re.fullmatch(r"scipy\.sparse\..*\.csc_matrix", weights.name)
+    name = weights.name if named else "scipy.sparse.csc_matrix"
+    matrix = _state(file, weights, name, ("_shape", "indptr", "indices", "data"))
+    shape = matrix["_shape"]
+    fits = type(shape) is tuple and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
+    file.expect(fits and len(shape) == 2, f"a matrix of two sizes below {IDS_MAX}", "others")
+    n_rows, n_columns = shape
+    indptr, indices = _array(file, matrix["indptr"], "i"), _array(file, matrix["indices"], "i")
+    values = _array(file, matrix["data"], "f")
+    file.expect(len(indptr) == n_columns + 1, f"{n_columns + 1} offsets", len(indptr))
+    check_columns(file, indptr, indices, values, n_rows)
+    n_features = n_rows - (bias > 0)
+    file.expect(n_features > 0, "at least one feature", n_features)
+    return split_bias(file, (indptr, indices, values), n_features, max(bias, 0.0), SLOPE), n_features
+
+
+def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
+    """Return an array in one dimension, of integers or floats, as numpy pickles it by protocol 5."""
+    made = type(item) is Noted and item.made and item.name.endswith(".numeric._frombuffer")
+    file.expect(made and type(item.args) is tuple and len(item.args) == 4, "an array of numpy", shown(item))
+    data, dtype, shape, order = item.args
+    typed = type(dtype) is Noted and dtype.made and dtype.name == "numpy.dtype"
+    file.expect(typed and type(dtype.args) is tuple and len(dtype.args) > 0, "a type of numpy", shown(dtype))
+    code, state = dtype.args[0], dtype.state
+    little = type(state) is tuple and len(state) > 1 and state[1] == "<"
+    known = type(code) is str and code in _DTYPES and code[0] == kind and little
+    file.expect(known, f"numbers of type {kind}4 or {kind}8, little-endian", shown(code))
+    whole = type(data) in (bytes, bytearray) and len(data) % int(code[1]) == 0
+    fits = whole and order in ("C", "F") and shape == (len(data) // int(code[1]),)
+    file.expect(fits, "an array in one dimension", "another")
+    return np.frombuffer(data, _DTYPES[code])

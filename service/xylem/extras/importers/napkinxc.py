@@ -1,0 +1,208 @@
+"""napkinXC: the directory that PLT writes: args.bin, tree.bin and weights.bin, little-endian and unaligned.
+
+args.bin     version (text), bias f32, norm u8, hash i32, features threshold f32, model type i32, its name
+             (text), ensemble i32; a text is its length u64 and its bytes
+tree.bin     labels i32, nodes i32, (number, label or -1) i32 a node, root i32, the parent or -1 i32 a node
+weights.bin  nodes i32, and for each: classes i32, first class i32, loss i32; with two classes also (size,
+             non-zeros) u64 twice, sparse u8, f32[size] or (index i32, weight f32) a non-zero, gradients u8
+Index 1 is the bias's; feature f has index f + 2. Source: files of napkinxc 0.7.2, and its src/base.cpp,
+src/vector.cpp, src/args.cpp and src/models/label_tree.cpp.
+"""
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.rows import offsets
+from xylem.extras.importers.files import ModelFile, ModelFiles
+from xylem.extras.importers.foreign import (
+    IDS_MAX,
+    Branches,
+    ForeignColumns,
+    Imported,
+    Setting,
+    check_columns,
+    chunk_of_columns,
+    plant,
+    split_bias,
+)
+from xylem_store.compiled.handles import F32, I64
+from xylem_store.ensemble import Link
+
+VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
+LINKS: tuple[Link, ...] = ("logistic", "hinge2")
+"""By the number of the loss; napkinXC has further ones, of which it predicts no probability alike."""
+
+CONSTANT = 10.0  # the margin, up or down, of a node whose training rows were all of one class
+_BIAS_INDEX = 1
+_FIRST_INDEX = 2
+_PAIR = np.dtype([("index", "<i4"), ("weight", "<f4")])
+
+
+def read_napkinxc(files: ModelFiles) -> Imported:
+    """Return the probabilistic label tree in a directory of napkinXC. Raises BadModel.
+
+    napkinXC multiplies by the root's own probability: it is the scorer of a node above the root here, left
+    out where it is the constant that it is when every training row has a label (0.99995). Labels without any
+    training row may be in no tree: the files do not say how many labels there are.
+    """
+    version, bias, has_norm = _read_settings(files.read("args.bin"))
+    tree_file = files.read("tree.bin")
+    branches = _read_tree(tree_file)
+    weights_file = files.read("weights.bin")
+    columns, link, n_features = _read_scorers(weights_file, len(branches.label), bias)
+    root = branches.root
+    if columns.indptr[root] < columns.indptr[root + 1] or columns.bias[root] != CONSTANT:
+        child_ptr = np.append(branches.child_ptr, len(branches.child) + 1)
+        child, label = np.append(branches.child, root), np.append(branches.label, -1)
+        branches = Branches(child_ptr, child, label, len(branches.label))
+    tree = plant(tree_file, branches, lambda _, children: chunk_of_columns(weights_file, columns, children))
+    n_labels = 1 + int(branches.label.max())
+    facts: dict[str, Setting] = {"version": version, "bias": bias, "norm": has_norm}
+    return Imported([tree], link, n_labels, False, n_features, "l2" if has_norm else "none", facts)
+
+
+class _Reader:
+    """Takes values from the front of a file to its back."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.file = file
+        self.at = 0
+
+    def take(self, form: str) -> tuple[int | float, ...]:
+        """Return values of a struct format."""
+        self._check_left(struct.calcsize(form))
+        found = struct.unpack_from(form, self.file.data, self.at)
+        self.at += struct.calcsize(form)
+        return found
+
+    def integer(self, low: int, high: int, what: str) -> int:
+        """Return an int32, checked."""
+        (found,) = self.take("<i")
+        self.file.expect(low <= found <= high, f"{what} from {low} to {high}", found)
+        return int(found)
+
+    def text(self) -> str:
+        """Return a text; bytes that are not ASCII become others."""
+        (size,) = self.take("<Q")
+        return self.array("u1", int(size)).tobytes().decode("ascii", "replace")
+
+    def array(self, dtype: np.dtype[Any] | str, count: int) -> NDArray[Any]:
+        """Return an array, a view of the file's bytes."""
+        self._check_left(count * np.dtype(dtype).itemsize)
+        found = np.frombuffer(self.file.data, dtype, count, self.at)
+        self.at += found.nbytes
+        return found
+
+    def done(self) -> None:
+        """Raise BadModel when bytes are left."""
+        left = len(self.file.data) - self.at
+        self.file.expect(left == 0, f"the end at byte {self.at}", f"{left} more bytes")
+
+    def _check_left(self, n_bytes: int) -> None:
+        left = len(self.file.data) - self.at
+        self.file.expect(n_bytes <= left, f"{n_bytes} bytes behind byte {self.at}", left)
+
+
+def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
+    """Return the version, the bias, and whether rows are scaled to length 1."""
+    reader = _Reader(file)
+    version = reader.text()
+    file.expect(version in VERSIONS, f"a model of napkinXC {' or '.join(VERSIONS)}", f"{version!r:.40}")
+    bias, norm, hashed, threshold = reader.take("<fBif")
+    file.expect(math.isfinite(bias), "a bias that is finite", bias)
+    file.expect(norm in (0, 1), "norm to be 0 or 1", norm)
+    file.expect(hashed == 0, "features that are not hashed", f"hash {hashed}")
+    file.expect(threshold == 0, "features without a threshold", f"features_threshold {threshold}")
+    (kind,) = reader.take("<i")
+    name = reader.text()
+    file.expect((kind, name) == (3, "plt"), "a model of type plt", f"{name!r:.40}")
+    (n_trees,) = reader.take("<i")
+    file.expect(n_trees in (0, 1), "a single tree", f"an ensemble of {n_trees}")
+    reader.done()
+    return version, float(bias), norm == 1
+
+
+def _read_tree(file: ModelFile) -> Branches:
+    reader = _Reader(file)
+    n_labels = reader.integer(1, IDS_MAX, "labels")
+    n_nodes = reader.integer(1, IDS_MAX, "nodes")
+    nodes = reader.array("<i4", 2 * n_nodes).reshape(n_nodes, 2).astype(np.int64)
+    root = reader.integer(0, n_nodes - 1, "a root")
+    parent = reader.array("<i4", n_nodes).astype(np.int64)
+    reader.done()
+    in_order = bool((nodes[:, 0] == np.arange(n_nodes)).all())
+    file.expect(in_order, f"nodes numbered from 0 to {n_nodes - 1}", "others")
+    labels = nodes[:, 1]
+    file.expect(labels.min() >= -1, "labels from 0, or -1", int(labels.min()))
+    n_leaves = int(np.count_nonzero(labels >= 0))
+    file.expect(n_leaves == n_labels, f"{n_labels} labels", n_leaves)
+    rooted = parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1
+    file.expect(rooted and parent.max() < n_nodes, "a parent for each node but the root", "others")
+    child_ptr = offsets(np.bincount(parent[parent >= 0], minlength=n_nodes))
+    child = np.argsort(parent, kind="stable")[1:]
+    return Branches(child_ptr, child, labels, root)
+
+
+def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignColumns, Link, int]:
+    """Return the scorers of all nodes, the bias's weights times the bias; their link and least features."""
+    reader = _Reader(file)
+    n_scorers = reader.integer(0, IDS_MAX, "nodes")
+    file.expect(n_scorers == n_nodes, f"{n_nodes} nodes, as tree.bin", n_scorers)
+    constant = np.zeros(n_nodes, np.float32)
+    indices: list[I64] = []
+    weights: list[F32] = []
+    losses = set()
+    n_features = 1
+    for node in range(n_nodes):
+        n_classes = reader.integer(0, 2, "classes")
+        first_class = reader.integer(0, 1, "a first class")
+        loss = reader.integer(0, len(LINKS) - 1, "a loss")
+        index, weight = np.empty(0, np.int64), np.empty(0, np.float32)
+        if n_classes < 2:
+            constant[node] = CONSTANT if first_class else -CONSTANT
+        else:
+            losses.add(loss)
+            index, weight, n_known = _read_vector(reader)
+            n_features = max(n_features, n_known)
+            weight = weight if first_class else -weight
+        indices.append(index)
+        weights.append(weight)
+    reader.done()
+    file.expect(len(losses) <= 1, "one loss for all nodes", "two")
+    indptr = offsets(map(len, indices))
+    index, weight = np.concatenate(indices), np.concatenate(weights)
+    check_columns(file, indptr, index, weight, n_features + _FIRST_INDEX)
+    feature = np.where(index == _BIAS_INDEX, n_features, index - _FIRST_INDEX)
+    file.expect(len(feature) == 0 or feature.min() >= 0, "no weight of index 0", "one")
+    columns = split_bias(file, (indptr, feature, weight), n_features, bias)
+    link = LINKS[losses.pop()] if losses else LINKS[0]
+    return columns._replace(bias=columns.bias + constant), link, n_features
+
+
+def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:
+    """Return indices and weights that are not zero, and the least number of features that they are of."""
+    file = reader.file
+    size, n_used, again, n_used_again = (int(value) for value in reader.take("<QQQQ"))
+    file.expect((size, n_used) == (again, n_used_again), "sizes that are the same twice", "others")
+    file.expect(size < IDS_MAX, f"a size below {IDS_MAX}", size)
+    (is_sparse,) = reader.take("<B")
+    file.expect(is_sparse in (0, 1), "sparse or dense weights", is_sparse)
+    if is_sparse:
+        pairs = reader.array(_PAIR, n_used)
+        index, weight = pairs["index"].astype(np.int64), pairs["weight"].astype(np.float32)
+        within = n_used == 0 or (index.min() >= _BIAS_INDEX and index.max() < size)
+        file.expect(within, f"indices from {_BIAS_INDEX} to {size - 1}", "others")
+        n_features = size - _FIRST_INDEX
+    else:
+        dense = reader.array("<f4", size)
+        index = np.flatnonzero(dense).astype(np.int64)
+        weight = dense[index].astype(np.float32)
+        # a dense vector is one longer than its features need
+        n_features = size - _FIRST_INDEX - (len(index) == 0 or index[-1] < size - 1)
+    (has_gradients,) = reader.take("<B")
+    file.expect(has_gradients == 0, "no gradients, which online training saves", has_gradients)
+    return index, weight, int(n_features)

@@ -1,0 +1,251 @@
+"""omikuji: the directory that Model.save writes: settings.json, and tree0.cbor, tree1.cbor and so on.
+
+A tree is nested: {"Branch": {"weights", "children"}}, at the bottom {"Leaf": {"weights", "labels"}}. Weights
+are a matrix (features x children or labels), {"Dense": {"v": 1, "dim", "data"}} row by row, or {"Sparse":
+{"outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data"}}: row outer_inds[i] has the children
+inner_inds[indptr[i]:indptr[i + 1]]. The last row is the bias's. Source: files of omikuji 0.5, and its
+src/mat_util.rs. Other releases name their fields otherwise, and are refused.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.extras.importers.files import ModelFile, ModelFiles
+from xylem.extras.importers.foreign import IDS_MAX, Imported, Nested, Setting, finite_weights, plant
+from xylem_store.compiled.decorators import kernel
+from xylem_store.compiled.handles import F32, I64, U8
+from xylem_store.ensemble import Chunk, Link
+
+NESTED_MAX = 300  # how deep arrays and maps may stand in each other
+_UINT, _TEXT, _ARRAY, _MAP, _FLOAT = 0, 3, 4, 5, 7
+
+
+@kernel
+def _read_arguments(data: U8, at: int, values_out: I64, sizes_out: U8) -> int:
+    """Read the arguments of items of one type from data[at:], and of how many bytes each is.
+
+    Returns where they end, -1 when one is of another type, of no definite length or cut off.
+    """
+    kind = data[at] >> 5 if at < len(data) else 0
+    for i in range(len(values_out)):
+        if at >= len(data) or data[at] >> 5 != kind or data[at] & 31 > 27:
+            return -1
+        first = data[at] & 31
+        n_bytes = 0 if first < 24 else 1 << (first - 24)
+        at += 1
+        if at + n_bytes > len(data):
+            return -1
+        value = np.int64(first) if first < 24 else np.int64(0)
+        for _ in range(n_bytes):
+            value = (value << 8) | np.int64(data[at])
+            at += 1
+        values_out[i], sizes_out[i] = value, n_bytes
+    return at
+
+
+def read_cbor(file: ModelFile) -> Any:
+    """Return the one item in a file: dict, list, str, int, float, or an array of int64 or float32.
+
+    Raises BadModel for other CBOR, for bytes that are none, and for any that follow.
+    """
+    reader = _Reader(file)
+    found = reader.item(0)
+    file.expect(reader.at == len(file.data), "one CBOR item", f"more behind byte {reader.at}")
+    return found
+
+
+class _Reader:
+    """Reads items one after the other; `at` is where the next one begins."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.at = 0
+        self._file = file
+        self._data = np.frombuffer(file.data, np.uint8)
+
+    def item(self, nested: int) -> Any:
+        """Return the item at `at`."""
+        self._file.expect(nested <= NESTED_MAX, f"at most {NESTED_MAX} levels", "more")
+        self._file.expect(self.at < len(self._data), "more bytes", f"the end at byte {self.at}")
+        major = int(self._data[self.at]) >> 5
+        if major == _FLOAT:
+            return float(self._floats(1)[0])
+        size = int(self._integers(1)[0])
+        if major == _UINT:
+            return size
+        if major == _TEXT:
+            return self._text(size)
+        if major == _ARRAY:
+            return self._array(size, nested)
+        self._file.expect(major == _MAP, "maps, arrays, text and numbers", f"type {major} at byte {self.at}")
+        self._check_left(2 * size)
+        found: dict[str, Any] = {}
+        for _ in range(size):
+            key = self.item(nested + 1)
+            new = type(key) is str and key not in found
+            self._file.expect(new, "keys of text, each once", f"another before byte {self.at}")
+            found[key] = self.item(nested + 1)
+        return found
+
+    def _check_left(self, n_bytes: int) -> None:
+        left = len(self._data) - self.at
+        self._file.expect(n_bytes <= left, f"{n_bytes} bytes behind byte {self.at}", left)
+
+    def _text(self, size: int) -> str:
+        self._check_left(size)
+        text = self._file.data[self.at : self.at + size]
+        self.at += size
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise self._file.fault("text in UTF-8", error) from error
+
+    def _array(self, size: int, nested: int) -> Any:
+        """Return an array: of numbers when its first item is one."""
+        self._check_left(size)
+        major = int(self._data[self.at]) >> 5 if size else None
+        if major == _FLOAT:
+            return self._floats(size)
+        if major == _UINT:
+            return self._integers(size)
+        return [self.item(nested + 1) for _ in range(size)]
+
+    def _arguments(self, n: int) -> tuple[I64, U8]:
+        """Return the arguments of the next n items, and their sizes; go behind them."""
+        values, sizes = np.empty(n, np.int64), np.empty(n, np.uint8)
+        end = _read_arguments(self._data, self.at, values, sizes)
+        self._file.expect(end >= 0, "items of one type and a length", f"others behind byte {self.at}")
+        self.at = end
+        return values, sizes
+
+    def _integers(self, n: int) -> I64:
+        values, _ = self._arguments(n)
+        self._file.expect(bool((values >= 0).all()), "integers below 2^63", f"more before byte {self.at}")
+        return values
+
+    def _floats(self, n: int) -> F32:
+        """Return floats of 16 or 32 bits: a writer shortens those that lose nothing by it."""
+        bits, sizes = self._arguments(n)
+        fits = np.isin(sizes, (2, 4)).all()
+        self._file.expect(bool(fits), "floats of 16 or 32 bits", f"others before byte {self.at}")
+        short, long = bits.astype(np.uint16).view(np.float16), bits.astype(np.uint32).view(np.float32)
+        return np.where(sizes == 2, short, long).astype(np.float32)
+
+
+LINKS: dict[str, Link] = {"Hinge": "hinge2", "Log": "logistic"}
+
+_SPARSE = ("outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data")
+
+
+def read_omikuji(files: ModelFiles) -> Imported:
+    """Return the model in a directory of omikuji. Raises BadModel, also where a tree's file is missing.
+
+    omikuji scales rows to length 1, adds the bias, and averages the trees' probabilities. Labels without any
+    training row are in no tree: the files do not say how many labels there are.
+    """
+    settings = files.read_settings("settings.json")
+    n_features = settings.integer("n_features", 1, IDS_MAX)
+    loss = settings.choice("classifier_loss_type", tuple(LINKS))
+    names = [path.name for path in files.path.glob("tree*.cbor")]
+    numbers = sorted(int(name[4:-5]) for name in names if name[4:-5].isdecimal())
+    n_trees = len(numbers)
+    whole = n_trees > 0 and numbers == list(range(n_trees))
+    settings.file.expect(whole, "tree0.cbor and all that follow beside it", f"trees {numbers}")
+    trees = []
+    for i in range(n_trees):
+        file = files.read(f"tree{i}.cbor")
+        collector = _Collector(file, n_features)
+        collector.add(read_cbor(file))
+        trees.append(plant(file, collector.branches, collector.chunk_of))
+    n_labels = 1 + max(int(tree.node_label.max()) for tree in trees)
+    facts: dict[str, Setting] = {"trees": n_trees, "loss": loss}
+    return Imported(trees, LINKS[loss], n_labels, False, n_features, "l2", facts)
+
+
+class _Collector(Nested):
+    """Numbers the nodes of nested branches, a node before its children, and keeps their chunks."""
+
+    def __init__(self, file: ModelFile, n_features: int) -> None:
+        super().__init__(file)
+        self._chunks: dict[int, Chunk] = {}
+        self._n_features = n_features
+
+    def add(self, item: Any) -> int:
+        """Add a branch or leaf with all below it; return its number."""
+        kind, fields = _only_pair(self.file, item, ("Branch", "Leaf"))
+        below = "children" if kind == "Branch" else "labels"
+        weights, parts = _fields(self.file, fields, ("weights", below))
+        node = self.new(-1)
+        if kind == "Branch":
+            self.file.expect(type(parts) is list, "a list of children", type(parts).__name__)
+            self.children[node] = [self.add(part) for part in parts]
+        else:
+            labels = _array(self.file, parts, np.int64)
+            self.file.expect(len(labels) == 0 or labels.max() < IDS_MAX, f"labels below {IDS_MAX}", "others")
+            self.children[node] = [self.new(label) for label in labels.tolist()]
+        self._chunks[node] = _chunk(self.file, weights, self._n_features, len(self.children[node]))
+        return node
+
+    def chunk_of(self, node: int, children: I64) -> Chunk:
+        """Return a node's chunk; omikuji has no branch without labels, so none of its children is missing."""
+        every = len(children) == len(self.children[node])
+        self.file.expect(every, "labels below every branch", "a branch without any")
+        return self._chunks[node]
+
+
+def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str, Any]:
+    is_one = type(item) is dict and len(item) == 1 and next(iter(item)) in names
+    file.expect(is_one, f"a map of one key, {' or '.join(names)}", f"{item!r:.80}")
+    name: str = next(iter(item))
+    return name, item[name]
+
+
+def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
+    """Return the values of a map that has these keys and no other."""
+    has_all = type(item) is dict and item.keys() == set(names)
+    found = list(item) if type(item) is dict else type(item).__name__
+    file.expect(has_all, f"a map of {', '.join(names)}", found)
+    return [item[name] for name in names]
+
+
+def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
+    """Return an array of int64 or float32; an empty one was read as a list."""
+    found = np.empty(0, dtype) if type(item) is list and not item else item
+    is_array = isinstance(found, np.ndarray) and found.dtype == dtype
+    file.expect(is_array, f"an array of {'integers' if dtype is np.int64 else 'floats'}", f"{item!r:.80}")
+    return np.asarray(found)
+
+
+def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chunk:
+    kind, fields = _only_pair(file, item, ("Dense", "Sparse"))
+    if kind == "Dense":
+        version, sizes, data = _fields(file, fields, ("v", "dim", "data"))
+        file.expect(version == 1, "a dense matrix of version 1", f"{version!r:.40}")
+        weights = finite_weights(file, _array(file, data, np.float32))
+        expected = [n_features + 1, n_children]
+        sized = _array(file, sizes, np.int64).tolist() == expected
+        fits = sized and len(weights) == expected[0] * expected[1]
+        file.expect(fits, f"a matrix of {expected[0]} x {expected[1]}", f"{sizes!r:.80}")
+        row, child = np.nonzero(weights.reshape(expected))
+        return _split(row, child, weights[weights != 0], n_features, n_children)
+    outer, inner, indptr, rows, child, data = _fields(file, fields, _SPARSE)
+    file.expect((outer, inner) == (n_features + 1, n_children), "a matrix that fits", f"{outer} x {inner}")
+    indptr, rows, child = (_array(file, part, np.int64) for part in (indptr, rows, child))
+    weights = finite_weights(file, _array(file, data, np.float32))
+    ascending = len(indptr) == len(rows) + 1 and indptr[0] == 0 and bool((np.diff(indptr) > 0).all())
+    file.expect(ascending, "offsets of rows that ascend from 0", "others")
+    file.expect(indptr[-1] == len(child) == len(weights), "an id and a weight for each offset", "others")
+    row = np.repeat(rows, np.diff(indptr))
+    sorted_pairs = bool((np.diff(row * n_children + child) > 0).all())
+    within = len(row) == 0 or (row[-1] <= n_features and child.max() < n_children)
+    file.expect(sorted_pairs and within, "ascending rows and children of the matrix", "others")
+    return _split(row, child, weights, n_features, n_children)
+
+
+def _split(row: I64, child: I64, weights: F32, n_features: int, n_children: int) -> Chunk:
+    """Return the chunk of weights at (row, child), ascending; those of row n_features are the bias's."""
+    bias = np.zeros(n_children, np.float32)
+    n_weights = int(np.searchsorted(row, n_features))
+    bias[child[n_weights:]] = weights[n_weights:]
+    return Chunk.of(row[:n_weights], child[:n_weights], weights[:n_weights], bias)

@@ -1,0 +1,129 @@
+"""libpecos: the folder that XLinearModel.save writes.
+
+param.json, and in ranker/ param.json and one folder a level, 0.model being the root's: param.json, W.npz
+(features x nodes of the level) and C.npz (nodes of the level x nodes of the level above), sparse by columns.
+The last row of W is the bias's when `bias` is positive. Source: pecos/xmc/base.py and xlinear/model.py.
+"""
+
+import io
+import zipfile
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import load_npz
+
+from xylem.base.errors import BadModel
+from xylem.base.rows import offsets
+from xylem.extras.importers.files import ModelFile, ModelFiles
+from xylem.extras.importers.foreign import (
+    IDS_MAX,
+    Branches,
+    ForeignColumns,
+    Imported,
+    Setting,
+    check_columns,
+    chunk_of_columns,
+    plant,
+    split_bias,
+)
+from xylem_store.compiled.handles import I64
+from xylem_store.ensemble import Chunk, Link
+
+LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
+"""The post-processors whose scores multiply along the path, and the links that they are."""
+
+LEVELS_MAX = 64
+
+
+class _Level(NamedTuple):
+    """One level: the scorers of its nodes, the node above each of them, and how margins become scores."""
+
+    file: ModelFile
+    columns: ForeignColumns
+    above: I64
+    n_above: int
+    n_features: int
+    post_processor: str
+    bias: float
+
+
+def read_pecos(files: ModelFiles) -> Imported:
+    """Return the model in a folder of libpecos. Raises BadModel.
+
+    Rows are taken as they are: libpecos normalises none. Labels are the nodes of the last level.
+    """
+    kind = "pecos.xmc.xlinear.model###XLinearModel"
+    files.read_settings("param.json").inner("__meta__").choice("class_fullname", (kind,))
+    top = files.read_settings("ranker/param.json")
+    top.choice("model", ("HierarchicalMLModel",))
+    depth = top.integer("depth", 1, LEVELS_MAX)
+    levels = [_read_level(files, f"ranker/{i}.model") for i in range(depth)]
+    first, last, above = levels[0], levels[-1], 1
+    for i, level in enumerate(levels):
+        where = f"ranker/{i}.model"
+        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
+        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
+        fault = "one number of features and one post_processor for all levels"
+        top.file.expect(alike, fault, f"another in {where}")
+        above = len(level.above)
+    n_labels = len(last.above)
+    starts = np.cumsum([1] + [len(level.above) for level in levels])
+    labels = np.full(starts[-1], -1)
+    labels[starts[-2] :] = np.arange(n_labels)
+
+    def chunk_of(node: int, children: I64) -> Chunk:
+        level = int(np.searchsorted(starts, node, "right"))
+        return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
+
+    parent = np.concatenate([level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)])
+    child_ptr = offsets(np.bincount(parent, minlength=starts[-1]))
+    branches = Branches(child_ptr, np.argsort(parent, kind="stable") + 1, labels, 0)
+    tree = plant(last.file, branches, chunk_of)
+    settings: dict[str, Setting] = {"levels": depth, "bias": last.bias, "post_processor": last.post_processor}
+    return Imported([tree], LINKS[last.post_processor], n_labels, True, last.n_features, "none", settings)
+
+
+def _read_level(files: ModelFiles, folder: str) -> _Level:
+    settings = files.read_settings(f"{folder}/param.json")
+    settings.choice("model", ("MLModel",))
+    compiled = settings.fields.get("is_mmap") is True
+    settings.file.expect(not compiled, "the folder that it was compiled from", "is_mmap true")
+    post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
+    bias = settings.number("bias")
+    n_nodes, n_above = settings.integer("nr_labels", 1, IDS_MAX), settings.integer("nr_codes", 1, IDS_MAX)
+    n_features = settings.integer("nr_features", 1, IDS_MAX)
+    weights_file, weights = _read_matrix(files, f"{folder}/W.npz", n_features + (bias > 0), n_nodes)
+    tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_above)
+    above = np.full(n_nodes, -1)
+    above[tree.indices] = np.repeat(np.arange(n_above), np.diff(tree.indptr))
+    one_each = len(tree.indices) == n_nodes and bool((above >= 0).all())
+    tree_file.expect(one_each, f"each of {n_nodes} nodes below one node", "none or more for some")
+    arrays = weights.indptr, weights.indices, weights.data
+    columns = split_bias(weights_file, arrays, n_features, max(bias, 0.0))
+    return _Level(weights_file, columns, above, n_above, n_features, post_processor, bias)
+
+
+def _read_matrix(files: ModelFiles, name: str, n_rows: int, n_columns: int) -> tuple[ModelFile, Any]:
+    """Read a sparse matrix by columns, of the shape that the settings say, its arrays checked."""
+    file = files.read(name)
+    matrix = _load(file)
+    file.expect(matrix.format == "csc", "a matrix of format csc", matrix.format)
+    file.expect(matrix.shape == (n_rows, n_columns), f"a matrix of {n_rows} x {n_columns}", matrix.shape)
+    file.expect(matrix.dtype.kind == "f", "weights of a floating type", matrix.dtype)
+    check_columns(file, matrix.indptr, matrix.indices, matrix.data, n_rows)
+    return file, matrix
+
+
+def _load(file: ModelFile) -> Any:
+    """Return the sparse matrix of scipy in a file, which may hold no more than the file's size."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
+            infos = archive.infolist()
+        stored = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
+        n_bytes = sum(info.file_size for info in infos)
+        file.expect(stored and n_bytes <= len(file.data), "arrays without compression", "others")
+        return load_npz(io.BytesIO(file.data))
+    except (BadModel, MemoryError):
+        raise
+    except Exception as error:  # zipfile, numpy and scipy have no common base for "damaged"
+        raise file.fault("a matrix saved by scipy.sparse.save_npz", f"damage: {error}") from error

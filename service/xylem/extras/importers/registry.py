@@ -1,0 +1,182 @@
+"""The libraries whose models can be imported, and the way from their files to a published version.
+
+A version of feature ids becomes one that takes texts: its rows are made as a vectorizer made them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from xylem.base.errors import BadData, BadModel, BadParameter
+from xylem.datasets.sparse_text import read_label_names
+from xylem.engine.features import Featurizer
+from xylem.engine.features.chars import CharsFeaturizer, WeightedNames
+from xylem.engine.features.parameters import (
+    N_FEATURES_MAX,
+    CharsParameters,
+    Norm,
+    RawParameters,
+    TfidfParameters,
+    as_config,
+    parameters_of,
+)
+from xylem.engine.features.tfidf import TfidfFeaturizer
+from xylem.engine.features.word_forms import forms_of_list
+from xylem.extras.importers.files import ModelFiles
+from xylem.extras.importers.foreign import Imported
+from xylem.extras.importers.libmultilabel import read_libmultilabel
+from xylem.extras.importers.napkinxc import read_napkinxc
+from xylem.extras.importers.omikuji import read_omikuji
+from xylem.extras.importers.pecos import read_pecos
+from xylem.extras.importers.vectorizer import SavedVectorizer
+from xylem.workflows.weights import store_as, weight_type
+from xylem_store.build import build_ensemble
+from xylem_store.compiled.bits import n_groups
+from xylem_store.compiled.handles import U32
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.extras import EMBEDDING
+from xylem_store.identifiers import check_model
+from xylem_store.manifest import DataInfo, Manifest, TrainerInfo
+from xylem_store.names import NameTable, build_names
+from xylem_store.origin import ORIGIN, json_array, parent_of
+from xylem_store.store import Store
+from xylem_store.version import Draft, Model, draft_of
+
+IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
+    "pecos": read_pecos,
+    "omikuji": read_omikuji,
+    "napkinxc": read_napkinxc,
+    "libmultilabel": read_libmultilabel,
+}
+"""By the library's name, what reads its models; raises BadModel."""
+
+
+GROWTH_MAX = 64  # a model may take so many times the bytes of its files in tables of its labels and features
+MODEL_BYTES_LEAST = 1 << 24  # ... or so many bytes, however small its files
+_LABEL_BYTES = 32  # what a label takes in the tables of a tree, at most
+
+
+def import_model(
+    store: Store,
+    system: str,
+    path: Path,
+    label_names: Path | None = None,
+    model: str | None = None,
+    n_features: int | None = None,
+    weights: str = "float32",
+) -> Manifest:
+    """Publish the model that a library saved at `path` as a model's next version.
+
+    label_names  line i + 1 is the name of label i; without it labels are named by their ids
+    model        the model to add a version to; the base name of `path` when None
+    n_features   the features that rows have, where the files know of fewer: those that have a weight
+    weights      the type that weights are stored in, one of WEIGHTS; they are rounded to it
+    Raises BadModel for files that are not such a model, BadData for label names that do not fit it,
+    BadParameter for another system, too few features, or weights that cannot be stored in that type,
+    StoreError when it cannot be published.
+    """
+    if system not in IMPORTERS:
+        raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
+    stored = weight_type(weights)
+    name = path.resolve().name if model is None else model
+    check_model(name)
+    files = ModelFiles(path)
+    try:
+        found = IMPORTERS[system](files)
+    except (MemoryError, RecursionError) as error:
+        raise BadModel(f"{path}: expected a model that fits the memory, found a larger one") from error
+    if n_features is not None:
+        if not found.n_features <= n_features <= N_FEATURES_MAX:
+            fault = f"expected {found.n_features}, which {path} has, to {N_FEATURES_MAX}"
+            raise BadParameter(f"--features: {fault}, found {n_features}")
+        found = found._replace(n_features=n_features)
+    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
+    n_bytes = 8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
+    if n_bytes > max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes):  # each id costs what it counts to
+        raise BadModel(
+            f"{path}: expected ids that fit {files.n_bytes} bytes of files, "
+            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
+        )
+    labels = _label_table(found, path, label_names)
+    draft = Draft(
+        kind="label-tree",
+        link=found.link,
+        weights=stored,
+        n_features=found.n_features,
+        trainer=TrainerInfo(f"import-{system}", found.settings),
+        seed=0,
+        data=DataInfo(path.resolve().name, 0, files.sha256),
+        metrics={},
+        features=as_config(RawParameters(norm=found.norm)),
+        ensemble=store_as(build_ensemble(found.trees, labels.n_names, found.n_features), stored),
+        labels=labels,
+    )
+    return store.publish(name, draft)
+
+
+def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:
+    if label_names is None:
+        return build_names(map(str, range(found.n_labels)))
+    names = read_label_names(label_names)
+    if len(names) < found.n_labels or (found.all_labels and len(names) > found.n_labels):
+        least = "" if found.all_labels else "at least "
+        raise BadData(
+            f"{label_names}: expected {least}{found.n_labels} names, one for each label of {path}, "
+            f"found {len(names)}"
+        )
+    return build_names(names)
+
+
+def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
+    """Return a draft that answers texts as a version answers the rows that the vectorizer makes.
+
+    Raises BadModel where the version does not take feature ids, or has more features than there are terms.
+    """
+    manifest, (file, sha256) = model.manifest, vectorizer.source
+    place = manifest.shown
+    if manifest.features.get("kind") != RawParameters.kind:
+        raise BadModel(
+            f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
+        )
+    trained = parameters_of(manifest.features)
+    featurizer = featurizer_of(vectorizer, trained.norm)
+    more = featurizer.n_features - manifest.n_features
+    if more < 0 or (more and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)):
+        raise BadModel(
+            f"{file}: expected the vocabulary of the {manifest.n_features} features of {place}, found "
+            f"{featurizer.n_features} terms (was the matrix stacked with others, or written with ids from 1?)"
+        )
+    origin = {"parent": parent_of(manifest), "vectorizer": {"file": file, "sha256": sha256}}
+    draft = draft_of(model)
+    return replace(
+        draft,
+        n_features=featurizer.n_features,
+        features=featurizer.config(),
+        ensemble=widened(model.ensemble, featurizer.n_features) if more else model.ensemble,
+        extra={**draft.extra, **featurizer.arrays(), ORIGIN: json_array(ORIGIN, origin)},
+    )
+
+
+def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer:
+    """Return what makes rows of texts as the vectorizer does, then scales them as rows were in training."""
+    config = vectorizer.parameters.model_dump()
+    norm = config["norm"] if trained_norm == "none" else trained_norm
+    if vectorizer.stop_words:
+        config["stop_words"] = "scikit-learn.txt"  # as the manifest calls them: the version has them
+    parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
+    if isinstance(parameters, CharsParameters):
+        return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
+    assert isinstance(parameters, TfidfParameters)
+    forms = forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None
+    return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)
+
+
+def widened(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
+    """Return an ensemble whose rows may have features up to n_features - 1: no node has a weight there."""
+    directory = ensemble.directory
+    more = n_groups(n_features) - directory.shape[1]
+    added: U32 = np.zeros((len(directory), more, 2), np.uint32)
+    added[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]  # all of a chunk's blocks stand before them
+    return ensemble._replace(directory=np.concatenate([directory, added], axis=1))

@@ -1,0 +1,186 @@
+"""A vectorizer in a file of skops: a zip archive of schema.json, a tree of typed nodes, and .npy files.
+
+skops itself imports the classes that a file names. Here nodes are read as data: those of the kinds and types
+in _NODES, and no other; no name is imported, nothing is called.
+"""
+
+import io
+import zipfile
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadModel
+from xylem.base.faults import what_is
+from xylem.extras.importers.files import ModelFile
+
+MEMBER_BYTES_MAX = 1 << 30
+"""The largest file in an archive, unpacked."""
+
+SCALAR_BYTES_MAX = 1 << 11
+"""The largest file of one number, unpacked: a header and the number."""
+
+MEMBERS_MAX = 1 << 24
+"""Files in an archive, at most: a vocabulary that was cut has one for each term."""
+
+PROTOCOLS = range(3)  # the versions of the format that are known: of skops 0.2 to 0.16
+_SCHEMA = "schema.json"
+
+_VECTORIZERS = ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")
+
+_NODES: dict[str, tuple[type, list[str]]] = {
+    "JsonNode": (str, ["builtins.str"]),
+    "ListNode": (list, ["builtins.list"]),
+    "TupleNode": (list, ["builtins.tuple"]),
+    "DictNode": (dict, ["builtins.dict"]),
+    "NdArrayNode": (str, ["numpy.ndarray", "numpy.int32", "numpy.int64"]),
+    "ObjectNode": (dict, [f"sklearn.feature_extraction.text.{name}" for name in _VECTORIZERS]),
+}
+"""The kinds of nodes that are read: what each holds in JSON, and the types that it may name."""
+
+_OPTIONS = (
+    *("analyzer", "binary", "lowercase", "ngram_range", "preprocessor", "strip_accents", "token_pattern"),
+    *("tokenizer", "norm", "use_idf", "smooth_idf", "sublinear_tf"),
+)
+"""Options that decide what texts become; others say how files were read, or what the vocabulary says."""
+
+
+def read_skops(file: ModelFile) -> dict[str, Any]:
+    """Return the vectorizer in a file of skops, as the fields of the JSON of docs/importing.md.
+
+    Raises BadModel for an archive or node that is not as skops writes it, a type that is not in _NODES, and
+    stop words of scikit-learn's own list where the vocabulary does not say what they leave out.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
+            return _Skops(file, archive).vectorizer()
+    except (BadModel, MemoryError):
+        raise
+    except Exception as error:  # zipfile and zlib have no common base for "damaged"
+        raise file.fault("a whole file of skops", f"damage: {error}") from error
+
+
+class _Skops:
+    """An open archive, and how its nodes are read."""
+
+    def __init__(self, file: ModelFile, archive: zipfile.ZipFile) -> None:
+        self._file = file
+        self._archive = archive
+
+    def vectorizer(self) -> dict[str, Any]:
+        """Return the fields of the vectorizer that is the archive's root."""
+        n_members = len(self._archive.infolist())
+        self._file.expect(n_members <= MEMBERS_MAX, f"at most {MEMBERS_MAX} files in it", n_members)
+        root = self._file.json_object(self._member(_SCHEMA, MEMBER_BYTES_MAX), f" in {_SCHEMA}")
+        protocol = root.get("protocol")
+        is_known = type(protocol) is int and protocol in PROTOCOLS
+        expected = f"a protocol from 0 to {PROTOCOLS[-1]}, which this release knows"
+        self._file.expect(is_known, expected, what_is(protocol))
+        fields = self._fields(root, "the root")
+        params = {name: self._value(fields[name], name) for name in _OPTIONS if name in fields}
+        self._file.expect("vocabulary_" in fields, "a vectorizer that was fitted", "no vocabulary_")
+        vocabulary = self._value(fields["vocabulary_"], "vocabulary_")
+        return {
+            "class": root["__class__"],
+            "params": params,
+            "stop_words": self._stop_words(fields, params),
+            "vocabulary": vocabulary,
+            "idf": self._idf(fields) if params.get("use_idf") is True else [],
+        }
+
+    def _member(self, name: str, bytes_max: int) -> bytes:
+        """Return a file of the archive, its checksum checked."""
+        try:
+            info = self._archive.getinfo(name)
+        except KeyError as error:
+            raise self._file.fault(f"{name} in the archive", "none") from error
+        self._file.expect(info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size)
+        packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        self._file.expect(packed, f"{name} to be stored or deflated", f"method {info.compress_type}")
+        return self._archive.read(info)
+
+    def _content(self, node: Any, place: str, *loaders: str) -> Any:
+        """Return what a node holds; raise BadModel unless it is of one of these kinds, and its type is known.
+
+        Of an array it is the name of its file.
+        """
+        self._file.expect(type(node) is dict, f"{place} to be a node", what_is(node))
+        loader, named = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
+        kind, types = _NODES[loader if loader in loaders else loaders[0]]
+        expected = f"{place} to be {' or '.join(loaders)} of a type that is read"
+        self._file.expect(loader in loaders and named in types, expected, f"{loader} of {named}")
+        key = "file" if loader == "NdArrayNode" else "content"
+        found = node.get(key)
+        self._file.expect(type(found) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(found))
+        return found
+
+    def _fields(self, node: object, place: str) -> dict[str, Any]:
+        held = self._content(node, place, "ObjectNode")
+        fields: dict[str, Any] = self._content(held, f"the fields of {place}", "DictNode")
+        return fields
+
+    def _value(self, node: object, place: str) -> Any:
+        """Return a scalar, a list of scalars, or a dict of scalars by text."""
+        loader = node.get("__loader__") if isinstance(node, dict) else None
+        if loader in ("ListNode", "TupleNode"):
+            return [self._scalar(each, place) for each in self._content(node, place, "ListNode", "TupleNode")]
+        if loader == "DictNode":
+            return {
+                key: self._scalar(each, place) for key, each in self._content(node, place, "DictNode").items()
+            }
+        return self._scalar(node, place)
+
+    def _scalar(self, node: object, place: str) -> Any:
+        """Return a text, number, truth value or None; integers of numpy's have a file each."""
+        if isinstance(node, dict) and node.get("__loader__") == "NdArrayNode":
+            array = self._array(node, place, SCALAR_BYTES_MAX)
+            fits = array.ndim == 0 and array.dtype.kind == "i"
+            self._file.expect(fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}")
+            return int(array)
+        found = self._content(node, place, "JsonNode")
+        try:
+            value = orjson.loads(found)
+        except orjson.JSONDecodeError as error:
+            raise self._file.fault(f"{place} to be JSON", what_is(found)) from error
+        plain = value is None or type(value) in (bool, int, float, str)
+        self._file.expect(plain, f"{place} to be a text, number, truth value or null", what_is(value))
+        return value
+
+    def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
+        name = self._content(node, place, "NdArrayNode")
+        data = io.BytesIO(self._member(name, bytes_max))
+        try:
+            found: NDArray[Any] = np.lib.format.read_array(data, allow_pickle=False)
+        except (ValueError, MemoryError) as error:
+            raise self._file.fault(f"{name} to be a .npy file of numbers", error) from error
+        return found
+
+    def _idf(self, fields: dict[str, Any]) -> list[float]:
+        """Return the weights of the transformer in a TfidfVectorizer."""
+        inner = self._fields(fields.get("_tfidf"), "_tfidf")
+        self._file.expect("idf_" in inner, "idf_, as scikit-learn 1.5 and newer write it", "none")
+        array = self._array(inner["idf_"], "idf_", MEMBER_BYTES_MAX)
+        fits = array.ndim == 1 and array.dtype.kind == "f"
+        self._file.expect(fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}")
+        found: list[float] = array.tolist()
+        return found
+
+    def _stop_words(self, fields: dict[str, Any], params: dict[str, Any]) -> list[Any]:
+        """Return the list of stop words; scikit-learn's own list is not in the file, only its name."""
+        found = self._value(fields.get("stop_words"), "stop_words")
+        if found is None:
+            return []
+        if isinstance(found, list):
+            return found
+        is_word = params.get("analyzer") == "word"
+        is_fixed = self._value(fields.get("fixed_vocabulary_"), "fixed_vocabulary_")
+        said = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
+        self._file.expect(
+            said,
+            "stop_words to be a list where they part n-grams or a vocabulary was given (docs/importing.md: "
+            "JSON has them)",
+            what_is(found),
+        )
+        return []

@@ -1,0 +1,142 @@
+"""A vectorizer of scikit-learn, as JSON or written by skops: its options, its terms by column, its weights.
+
+docs/importing.md has the statements that write the file. Options that we do not have are refused by name.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import BadModel, BadParameter
+from xylem.base.faults import what_is
+from xylem.engine.features.parameters import CharsParameters, TfidfParameters
+from xylem.extras.importers.files import ModelFile, ModelFiles
+from xylem.extras.importers.skops import read_skops
+from xylem_store.compiled.handles import F32
+from xylem_store.errors import BadNames
+from xylem_store.manifest import CLEAN, UNICODE
+from xylem_store.names import NameTable, build_names
+
+CLASSES = ("TfidfVectorizer", "CountVectorizer")
+
+_FIELDS = ("class", "params", "stop_words", "vocabulary", "idf")
+
+_WORDS = r"(?u)\b\w\w+\b"
+_SAME_WORDS = (_WORDS, r"\b\w\w+\b", r"\w\w+", r"\w{2,}", r"\b\w{2,}\b", r"(?u)\w\w+", r"(?u)\b\w{2,}\b")
+"""Patterns that find the words of two characters or more, as our kernel does."""
+
+_REFUSED = {"strip_accents": None, "preprocessor": None, "tokenizer": None, "binary": False}
+"""Options that we do not have, and the value with which they do nothing."""
+
+_PASSED_OVER = {
+    *("input", "encoding", "decode_error", "dtype"),
+    *("min_df", "max_df", "max_features", "vocabulary", "stop_words"),
+}
+"""Options that say how files were read, or what is in the file by itself: vocabulary and stop words."""
+
+_TFIDF_OPTIONS = {"use_idf": False, "smooth_idf": True, "sublinear_tf": False, "norm": None}
+"""Options of TfidfVectorizer, with the values that make it a CountVectorizer."""
+
+_OPTIONS = {"analyzer", "lowercase", "ngram_range", "token_pattern"}
+
+
+class SavedVectorizer(NamedTuple):
+    """What was read of a vectorizer.
+
+    names   the terms, each numbered by its column
+    idf     float32[n], their weights; of none if the parameters use none
+    stop_words  the words that are left out before there are n-grams
+    source  the base name of the file, and the sha256 of its bytes
+    """
+
+    parameters: TfidfParameters | CharsParameters
+    names: NameTable
+    idf: F32
+    stop_words: list[str]
+    source: tuple[str, str]
+
+
+def read_vectorizer(path: Path) -> SavedVectorizer:
+    """Return the vectorizer in a file. Raises BadModel, which says what was expected and found."""
+    files = ModelFiles(path)
+    file = files.read("", bytes_max=1 << 30)
+    is_skops = file.data.startswith(b"PK\x03\x04")  # a zip archive
+    found = read_skops(file) if is_skops else file.json_object(file.data)
+    missing = [name for name in _FIELDS if name not in found]
+    file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
+    is_known = found["class"] in CLASSES
+    file.expect(is_known, f"class to be one of {', '.join(CLASSES)}", what_is(found["class"]))
+    file.expect(type(found["params"]) is dict, "params to be an object", what_is(found["params"]))
+    parameters = _parameters(file, found["class"], found["params"])
+    terms = _terms(file, found["vocabulary"])
+    words = found["stop_words"]
+    is_list = isinstance(words, list) and all(type(word) is str for word in words)
+    file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
+    # they are left out where they part n-grams, or are terms; with char_wb scikit-learn passes them over
+    are_used = isinstance(parameters, TfidfParameters) and (
+        parameters.ngram_max > 1 or any(word in found["vocabulary"] for word in words)
+    )
+    stop_words = sorted({word for word in words if re.fullmatch(r"\w\w+", word)}) if are_used else []
+    try:
+        names = build_names(terms)
+    except BadNames as error:
+        raise file.fault("terms of 1 to 4096 bytes without control characters", error) from error
+    idf = _idf(file, found["idf"], names.n_names if parameters.use_idf else 0)
+    return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
+
+
+def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfParameters | CharsParameters:
+    """Return the features' parameters that do as the options say. Raises BadModel for one we do not have."""
+    options = {**(_TFIDF_OPTIONS if name == "CountVectorizer" else {}), **given}
+    needed = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()
+    other = sorted(options.keys() - needed - _PASSED_OVER)
+    file.expect(not other, "options of scikit-learn's that this release knows", ", ".join(other))
+    missing = sorted(needed - options.keys())
+    file.expect(not missing, f"params.{', params.'.join(missing)}", "none")
+    for option, value in _REFUSED.items():
+        fits = options[option] is value
+        file.expect(fits, f"params.{option} to be {what_is(value)}", what_is(options[option]))
+    analyzer, ngrams = options["analyzer"], options["ngram_range"]
+    file.expect(analyzer in ("word", "char_wb"), "params.analyzer to be word or char_wb", what_is(analyzer))
+    is_pair = type(ngrams) is list and len(ngrams) == 2 and all(type(n) is int for n in ngrams)
+    file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
+    shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
+    shared |= {UNICODE: False, CLEAN: False, "norm": "none" if options["norm"] is None else options["norm"]}
+    try:
+        if analyzer == "char_wb":
+            return CharsParameters(char_min=ngrams[0], char_max=ngrams[1], **shared)
+        pattern = options["token_pattern"]
+        file.expect(pattern in _SAME_WORDS, f"params.token_pattern to be {_WORDS}", what_is(pattern))
+        return TfidfParameters(ngram_min=ngrams[0], ngram_max=ngrams[1], **shared)
+    except BadParameter as error:
+        raise BadModel(f"{file.path}: {error}") from error
+
+
+def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
+    """Return the terms by their columns, which must be 0 to n - 1, each once."""
+    is_filled = isinstance(vocabulary, dict) and len(vocabulary) > 0
+    file.expect(is_filled, "vocabulary to be an object of terms", what_is(vocabulary))
+    terms: list[str | None] = [None] * len(vocabulary)
+    for term, column in vocabulary.items():
+        fits = type(column) is int and 0 <= column < len(terms)
+        file.expect(fits, f"columns from 0 to {len(terms) - 1}", f"{what_is(column)} of {what_is(term)}")
+        file.expect(terms[column] is None, "each column once", f"{column} twice")
+        terms[column] = term
+    return [term for term in terms if term is not None]
+
+
+def _idf(file: ModelFile, found: Any, n_terms: int) -> F32:
+    """Return the weights of the terms; none are looked at where n_terms is 0."""
+    if n_terms == 0:
+        return np.empty(0, np.float32)
+    fits = type(found) is list and len(found) == n_terms
+    file.expect(fits, f"idf to be {n_terms} numbers, one for each term", what_is(found))
+    numbers = all(type(value) in (int, float) for value in found)
+    file.expect(numbers, "idf to be numbers", "another value")
+    weights = np.array(found, np.float64)
+    good = np.isfinite(weights) & (weights > 0) & (weights < np.finfo(np.float32).max)
+    file.expect(bool(good.all()), "weights above 0 that are finite in 32 bits", "another")
+    return weights.astype(np.float32)

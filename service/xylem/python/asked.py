@@ -1,0 +1,307 @@
+"""What a model of this process answers: labels of instances, their scores, and why."""
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from xylem.base.db.of_store import opened_database
+from xylem.base.errors import BadData, BadParameter, NotTuned, UnknownLabel
+from xylem.base.processors import n_processors
+from xylem.base.rows import SparseRows, offsets
+from xylem.engine.answering import Predictions
+from xylem.engine.chunks import check_chunk_characters, divide, search_chunks
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.features.context import ContextFeaturizer
+from xylem.engine.predictor import PredictOptions
+from xylem.python.from_memory import (
+    InMemoryInstances,
+    TextColumn,
+    columns_from_memory,
+    instances_from_memory,
+    is_matrix,
+    label_lists,
+)
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem_store.compiled.handles import F32, I32, I64
+from xylem_store.names import find_all, name_of
+from xylem_store.origin import read_report
+from xylem_store.version import Model as Opened
+from xylem_store.version import Packed, pack, unpack
+
+if TYPE_CHECKING:
+    from xylem.serving.served import ServedVersion
+
+TUNED = "tuned"
+"""The threshold that stands for each label's own."""
+
+TOP_R = 5
+"""So many labels are returned where nothing is said."""
+
+
+class ScoredLabel(NamedTuple):
+    """A predicted label, and its score: a probability from 0 to 1."""
+
+    label: str
+    score: float
+
+
+class AskedModel:
+    """A model that answers in this process; any number of threads may ask it. It never changes.
+
+    It is pickled as its arrays, held against their digests when it is restored; a copy is the model itself.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        home: Path | None = None,
+        tuned: Tuned | None = None,
+        found: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take an opened version with its store, or a model that was trained here: it has none.
+
+        tuned  its thresholds, if they are at hand
+        found  what its report has beside what the version keeps
+        """
+        self._opened = opened
+        self._home = home
+        self._tuned = tuned
+        self._found = dict(found or {})
+        self._featurizer = featurizer_of(opened)
+        self._predictor = make_predictor(opened)
+        self._served: ServedVersion | None = None
+
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        return f"<xylem.Model {self.trainer}, {self.n_labels} labels>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what restores it in any process: nothing that leads to this one's memory."""
+        return self._restored, (pack(self._opened), self._home, self._tuned, self._found)
+
+    @classmethod
+    def _restored(cls, packed: Packed, *more: Any) -> Self:
+        """Return a model that was pickled. Raises StoreError for one that is damaged."""
+        return cls(unpack(packed), *more)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the model itself."""
+        return self
+
+    @property
+    def trainer(self) -> str:
+        """Return the name of the trainer."""
+        return self._opened.manifest.trainer.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return the trainer's parameters, those left out with the values that they had."""
+        return dict(self._opened.manifest.trainer.parameters)
+
+    @property
+    def n_labels(self) -> int:
+        """Return how many labels it knows."""
+        return self._opened.manifest.n_labels
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Return what was found when it was made or tuned: `warnings`, `combined`, `trials`, `thresholds`."""
+        return {**read_report(self._opened.arrays), **self._found}
+
+    def predict(
+        self,
+        instances: Any,
+        top_r: int | None = None,
+        threshold: float | Literal["tuned"] | None = None,
+        *,
+        top_k: int | None = None,
+        threads: int | None = None,
+        text_column: TextColumn = None,
+        chunk_characters: int | None = None,
+    ) -> list[list[ScoredLabel]]:
+        """Return for each instance its labels with their scores, the best first, at most top_r.
+
+        top_r        5 if left out; top_k is another name for it
+        threshold    only labels with at least this score, from 0 to 1; "tuned": each label its own, as
+                     `tune_thresholds` found them; of a loaded version as `xylem thresholds` and feedback left
+                     them when first asked for
+        threads      the number of cores if left out
+        text_column  of a frame
+        chunk_characters  longer texts are divided into chunks of at most so many characters, between words;
+                     a label's score is the mean of its scores in the chunks
+
+        Raises `xylem.errors.NotTuned` for a model without tuned thresholds.
+        """
+        instances, _ = columns_from_memory(instances, None, text_column, None)
+        found = self._search(instances, _top(top_r, top_k), threshold, threads, chunk_characters)
+        names = {label: name_of(self._opened.labels, label) for label in set(found.labels.tolist())}
+        pairs = [
+            ScoredLabel(names[label], score)
+            for label, score in zip(found.labels.tolist(), found.scores.tolist(), strict=True)
+        ]
+        return [pairs[first:last] for first, last in pairwise(found.ptr.tolist())]
+
+    def score(
+        self, instances: Any, labels: Any = None, *, text_column: TextColumn = None
+    ) -> list[list[ScoredLabel]]:
+        """Return the exact probabilities of labels, found or not: for each instance those of its labels.
+
+        labels  a list of names for each instance; left out: of a model of next words, the words of each text
+                and its end
+
+        Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
+        """
+        instances, labels = columns_from_memory(instances, labels, text_column, None)
+        checked = self._instances(instances)
+        if labels is None:
+            if not isinstance(self._featurizer, ContextFeaturizer):
+                raise BadData("labels: expected those to score, for this model predicts no words, found none")
+            windows = [self._featurizer.windows_of([text]) for text in checked.rows]
+            return [self._scored(rows, truth.indptr, truth.indices) for rows, truth in windows]
+        rows = label_lists(labels, checked.n_rows)
+        ptr = offsets(map(len, rows))
+        ids = find_all(self._opened.labels, [name for row in rows for name in row])
+        if len(ids) and ids.min() < 0:
+            place = int(np.argmin(ids))
+            row = int(np.searchsorted(ptr, place, "right")) - 1
+            found = rows[row][place - ptr[row]]
+            raise UnknownLabel(f"labels: row {row}: expected a label of the model, found {found!r:.80}")
+        pairs = self._scored(self._rows(checked), ptr, ids.astype(np.int32))
+        return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
+
+    def explain(
+        self, instance: str | Mapping[str, float] | Any, top_r: int | None = None, *, top_k: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the labels of one instance, each with its paths in the trees and the features that counted.
+
+        The keys are those of a predict request with `explain`: `label`, `id`, `score`, `explanation`.
+        `top_r` and `top_k` are as for `predict`.
+        """
+        from xylem.base.settings import Limits
+        from xylem.serving.dialect import Body
+        from xylem.serving.opening import open_version
+        from xylem.serving.predict import PREDICT
+
+        has_row = is_matrix(instance)
+        checked = self._instances(instance if has_row else [instance])
+        if checked.n_rows != 1:
+            raise BadData(f"instance: expected one row, found {checked.n_rows}")
+        one: dict[str, Any]
+        if checked.matrix is None:
+            one = {checked.kind: checked.rows[0]}
+        else:
+            one = {name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")}
+        limits = Limits()
+        body = json.dumps({"instances": [one], "top_r": _top(top_r, top_k), "explain": True}).encode()
+        if self._served is None:
+            self._served = open_version(self._opened)
+        reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
+        answer = json.loads(b"".join(reply.parts))
+        labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
+        return labels
+
+    def _search(
+        self,
+        instances: object,
+        top_r: int,
+        threshold: float | str | None,
+        threads: int | None,
+        chunk_characters: int | None = None,
+    ) -> Predictions:
+        """Return what `predict` does as arrays, of instances that are no frame. Raises what it does."""
+        if type(top_r) is not int or top_r < 1:
+            raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
+        least = self._threshold(threshold)
+        at = least if least is None or isinstance(least, float) else self._predictor.node_thresholds(least)
+        n_labels = self._opened.manifest.n_labels
+        checked = self._instances(instances)
+        options, ptr = PredictOptions(top_r=min(top_r, n_labels), threshold=at), None
+        if chunk_characters is not None:
+            most = check_chunk_characters(chunk_characters, "chunk_characters")
+            if checked.kind != "text":
+                raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
+            chunks, ptr = divide(checked.rows, most)
+            checked = checked._replace(rows=chunks)
+        rows = self._rows(checked)
+
+        def search(rows: SparseRows, wanted: PredictOptions) -> Predictions:
+            return self._predictor.predict(rows, wanted, threads_for(threads, rows.n_rows))
+
+        if ptr is None:
+            return search(rows, options)
+        return search_chunks(search, rows, ptr, options, n_labels, least)
+
+    def _scored(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
+        found = self._predictor.score_labels(rows, ptr, labels)
+        names = (name_of(self._opened.labels, label) for label in labels.tolist())
+        return list(map(ScoredLabel, names, found.scores.tolist()))
+
+    def _threshold(self, threshold: object) -> float | F32 | None:
+        """Return a threshold, or each label's, float32[K]. Raises BadInput and DatabaseUnavailable."""
+        if threshold == TUNED:
+            if (found := self._thresholds()) is None:
+                shown = "a model that was trained here" if self._home is None else self._opened.manifest.shown
+                raise NotTuned(
+                    f"threshold: expected tuned thresholds, found none of {shown}: call tune_thresholds, "
+                    "or ask for a number"
+                )
+            return found
+        if threshold is None:
+            return None
+        if isinstance(threshold, int | float) and 0 <= threshold <= 1:
+            return float(threshold)
+        expected = f'None, "{TUNED}" or a number from 0 to 1'
+        raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
+
+    def _thresholds(self) -> F32 | None:
+        """Return each label's threshold, float32[K], read once; None without any."""
+        if self._tuned is None and self._home is not None:
+            with opened_database(self._home) as database:
+                manifest = self._opened.manifest
+                self._tuned = ThresholdDatabase(database).load(
+                    manifest.model, manifest.version, manifest.digest
+                )
+        return None if self._tuned is None else self._tuned.thresholds
+
+    def _instances(self, instances: object) -> InMemoryInstances:
+        self._refuse_matrix(instances)
+        return instances_from_memory(instances, self._opened.manifest.n_features)
+
+    def _refuse_matrix(self, instances: Any) -> None:
+        """Raise BadData for a matrix whose columns are not the model's features."""
+        if not is_matrix(instances):
+            return
+        kind, n_features = self._featurizer.kind, self._opened.manifest.n_features
+        if kind != "raw":
+            expected = "mappings" if kind == "named" else "texts"
+            raise BadData(
+                f"instances: expected {expected}, which this model makes its own features of, found a matrix"
+            )
+        if (found := np.shape(instances)[-1]) != n_features:
+            expected = f"{n_features} columns, as this model was trained on"
+            raise BadData(f"matrix: expected {expected}, found {found}")
+
+    def _rows(self, checked: InMemoryInstances) -> SparseRows:
+        if checked.kind == "text":
+            return self._featurizer.transform_texts(checked.rows)
+        if checked.kind == "features":
+            return self._featurizer.transform_named(checked.rows)
+        assert checked.matrix is not None
+        return self._featurizer.transform_csr(*checked.matrix[:3])
+
+
+def threads_for(threads: int | None, n_rows: int) -> int:
+    """Return how many threads rows are given: as many as there are processors where it is not said."""
+    return max(1, min(threads or n_processors(), n_rows))
+
+
+def _top(top_r: int | None, top_k: int | None) -> int:
+    if top_r is not None and top_k is not None:
+        raise TypeError("expected top_r or top_k, which are the same, found both")
+    return next((most for most in (top_r, top_k) if most is not None), TOP_R)

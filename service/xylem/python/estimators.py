@@ -1,0 +1,142 @@
+"""Estimators of scikit-learn over the service's trainers: `pip install 'xylem-serve[sklearn]'`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+if TYPE_CHECKING:
+    from xylem.python.model import Model
+
+
+AUTO = "auto"
+THRESHOLD = 0.5  # the threshold where none can be chosen
+ROWS_MIN = 50
+HELD_OUT_PARTS = 5
+"""One of so many parts of the rows is held out to choose the threshold on, if there are ROWS_MIN rows."""
+
+
+class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A label tree, for many labels a row or one of many classes.
+
+    trees, leaf_size, arity, clustering, cost  as for `xylem train label-tree`; None: its default
+    threshold     `predict` returns the labels of at least this score, from 0 to 1. "auto": one for all,
+                  with the best micro-F on a fifth of the rows, which a second training holds out. So `fit`
+                  takes nearly twice as long. With fewer than 50 rows it is 0.5. With one class a row there
+                  is no threshold
+    top_r         the largest number of labels that a row gets
+    random_state  the seed, an integer
+    n_jobs        threads; None or -1: as many as there are cores
+
+    With many labels, predictions are sparse if `y` was sparse in `fit`: use that above some thousand labels.
+    After `fit`: `classes_`, the class of each column; `n_features_in_`; `threshold_`. `fit` takes no sample
+    weights.
+    """
+
+    def __init__(
+        self,
+        trees: int | None = None,
+        leaf_size: int | None = None,
+        arity: int | None = None,
+        clustering: str | None = None,
+        cost: float | None = None,
+        threshold: float | Literal["auto"] = "auto",
+        top_r: int = 100,
+        random_state: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.trees = trees
+        self.leaf_size = leaf_size
+        self.arity = arity
+        self.clustering = clustering
+        self.cost = cost
+        self.threshold = threshold
+        self.top_r = top_r
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on a matrix of features, sparse or dense, and the rows' labels.
+
+        y  an indicator matrix, n rows and a column for each label, sparse or dense; or n classes
+        """
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32)
+        self._is_sparse = issparse(y)
+        y = y if self._is_sparse else np.asarray(y)
+        self._is_multilabel = self._is_sparse or type_of_target(y).startswith("multilabel")
+        if self._is_multilabel:
+            labels = csr_matrix(y)
+            self.classes_ = np.arange(labels.shape[1])
+        else:
+            y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)[1]
+            check_classification_targets(y)
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            cells = (np.ones(len(codes), np.float32), (np.arange(len(codes)), codes))
+            labels = csr_matrix(cells, shape=(len(codes), len(self.classes_)))
+        matrix = csr_matrix(X)
+        self.threshold_: Any = THRESHOLD
+        if self._is_multilabel:
+            self.threshold_ = self._threshold(matrix, labels) if self.threshold == AUTO else self.threshold
+        self._model = self._trained(matrix, labels)
+        return self
+
+    def _trained(self, matrix: csr_matrix, labels: csr_matrix) -> Model:
+        from xylem.python.making import train
+
+        names = ("trees", "leaf_size", "arity", "clustering", "cost")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        seed, threads = int(self.random_state), self._threads()
+        return train(matrix, labels, seed=seed, threads=threads, progress=False, **given)
+
+    def _threshold(self, matrix: csr_matrix, labels: csr_matrix) -> float:
+        """Return the threshold of the most micro-F on rows that are held out of a training."""
+        n_rows = matrix.shape[0]
+        order = np.random.default_rng(int(self.random_state)).permutation(n_rows)
+        held, rest = np.sort(order[: n_rows // HELD_OUT_PARTS]), np.sort(order[n_rows // HELD_OUT_PARTS :])
+        if n_rows < ROWS_MIN or not labels[held].nnz or not labels[rest].nnz:
+            return THRESHOLD
+        trial = self._trained(matrix[rest], labels[rest])
+        return trial._best_threshold(matrix[held], labels[held], self.top_r, self._threads())
+
+    def predict(self, X: Any) -> Any:
+        """Return an indicator matrix of the labels that reach `threshold`, or the best class of each row."""
+        check_is_fitted(self)
+        if not self._is_multilabel:
+            return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        scores = self._scores(X, self.threshold_)
+        found = csr_matrix((np.ones(len(scores.data), np.int64), scores.indices, scores.indptr), scores.shape)
+        return found if self._is_sparse else found.toarray()
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the scores: the best `top_r` labels a row, others 0; of classes all, their sum 1."""
+        check_is_fitted(self)
+        found = self._scores(X, None)
+        if self._is_multilabel:
+            return found if self._is_sparse else found.toarray()
+        dense = found.toarray().astype(np.float64)
+        sums = dense.sum(axis=1, keepdims=True)
+        return np.where(sums > 0, dense / np.where(sums > 0, sums, 1), 1 / len(self.classes_))
+
+    def _scores(self, X: Any, threshold: float | None) -> Any:
+        """Return the scores of the labels that are found, float32[n, len(classes_)], sparse."""
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+        n_labels = len(self.classes_)
+        top_r = self.top_r if self._is_multilabel else n_labels
+        found = self._model._search(csr_matrix(X), top_r, threshold, self._threads())
+        return csr_matrix((found.scores, found.labels, found.ptr), shape=(X.shape[0], n_labels))
+
+    def _threads(self) -> int | None:
+        return self.n_jobs if self.n_jobs is not None and self.n_jobs > 0 else None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags

@@ -1,0 +1,178 @@
+"""Models of this process, made of what a caller has at hand or opened in a store."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from json import dumps
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from xylem.base.bars import shown_progress
+from xylem.base.errors import BadParameter
+from xylem.base.faults import unknown
+from xylem.base.processors import n_processors
+from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
+from xylem.python.model import Model
+from xylem.serving.stores import store_of
+from xylem.vocabulary.concepts import read_concepts
+from xylem.workflows.combine import CombineRequest, combine_dataset
+from xylem.workflows.combined_parts import check_members
+from xylem.workflows.search import SearchRequest, search
+from xylem.workflows.train import TrainRequest, train_dataset
+from xylem_store.names import build_names
+from xylem_store.version import model_of
+
+COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
+
+SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
+
+_FEATURES = "features_"
+
+
+def train(
+    instances: Any,
+    labels: Iterable[Iterable[str | int]] | Any = None,
+    *,
+    trainer: str = "label-tree",
+    weights: Literal["float32", "bfloat16", "int8"] = "float32",
+    seed: int = 0,
+    threads: int | None = None,
+    text_column: TextColumn = None,
+    label_column: str | None = None,
+    progress: bool = True,
+    **parameters: Any,
+) -> Model:
+    """Train a model; nothing is written.
+
+    instances     a list of texts, of mappings from feature names to numbers, or a matrix, sparse or an array,
+                  a row each; or a frame of pandas, polars or pyarrow, or a Hugging Face data set, with
+                  text_column
+    labels        a list of names for each instance, whole numbers too, or an indicator matrix, sparse or an
+                  array, with a column for each label
+    trainer       as for `xylem train`; docs/trainers/ says which there are
+    weights       the type of stored weights: float32, bfloat16 or int8
+    threads       the number of cores if left out
+    text_column   the column of a frame that has the texts, or a list of columns, which are joined
+    label_column  the column of a frame that has a list of names in each row, in place of labels
+    progress      whether a bar is shown, on a terminal and in a notebook
+    parameters    of the trainer by name, of the features as `features_NAME` (for `features.NAME`)
+
+    Raises `xylem.errors.BadInput` for what cannot be trained on; it names the row, from 0.
+    """
+    request = TrainRequest(
+        trainer,
+        Path(),
+        parameters=_parameters(parameters),
+        weights=weights,
+        seed=seed,
+        threads=_cores(threads),
+    )
+    dataset = dataset_from_memory(*columns_from_memory(instances, labels, text_column, label_column))
+    with shown_progress(progress) as show:
+        return Model(model_of(train_dataset(dataset, request, show)))
+
+
+def tune(
+    instances: Any,
+    labels: Any = None,
+    *,
+    valid: tuple[Any, Any] | None = None,
+    threads: int | None = None,
+    text_column: TextColumn = None,
+    label_column: str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Model:
+    """Search for the trainer and parameters that are best on held-out rows; return that model of all rows.
+
+    valid    instances and labels to measure on; left out: a fifth of the rows is held out, or with `folds`
+             each of so many parts once
+    options  those of `xylem tune`: trainers ("label-tree", "plt"), metric ("P@5"), minutes (10), trials
+             (1000), folds (1), study (a file), seed (0); all others are parameters that are not searched,
+             named as for `train`
+
+    `report["trials"]` of the model has what was tried, the best first. These figures are too good, because
+    they are the best of many trials. Needs the extra tune. Raises `xylem.errors.BadInput`.
+    """
+    searched = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
+    for name, kind in (("trainers", tuple), ("study", Path)):
+        if name in searched:
+            searched[name] = kind(searched[name])
+    given = _parameters(options).items()
+    fixed = [f"{name}={value if isinstance(value, str) else dumps(value)}" for name, value in given]
+    request = SearchRequest(Path(), **searched, fixed=fixed, threads=_cores(threads))
+    dataset = dataset_from_memory(*columns_from_memory(instances, labels, text_column, label_column))
+    held = None
+    if valid is not None:
+        n_features = None if dataset.rows is None else dataset.rows.n_features
+        rows = columns_from_memory(*valid, text_column, label_column)
+        held = dataset_from_memory(*rows, build_names(dataset.names), n_features)
+    with shown_progress(progress) as show:
+        found = search(request, show, (dataset, held))
+        draft = train_dataset(dataset, request.training(found[0]), show)
+    return Model(
+        model_of(draft), found={"metric": request.metric, "trials": [each._asdict() for each in found]}
+    )
+
+
+def combine(
+    members: Sequence[Model],
+    vocabulary: str | PathLike[str] | None,
+    instances: Any,
+    labels: Iterable[Iterable[str]] | Any = None,
+    *,
+    language: str | None = None,
+    by: str = "uri",
+    rerank: tuple[Any, Any] | None = None,
+    text_column: TextColumn = None,
+    label_column: str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Model:
+    """Combine models, and the names of a vocabulary, into one that ranks what they propose.
+
+    members     1 to 8 models of any trainers: what `train` and `load` return
+    vocabulary  a file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv; None: no names
+    instances, labels  30 rows or more that no member was trained on, as `train` takes them
+    language    of the names that count; all if left out
+    by          what labels are: "uri", "notation", or a language, in which they are the names
+    rerank      instances and labels that the first member was trained on: near ones rank candidates, if that
+                gains
+    options     those of `xylem combine`: candidates (50), beam_width (3), ranker ("auto"), seed (0)
+
+    `report["combined"]` of the model has the figures by folds of the rows, beside those of each member.
+    Raises `xylem.errors.BadInput` for what cannot be combined. Needs the extra sklearn.
+    """
+    if wrong := [name for name in options if name not in COMBINE_OPTIONS]:
+        raise BadParameter(f"{wrong[0]}: {unknown(wrong[0], COMBINE_OPTIONS, 'name')}")
+    request = CombineRequest([], Path(), language=language, by=by, **options)
+    concepts = None
+    if vocabulary is not None:
+        concepts = read_concepts(Path(vocabulary), language, by)
+    dataset = dataset_from_memory(*columns_from_memory(instances, labels, text_column, label_column))
+    near = None if rerank is None else dataset_from_memory(*rerank)
+    parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
+    check_members(parts, language, concepts is not None)
+    with shown_progress(progress) as show:
+        draft, _ = combine_dataset(parts, concepts, dataset, near, request, show)
+        return Model(model_of(draft))
+
+
+def load(store: str | PathLike[str], name: str) -> Model:
+    """Return a version of a store: `NAME`, which is its `latest`, or `NAME@VERSION`, a number or an alias.
+
+    Raises `xylem.errors.StoreError`.
+    """
+    model, at, version = name.partition("@")
+    return Model(store_of(Path(store)).open(model, version if at else "latest"), Path(store).absolute())
+
+
+def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters by the names that the command line has for them."""
+    return {
+        f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
+        for name, value in given.items()
+    }
+
+
+def _cores(threads: int | None) -> int:
+    return threads or n_processors()

@@ -1,0 +1,56 @@
+"""Compile what answers need while another process trains: `python -m xylem.warm answers`.
+
+A tree of two labels is made by hand and answers, as each model does when it is opened.
+"""
+
+import numpy as np
+
+from xylem.base.settings import Limits
+from xylem.engine.features.parameters import TfidfParameters
+from xylem.engine.features.tfidf import fit_tfidf
+from xylem.serving.blocks import answer_block
+from xylem.serving.lines import LineBlock
+from xylem.serving.opening import serve_model
+from xylem.serving.rows import to_options
+from xylem.serving.schemas.predict import Options
+from xylem_store.build import build_ensemble
+from xylem_store.ensemble import Chunk, Tree
+from xylem_store.manifest import DataInfo, TrainerInfo
+from xylem_store.names import build_names
+from xylem_store.version import Draft, Model, model_of
+
+_TEXTS = ["a text", "another text"]
+
+
+def text_model() -> Model:
+    """Return a label tree of two labels for texts."""
+    featurizer, _ = fit_tfidf(_TEXTS, TfidfParameters())
+    chunk = Chunk(
+        features=np.zeros(1, np.int32),
+        row_ptr=np.array([0, 2], np.int64),
+        child=np.arange(2, dtype=np.int32),
+        weight=np.ones(2, np.float32),
+        bias=np.zeros(2, np.float32),
+    )
+    tree = Tree(np.array([1, 3, 3, 3], np.int32), np.array([-1, 0, 1], np.int32), [chunk, None, None])
+    draft = Draft(
+        kind="label-tree",
+        link="hinge3",
+        weights="float32",
+        n_features=featurizer.n_features,
+        trainer=TrainerInfo("label-tree", {}),
+        seed=0,
+        data=DataInfo("none", len(_TEXTS), "0" * 64),
+        metrics={},
+        features=featurizer.config(),
+        ensemble=build_ensemble([tree], 2, featurizer.n_features),
+        labels=build_names(["one", "other"]),
+        extra=featurizer.arrays(),
+    )
+    return model_of(draft)
+
+
+def compile_answers() -> None:
+    """Compile what a server and a batch of texts need."""
+    served = serve_model(text_model())
+    answer_block(LineBlock(1, [b'{"text":"a text"}']), served, to_options(Options(), served), Limits())

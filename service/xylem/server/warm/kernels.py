@@ -1,0 +1,205 @@
+"""Compile every kernel into the kernel cache, with XYLEM_KERNEL_CPU=portable for each level of processors
+that this machine can run.
+
+It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
+features and weights.
+"""
+
+import json
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from xylem.base.process import collect_seldom
+from xylem.base.processors import n_processors
+from xylem.base.settings import Limits
+from xylem.datasets import read_dataset
+from xylem.serving.blocks import answer_block
+from xylem.serving.label_info import LabelInfos, LiveLabelInfo
+from xylem.serving.lines import LineBlock
+from xylem.serving.opening import serve_model
+from xylem.serving.rows import to_options
+from xylem.serving.schemas.predict import Options
+from xylem.serving.stores import store_of
+from xylem.thresholds.store.codec import METHODS
+from xylem.trainers import TRAINERS
+from xylem.vocabulary.concepts import concepts_of
+from xylem.vocabulary.names import NameParameters, count_words
+from xylem.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker, renumbered
+from xylem.workflows.estimate import estimate_size
+from xylem.workflows.evaluate import evaluate_rows
+from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.near_rows import near_of
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.tune import TuneRequest, tune
+from xylem_store.compiled.cache import cache_dir
+from xylem_store.compiled.processors import PORTABLE, VARIABLE, levels_here
+from xylem_store.ensemble import Weights
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.manifest import WEIGHTS
+from xylem_store.version import Model, model_of
+
+_PROCESSES_MAX = 4
+"""Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
+
+_N_KERNELS = 574  # kernels of all jobs; only the bar goes by it
+_LOOK_SECONDS = 0.5
+
+_N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
+
+
+def _files(directory: Path) -> Iterator[tuple[str, Path]]:
+    """Write a training file for each kind of features; yield the kind and the file.
+
+    A row has two features; the first one tells its label.
+    """
+    features = [(row % _N_LABELS, _N_LABELS + row % 4) for row in range(_N_ROWS)]
+    words = [[f"word{first}", f"word{second}"] for first, second in features]
+    for kind in ("tfidf", "chars", "words+chars", "hashing", "named"):
+        path = directory / f"{kind}.jsonl"
+        with path.open("w") as file:
+            for row, (first, _) in enumerate(features):
+                text = {"text": " ".join(words[row])}
+                instance = {"features": dict.fromkeys(words[row], 1)} if kind == "named" else text
+                file.write(json.dumps({**instance, "labels": [f"label{first}"]}) + "\n")
+        yield kind, path
+    lines = [f"{first} {first}:1 {second}:0.5" for first, second in features]
+    heads = {"txt": f"{_N_ROWS} {_N_FEATURES} {_N_LABELS}\n", "svm": ""}
+    for suffix, head in heads.items():
+        path = directory / f"raw.{suffix}"
+        path.write_text(head + "\n".join(lines) + "\n")
+        yield "raw", path
+
+
+class WarmUpJob(NamedTuple):
+    """A version to train, publish and predict with."""
+
+    trainer: str
+    data: Path
+    parameters: tuple[str, ...] = ()
+    weights: Weights = "float32"
+
+
+def jobs(directory: Path) -> list[WarmUpJob]:
+    """Return jobs that need every kernel together: each trainer, kind of features and type of weights.
+
+    The longest first. Weights have kernels of their own in label trees and in decision trees.
+    """
+    files = list(_files(directory))
+    raw = files[-1][1]
+    trainers = [WarmUpJob(trainer, raw) for trainer in TRAINERS]
+    variants = [WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")]
+    variants += [
+        WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"))
+        for optimiser in ("sgd", "adagrad")
+    ]
+    variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")))
+    # By default so few labels are not divided; these are, as thousands would be.
+    variants += [WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")]
+    weighing = "label-tree", "ldsm", "huffman-tree"
+    stored = [WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighing]
+    features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files]
+    stops = directory / "stops.txt"
+    stops.write_text(f"word{_N_LABELS}\n")
+    forms = ("features.kind=words+chars", f"features.stop_words={stops}")
+    texts = next(path for kind, path in files if kind == "words+chars")
+    features.append(WarmUpJob("label-tree", texts, forms))
+    return [features[0], *reversed(trainers), *variants, *stored, *features[1:]]
+
+
+def warm(job: WarmUpJob) -> None:
+    """Compile what a job needs by doing it."""
+    with tempfile.TemporaryDirectory() as directory:
+        store = store_of(Path(directory))
+        request = TrainRequest(
+            trainer=job.trainer, data=job.data, valid=job.data, parameters=job.parameters, weights=job.weights
+        )
+        if job.trainer == "lomtree" or "solver=sgd" in job.parameters:
+            train_and_publish(store, "warm", replace(request, keep_state=True, until=1))
+            request = replace(request, parameters=(), base=("warm", 1))
+        model = store.open("warm", train_and_publish(store, "warm", request).version)
+        if job.trainer == "label-tree":
+            store.put_label_info("warm", build_label_info([Subject("label0", None, {"en": "a label"})]))
+            LabelInfos(store).follow(LiveLabelInfo("warm", model.labels))
+    if "features.kind=tfidf" in job.parameters:
+        serve_model(_combined(model, job.data))
+    served = serve_model(model)
+    evaluate_rows(model, read_labelled(model, job.data, no_progress))
+    block = LineBlock(1, [b'{"indices": [0], "values": [1]}'])
+    for options in (Options(), Options(exact=True), Options(threshold=0.5)):
+        answer_block(block, served, to_options(options, served), Limits())
+    if job.trainer == "label-tree":
+        estimate_size(TrainRequest(trainer="label-tree", data=job.data))
+        tune(model, TuneRequest(METHODS, job.data), lambda phase, done, total: None)
+
+
+def _combined(member: Model, data: Path) -> Model:
+    """Return a version of one member with names and near rows, whose ranker was fitted to nothing."""
+    dataset = read_dataset(data)
+    concepts = concepts_of([Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)])
+    parameters = NameParameters()
+    names = NamesToMatch(concepts, parameters, count_words(dataset.texts or [], parameters))
+    parts = combined_parts([member], names, candidates=10, beam_width=2)
+    labels = renumbered(dataset, parts.labels).labels
+    parts = replace(parts, near=near_of(member, dataset, labels, 0))
+    return model_of(parts.draft(no_ranker(parts), 0, {}))
+
+
+def _begin() -> None:
+    """Set up a process that compiles, and need not say so: that is what was asked for."""
+    collect_seldom()
+    logging.getLogger("xylem_store.compiled.kernel_cache").setLevel(logging.ERROR)
+
+
+def warm_all() -> None:
+    """Compile everything, in two processes more than processors: each may wait for a kernel of another.
+
+    They are copies of this process: what it has imported need not be imported again. On a terminal a bar
+    counts the kernels and says the time left; it has a thread of its own, and begins after the copies.
+    """
+    n_processes = min(n_processors() + 2, _PROCESSES_MAX)
+    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
+    with tempfile.TemporaryDirectory() as directory, pool:
+        before = _n_kernels()
+        under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
+        columns = TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        console = Console(stderr=True)
+        with Progress(*columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("", total=_N_KERNELS)
+            while wait(under_way, _LOOK_SECONDS).not_done:
+                bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
+        for done in under_way:
+            done.result()
+
+
+def _n_kernels() -> int:
+    """Return how many kernels are in the cache."""
+    return sum(1 for _ in cache_dir().rglob("*.nbc"))
+
+
+def compile_all() -> None:
+    """Compile everything and say how long it took and where the kernels are.
+
+    For several levels of processors there is a process each: numba asks for the level when it is imported.
+    """
+    if os.environ.get(VARIABLE) == PORTABLE:
+        for level in levels_here():
+            subprocess.run(
+                [sys.executable, "-m", "xylem.warm"], env={**os.environ, VARIABLE: level}, check=True
+            )
+        return
+    start = time.perf_counter()
+    warm_all()
+    sys.stdout.write(f"{_n_kernels()} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")

@@ -1,0 +1,178 @@
+"""Annif's door: texts and options -> suggestions of subjects, by the search of predict."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadInstance, BadRequest, UnknownLabel
+from xylem.base.settings import Limits
+from xylem.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
+from xylem.serving.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.label_info import check_language, languages_of
+from xylem.serving.lines import dump
+from xylem.serving.parse import parse_body, split_fields, validated
+from xylem.serving.rows import to_options, to_rows
+from xylem.serving.schemas.annif import (
+    DocumentSuggestions,
+    LearnDocuments,
+    LearnSubject,
+    SuggestBatchRequest,
+    SuggestForm,
+    Suggestion,
+    Suggestions,
+    SuggestOptions,
+)
+from xylem.serving.schemas.feedback import FeedbackLineResult
+from xylem.serving.schemas.instances import TextInstance
+from xylem.serving.schemas.limits import refuse_beyond
+from xylem.serving.schemas.predict import Options
+from xylem.serving.served import ServedVersion
+from xylem_store.label_info import NOTATION, URI
+from xylem_store.names import find_all, name_of
+
+FORM = frozenset({b"application/x-www-form-urlencoded"})
+"""What HTML forms send, and clients of Annif."""
+
+FIELDS_MAX = 256
+"""Fields of a form: metadata may be any number of them."""
+
+
+class _Query(NamedTuple):
+    """Texts, how to suggest their subjects, and what makes the answer of these."""
+
+    texts: list[str]
+    options: SuggestOptions
+    answer: Callable[[list[list[Suggestion]]], object]
+
+
+class _SuggestDialect(Dialect[_Query]):
+    """Requests for the subjects of texts."""
+
+    def answer_read(
+        self, query: _Query, served: ServedVersion, limits: Limits, timings: StageTimings
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`. Raises as `suggest`."""
+        timings.end(READ)
+
+        def answer(stop: NDArray[np.uint8]) -> Reply:
+            timings.end(QUEUE)
+            found = suggest(query.texts, query.options, served, limits, stop, timings)
+            return Reply((dump(query.answer(found)),), len(query.texts))
+
+        return Longer(answer)
+
+
+class FormDialect(_SuggestDialect):
+    """Requests for the subjects of a text: a form."""
+
+    media = FORM
+
+    def read(self, body: Body, limits: Limits) -> _Query:
+        """Return the text and the options."""
+        form = validated(split_fields(body.content, "a form", FIELDS_MAX), SuggestForm, limits)
+        return _Query([form.text], form, lambda found: Suggestions(results=found[0]))
+
+
+class DocumentsDialect(_SuggestDialect):
+    """Requests for the subjects of documents: JSON, with options in the query string."""
+
+    def read(self, body: Body, limits: Limits) -> _Query:
+        """Return the options and the documents."""
+        fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
+        options = validated(fields, SuggestOptions, limits)
+        documents = parse_body(body.content, SuggestBatchRequest, limits).documents
+
+        def answer(found: list[list[Suggestion]]) -> object:
+            return [
+                DocumentSuggestions(results=one, document_id=document.document_id)
+                for one, document in zip(found, documents, strict=True)
+            ]
+
+        return _Query([document.text for document in documents], options, answer)
+
+
+SUGGESTIONS, BATCH_SUGGESTIONS = FormDialect(), DocumentsDialect()
+
+
+def suggest(
+    texts: list[str],
+    options: SuggestOptions,
+    served: ServedVersion,
+    limits: Limits,
+    stop: NDArray[np.uint8],
+    timings: StageTimings,
+) -> list[list[Suggestion]]:
+    """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
+
+    Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language that the
+    label info does not have.
+    """
+    facts = served.info.current
+    language = languages_of(facts)[1]
+    if options.language is not None:
+        if facts is None:
+            expected = "expected no language: the model has no label info"
+            raise BadRequest(f"{expected}, found {options.language[:40]!r}").at("language")
+        check_language(facts, options.language, BadRequest)
+        language = options.language.lower()
+    n_labels = len(texts) * options.limit
+    refuse_beyond(n_labels, "subjects asked for", "answer_labels_max", limits, "limit")
+    if not texts or not options.limit:
+        return [[] for _ in texts]
+    rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
+    timings.end(FEATURES)
+    # any score passes 0, and so no threshold is asked for
+    wanted = Options(top_r=options.limit, threshold=options.threshold or None)
+    found = served.predictor.predict(rows, to_options(wanted, served, stop))
+    timings.end(SEARCH)
+    suggestions: list[list[Suggestion]] = [[] for _ in texts]
+    for of_text, (start, end) in zip(suggestions, pairwise(found.ptr.tolist()), strict=True):
+        for label, score in zip(found.labels[start:end].tolist(), found.scores[start:end], strict=True):
+            name = name_of(served.labels, label)
+            uri = shown = notation = None
+            if facts is not None:
+                uri, notation = facts.text(label, URI), facts.text(label, NOTATION)
+                shown = facts.name(label, language) or next(iter(facts.names(label).values()), None)
+            of_text.append({"uri": uri or name, "label": shown or name, "notation": notation, "score": score})
+    timings.end(WRITE)
+    return suggestions
+
+
+def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[str, Any]]:
+    """Return the events of feedback that documents to learn from are. Blocking.
+
+    An event's id is a digest of the text and its subjects: a document that is sent again counts once. Raises
+    BadInput, and UnknownLabel for a subject that the model does not have.
+    """
+    events = []
+    for i, document in enumerate(parse_body(body, LearnDocuments, limits).root):
+        labels = [
+            _label_of(subject, served, f"[{i}].subjects[{j}]") for j, subject in enumerate(document.subjects)
+        ]
+        digest = hashlib.sha256(dump([document.text, sorted(set(labels))])).hexdigest()
+        event = {"event_id": f"annif-{digest}", "instance": {"text": document.text}, "labels": labels}
+        events.append(event)
+    return events
+
+
+def refuse_rejected(verdicts: Sequence[FeedbackLineResult]) -> None:
+    """Raise BadInstance for the first document that could not be learned from."""
+    for i, verdict in enumerate(verdicts):
+        if verdict["result"] == "rejected":
+            raise BadInstance(verdict.get("detail", "")).at(f"[{i}]")
+
+
+def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
+    """Return the label that a subject is: by URI or label as the model has it, or by label info's URI."""
+    given = [name for name in (subject.uri, subject.label) if name]
+    for name, label in zip(given, find_all(served.labels, given).tolist(), strict=True):
+        if label >= 0:
+            return name
+    known = None if subject.uri is None else served.info.label_of_uri(subject.uri)
+    if known is None:
+        raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(path)
+    return name_of(served.labels, known)

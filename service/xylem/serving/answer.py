@@ -1,0 +1,203 @@
+"""A request to predict -> its answer: at once if it is short, else in a thread, in whichever dialect."""
+
+from abc import abstractmethod
+from functools import partial
+
+import numpy as np
+from msgspec.structs import replace
+
+from xylem.base.rows import SparseRows
+from xylem.base.settings import Limits
+from xylem.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
+from xylem.engine.fast_request import FastAnswer, FastForms, FastLimits, RowsRead, Signed, Writer
+from xylem.engine.features.request_bodies import NO_THRESHOLD, NUMBER, BodyForms, BodyQuery
+from xylem.engine.features.request_bodies import TUNED as TUNED_KIND
+from xylem.serving.dialect import Body, Dialect, Longer, Query, Reply
+from xylem.serving.rows import search_chunked, to_options
+from xylem.serving.schemas.limits import utf8_length
+from xylem.serving.schemas.predict import TUNED, Options
+from xylem.serving.served import ServedVersion
+from xylem_store.compiled.handles import U8
+
+SHORT_BEAMS = 64
+"""Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""
+
+SHORT_CHILDREN = 8192
+"""Children of nodes, scored on a level of all trees, up to which it does: a flat model has many at once."""
+
+SHORT_ITEMS = 8192
+"""Characters, features and names of labels up to which it does; explained, each counts once a node told.
+
+Where Python looks for the stems or lemmas of words, a character counts as often as the featurizer says.
+"""
+
+SHORT_NODES = 64
+"""Nodes told of all labels, of the rows together, up to which an explanation does."""
+
+LABEL_INFO_ITEMS = 128  # items that a label counts whose label info is told: about 20 microseconds
+LABEL_NAME_ITEMS = 16  # items that each of its names counts, where all are told: about 2 microseconds
+MASKED_AN_ITEM = 64
+"""Labels that are marked as allowed or not in the time that an item takes."""
+
+
+def is_short(query: Query, served: ServedVersion) -> bool:
+    """Return whether a request is read fast, and searched fast by a beam."""
+    options, n_rows = query.options, query.n_rows
+    if options.deadline_ms is not None or options.label_weights is not None or options.chunk_characters:
+        return False
+    if n_rows * options.beam_width > SHORT_BEAMS:
+        return False
+    if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
+        return False
+    n_items = query.n_items(served.featurizer)
+    facts = served.info.current
+    if facts is not None and (options.label_info or options.language is not None):
+        n_names = len(facts.info.head.languages) if options.label_info else 0
+        n_items += (LABEL_INFO_ITEMS + LABEL_NAME_ITEMS * n_names) * n_rows * options.top_r
+    if options.allow_labels is not None or options.deny_labels is not None:
+        n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
+        if not served.masks.keeps(options.allow_labels, options.deny_labels):
+            n_items += served.labels.n_names // MASKED_AN_ITEM
+    if options.explain:
+        n_labels = n_rows * min(options.top_r, served.predictor.n_labels)
+        n_nodes = n_labels * served.predictor.nodes_explained
+        return n_nodes <= SHORT_NODES and n_items * n_nodes <= SHORT_ITEMS
+    return n_items <= SHORT_ITEMS
+
+
+def fast_forms(limits: Limits) -> FastForms:
+    """Return which requests are answered at once: within the limits, and short enough."""
+    labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
+    most = FastLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
+    usual = Options()
+    bodies = BodyForms(
+        rows_max=min(SHORT_BEAMS, limits.instances_max),
+        values_max=min(SHORT_ITEMS, limits.features_max),
+        characters_max=SHORT_ITEMS,
+        text_bytes_max=limits.text_bytes_max,
+        top_r=usual.top_r,
+        beam_width=usual.beam_width,
+    )
+    return FastForms(most, bodies)
+
+
+_OF_KERNEL = frozenset({"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"})
+"""What requests may say besides defaults for the kernel to search their rows."""
+
+_DEFAULTS = {name: field.default for name, field in Options.model_fields.items()}
+
+
+class SearchDialect(Dialect[Query]):
+    """Requests that are searched. One kernel reads, searches and writes; what it does not read, `read` does.
+
+    writer   reads and writes for the kernel
+    """
+
+    writer: Writer
+
+    def answer(
+        self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer`."""
+        message, signed = body.message, None
+        span = (body.start, len(message)) if body.said is None else self.span(body)
+        if span is not None:
+            epoch = served.thresholds.epoch
+            signed = served.ids.sign(epoch, SHORT_BEAMS)
+            found = served.fast.answer(message, span, self.writer, signed)
+            identity = None if found is None else found.identity
+            if found is not None and (identity is None or utf8_length(identity) <= limits.name_bytes_max):
+                if timings.is_traced:
+                    timings.add_kernel_times(served.fast.times)
+                return self.wrap(found, epoch, served)
+        timings.begin()
+        query = self.read(body, limits)
+        timings.end(READ)
+        return self.answer_read(query, served, limits, timings, signed)
+
+    def answer_read(
+        self,
+        query: Query,
+        served: ServedVersion,
+        limits: Limits,
+        timings: StageTimings,
+        signed: Signed | None = None,
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`; `signed` is what `SHORT_BEAMS` predictions are signed with."""
+        if not is_short(query, served):
+            return self._longer(query, served, timings)
+        chunked = query.to_rows(served.featurizer)
+        timings.end(FEATURES)
+        signed = signed or served.ids.sign(served.thresholds.epoch, SHORT_BEAMS)
+        epoch = signed[1]
+        read = None if chunked.unknown else _rows_read(query, chunked.rows)
+        if read is not None:
+            written = served.fast.answer(b"", (0, 0), self.writer, signed, read)
+            if written is not None:
+                if timings.is_traced:
+                    timings.add_kernel_times(served.fast.times)
+                if query.identity is not None:
+                    written = replace(written, identity=query.identity)
+                return self.wrap(written, epoch, served)
+        options = to_options(query.options, served)
+        found = served.predictor.predict_on_event_loop(chunked.rows, options)
+        if found is None:
+            return self._longer(query, served, timings)
+        timings.end(SEARCH)
+        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        timings.end(WRITE)
+        return reply
+
+    def _longer(self, query: Query, served: ServedVersion, timings: StageTimings) -> Longer:
+        return Longer(partial(self.answer_fully, query, served, timings=timings), query.options.deadline_ms)
+
+    def answer_fully(
+        self, query: Query, served: ServedVersion, stop: U8 | None = None, timings: StageTimings | None = None
+    ) -> Reply:
+        """Return the answer of any thread, for which it waits first; once `stop` is set, what is sure."""
+        timings = timings or StageTimings()
+        timings.end(QUEUE)
+        chunked = query.to_rows(served.featurizer)
+        timings.end(FEATURES)
+        epoch = served.thresholds.epoch
+        options = to_options(query.options, served, stop)
+        found = search_chunked(served.predictor.predict, chunked, options, served)
+        timings.end(SEARCH)
+        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        timings.end(WRITE)
+        return reply
+
+    def span(self, body: Body) -> tuple[int, int] | None:
+        """Return where in the message the JSON of a body begins and ends of which more is said.
+
+        None, as with a query string: it is not for the kernel.
+        """
+        return None
+
+    @abstractmethod
+    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+        """Return an answer with what stands around it."""
+
+    @abstractmethod
+    def first_labels(
+        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+    ) -> list[list[str]]:
+        """Return the names of the first labels of each row, at most so many, of a version's answer."""
+
+
+def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
+    """Return what the kernel is asked for rows; None: it does not have an option."""
+    options = query.options
+    for name in options.model_fields_set - _OF_KERNEL:
+        if name not in _DEFAULTS or getattr(options, name) != _DEFAULTS[name]:
+            return None
+    kind, number = NO_THRESHOLD, 0.0
+    if isinstance(options.threshold, float):
+        kind, number = NUMBER, options.threshold
+        if not 0 < np.float32(number) < 1:  # of all labels, or of none
+            return None
+    elif options.threshold == TUNED:
+        kind = TUNED_KIND
+    n_values, is_exact = len(rows.indices), int(options.exact)
+    asked = BodyQuery(rows.n_rows, n_values, options.top_r, options.beam_width, kind, is_exact)
+    return RowsRead(rows, asked, number, query.form())

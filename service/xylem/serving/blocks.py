@@ -1,0 +1,137 @@
+"""A block of a batch's lines -> the block of its answers. Runs in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import TypeAlias
+
+import numpy as np
+
+from xylem.base.errors import BadInput
+from xylem.base.settings import Limits
+from xylem.base.stages import QUEUE, READ, SEARCH, WRITE, StageTimings
+from xylem.engine.features import Featurizer
+from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
+from xylem.engine.predictor import PredictOptions
+from xylem.serving.answers import describe_labels, write_predictions
+from xylem.serving.label_info import LabelInfoOptions, label_info_options
+from xylem.serving.lines import Answered, LineBlock, dump, value_of
+from xylem.serving.parse import parse_line
+from xylem.serving.problems import describe_error
+from xylem.serving.rows import (
+    ChunkedRows,
+    divided,
+    rows_and_faults,
+    search_chunked,
+    to_options,
+    with_present_thresholds,
+)
+from xylem.serving.schemas.predict import AnyLine, Options
+from xylem.serving.served import ServedVersion
+
+
+def answer_block(
+    block: LineBlock,
+    served: ServedVersion,
+    options: PredictOptions,
+    limits: Limits,
+    timings: StageTimings | None = None,
+    *,
+    explain: bool = False,
+    info: LabelInfoOptions | None = None,
+    chunk_characters: int | None = None,
+) -> Answered:
+    """Return an answer line for each line of a block: a prediction, or the line's error.
+
+    explain, info  what else is described of each label
+    chunk_characters  of a chunk, into which longer texts are divided; None: they are not
+    """
+    timings = timings or StageTimings()
+    timings.end(QUEUE)
+    chunked, said = _read(block.lines, served.featurizer, limits, chunk_characters)
+    timings.end(READ)
+    epoch = served.thresholds.epoch
+    options = with_present_thresholds(options, served)
+    found = search_chunked(served.predictor.predict, chunked, options, served)
+    timings.end(SEARCH)
+    labels_json = describe_labels(found, chunked.rows, served, info, explain=explain)
+    predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
+    answers = predictions if said is None else _in_place(predictions, said, block.first)
+    timings.end(WRITE)
+    n_rows = len(found.ptr) - 1
+    return Answered(b"\n".join([*answers, b""]), n_rows, len(block.lines) - n_rows)
+
+
+def _in_place(predictions: Iterable[bytes], said: Iterable[_Said], first: int) -> Iterator[bytes]:
+    """Yield what answers each line: a prediction, with the line's identity if it has one, or its error."""
+    following = iter(predictions)
+    for number, (identity, fault) in zip(count(first), said, strict=False):
+        if fault is not None:
+            error = {"error": {**describe_error(fault), "line": number}}
+            yield dump(error if identity is None else {"id": identity, **error})
+        elif identity is None:
+            yield next(following)
+        else:
+            yield b'{"id":%b,%b' % (dump(identity), next(following)[1:])
+
+
+def answers_of(
+    served: ServedVersion, options: Options, limits: Limits, *, explain: bool = False
+) -> Callable[..., Answered]:
+    """Return what answers blocks of lines by options, called as `answer_block`. Raises as `to_options`."""
+    return partial(
+        answer_block,
+        served=served,
+        options=to_options(options, served),
+        limits=limits,
+        explain=explain,
+        info=label_info_options(options, served.info),
+        chunk_characters=options.chunk_characters,
+    )
+
+
+_Said: TypeAlias = tuple[str | int | None, BadInput | None]
+"""What a line says besides its row: the identity to repeat, or why it has no row."""
+
+
+def _read(
+    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
+) -> tuple[ChunkedRows, list[_Said] | None]:
+    """Return the rows of the lines that have one, and what each line says; None: all have, and no more."""
+    plain = _plain_rows(lines, featurizer, limits, chunk_characters)
+    if plain is not None:
+        return plain, None
+    parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
+    instances = [line for line in parsed if not isinstance(line, BadInput)]
+    chunked, faults = rows_and_faults(instances, featurizer, partial(divided, most=chunk_characters))
+    next_fault = iter(faults)
+    said: list[_Said] = [
+        (None, line) if isinstance(line, BadInput) else (line.id, next(next_fault)) for line in parsed
+    ]
+    return chunked, said
+
+
+def _plain_rows(
+    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
+) -> ChunkedRows | None:
+    """Return the rows of lines that are all sparse instances, or all texts, nothing else and right.
+
+    None if one is not, or if texts are to be divided.
+    """
+    whole = [line for line in lines if line is not None]
+    if len(whole) < len(lines):
+        return None
+    arrays = read_sparse_lines(whole, limits.features_max)
+    if arrays is not None:
+        try:
+            return ChunkedRows(featurizer.transform_csr(*arrays), None, [])
+        except BadInput:
+            return None
+    if chunk_characters is not None:
+        return None
+    rows = text_rows_of_lines(whole, featurizer, limits.text_bytes_max)
+    if rows is None:
+        return None
+    return ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())

@@ -1,0 +1,241 @@
+"""Feedback as requests say it -> events that can be counted, or why one cannot be.
+
+Bodies whose events are all alike (instances that are texts or sparse, or prediction_ids): msgspec reads the
+envelopes, which are declared here, and kernels the instances, as lines of a batch. What is more, or not
+right, is left to the models of requests, which say what is wrong with it.
+"""
+
+from collections.abc import Mapping
+from itertools import chain, count, islice
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw, Struct, UnsetType
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadInput, UnknownLabel
+from xylem.base.rows import LabelRows, SparseRows, offsets
+from xylem.base.settings import Limits
+from xylem.engine.features import Featurizer
+from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
+from xylem.serving.lines import dump
+from xylem.serving.parse import validated
+from xylem.serving.problems import code_of
+from xylem.serving.rows import rows_and_faults, transform
+from xylem.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
+from xylem.serving.schemas.limits import longest, utf8_length
+from xylem.serving.served import ServedVersion
+from xylem.thresholds.live.threshold_counters import (
+    NO_EPOCH,
+    NO_LABELS,
+    Events,
+    Result,
+    event_keys,
+    instances_of,
+    label_rows,
+)
+from xylem.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
+from xylem_store.names import find_all
+
+
+class _Event(Struct, forbid_unknown_fields=True):
+    event_id: str
+    labels: list[str]
+    instance: Raw | UnsetType = UNSET
+    prediction_id: str | UnsetType = UNSET
+
+
+class _Events(Struct, forbid_unknown_fields=True):
+    events: list[_Event]
+
+
+_read_events = msgspec.json.Decoder(_Events).decode
+_read_event = msgspec.json.Decoder(_Event).decode
+
+
+def read_sparse(
+    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
+) -> tuple[list[str], Events] | None:
+    """Return the events that a body has, and the id of each; None: not all are of one such kind, or right.
+
+    are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
+
+    The same as `check_event` and `to_events` make of them. Events with prediction_ids of another version, and
+    those whose prediction_ids are at fault, are for the others too. Thread-safe.
+    """
+    try:
+        if are_lines:
+            events = [_read_event(line) for line in body.split(b"\n")]
+        else:
+            events = _read_events(body).events if b'"events"' in body else [_read_event(body)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not 1 <= len(events) <= limits.events_max or not all(_is_within(event, limits) for event in events):
+        return None
+    rows, n_labels = _rows_of(events, served.featurizer, limits), served.labels.n_names
+    ids = find_all(served.labels, chain.from_iterable(event.labels for event in events)).tolist()
+    if rows is None or min(ids, default=0) < 0:
+        return None
+    of_event = iter(ids)
+    true = [sorted(set(islice(of_event, len(event.labels)))) for event in events]
+    flat = np.array(list(chain.from_iterable(true)), np.int32)
+    names = [event.event_id for event in events]
+    found = instances_of(
+        rows, LabelRows(offsets(map(len, true)), flat, n_labels), event_keys(served.name, names)
+    )
+    if all(event.prediction_id is UNSET for event in events):
+        return names, found
+    predicted, model = [NO_LABELS] * len(events), model_hash(served.name)
+    for i, event in enumerate(events):
+        if event.prediction_id is UNSET:
+            continue
+        try:
+            token = None if tokens is None else tokens.read(event.prediction_id, model)
+        except TokenFault:
+            return None
+        if token is None or token.version != served.version or not _is_of(token, served):
+            return None
+        predicted[i], found.epochs[i] = token.labels, token.epoch
+    return names, found._replace(predicted=label_rows(predicted, n_labels))
+
+
+def _is_within(event: _Event, limits: Limits) -> bool:
+    """Return whether an event has an instance or a prediction_id, and is within the limits."""
+    return (
+        (event.instance is UNSET) != (event.prediction_id is UNSET)
+        and 0 < utf8_length(event.event_id) <= limits.event_id_bytes_max
+        and len(event.labels) <= limits.label_list_max
+        and longest(event.labels) <= limits.name_bytes_max
+    )
+
+
+def _rows_of(events: list[_Event], featurizer: Featurizer, limits: Limits) -> SparseRows | None:
+    """Return the row of each event; None: they are of several kinds, or not for kernels."""
+    first = next((bytes(event.instance) for event in events if event.instance is not UNSET), b"")
+    are_texts = b'"text"' in first
+    none = b'{"text":""}' if are_texts else b'{"indices":[],"values":[]}'
+    lines = [none if event.instance is UNSET else bytes(event.instance) for event in events]
+    if are_texts:
+        return text_rows_of_lines(lines, featurizer, limits.text_bytes_max)
+    found = read_sparse_lines(lines, limits.features_max)
+    try:
+        return None if found is None else featurizer.transform_csr(*found)
+    except BadInput:
+        return None
+
+
+class CheckedEvent(NamedTuple):
+    """An event whose fields are right, and what its prediction_id says."""
+
+    feedback: FeedbackEvent
+    token: Token | None
+
+
+def check_event(
+    value: Any, model: str, tokens: Tokens | None, limits: Limits
+) -> CheckedEvent | FeedbackLineResult:
+    """Return an event and what its prediction_id says, or why it cannot be used."""
+    if isinstance(value, BadInput):  # of a line that is no JSON
+        return refused(None, value)
+    try:
+        feedback = validated(value, FeedbackEvent, limits)
+    except BadInput as error:
+        event_id = value.get("event_id") if isinstance(value, dict) else None
+        return refused(event_id if isinstance(event_id, str) else None, error)
+    text = feedback.token
+    if text is None:
+        return CheckedEvent(feedback, None)
+    try:
+        if tokens is None:
+            raise TokenFault("forged", "expected a prediction_id that was signed, but no key is known yet")
+        return CheckedEvent(feedback, tokens.read(text, model_hash(model)))
+    except TokenFault as fault:
+        result: Result = "late" if fault.reason == "expired" else "rejected"
+        return not_counted(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
+
+
+def to_events(
+    checked: Mapping[int, CheckedEvent], served: ServedVersion, *, keep: bool = False
+) -> tuple[dict[int, str], Events, dict[int, FeedbackLineResult]]:
+    """Return the ids of those events of one version that can be counted, these events, and why others cannot.
+
+    checked  by place in the request, as what is returned
+    keep     whether instances are kept as rows
+    """
+    given = [one.feedback.given for one in checked.values() if one.feedback.given is not None]
+    rows, faults = rows_and_faults(given, served.featurizer, transform)
+    no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
+    next_row, next_fault = count(1), iter(faults)
+    names = chain.from_iterable(one.feedback.labels for one in checked.values())
+    label_ids = iter(find_all(served.labels, names).tolist())
+    places: list[int] = []
+    true: list[NDArray[np.int32]] = []
+    predicted: list[NDArray[np.int32]] = []
+    epochs: list[int] = []
+    lines: list[bytes | None] = []
+    ids: dict[int, str] = {}
+    verdicts: dict[int, FeedbackLineResult] = {}
+    for place, (feedback, token) in checked.items():
+        own = list(islice(label_ids, len(feedback.labels)))
+        instance = feedback.given
+        fault = None if instance is None else next(next_fault)
+        at = next(next_row) if instance is not None and fault is None else 0
+        if -1 in own:
+            i = own.index(-1)
+            unknown = UnknownLabel(f"expected labels of the model, found {feedback.labels[i][:80]!r}")
+            verdicts[place] = refused(feedback.event_id, unknown.at(f"labels[{i}]"))
+        elif fault is not None:
+            verdicts[place] = refused(feedback.event_id, fault.within("instance"))
+        elif token is not None and not _is_of(token, served):
+            detail = "expected a prediction of this version, found labels that it does not have"
+            verdicts[place] = not_counted(feedback.event_id, "rejected", "prediction-forged", detail)
+        else:
+            ids[place] = feedback.event_id
+            places.append(at)
+            true.append(np.array(sorted(set(own)), np.int32))
+            predicted.append(NO_LABELS if token is None else token.labels)
+            epochs.append(NO_EPOCH if token is None else token.epoch)
+            line = None
+            if keep and instance is not None:
+                line = dump(
+                    {"event_id": feedback.event_id, **instance.model_dump(), "labels": feedback.labels}
+                )
+            lines.append(line)
+    events = Events(
+        event_keys(served.name, list(ids.values())),
+        SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
+        label_rows(true, served.labels.n_names),
+        label_rows(predicted, served.labels.n_names),
+        np.array(epochs, np.int64),
+        lines,
+    )
+    return ids, events, verdicts
+
+
+def refused(event_id: str | None, error: BadInput) -> FeedbackLineResult:
+    """Return the verdict on an event that is at fault."""
+    place = f"{error.path}: " if error.path else ""
+    return not_counted(event_id, "rejected", code_of(error), f"{place}{error}")
+
+
+def verdict_on(event_id: str, result: Result) -> FeedbackLineResult:
+    """Return the verdict on an event that the writer has dealt with."""
+    if result != "late":
+        return {"event_id": event_id, "result": result}
+    detail = "expected a prediction at thresholds in force, found one from before they were tuned or restored"
+    return not_counted(event_id, result, "thresholds-replaced", detail)
+
+
+def not_counted(event_id: str | None, result: Result, reason: str, detail: str) -> FeedbackLineResult:
+    """Return the verdict on an event that was rejected or came too late; the reason is a code."""
+    verdict = FeedbackLineResult(event_id=event_id, result=result, reason=reason, detail=detail)
+    if event_id is None:
+        del verdict["event_id"]
+    return verdict
+
+
+def _is_of(token: Token, served: ServedVersion) -> bool:
+    """Return whether the version has the labels that a prediction says it had."""
+    labels = token.labels
+    return not len(labels) or bool(0 <= labels[0] <= labels[-1] < served.labels.n_names)

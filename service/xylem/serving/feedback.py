@@ -1,0 +1,270 @@
+"""Feedback: true labels in, each event counted once, as a body or blocks of lines; rows of it out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from xylem.base.settings import Limits
+from xylem.base.stages import COMMIT, READ, StageTimings
+from xylem.serving.denied import denying_as
+from xylem.serving.events import (
+    CheckedEvent,
+    check_event,
+    not_counted,
+    read_sparse,
+    to_events,
+    verdict_on,
+)
+from xylem.serving.learning import OnlineLearning
+from xylem.serving.lines import Answered, LineBlock, dump_line, value_of
+from xylem.serving.parse import parse_feedback, validated
+from xylem.serving.schemas.feedback import (
+    DeleteRowsRequest,
+    FeedbackAnswer,
+    FeedbackLineResult,
+    RowsDeleted,
+)
+from xylem.serving.served import ServedVersion
+from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, event_keys
+from xylem.thresholds.store.feedback_rows import PAGE_ROWS, FeedbackRows
+from xylem_store.errors import VersionNotFound
+from xylem_store.store import Store
+
+
+class KeptRows(NamedTuple):
+    """The rows of a store's database, with the calls that `xylem.Client` has for them.
+
+    All raise ModelNotFound for a model that is not there and has no rows, and DatabaseUnavailable.
+    """
+
+    store: Store
+    rows: FeedbackRows
+    limits: Limits
+
+    def pages(self, model: str, days: int | None) -> Iterator[bytes]:
+        """Return pages of the lines of a model's rows, of the last `days`, the oldest first."""
+        lines = self.rows.lines(self.rows.span(model, days))
+        pages = iter(lambda: b"".join(line + b"\n" for line in itertools.islice(lines, PAGE_ROWS)), b"")
+        first = next(pages, b"")
+        if not first:
+            self.store.resolve(model)  # which says that it is not there
+        return itertools.chain([first], pages)
+
+    def export_feedback_rows(self, model: str, to: Path, days: int | None) -> int:
+        """Write the lines to a file; return its bytes."""
+        pages = self.pages(model, days)
+        with to.open("wb") as out:
+            return sum(map(out.write, pages))
+
+    def delete_feedback_rows(
+        self, model: str, event_ids: Sequence[str] | None, day: str | None
+    ) -> RowsDeleted:
+        """Remove the rows of some events, or of a day as 2026-11-23. Raises BadRequest, LimitExceeded."""
+        wanted = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
+        if wanted.event_ids is not None:
+            n = self.rows.forget(model, event_keys(model, wanted.event_ids))
+        else:
+            n = self.rows.forget_day(model, wanted.midnight)
+        if not n:
+            self.store.resolve(model)
+        return {"model": model, "deleted": n}
+
+
+T = TypeVar("T")
+
+BLOCK_EVENTS_MAX = 64
+"""Events of a stream that are committed together."""
+
+SHORT_EVENTS = 4  # events are read on the event loop up to this number; more of them by a thread
+SHORT_BYTES = 1 << 14
+"""Bytes of such events."""
+
+
+class FeedbackDesk:
+    """Reads events, hands them to the writer, and says what became of them. Event loop only.
+
+    find         returns what serves a version of a model; raises VersionNotFound
+    on_verdicts  called with a model's name, a version (None: it is gone) and what became of its events
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str, str], Awaitable[ServedVersion]],
+        learning: OnlineLearning,
+        limits: Limits,
+        on_verdicts: Callable[[str, int | None, Iterable[str]], None],
+    ) -> None:
+        self._find = find
+        self._learning = learning
+        self._limits = limits
+        self._on_verdicts = on_verdicts
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def count_body(
+        self, body: bytes, served: ServedVersion, timings: StageTimings, *, keep: bool = False
+    ) -> FeedbackAnswer:
+        """Count the events of a body; each is durable when the answer says that it was applied.
+
+        keep  whether rows are kept of them
+
+        Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
+        """
+        parts = None if keep else await self._read_sparse(body, served, are_lines=False)
+        if parts is None:
+            is_long = len(body) > SHORT_BYTES
+            values = await self._off_loop(is_long, parse_feedback, body, self._limits)
+            parts = await self._read(values, served, is_long=is_long, keep=keep)
+        timings.end(READ)
+        verdicts = await self._count(parts, served, may_wait=False)
+        epoch = served.thresholds.epoch
+        timings.end(COMMIT)
+        return {
+            "model": served.name,
+            "version": served.version,
+            "threshold_epoch": epoch or None,
+            "results": [*verdicts],
+        }
+
+    async def count_values(
+        self, values: Sequence[Any], served: ServedVersion, *, keep: bool = False, may_wait: bool = True
+    ) -> list[FeedbackLineResult]:
+        """Count events that are JSON values, or why a line has none, and return what became of each.
+
+        Raises DatabaseUnavailable, and Overloaded where they may not wait.
+        """
+        parts = await self._read(values, served, is_long=True, keep=keep)
+        return await self._count(parts, served, may_wait=may_wait)
+
+    async def begin_block(
+        self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
+    ) -> asyncio.Task[Answered]:
+        """Read the events of a block of lines; return the task that counts them and gives their answer."""
+        lines = [line for line in block.lines if line is not None]
+        parts = None
+        if len(lines) == len(block.lines) and not keep:
+            parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
+        if parts is None:
+            values = [value_of(line, self._limits) for line in block.lines]
+            parts = await self._read(values, served, is_long=True, keep=keep)
+        timings.end(READ)
+        return asyncio.create_task(self._lines(block.first, parts, served, timings))
+
+    async def _read_sparse(
+        self, body: bytes, served: ServedVersion, *, are_lines: bool
+    ) -> list[_Part] | None:
+        """Read events if they are all sparse, and of the version that is `served`."""
+        read = partial(read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines)
+        is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
+        found = await self._off_loop(not is_short, read)
+        return None if found is None else [_Part(served, dict(enumerate(found[0])), {}, found[1])]
+
+    async def _off_loop(self, is_long: bool, function: Callable[..., T], *arguments: object) -> T:
+        """Return what the call returns: in a thread if it is long."""
+        if not is_long:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    async def _read(
+        self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, keep: bool
+    ) -> list[_Part]:
+        """Read events of any kind, which may be of several versions."""
+        is_long = is_long or len(values) > SHORT_EVENTS
+        checked = await self._off_loop(is_long, self._check, values, served)
+        by_version: dict[int, dict[int, CheckedEvent | FeedbackLineResult]] = {}
+        for place, one in enumerate(checked):
+            token = one.token if isinstance(one, CheckedEvent) else None
+            by_version.setdefault(served.version if token is None else token.version, {})[place] = one
+        parts = []
+        for version, places in by_version.items():
+            own = served
+            try:
+                if version != served.version:
+                    own = denying_as(await self._find(served.name, str(version)), served)
+            except VersionNotFound as error:
+                late = partial(not_counted, result="late", reason="version-gone", detail=str(error))
+                gone = {
+                    i: late(one.feedback.event_id)
+                    for i, one in places.items()
+                    if isinstance(one, CheckedEvent)
+                }
+                parts.append(_Part(None, {}, gone))
+                continue
+            parts.append(await self._off_loop(is_long, _to_part, places, own, keep))
+        return parts
+
+    def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | FeedbackLineResult]:
+        tokens = self._learning.tokens
+        return [check_event(value, served.name, tokens, self._limits) for value in values]
+
+    async def _count(
+        self, parts: Sequence[_Part], served: ServedVersion, *, may_wait: bool
+    ) -> list[FeedbackLineResult]:
+        """Hand the events to the writer; return what became of each, in their order, once that is durable.
+
+        Raises Overloaded.
+        """
+        writing = []
+        for part in parts:
+            if part.served is not None and part.events is not None:
+                denied, submit = part.served.denied, self._learning.writer.submit
+                allowed = ALL_COUNT if denied is None else denied.allowed
+                future = submit(part.served.thresholds, part.events, may_wait=may_wait, allowed=allowed)
+                writing.append(asyncio.wrap_future(future))
+        # most often there is one, which needs no future around it
+        outcomes = iter([await writing[0]] if len(writing) == 1 else await asyncio.gather(*writing))
+        verdicts: dict[int, FeedbackLineResult] = {}
+        for part in parts:
+            found = {**part.verdicts}
+            results = [] if part.events is None else next(outcomes)
+            for (place, event_id), result in zip(part.ids.items(), results, strict=True):
+                found[place] = verdict_on(event_id, result)
+            verdicts |= found
+            version = None if part.served is None else part.served.version
+            self._on_verdicts(served.name, version, [verdict["result"] for verdict in found.values()])
+        return [verdicts[place] for place in sorted(verdicts)]
+
+    async def _lines(
+        self, first: int, parts: Sequence[_Part], served: ServedVersion, timings: StageTimings
+    ) -> Answered:
+        """Return the lines that answer a block of a stream, once its events are durable."""
+        verdicts = await self._count(parts, served, may_wait=True)
+        timings.end(COMMIT)
+        for line, verdict in enumerate(verdicts, first):
+            if "reason" in verdict:
+                verdict["line"] = line
+        n_bad = sum(verdict["result"] == "rejected" for verdict in verdicts)
+        return Answered(b"".join(map(dump_line, verdicts)), len(verdicts) - n_bad, n_bad)
+
+
+class _Part(NamedTuple):
+    """The events of one version; None: it is gone.
+
+    ids       of each that can be counted, by its place in the request, in their order
+    verdicts  on the others, by place
+    events    those that can be counted; None: there is none
+    """
+
+    served: ServedVersion | None
+    ids: Mapping[int, str]
+    verdicts: Mapping[int, FeedbackLineResult]
+    events: Events | None = None
+
+
+def _to_part(
+    places: Mapping[int, CheckedEvent | FeedbackLineResult], served: ServedVersion, keep: bool
+) -> _Part:
+    """Return what is to be counted of a version's events, by place; `keep` as `to_events`."""
+    checked = {place: one for place, one in places.items() if isinstance(one, CheckedEvent)}
+    ids, events, verdicts = to_events(checked, served, keep=keep)
+    verdicts |= {place: one for place, one in places.items() if not isinstance(one, CheckedEvent)}
+    return _Part(served, ids, verdicts, events if ids else None)

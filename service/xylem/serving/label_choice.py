@@ -1,0 +1,99 @@
+"""What a request says of labels, as searches take it: weights, and masks of those that it allows."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import UnsupportedOption
+from xylem.engine.predictor import NodeWeights
+from xylem.engine.searcher import Searcher, label_ids
+from xylem.evaluation.ranking import constants_of, propensities
+from xylem_store.version import Model
+
+
+class LabelWeights:
+    """The weights of the labels of a version; inverse propensities are prepared once."""
+
+    def __init__(self, predictor: Searcher, model: Model) -> None:
+        self._predictor = predictor
+        self._model = model
+
+    def prepare(self, asked: Literal["propensity"] | dict[str, float]) -> NodeWeights:
+        """Return weights for the engine; labels that are not named weigh 1. O(nodes).
+
+        Raises UnknownLabel, and UnsupportedOption for propensities of labels that were never counted.
+        """
+        if isinstance(asked, str):
+            return self._inverse_propensities
+        weights = np.ones(self._predictor.n_labels, np.float32)
+        weights[label_ids(self._model.labels, list(asked), "label_weights")] = list(asked.values())
+        return self._predictor.node_weights(weights)
+
+    @cached_property
+    def _inverse_propensities(self) -> NodeWeights:
+        manifest, counts = self._model.manifest, self._model.arrays.get("labels/counts")
+        if counts is None or manifest.data.rows < 1:
+            fault = "label_weights: expected a version that knows how often its labels occur, found one "
+            raise UnsupportedOption(fault + "that was imported").at("label_weights")
+        constants = constants_of(manifest.trainer.parameters)
+        found = 1.0 / propensities(counts, manifest.data.rows, *constants)
+        return self._predictor.node_weights(found.astype(np.float32))
+
+
+KEPT_BYTES_MAX = 16 << 20
+"""Of the masks of a version that are kept, and of the names that they are known by."""
+
+_Lists: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+
+
+class LabelMasks:
+    """The masks of a version, for all aliases that deny the same labels. Thread-safe."""
+
+    def __init__(self, predictor: Searcher, among: NDArray[np.uint8] | None = None) -> None:
+        """Take what makes masks; `among` says which labels may be allowed at all, uint8[K]. None: all may."""
+        self._predictor = predictor
+        self._among = among
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
+        self._n_bytes = 0
+
+    def mask_of(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> NDArray[np.uint8] | None:
+        """Return the mask of the labels that are allowed (None: all) and not denied; None: it is of all.
+
+        Nobody writes to it. Raises UnknownLabel. O(nodes), for lists that are kept O(names).
+        """
+        lists = _lists_of(allow, deny)
+        with self._lock:
+            kept = self._kept.get(lists)
+            if kept is not None:
+                self._kept.move_to_end(lists)
+                return kept
+        mask = self._predictor.label_mask(*lists, self._among)
+        if mask is None:
+            return None
+        with self._lock:
+            if lists not in self._kept:
+                self._kept[lists] = mask
+                self._n_bytes += _bytes_of(lists, mask)
+            while self._n_bytes > KEPT_BYTES_MAX:  # those that were asked for longest ago go
+                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
+        return mask
+
+    def keeps(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> bool:
+        """Return whether the mask of these lists is kept now."""
+        with self._lock:
+            return _lists_of(allow, deny) in self._kept
+
+
+def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists:
+    return None if allow is None else tuple(allow), None if deny is None else tuple(deny)
+
+
+def _bytes_of(lists: _Lists, mask: NDArray[np.uint8]) -> int:
+    # a name takes some 64 bytes besides its characters
+    return mask.nbytes + sum(64 + len(name) for names in lists for name in names or ())

@@ -1,0 +1,385 @@
+"""LiveModels: the versions that answer requests, and how they follow the store without dropping one.
+
+A look at the store runs in a thread: whatever an alias newly names is opened, verified and warmed there, and
+only then does one assignment make the whole new state visible. A version that cannot be opened leaves its
+alias on the one before, is reported, and is tried again after a while.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from xylem.base.errors import ModelUnavailable, TimedOut, Unavailable, told_of
+from xylem.base.logs import log
+from xylem.base.process import succeeded_at
+from xylem.serving.split import (
+    EARLY,
+    AliasKey,
+    Deny,
+    Failure,
+    LiveSplit,
+    LiveStatus,
+    ServedAliases,
+    State,
+    state_of,
+)
+from xylem_store.alias import Alias
+from xylem_store.errors import (
+    AliasNotFound,
+    InvalidName,
+    ModelNotFound,
+    NotFound,
+    StoreError,
+    StoreUnreadable,
+)
+from xylem_store.identifiers import check_model, is_version
+from xylem_store.label_info import LABEL_INFO
+from xylem_store.store import ModelInfo, Store
+from xylem_store.version import Model
+
+T = TypeVar("T")
+Key = tuple[str, int]
+"""A model's name and a version's number."""
+
+RETRY_SECONDS = 30.0  # a version that could not be opened is not tried again before
+_EARLY_MAX = 32
+"""So many models of the first look answer as soon as they are open: their kernels may have to be compiled,
+and then the others wait. Further ones, for which there are kernels, answer together."""
+
+
+class LiveModels(Generic[T]):
+    """The opened versions of a store, found by model and version or alias.
+
+    prepare        makes of an opened version what serves requests, warm; it runs in a thread
+    models_max     versions that aliases keep open; the rest are opened when asked for
+    versions_max   versions kept open because requests asked for them, the least recently used go first
+    seconds_max    how long a request waits for a version to be opened
+    refresh        brings up to date what else the store has of models, in each look that found a change;
+                   it returns, by model, why some of that cannot be used
+    deny           makes of what serves a version what serves it without some labels, and without those that
+                   are deprecated now; in a thread
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prepare: Callable[[Model], T],
+        *,
+        models_max: int,
+        versions_max: int,
+        seconds_max: float,
+        refresh: Callable[[], Mapping[str, str]] = dict,
+        deny: Deny[T] = lambda served, _: served,
+    ) -> None:
+        self._store = store
+        self._prepare = prepare
+        self._models_max = models_max
+        self._versions_max = versions_max
+        self._seconds_max = seconds_max
+        self._refresh = refresh
+        self._deny = deny
+        self._state = State(EARLY, {}, {}, ServedAliases[Any](deny, {}))
+        self.heads: dict[bytes, Any] = {}
+        """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
+        then look up what is noted in it."""
+        self._asked: OrderedDict[Key, T] = OrderedDict()
+        self._opening: dict[Key, asyncio.Future[T]] = {}
+        self._failures: dict[tuple[str, str], Failure] = {}
+        self._store_error: str | None = None
+        self._woken = asyncio.Event()
+        self.has_looked = asyncio.Event()
+        """Set when `follow` has looked at the store for the first time, whatever it found."""
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
+        self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
+
+    @property
+    def looked(self) -> bool:
+        """Return whether the store has been read, and all that its aliases name has been tried."""
+        return self._state.generation is not EARLY
+
+    @property
+    def ready(self) -> bool:
+        """Return whether the store has been read, and some of it can be served if it has anything.
+
+        A store that is not there, or cannot be read, is not ready; an empty directory is.
+        """
+        return self.looked and (not self._state.models or bool(self._state.resident))
+
+    @property
+    def models(self) -> Mapping[str, ModelInfo]:
+        """Return the models of the store as last seen; in the first look those that are open by now."""
+        return self._state.models
+
+    @property
+    def aliases(self) -> Mapping[AliasKey, Alias]:
+        """Return each (model, alias) as it is served: by the version that it names, or an earlier one."""
+        return self._state.served.aliases
+
+    @property
+    def splits(self) -> Mapping[AliasKey, LiveSplit[T]]:
+        """Return what serves each (model, alias) that has a canary or a shadow."""
+        return self._state.served.splits
+
+    def status(self) -> LiveStatus:
+        """Return what is served and what is not."""
+        aliases, failures = sorted(self.aliases.items()), sorted(self._failures.copy().values())
+        return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
+
+    def version_of(self, model: str, ref: str) -> int:
+        """Return the version that a number or an alias means now.
+
+        Raises Unavailable until the first look at the store has come to the model, ModelUnavailable for an
+        alias of one that cannot be read, ModelNotFound,
+        AliasNotFound and, asked for a number, InvalidName.
+        """
+        state = self._state
+        if state.generation is EARLY and model not in state.models:
+            detail = "the models are being opened"
+            if self._store_error is not None:
+                detail = f"expected a store that can be read, found that it cannot: {self._store_error}"
+            raise Unavailable(detail)
+        if model not in state.models:
+            if is_version(ref):
+                check_model(model)
+            raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
+        if is_version(ref):
+            return int(ref)
+        alias = state.served.aliases.get((model, ref))
+        if alias is not None:
+            return alias.version
+        if (fault := state.models[model].fault) is not None:
+            raise ModelUnavailable(f"model {model}: {told_of(fault)}")
+        raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
+
+    def resident(self, model: str, ref: str) -> T | None:
+        """Return what serves a version that an alias keeps open, named by number or alias; else None."""
+        state = self._state
+        is_number = is_version(ref)
+        if not is_number and (model, ref) not in state.served.aliases:
+            return None
+        version = int(ref) if is_number else state.served.aliases[model, ref].version
+        found = state.resident.get((model, version))
+        return found if is_number or found is None else state.served.known(model, ref, found)  # type: ignore[return-value]
+
+    def open_versions(self) -> set[Key]:
+        """Return the versions that are open: those of aliases, and those that requests asked for."""
+        return {*self._state.resident, *self._asked}
+
+    async def find(self, model: str, ref: str) -> T:
+        """Return what serves a version, named by number or alias; open it if no one did yet.
+
+        For an alias that denies labels it is what serves it without them. Raises as `version_of`,
+        VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one that takes
+        too long to open: it is still being opened.
+        """
+        found = await self._find((model, self.version_of(model, ref)))
+        if is_version(ref):
+            return found
+        served = self._state.served
+        view: T | None = served.known(model, ref, found)
+        if view is not None:
+            return view
+        loop, make = asyncio.get_running_loop(), served.view
+        return await loop.run_in_executor(self._opener, make, model, ref, found)
+
+    async def _find(self, key: Key) -> T:
+        found = self._state.resident.get(key)
+        if found is not None:
+            return found  # type: ignore[return-value]
+        if key in self._asked:
+            self._asked.move_to_end(key)
+            return self._asked[key]
+        if key not in self._opening:
+            self._opening[key] = asyncio.ensure_future(self._open_asked(key))
+        done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
+        if not done:
+            raise TimedOut(f"model {key[0]} version {key[1]}: expected it open by now, found it is not")
+        return done.pop().result()
+
+    async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
+        """Look at the store now, then every `poll_seconds` and whenever `wake` is called, until cancelled.
+
+        It goes on whatever is raised.
+        """
+        loop = asyncio.get_running_loop()
+        succeeded_at["store"] = time.monotonic()
+        while True:
+            try:
+                await loop.run_in_executor(self._looker, self.look)
+                if not self.has_looked.is_set():
+                    self.has_looked.set()
+                    on_first()
+                await self._renew_asked()
+            except Exception as error:
+                log(logging.ERROR, "store_failed", error=error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(poll_seconds):
+                    await self._woken.wait()
+            if self._woken.is_set():
+                self._woken.clear()
+                for key, failure in self._failures.copy().items():
+                    self._failures[key] = failure._replace(retry_at=0.0)
+
+    async def catch_up(self, seconds_max: float) -> None:
+        """Look at the store at once; return when that is served, or after so long. Never raises."""
+        loop = asyncio.get_running_loop()
+        await asyncio.wait([loop.run_in_executor(self._looker, self.look)], timeout=seconds_max)
+
+    def wake(self) -> None:
+        """Look at the store at once, and try again what failed. Event loop only."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._looker.shutdown(wait=False, cancel_futures=True)
+        self._opener.shutdown(wait=False, cancel_futures=True)
+
+    def look(self) -> None:
+        """Read the store and open what its aliases newly name. Blocking; not from two threads at once.
+
+        Never raises: what fails is kept as it was, logged and reported.
+        """
+        try:
+            generation = self._store.generation()
+            now = time.monotonic()
+            is_due = any(failure.retry_at <= now for failure in self._failures.copy().values())
+            if is_due or self._state.generation != generation:
+                infos = self._store.models()
+                # of a model that was deleted something stays
+                if self.models and not infos and not generation:
+                    raise StoreUnreadable("expected models as before, found none: is the disk still there?")
+                self._state = self._next_state(generation, infos)
+                self.heads = {}  # after the state: so that nothing of the one before is noted in it
+            self._store_error = None
+            succeeded_at["store"] = time.monotonic()
+        except Exception as error:
+            if self._store_error is None:
+                log(logging.ERROR, "store_failed", detail=str(error), error=error)
+            self._store_error = told_of(error)
+
+    def _next_state(self, generation: object, infos: list[ModelInfo]) -> State:
+        """Return the state that the models found lead to, their versions open."""
+        known = self.aliases
+        aliases: dict[AliasKey, Alias] = {}
+        resident: dict[Key, object] = {}
+        # what the store no longer has is forgotten, and aliases, which are seen again
+        versions = {(info.name, str(version)) for info in infos for version in info.versions}
+        for key in self._failures.copy().keys() - versions:
+            self._failures.pop(key, None)
+        for n_models, info in enumerate(infos, 1):
+            if info.fault is not None:  # what was served of the model is served on
+                self._fail(info.name, "", told_of(info.fault), info.fault)
+                infos[n_models - 1] = info = self.models.get(info.name, info)
+            wanted = {(info.name, name): alias for name, alias in sorted(info.documents.items())}
+            for name in info.broken_aliases:
+                self._fail(info.name, name, "the alias's file is damaged")
+                if (info.name, name) in known:
+                    wanted[info.name, name] = known[info.name, name]
+            aliases |= {key: self._settle(key, alias, resident) for key, alias in wanted.items()}
+            if n_models <= _EARLY_MAX and not self.looked:
+                alone = {key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()}
+                self._state = state_of(EARLY, infos[:n_models], alone, resident, self._state)
+                self.heads = {}
+        for key, alias in aliases.items():
+            aliases[key] = self._with_split(key[0], alias, resident)
+        for model, detail in self._refresh().items():
+            retry_at = time.monotonic() + RETRY_SECONDS
+            self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
+        return state_of(generation, infos, aliases, resident, self._state)
+
+    def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
+        """Return an alias as it is served from now on, its version made resident if it can be.
+
+        By a version that it named before it is served alone: canary and shadow are of the one that it names.
+        """
+        model, is_full = key[0], len(resident) >= self._models_max
+        if self._open_for_alias((model, wanted.version), resident) is not None or is_full:
+            return wanted
+        known = self._state.resident
+        old = self.aliases.get(key)
+        if old is None or (model, old.version) not in known:
+            return wanted
+        resident[model, old.version] = known[model, old.version]
+        return wanted._replace(version=old.version, canary=None, shadow=None)
+
+    def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
+        """Return an alias with those of its canary and shadow that can be opened, resident from now on."""
+        canary, shadow = alias.canary, alias.shadow
+        if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
+            canary = None
+        if shadow is not None and self._open_for_alias((model, shadow.version), resident) is None:
+            shadow = None
+        return alias._replace(canary=canary, shadow=shadow)
+
+    def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
+        """Return what serves a version, resident from now on; None when it cannot be, or too many are."""
+        found = resident.get(key, self._state.resident.get(key, self._asked.get(key)))
+        if found is None and len(resident) < self._models_max:
+            try:
+                found = self._open(key)
+            except ModelUnavailable:  # which is noted
+                return None
+            except StoreError as error:
+                self._fail(key[0], str(key[1]), told_of(error), error)
+                return None
+        if found is not None:
+            resident[key] = found
+        return found
+
+    def _open(self, key: Key) -> T:
+        """Return what serves a version, verified and warm. Blocking.
+
+        Raises ModelUnavailable for a version that cannot be served, at once when that was found a short while
+        ago, and what the store raises for a version that is not there.
+        """
+        model, version = key
+        failure = self._failures.get((model, str(version)))
+        if failure is not None and time.monotonic() < failure.retry_at:
+            raise ModelUnavailable(f"model {model} version {version}: {failure.detail}")
+        started = time.perf_counter()
+        try:
+            opened = self._prepare(self._store.open(model, version))
+        except (InvalidName, NotFound):
+            raise
+        except Exception as error:
+            detail = self._fail(model, str(version), told_of(error), error)
+            raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
+        self._failures.pop((model, str(version)), None)
+        ms = round(1000 * (time.perf_counter() - started), 3)
+        log(logging.INFO, "model_opened", model=model, version=version, ms=ms)
+        return opened
+
+    def _fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:
+        """Note and log that a version or an alias cannot be served; return the detail, which clients see."""
+        self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
+        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=str(error or detail), error=error)
+        return detail
+
+    async def _open_asked(self, key: Key) -> T:
+        """Open a version that a request named, and keep it among the most recently used."""
+        try:
+            opened = await asyncio.get_running_loop().run_in_executor(self._opener, self._open, key)
+            self._asked[key] = opened
+            if len(self._asked) > self._versions_max:
+                self._asked.popitem(last=False)
+            return opened
+        finally:
+            del self._opening[key]
+
+    async def _renew_asked(self) -> None:
+        """Let go of versions that requests named and an alias keeps or the store lost; renew the others."""
+        models, loop = self.models, asyncio.get_running_loop()
+        resident = self._state.resident
+        for key, opened in list(self._asked.items()):
+            info = models.get(key[0])
+            if key in resident or info is None or key[1] not in info.versions:
+                del self._asked[key]
+                continue
+            current = await loop.run_in_executor(self._opener, self._deny, opened, ())
+            if key in self._asked:
+                self._asked[key] = current

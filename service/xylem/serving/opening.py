@@ -1,0 +1,171 @@
+"""An opened version -> what serves it, every kernel that a request can need compiled or loaded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xylem.base.errors import BadInstance
+from xylem.base.settings import Limits
+from xylem.base.stages import StageTimes
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.fast_steps import fast_requests
+from xylem.engine.features import feature_names
+from xylem.engine.features.long_json import PIECE_BYTES, load_in_pieces, size_of
+from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
+from xylem.engine.options import ALL_ALLOWED
+from xylem.serving.answer import fast_forms
+from xylem.serving.denied import denied_by, with_denied
+from xylem.serving.dialect import Body
+from xylem.serving.events import read_sparse
+from xylem.serving.label_choice import LabelMasks, LabelWeights
+from xylem.serving.label_info import LabelInfos, LiveLabelInfo
+from xylem.serving.oip import TENSORS
+from xylem.serving.predict import PREDICT, PredictQuery
+from xylem.serving.prediction_ids import PredictionIds
+from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
+from xylem.serving.schemas.predict import PredictRequest
+from xylem.serving.served import ServedVersion
+from xylem.thresholds.live.served import ServedThresholds
+from xylem.thresholds.methods.ofo import counts_that_bound, start_for
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem_store.checks import LABEL_COUNTS
+from xylem_store.names import name_of
+from xylem_store.store import Store
+from xylem_store.version import Model
+
+if TYPE_CHECKING:
+    from xylem.serving.learning import OnlineLearning
+
+_TENSORS = (
+    b'{"inputs":[{"name":"indptr","shape":[2],"datatype":"INT64","data":[0,1]},'
+    b'{"name":"indices","shape":[1],"datatype":"INT32","data":[0]},'
+    b'{"name":"values","shape":[1],"datatype":"FP32","data":[1]}]}'
+)
+
+
+def open_named(
+    store: Store,
+    name: str,
+    ref: str | int,
+    learning: OnlineLearning | None = None,
+    limits: Limits | None = None,
+    *,
+    denied: Sequence[str] | None = None,
+    is_tuned: bool = False,
+) -> ServedVersion:
+    """Return what serves a version, named by number or alias, for commands and jobs: as `open_version`.
+
+    denied    labels that are never answered; None: those that the alias denies
+    is_tuned  whether its thresholds are to be those that the database has now
+
+    Raises what the store does, and DatabaseUnavailable.
+    """
+    served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
+    served = with_denied(served, denied_by(store, name, str(ref)) if denied is None else denied, limits)
+    if is_tuned and learning is not None:
+        learning.catch_up(served.thresholds)
+    served.thresholds.is_known = True
+    return served
+
+
+def open_version(
+    model: Model,
+    learning: OnlineLearning | None = None,
+    limits: Limits | None = None,
+    infos: LabelInfos | None = None,
+    stages: StageTimes | None = None,
+    *,
+    is_warm: bool = False,
+) -> ServedVersion:
+    """Return what serves a version. Blocking. Raises Corrupt.
+
+    infos    the infos of labels of the store's models, by which deprecated ones are not answered; None: none
+    stages   where it is counted how long the stages of short answers take; None: nobody asks
+    is_warm  whether every kernel that a request can need is compiled or loaded; commands compile as they need
+    """
+    manifest = model.manifest
+    predictor = make_predictor(model)
+    featurizer = featurizer_of(model)
+    thresholds = ServedThresholds(
+        manifest.model,
+        manifest.version,
+        manifest.n_labels,
+        predictor,
+        counts_that_bound(model.arrays),
+        manifest.data.rows,
+        start_for(manifest.link, model.arrays, manifest.data.rows),
+        manifest.digest,
+    )
+    if learning is not None:
+        learning.follower.add(thresholds)
+    info = LiveLabelInfo(manifest.model, model.labels)
+    unlearned = ALL_ALLOWED
+    if manifest.members:  # labels that none of them was trained on
+        counts = model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels))
+        unlearned = (counts == 0).view(np.uint8)
+    served = ServedVersion(
+        manifest.model,
+        manifest.version,
+        predictor,
+        featurizer,
+        model.labels,
+        feature_names(manifest.features, model.arrays),
+        LabelWeights(predictor, model),
+        LabelMasks(predictor),
+        thresholds,
+        PredictionIds(thresholds, learning, unlearned),
+        fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
+        model,
+        info if infos is None else infos.follow(info),
+    )
+    served = with_denied(served, (), limits, stages)
+    if is_warm:
+        _warm_up(served)
+    return served
+
+
+serve_model = partial(open_version, is_warm=True)
+"""Return what serves a version, warm: for servers."""
+
+
+def _warm_up(served: ServedVersion) -> None:
+    """Answer one instance of each kind that the model takes: as it is, with lists of labels, explained.
+
+    Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
+    """
+    served.thresholds.warm_up()
+    served.fast.prepare()
+    read_sparse_lines([b"{}"], 1)
+    text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
+    size_of(b"{}")
+    load_in_pieces(b'{"a":[%s]}' % b",".join([b"1"] * PIECE_BYTES))
+    event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
+    read_sparse(event, served, None, Limits(), are_lines=False)
+    body = b'{"instances":[{"indices":[0],"values":[1]}]}'
+    uncounted = fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(Limits()))
+    for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
+        uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
+        dialect.answer_fully(dialect.read(Body(content), Limits()), served)
+    label = name_of(served.labels, 0)
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"allow_labels": [label]},
+        {"deny_labels": [label]},
+        {"explain": True},
+        {"label_weights": {label: 2.0}, "statistics": True},
+    )
+    instances = (
+        TextInstance(text="warm up"),
+        SparseInstance(indices=[0], values=[1.0]),
+        NamedInstance(features={"warm": 1.0}),
+    )
+    for instance in instances:
+        for options in ways:
+            with contextlib.suppress(BadInstance):
+                PREDICT.answer_fully(PredictQuery(PredictRequest(instances=[instance], **options)), served)
+    served.predictor.warm_up()

@@ -1,0 +1,324 @@
+"""Batches whose answers are files: a step answers a part of the data, on this machine or a node of a cluster.
+
+Each part of the answers is there whole or not at all. `_plan.json` beside them says what they answer, so that
+a second run makes those that are missing, and of no other prediction.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, Self
+
+import orjson
+
+from xylem.base.columns import TableColumns, is_table
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.files import absolute, faults_of, file_path, n_bytes_of, names_in, plain_name, whole_file
+from xylem.base.settings import Limits
+from xylem.datasets.files import JSON_LINES, find_files, kind_of
+from xylem.datasets.stream import DataFile
+from xylem.datasets.tables import check_installed
+from xylem.serving.blocks import answers_of
+from xylem.serving.line_files import blocks, in_order, opened
+from xylem.serving.lines import Answered, LineBlock
+from xylem.serving.opening import open_named
+from xylem.serving.parse import parse_options
+from xylem.serving.stores import store_of
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import Head
+from xylem_store.compiled.handles import U8
+from xylem_store.errors import StoreError
+from xylem_store.manifest import manifest_digest
+
+GROUP_ROWS = 1 << 14
+"""Rows of a group of the file, about."""
+
+
+class AnswerTable:
+    """Takes lines of answers, and writes them as rows: a context, whole at its end.
+
+    id             what the line said, as text
+    labels, scores  of a prediction, the scores as float32, as the lines have them
+    prediction_id  as the line has it
+    error          of a line that cannot be used, as JSON; else null
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Begin the file. Raises BadParameter without pyarrow."""
+        check_installed()
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        text, floats = pa.string(), pa.float32()
+        self._schema = pa.schema(
+            {
+                "id": text,
+                "labels": pa.list_(text),
+                "scores": pa.list_(floats),
+                "prediction_id": text,
+                "error": text,
+            }
+        )
+        self._table = pa.Table
+        self._writer = ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, lines: bytes) -> None:
+        """Add whole lines."""
+        self._rows += [_row(orjson.loads(line)) for line in lines.splitlines()]
+        if len(self._rows) >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_table(self._table.from_pylist(self._rows, self._schema))
+        self._rows.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._rows:
+            self._flush()
+        self._writer.close()
+
+
+def _row(answer: dict[str, Any]) -> dict[str, Any]:
+    identity, fault = answer.get("id"), answer.get("error")
+    labels = None if fault else answer["labels"]
+    return {
+        "id": None if identity is None else str(identity),
+        "labels": None if labels is None else [one["label"] for one in labels],
+        "scores": None if labels is None else [one["score"] for one in labels],
+        "prediction_id": answer.get("prediction_id"),
+        "error": None if fault is None else orjson.dumps(fault).decode(),
+    }
+
+
+Format = Literal["jsonl", "parquet"]
+
+PART_BYTES = 1 << 26
+"""A file of JSON lines that is not packed is divided into parts of so many bytes and a line, at least."""
+
+PARTS_MAX = 1_000_000
+
+PLAN = "_plan.json"
+
+
+class Part(NamedTuple):
+    """A part of the data: lines of a file of `size` bytes.
+
+    first       the number of the first line
+    start, end  the bytes of the lines; 0: all of the file
+    """
+
+    number: int
+    file: str
+    size: int
+    first: int = 1
+    start: int = 0
+    end: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Return how much of the file it is."""
+        return self.end - self.start if self.end else self.size
+
+    def name(self, form: Format) -> str:
+        """Return the name of the file of its answers."""
+        return f"part-{self.number:06}.{form}"
+
+
+@dataclass(frozen=True)
+class AnswerParts:
+    """The step that answers a part, as `answer_block` does, and writes a file of it.
+
+    store    the directory of the store, on every node, which has the version with this digest
+    query    the options of the search, as a query string
+    denied   labels that the alias denies
+    tuned    the thresholds in force, and their head, where answers are at those
+    out      a directory, or the URL of one
+    threads  that answer the lines of a part
+    """
+
+    store: str
+    model: str
+    version: int
+    digest: str
+    query: str
+    explain: bool
+    denied: tuple[str, ...]
+    tuned: tuple[Tuned, Head] | None
+    columns: TableColumns
+    limits: Limits
+    out: str
+    form: Format
+    threads: int
+
+    def workspace(self) -> Callable[[LineBlock], Answered]:
+        """Return what answers a block of lines, by the mapped version."""
+        served = open_named(store_of(Path(self.store)), self.model, self.version, denied=self.denied)
+        if self.tuned is not None:
+            served.thresholds.replace(*self.tuned)
+        return answers_of(
+            served, parse_options(self.query.encode(), self.limits), self.limits, explain=self.explain
+        )
+
+    def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> Answered:
+        """Write the answers of a part; return how many. Raises BadData for a file that cannot be read."""
+        n_rows = n_bad = 0
+        with ExitStack() as stack:
+            file = stack.enter_context(whole_file(file_path(self.out) / item.name(self.form)))
+            out = file if self.form == "jsonl" else stack.enter_context(AnswerTable(file))
+            source = stack.enter_context(opened(item.file, self.columns, item.start, item.end))
+            if source.n_bytes != item.size:
+                fault = f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
+                raise BadData(f"{item.file}: {fault}: it has changed")
+            todo = blocks(source, self.limits.line_bytes_max, self.limits.block_rows_max, item.first)
+            for answered in in_order(todo, workspace, self.threads, lambda: False):
+                if stop[0]:
+                    raise InterruptedError
+                out.write(answered.lines)
+                n_rows += answered.n_rows
+                n_bad += answered.n_bad
+        return Answered(b"", n_rows, n_bad)
+
+    def check(self, file: str) -> None:
+        """Raise BadInput unless this machine has the version, can read a data file, and write answers."""
+        store = Path(self.store)
+        try:
+            digest = manifest_digest(store_of(store).manifest(self.model, self.version))
+        except StoreError as error:
+            raise BadParameter(f"{store}: expected a store that can be read here, found: {error}") from None
+        if digest != self.digest:
+            expected = f"{self.model}@{self.version} of digest {self.digest[:12]}"
+            raise BadParameter(f"{store}: expected {expected}, found one of {digest[:12]}")
+        with opened(file, self.columns) as source:
+            source.file.read1(1)  # type: ignore[attr-defined]
+        trial = file_path(self.out) / ".check"
+        with whole_file(trial) as written:
+            written.write(b"x")
+        with suppress(*faults_of(trial)):  # who may write need not be allowed to remove
+            trial.unlink(missing_ok=True)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what must be the same when missing parts are made later, as JSON has it."""
+        own = {"model": self.model, "version": self.version, "digest": self.digest, "format": self.form}
+        epoch = None if self.tuned is None else [self.tuned[1].base_epoch, self.tuned[1].epoch]
+        options = {"query": self.query, "explain": self.explain, "denied": self.denied, "epoch": epoch}
+        found: dict[str, Any] = json.loads(json.dumps({**own, **options, "columns": self.columns}))
+        return found
+
+
+class AnswerOutcome(NamedTuple):
+    """What a run did: parts in all, those that were there before, and lines of the others."""
+
+    n_parts: int
+    n_there: int
+    n_rows: int
+    n_bad: int
+
+
+def answer_files(
+    step: AnswerParts,
+    data: Path,
+    crew_of: AbstractContextManager[Crew],
+    on_progress: Callable[[str, int, int], None],
+) -> AnswerOutcome:
+    """Write the answers to all lines of the files that `data` names, but for parts that are there.
+
+    crew_of  gives who runs the steps; it is entered where there is something to do
+
+    Raises BadInput, before a part is written: data that cannot be used, a directory that has anything else,
+    and on each machine of the crew what `AnswerParts.check` does.
+    """
+    on_progress("plan", 0, 1)
+    parts = list(parts_of(data))
+    there = _begin(file_path(step.out), step.settings(), parts)
+    todo = [part for part in parts if part.name(step.form) not in there]
+    on_progress("plan", 1, 1)
+    total = sum(part.n_bytes for part in todo)
+    n_bytes = n_rows = n_bad = 0
+
+    def done(part: Part, found: Answered) -> None:
+        nonlocal n_bytes, n_rows, n_bad
+        n_bytes += part.n_bytes
+        n_rows += found.n_rows
+        n_bad += found.n_bad
+        on_progress("predict", n_bytes, total)
+
+    if todo:
+        file = todo[0].file
+        with crew_of as crew:
+            crew.everywhere(lambda: step.check(file))
+            crew.steps(step, todo, done)
+    return AnswerOutcome(len(parts), len(parts) - len(todo), n_rows, n_bad)
+
+
+def parts_of(data: Path) -> Iterator[Part]:
+    """Yield the parts of files, in the order of their names. Raises BadData.
+
+    A file is one part; of JSON lines that are not packed, one for every PART_BYTES.
+    """
+    number, kinds = 0, set()
+    for path, n_bytes in find_files(absolute(data)):
+        kinds.add(kind_of(path))
+        is_lines = kind_of(path) in JSON_LINES
+        if not (is_lines or is_table(path)):
+            raise BadData(f"{path}: expected a file of JSON lines or a table, found another")
+        if len(kinds - set(JSON_LINES)) + any(kind in JSON_LINES for kind in kinds) > 1:
+            raise BadData(f"{data}: expected files of one kind, found {', '.join(sorted(kinds))}")
+        size = n_bytes
+        if not size:
+            next(DataFile(path).blocks(), None)  # which says why it cannot be read
+            size = n_bytes_of(path)
+        is_divided = is_lines and plain_name(path) == path.name and size > 2 * PART_BYTES
+        for piece in _pieces(path, size) if is_divided else [(1, 0, 0)]:
+            if number == PARTS_MAX:
+                raise BadData(f"{data}: expected at most {PARTS_MAX} parts, found more")
+            yield Part(number, str(path), size, *piece)
+            number += 1
+
+
+def _pieces(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the first line, the begin and the end of each part of a file. Cost: the file is read."""
+    first, start, line, place = 1, 0, 1, 0
+    for block in DataFile(path).blocks():
+        counted = 0
+        while (at := block.find(b"\n", max(0, start + PART_BYTES - place))) >= 0:
+            line += block.count(b"\n", counted, at + 1)
+            counted, end = at + 1, place + at + 1
+            yield first, start, end
+            first, start = line, end
+        line += block.count(b"\n", counted)
+        place += len(block)
+    if start < size:
+        yield first, start, size
+
+
+def _begin(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[str]:
+    """Write the plan unless it is there; return which files are. Raises BadParameter for another plan."""
+    plan = {**settings, "parts": [list(part) for part in parts]}
+    there = names_in(out)
+    if PLAN not in there:
+        if others := sorted(name for name in there if not name.startswith(".")):
+            raise BadParameter(
+                f"{out}: expected an empty directory, or one of the same batch, found {others[0]!r}"
+            )
+        with whole_file(out / PLAN) as file:
+            file.write(json.dumps(plan).encode())
+        return set()
+    try:
+        before = json.loads((out / PLAN).read_bytes())
+        unlike = [name for name, value in plan.items() if before.get(name) != value]
+    except (ValueError, AttributeError, OSError):
+        raise BadParameter(f"{out / PLAN}: expected a plan of xylem predict, found another file") from None
+    if unlike:
+        name = unlike[0]
+        found = "others" if name == "parts" else f"{before.get(name)!r}, now {plan[name]!r}"
+        raise BadParameter(
+            f"{out}: expected answers of the same {name}, found {found}: name another directory"
+        )
+    return there

@@ -1,0 +1,85 @@
+"""The dialect of predict: JSON of instances and options, JSON of predictions."""
+
+from collections.abc import Sequence
+
+import orjson
+
+from xylem.base.settings import Limits
+from xylem.engine.answering import Predictions
+from xylem.engine.fast_request import AS_PREDICTIONS, FastAnswer
+from xylem.engine.features import Featurizer
+from xylem.engine.predictor import PredictOptions
+from xylem.serving.answer import SearchDialect
+from xylem.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions
+from xylem.serving.dialect import Body, Query, Reply
+from xylem.serving.label_info import label_info_options
+from xylem.serving.parse import parse_body, parse_predict_and_query
+from xylem.serving.rows import ChunkedRows, n_items_of, to_chunked_rows
+from xylem.serving.schemas.predict import TUNED, PredictRequest
+from xylem.serving.served import ServedVersion
+
+
+class PredictQuery(Query):
+    """A request of predict."""
+
+    def __init__(self, request: PredictRequest) -> None:
+        self.options = self._request = request
+        self.n_rows = len(request.instances)
+
+    def n_items(self, featurizer: Featurizer) -> int:
+        """Return the characters, features or names of all instances."""
+        a_character = featurizer.items_a_character
+        return sum([n_items_of(instance, a_character) for instance in self._request.instances])
+
+    def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
+        """Return the rows of the instances, long texts in chunks where that is asked for."""
+        return to_chunked_rows(self._request.instances, featurizer, self._request.chunk_characters)
+
+    def write(
+        self,
+        found: Predictions,
+        chunked: ChunkedRows,
+        options: PredictOptions,
+        epoch: int,
+        served: ServedVersion,
+    ) -> FastAnswer:
+        """Return the predictions, what is known of each label in them."""
+        request = self._request
+        info = label_info_options(request, served.info)
+        texts: Sequence[str | None] = ()
+        if request.explain and chunked.ptr is None:
+            texts = [getattr(instance, "text", None) for instance in request.instances]
+        labels_json = describe_labels(found, chunked.rows, served, info, explain=request.explain, texts=texts)
+        predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
+        return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
+
+    def compared(self) -> Query:
+        """Return the request without explanations."""
+        return PredictQuery(self._request.model_copy(update={"explain": False}))
+
+
+class PredictDialect(SearchDialect):
+    """Requests of predict, whose query string may ask for label info."""
+
+    writer = AS_PREDICTIONS
+
+    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+        """Return a PredictAnswer."""
+        head = answer_head(served.name, served.version, epoch)
+        return Reply((head, found.json, ANSWER_END), found.n_rows, found.is_tuned)
+
+    def read(self, body: Body, limits: Limits) -> Query:
+        """Return the request that a body is, with the options of the query string."""
+        if not body.said:
+            return PredictQuery(parse_body(body.content, PredictRequest, limits))
+        return PredictQuery(parse_predict_and_query(body.content, body.said.encode("latin-1"), limits))
+
+    def first_labels(
+        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+    ) -> list[list[str]]:
+        """Return the names of the first labels of each prediction."""
+        predictions = orjson.loads(reply)["predictions"]
+        return [[label["label"] for label in one["labels"][:most]] for one in predictions]
+
+
+PREDICT = PredictDialect()

@@ -1,0 +1,212 @@
+"""What a request says -> what the engine takes: instances to sparse rows, options to the engine's options.
+
+A long text may be divided into chunks, a row for each (`xylem.engine.chunks`).
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from xylem.base.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
+from xylem.base.rows import SparseRows
+from xylem.engine.answering import Predictions
+from xylem.engine.chunks import chunks_of, search_chunks
+from xylem.engine.features import Featurizer
+from xylem.engine.predictor import NodeThresholds, PredictOptions
+from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
+from xylem.serving.schemas.predict import Options
+from xylem.serving.served import ServedVersion
+from xylem_store.compiled.handles import I64, U8
+
+Rows = TypeVar("Rows")
+
+
+def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
+    """Return a row for each instance, in their order.
+
+    Raises BadInstance for one that the model does not take, naming it as `instances[3].indices`.
+    """
+    try:
+        return transform(instances, featurizer)
+    except BadInput:
+        for i, instance in enumerate(instances):
+            try:
+                transform([instance], featurizer)
+            except BadInput as error:
+                raise error.without("instances[0]").within(f"instances[{i}]") from None
+        raise
+
+
+def rows_and_faults(
+    instances: Sequence[AnyInstance],
+    featurizer: Featurizer,
+    make: Callable[[Sequence[AnyInstance], Featurizer], Rows],
+) -> tuple[Rows, Sequence[BadInput | None]]:
+    """Return what `make` makes of the instances that the model takes, and for each why it does not."""
+    try:
+        return make(instances, featurizer), [None] * len(instances)
+    except BadInput:
+        faults: list[BadInput | None] = [None] * len(instances)
+        for i, instance in enumerate(instances):
+            try:
+                transform([instance], featurizer)
+            except BadInput as error:
+                faults[i] = error.kept().without("instances[0]")
+        good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
+        return make(good, featurizer), faults
+
+
+def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
+    """Return a row for each instance. Raises BadInstance, which need not name the instance."""
+    if not instances:
+        return _transform_raw([], featurizer)
+    texts = [instance.text for instance in instances if isinstance(instance, TextInstance)]
+    if len(texts) == len(instances):
+        return featurizer.transform_texts(texts)
+    raw = [instance for instance in instances if isinstance(instance, SparseInstance)]
+    if len(raw) == len(instances):
+        return _transform_raw(raw, featurizer)
+    named = [instance.features for instance in instances if isinstance(instance, NamedInstance)]
+    if len(named) == len(instances):
+        return featurizer.transform_named(named)
+    kinds = (TextInstance, SparseInstance, NamedInstance)
+    parts = [[i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds]
+    parts = [part for part in parts if part]
+    rows = [transform([instances[i] for i in part], featurizer) for part in parts]
+    return SparseRows.join(rows).take(np.argsort(np.concatenate(parts)))
+
+
+def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int]:
+    """Return the rows of texts and named features of which the model knows nothing."""
+    if len(instances) == 1 and len(rows.indices):  # as in most requests
+        return []
+    empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
+    return [row for row in empty if not isinstance(instances[row], SparseInstance)]
+
+
+def n_items_of(instance: AnyInstance, items_a_character: int) -> int:
+    """Return the characters of an instance, each counted as so many items, or its features."""
+    if isinstance(instance, TextInstance):
+        return len(instance.text) * items_a_character
+    return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
+
+
+def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
+    """Return the rows of instances whose elements the parser has checked to be integers and numbers."""
+    ends, indices, values = array("q", [0]), array("q"), array("f")
+    try:
+        for instance in instances:
+            indices.fromlist(instance.indices)
+            values.fromlist(instance.values)
+            ends.append(len(indices))
+    except OverflowError:
+        fault = f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
+        raise BadInstance(fault).at("indices") from None
+    return featurizer.transform_csr(
+        np.frombuffer(ends, np.int64), np.frombuffer(indices, np.int64), np.frombuffer(values, np.float32)
+    )
+
+
+def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) -> PredictOptions:
+    """Return the engine's options; `stop` is the flag that ends a search early.
+
+    Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
+    """
+    threshold, mask = options.threshold, None if served.denied is None else served.denied.mask
+    if options.allow_labels is not None or options.deny_labels is not None:  # those denied are denied anyway
+        mask = served.masks.mask_of(options.allow_labels, options.deny_labels)
+    return PredictOptions(
+        top_r=options.top_r,
+        beam_width=options.beam_width,
+        exact=options.exact,
+        threshold=present_thresholds(served) if isinstance(threshold, str) else threshold,
+        mask=mask,
+        weights=None if options.label_weights is None else served.weights.prepare(options.label_weights),
+        costs=options.statistics,
+        stop=stop,
+    )
+
+
+def present_thresholds(served: ServedVersion) -> NodeThresholds:
+    """Return the thresholds in force. Raises NotTuned, and DatabaseUnavailable before they could be read."""
+    live = served.thresholds
+    prepared: NodeThresholds | None = live.prepared
+    if prepared is not None:
+        return prepared
+    version = f"model {live.model} version {live.version}"
+    if not live.is_known:
+        raise DatabaseUnavailable(f"{version}: expected its thresholds in the database, found no answer")
+    raise NotTuned(
+        f"{version}: expected tuned thresholds, found none: call xylem thresholds, send feedback, or ask for "
+        "a number"
+    ).at("threshold")
+
+
+def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:
+    """Return the options, tuned thresholds replaced by those that are in force now."""
+    if isinstance(options.threshold, np.ndarray):
+        return options._replace(threshold=present_thresholds(served))
+    return options
+
+
+class ChunkedRows(NamedTuple):
+    """Rows of instances, some of which are divided.
+
+    rows      a row for each chunk
+    ptr       int64[n + 1]: instance i has the rows ptr[i] to ptr[i + 1]; None: each has one
+    unknown   the instances of which the model knows nothing
+    """
+
+    rows: SparseRows
+    ptr: I64 | None
+    unknown: list[int]
+
+
+def to_chunked_rows(
+    instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None
+) -> ChunkedRows:
+    """Return the rows of instances, texts in chunks of at most so many characters; None: undivided.
+
+    Raises BadInstance as `xylem.serving.rows.to_rows`.
+    """
+    try:
+        return divided(instances, featurizer, most)
+    except BadInput:
+        to_rows(instances, featurizer)  # which names the instance
+        raise
+
+
+def divided(instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None) -> ChunkedRows:
+    """Do as `to_chunked_rows`, but for an error, which need not name the instance."""
+    if most is None:
+        rows = transform(instances, featurizer)
+        return ChunkedRows(rows, None, unknown_rows(instances, rows))
+    chunks: list[AnyInstance] = []
+    ptr = np.zeros(len(instances) + 1, np.int64)
+    for i, instance in enumerate(instances):
+        if isinstance(instance, TextInstance) and len(instance.text) > most:
+            chunks += [TextInstance(text=chunk) for chunk in chunks_of(instance.text, most)]
+        else:
+            chunks.append(instance)
+        ptr[i + 1] = len(chunks)
+    rows = transform(chunks, featurizer)
+    is_unknown = np.zeros(len(chunks) + 1, np.int64)
+    is_unknown[[chunk + 1 for chunk in unknown_rows(chunks, rows)]] = 1
+    n_unknown = np.diff(np.cumsum(is_unknown)[ptr])
+    return ChunkedRows(rows, ptr, np.flatnonzero(n_unknown == np.diff(ptr)).tolist())
+
+
+def search_chunked(
+    search: Callable[[SparseRows, PredictOptions], Predictions],
+    chunked: ChunkedRows,
+    options: PredictOptions,
+    served: ServedVersion,
+) -> Predictions:
+    """Return the answers to instances, by a search of rows."""
+    if chunked.ptr is None:
+        return search(chunked.rows, options)
+    threshold = options.threshold
+    least = served.thresholds.thresholds if isinstance(threshold, np.ndarray) else threshold
+    return search_chunks(search, chunked.rows, chunked.ptr, options, served.labels.n_names, least)

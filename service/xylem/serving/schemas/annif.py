@@ -1,0 +1,124 @@
+"""Annif's REST API: what its clients ask, and what they read of the answers."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+from typing_extensions import TypedDict
+
+from xylem.serving.schemas.limits import LIMIT_KEY, AtMost, utf8_length
+from xylem.serving.schemas.predictions import Float32
+
+DOCUMENTS_MAX = 32  # documents of a request, as in Annif
+
+Text = Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
+
+
+class SuggestOptions(BaseModel):
+    """How to suggest. As in Annif, fields that it does not know are passed over, and texts are numbers."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    limit: Annotated[int, Field(ge=0), AtMost("top_r_max", "subjects")] = Field(
+        default=10, description="subjects a text gets, at most", json_schema_extra={LIMIT_KEY: "top_r_max"}
+    )
+    threshold: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="the least score; above 0 the search is exact"
+    )
+    language: Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None = Field(
+        default=None, description="of the subjects' names; that of the label info if left out"
+    )
+
+
+class SuggestForm(SuggestOptions):
+    """The form that asks for the subjects of a text."""
+
+    text: Text
+
+
+class SuggestDocument(BaseModel):
+    """A text, perhaps with an id, which its answer repeats; `metadata` is ignored."""
+
+    text: Text
+    document_id: str | None = None
+
+
+class SuggestBatchRequest(BaseModel):
+    """Texts to suggest subjects for."""
+
+    documents: Annotated[list[SuggestDocument], Field(max_length=DOCUMENTS_MAX)]
+
+
+class LearnSubject(BaseModel):
+    """A true subject of a document, by its URI or, where it has none, its label."""
+
+    uri: str | None = None
+    label: str | None = None
+
+
+class LearnDocument(BaseModel):
+    """A text and its true subjects; `metadata` is ignored."""
+
+    text: Text
+    subjects: Annotated[list[LearnSubject], AtMost("label_list_max", "subjects")]
+
+
+class LearnDocuments(RootModel[Annotated[list[LearnDocument], AtMost("events_max", "documents")]]):
+    """Documents to learn from."""
+
+
+class Suggestion(TypedDict):
+    """A subject. Without label info `uri` and `label` are both the label as the model was trained on it."""
+
+    uri: str
+    label: str
+    notation: str | None
+    score: Float32
+
+
+class Suggestions(TypedDict):
+    """The subjects of a text, the best first."""
+
+    results: list[Suggestion]
+
+
+class DocumentSuggestions(Suggestions):
+    """The subjects of one of several texts."""
+
+    document_id: str | None
+
+
+class ProjectBackend(TypedDict):
+    """What trained a project's model."""
+
+    backend_id: str
+
+
+class ProjectVocabulary(TypedDict):
+    """The labels of a project."""
+
+    vocab_id: str
+    languages: list[str]
+    size: int
+    loaded: bool
+
+
+class Project(TypedDict):
+    """An alias of a model, as Annif describes its projects.
+
+    project_id  NAME: what `latest` names; NAME@ALIAS: another alias
+    """
+
+    project_id: str
+    name: str
+    language: str
+    backend: ProjectBackend
+    vocab: ProjectVocabulary
+    vocab_language: str
+    is_trained: bool
+    modification_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class Projects(TypedDict):
+    """The projects."""
+
+    projects: list[Project]

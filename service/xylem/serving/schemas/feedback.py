@@ -1,0 +1,130 @@
+"""Events of feedback, and what becomes of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, NotRequired, TypeAlias, cast
+
+from pydantic import Field, SkipValidation, model_validator
+from typing_extensions import TypedDict
+
+from xylem.base.faults import fault
+from xylem.serving.schemas.instances import AnyInstance, Instance, RequestModel
+from xylem.serving.schemas.limits import AtMost, utf8_length
+from xylem.serving.schemas.predict import LabelList
+from xylem.serving.schemas.predictions import LineError, VersionAnswer
+from xylem.thresholds.live.threshold_counters import Result
+
+
+class FeedbackEvent(RequestModel):
+    """The true labels of an instance, or of what a prediction was made for.
+
+    With both, the prediction counts, and the instance is only stored (`XYLEM_FEEDBACK_ROWS`).
+    """
+
+    event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(
+        description="an event counts once, however often its id is sent", json_schema_extra={"minLength": 1}
+    )
+    labels: LabelList = Field(description="the true labels, all of them")
+    instance: Instance = Field(default_factory=lambda: cast(AnyInstance, None))
+    prediction_id: str = Field(default="", description="of the prediction that the labels are for")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> FeedbackEvent:
+        if not self.event_id:
+            raise fault("expected an id of at least one character, found none", "event_id")
+        if not self.model_fields_set & {"instance", "prediction_id"}:
+            raise fault("expected instance or prediction_id, found neither")
+        return self
+
+    @property
+    def token(self) -> str | None:
+        """Return the prediction_id; None: the event has an instance."""
+        return self.prediction_id if "prediction_id" in self.model_fields_set else None
+
+    @property
+    def given(self) -> AnyInstance | None:
+        """Return the instance; None: the event has a prediction_id."""
+        return self.instance if "instance" in self.model_fields_set else None
+
+
+class FeedbackEvents(RequestModel):
+    """Events of a request. Each is read by itself, as a FeedbackEvent: one at fault stops no other."""
+
+    events: Annotated[list[SkipValidation[FeedbackEvent]], AtMost("events_max", "events")]
+
+
+class RowsQuery(RequestModel):
+    """Which rows of feedback to export."""
+
+    days: int | None = Field(
+        default=None, ge=1, le=36_500, description="those of so many days; all if left out"
+    )
+
+
+class DeleteRowsRequest(RequestModel):
+    """Which rows of feedback to remove: those of some events, or of a day."""
+
+    event_ids: Annotated[list[str], AtMost("events_max", "events")] | None = None
+    day: str | None = Field(default=None, description="of UTC, as 2026-11-23")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> DeleteRowsRequest:
+        if (self.event_ids is None) == (self.day is None):
+            found = "neither" if self.day is None else "both"
+            raise fault(f"expected either event_ids or day, found {found}")
+        if self.day is not None:
+            try:
+                _ = self.midnight
+            except ValueError:
+                raise fault(f"expected a day as 2026-11-23, found {self.day[:40]!r}", "day") from None
+        return self
+
+    @property
+    def midnight(self) -> float:
+        """Return when the day begins, in seconds since 1970."""
+        day = datetime.strptime(str(self.day), "%Y-%m-%d")
+        return day.replace(tzinfo=UTC).timestamp()
+
+
+class RowsDeleted(TypedDict):
+    """How many rows of feedback were removed."""
+
+    model: str
+    deleted: int
+
+
+FeedbackRequest: TypeAlias = FeedbackEvents | FeedbackEvent
+"""The body of a feedback request: events, or one event."""
+
+
+class FeedbackResult(TypedDict):
+    """The result of an event. `reason` is a code, of what was rejected or came too late."""
+
+    event_id: NotRequired[str | None]
+    result: Result
+    reason: NotRequired[str]
+    detail: NotRequired[str]
+
+
+class FeedbackLineResult(FeedbackResult):
+    """The result of the event of a line, which counts from 1."""
+
+    line: NotRequired[int]
+
+
+class FeedbackLineError(TypedDict):
+    """What ended the answer: send again what has no result."""
+
+    error: LineError
+
+
+FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
+"""A line of the answer to a stream of events."""
+
+
+class FeedbackAnswer(VersionAnswer):
+    """The result of each event, in their order; `threshold_epoch` is null without tuned thresholds."""
+
+    threshold_epoch: int | None
+    results: list[FeedbackResult]

@@ -1,0 +1,148 @@
+"""Requests and answers of the Open Inference Protocol, version 2, over REST."""
+
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from xylem.serving.schemas.instances import RequestModel
+from xylem.serving.schemas.limits import AtMost, utf8_length
+from xylem.serving.schemas.predict import Options
+
+INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
+"""The tensors that a request may have, and their types: `text` alone, or the other three."""
+
+TENSORS_MAX = 16  # tensors that a request may bring or ask for; there are fewer of different names
+OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
+
+
+class InferParameters(Options):
+    """How to predict: the options of predict, without those whose answers are no tensors."""
+
+    binary_data_output: bool = Field(
+        default=False, description="whether outputs come as binary data, unless they say otherwise"
+    )
+
+
+class TensorParameters(RequestModel):
+    """Where the data of a tensor are, if not in the JSON."""
+
+    binary_data_size: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="bytes of its data behind the JSON, where those of earlier tensors end"
+    )
+
+
+class InferTensor(RequestModel):
+    """A tensor of a request; its data are in `data`, or behind the JSON."""
+
+    name: str = Field(description="text; or indptr, indices, values", examples=["text"])
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=2)] = Field(
+        description="one dimension; of `text` also two, the second of which is 1", examples=[[2]]
+    )
+    datatype: str = Field(
+        description="text: BYTES; indptr: INT64; indices: INT32; values: FP32", examples=["BYTES"]
+    )
+    parameters: TensorParameters = Field(default=TensorParameters())
+    data: list[Any] | None = Field(default=None, description="strings or numbers, as many as the shape says")
+
+
+class OutputParameters(RequestModel):
+    """How the data of an output come."""
+
+    binary_data: bool | None = Field(
+        default=None, description="whether behind the JSON; without it, as binary_data_output says"
+    )
+
+
+class RequestedOutput(RequestModel):
+    """An output that is asked for."""
+
+    name: OutputName
+    parameters: OutputParameters = Field(default=OutputParameters())
+
+
+class InferRequest(RequestModel):
+    """Instances as tensors, and how to predict them."""
+
+    id: Annotated[str, AtMost("name_bytes_max", "bytes of an id", utf8_length)] | None = Field(
+        default=None, description="repeated by the answer"
+    )
+    parameters: InferParameters = Field(default=InferParameters())
+    inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
+        description="text, a text an instance; or indptr, indices and values, rows of ids and values"
+    )
+    outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
+        default=None, description="those to answer with; all, if none are named"
+    )
+
+
+class OutputTensor(TypedDict):
+    """A tensor of an answer, of a row for each instance; `data` are flat, or else behind the JSON."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: NotRequired[dict[str, int]]
+    data: NotRequired[list[Any]]
+
+
+class InferAnswerParameters(TypedDict):
+    """Which version answered, and the epoch of its thresholds if it has tuned ones."""
+
+    version: int
+    threshold_epoch: NotRequired[int]
+
+
+class InferAnswer(TypedDict):
+    """The labels of instances as tensors."""
+
+    model_name: str
+    model_version: str
+    id: NotRequired[str]
+    parameters: InferAnswerParameters
+    outputs: list[OutputTensor]
+
+
+class TensorMetadata(TypedDict):
+    """A tensor that a model takes or answers with; -1 stands for any length."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(TypedDict):
+    """What a model takes and answers with."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: Annotated[list[TensorMetadata], Field(description="text alone, or the three others together")]
+    outputs: list[TensorMetadata]
+
+
+class ServerMetadata(TypedDict):
+    """What answers."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ServerLive(TypedDict):
+    """That the process runs."""
+
+    live: bool
+
+
+class ServerReady(TypedDict):
+    """That requests should be sent here."""
+
+    ready: bool
+
+
+class ModelReady(TypedDict):
+    """That a model's version can answer."""
+
+    name: str
+    ready: bool

@@ -1,0 +1,319 @@
+"""Predict and score requests, and lines of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NotRequired, Self, TypeAlias
+
+from pydantic import (
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from typing_extensions import TypedDict
+
+from xylem.base.faults import fault, what_is
+from xylem.engine.chunks import CHUNK_CHARACTERS_MIN
+from xylem.serving.schemas.instances import (
+    NAMED,
+    SPARSE,
+    TEXT,
+    Instance,
+    NamedInstance,
+    RequestModel,
+    SparseInstance,
+    TextInstance,
+    kind_of,
+)
+from xylem.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, longest, utf8_length
+from xylem.serving.schemas.predictions import Float32, VersionAnswer
+
+TUNED: Literal["tuned"] = "tuned"
+PROPENSITY: Literal["propensity"] = "propensity"
+
+WEIGHT_MIN, WEIGHT_MAX = 1e-6, 1e6
+"""Between these is the weight of a label: products with probabilities stay numbers."""
+
+_NUMBERS = (int, float)
+
+
+def _check_threshold(value: Any) -> float | Literal["tuned"] | None:
+    if value is None or value == TUNED:
+        return value  # type: ignore[no-any-return]
+    if type(value) not in _NUMBERS or not 0 <= value <= 1:
+        raise fault(f'expected null, a number from 0 to 1, or "tuned", found {what_is(value)}')
+    return float(value)
+
+
+def _check_weights(value: Any, info: ValidationInfo) -> Literal["propensity"] | dict[str, float] | None:
+    if value is None or value == PROPENSITY:
+        return value  # type: ignore[no-any-return]
+    if type(value) is not dict:
+        raise fault(f'expected null, "propensity" or an object, found {what_is(value)}')
+    check_limit(len(value), "labels", "label_list_max", info)
+    check_limit(longest(value), "bytes of a name", "name_bytes_max", info)
+    for name, weight in value.items():
+        if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+            message = f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
+            raise fault(message, name)
+    return value
+
+
+def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise fault(f"expected null or an integer of at least 1, found {what_is(value)}")
+    seconds = None if info.context is None else info.context.request_seconds_max
+    if seconds is not None and value > seconds * 1000:
+        most = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
+        raise exceeded(f"expected at most {most}, found {value}")
+    return value
+
+
+def null_or(types: Sequence[type], expected: str) -> PlainValidator:
+    """Return the check of a value that is null, or of just one of some types; `expected` names these."""
+
+    def check(value: Any) -> Any:
+        if value is not None and type(value) not in types:
+            raise fault(f"expected {expected}, found {what_is(value)}")
+        return value
+
+    return PlainValidator(check)
+
+
+def _or_null(*schemas: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*schemas, {"type": "null"}]})
+
+
+Threshold: TypeAlias = Annotated[
+    float | Literal["tuned"] | None,
+    PlainValidator(_check_threshold),
+    _or_null({"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "const": TUNED}),
+]
+LabelWeights: TypeAlias = Annotated[
+    Literal["propensity"] | dict[str, float] | None,
+    PlainValidator(_check_weights),
+    _or_null(
+        {"type": "string", "const": PROPENSITY},
+        {
+            "type": "object",
+            "additionalProperties": {"type": "number", "minimum": WEIGHT_MIN, "maximum": WEIGHT_MAX},
+            LIMIT_KEY: "label_list_max",
+        },
+    ),
+]
+DeadlineMs: TypeAlias = Annotated[
+    int | None, PlainValidator(_check_deadline), _or_null({"type": "integer", "minimum": 1})
+]
+Identity: TypeAlias = Annotated[
+    str | int | None,
+    null_or((str, int), "a string or an integer"),
+    _or_null({"type": "string"}, {"type": "integer"}),
+]
+LabelList: TypeAlias = Annotated[
+    list[str], AtMost("label_list_max", "labels"), AtMost("name_bytes_max", "bytes of a name", longest)
+]
+
+
+class InfoQuery(RequestModel):
+    """What the query string of a predict request may say: what else is told of labels."""
+
+    language: Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None = Field(
+        default=None,
+        description="whether each label gets its URI, its notation and its name in this language, of the "
+        "model's label info; null for a label or a name that it does not have",
+    )
+    label_info: bool = Field(
+        default=False,
+        description="whether each label gets its URI, its notation, its names in all languages and the URIs "
+        "of the subjects above it, of the model's label info",
+    )
+
+
+class Options(InfoQuery):
+    """How to predict; `xylem.serving.rows` makes the engine's options of it."""
+
+    top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = Field(
+        default=5, description="labels an instance gets, at most"
+    )
+    threshold: Threshold = Field(
+        default=None,
+        description="labels of at least this score; tuned: each label's own; then top_r only caps",
+    )
+    beam_width: Annotated[int, Field(ge=1), AtMost("beam_width_max", "beam_width")] = Field(
+        default=10,
+        description="nodes kept a level; wider is slower and closer to exact. With tuned thresholds only "
+        "nodes that lead to labels that pass, so many a level on average",
+    )
+    exact: bool = Field(
+        default=False,
+        description="whether the labels must be those of the highest scores, and all that reach their "
+        "thresholds, however long it takes; a number as threshold is always exact",
+    )
+    allow_labels: LabelList | None = Field(default=None, description="the only labels that may be predicted")
+    deny_labels: LabelList | None = Field(default=None, description="labels that may not be predicted")
+    explain: bool = Field(
+        default=False,
+        description="whether each label gets the nodes on its paths and the features that counted; for "
+        "instances times top_r of at most the limit explained_labels_max",
+    )
+    deadline_ms: DeadlineMs = Field(
+        default=None,
+        description="milliseconds after which the search stops; the answer is then what is sure, with "
+        "exact: false. At most the limit request_seconds_max",
+    )
+    label_weights: LabelWeights = Field(
+        default=None,
+        description="labels are ranked by probability times weight, and that is their score; labels not "
+        "named weigh 1; propensity: the inverse of the probability that a true label is annotated, which "
+        "favours rare labels. Thresholds apply to the probability. In the product it is not calibrated",
+    )
+    statistics: bool = Field(
+        default=False,
+        description="whether a prediction says how many nodes were scored, and how many bytes of their "
+        "weights were read",
+    )
+    chunk_characters: Annotated[int, Field(ge=CHUNK_CHARACTERS_MIN)] | None = Field(
+        default=None,
+        description="longer texts are divided into chunks of at most so many characters, between words; a "
+        "label's score is the mean of its scores in the chunks. Not with exact, explain or label_weights",
+    )
+
+    @model_validator(mode="after")
+    def _check_chunks(self) -> Self:
+        for name in () if self.chunk_characters is None else ("exact", "explain", "label_weights"):
+            if getattr(self, name):
+                raise fault(f"expected none where there is {name}: it is of one search", "chunk_characters")
+        return self
+
+
+class PredictRequest(Options):
+    """Instances, and how to predict them."""
+
+    instances: Annotated[list[Instance], AtMost("instances_max", "instances")] = Field(
+        description="texts, sparse rows or named features, as the model was trained on",
+        json_schema_extra={"minItems": 1},
+    )
+
+    @model_validator(mode="after")
+    def _check_instances(self, info: ValidationInfo) -> Self:
+        if not self.instances:
+            raise fault("expected at least one instance, found none", "instances")
+        n_labels = len(self.instances) * self.top_r
+        check_limit(n_labels, "labels asked for", "answer_labels_max", info, "top_r")
+        if self.explain:
+            check_limit(n_labels, "labels to explain", "explained_labels_max", info, "explain")
+        return self
+
+
+class _Line(RequestModel):
+    """What a line of a batch may have besides an instance; `labels`, of a labelled file, are ignored."""
+
+    id: Identity = Field(default=None, description="repeated by the answer")
+    labels: Any = Field(default=None, description="of a labelled file: ignored")
+
+
+class TextLine(_Line, TextInstance):
+    """A line that is a text."""
+
+
+class SparseLine(_Line, SparseInstance):
+    """A line that is sparse."""
+
+
+class NamedLine(_Line, NamedInstance):
+    """A line of named features."""
+
+
+BatchLine: TypeAlias = Annotated[
+    Annotated[TextLine, Tag(TEXT)] | Annotated[SparseLine, Tag(SPARSE)] | Annotated[NamedLine, Tag(NAMED)],
+    Discriminator(kind_of),
+]
+AnyLine: TypeAlias = TextLine | SparseLine | NamedLine
+
+
+class _Named(RequestModel):
+    """The labels of an instance."""
+
+    labels: LabelList = Field(description="names of labels; one may stand twice")
+
+
+class ScoredText(TextInstance):
+    """A text and labels, or of a model of next words a text whose own words are scored."""
+
+    labels: LabelList = Field(default=[], description="names of labels; one may stand twice")
+    sequence: bool = Field(
+        default=False,
+        description="models of next words only: score each word of the text, and its end, after those before",
+    )
+
+    @model_validator(mode="after")
+    def _either(self) -> ScoredText:
+        if self.sequence == ("labels" in self.model_fields_set):
+            found = "both" if self.sequence else "neither"
+            raise fault(f"expected labels or sequence: true, found {found}")
+        return self
+
+
+class ScoredSparse(SparseInstance, _Named):
+    """A sparse row and labels."""
+
+
+class ScoredNamed(NamedInstance, _Named):
+    """Named features and labels."""
+
+
+ScoredInstance: TypeAlias = Annotated[
+    Annotated[ScoredText, Tag(TEXT)]
+    | Annotated[ScoredSparse, Tag(SPARSE)]
+    | Annotated[ScoredNamed, Tag(NAMED)],
+    Discriminator(kind_of),
+]
+AnyScored: TypeAlias = ScoredText | ScoredSparse | ScoredNamed
+
+
+class ScoreRequest(RequestModel):
+    """Instances, each with labels."""
+
+    instances: Annotated[list[ScoredInstance], AtMost("instances_max", "instances")] = Field(
+        description="texts, sparse rows or named features, as the model was trained on, each with labels",
+        json_schema_extra={"minItems": 1},
+    )
+
+    @model_validator(mode="after")
+    def _check_instances(self, info: ValidationInfo) -> ScoreRequest:
+        if not self.instances:
+            raise fault("expected at least one instance, found none", "instances")
+        n_labels = sum(len(instance.labels) for instance in self.instances)
+        check_limit(n_labels, "labels to score", "answer_labels_max", info, "instances")
+        return self
+
+
+class LabelScore(TypedDict):
+    """A label with its exact score."""
+
+    label: str
+    id: int
+    score: Annotated[Float32, Field(description="the label's probability; of decision trees its mean share")]
+    log_score: Annotated[Float32 | None, Field(description="its natural logarithm; null where it is 0")]
+
+
+class InstanceScores(TypedDict):
+    """The labels of one instance, in the order in which they were named; or the words of a text."""
+
+    labels: list[LabelScore]
+    log_score: Annotated[NotRequired[Float32 | None], Field(description="sequence: the sum of its words'")]
+    perplexity: Annotated[
+        NotRequired[Float32 | None], Field(description="sequence: e to the mean of -log_score over its words")
+    ]
+
+
+class ScoreAnswer(VersionAnswer):
+    """The scores of each instance's labels."""
+
+    scores: list[InstanceScores]

@@ -1,0 +1,168 @@
+"""A score request -> its answer as JSON: exact probabilities of labels that the request names."""
+
+import itertools
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from xylem.base.errors import BadInput, BadInstance, UnknownLabel
+from xylem.base.rows import offsets
+from xylem.base.settings import Limits
+from xylem.base.stages import StageTimings
+from xylem.engine.features.context import ContextFeaturizer
+from xylem.serving.denied import check_not_denied
+from xylem.serving.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.lines import Answered, LineBlock, dump, dump_line, value_of
+from xylem.serving.parse import parse_body, parse_json
+from xylem.serving.problems import describe_error
+from xylem.serving.rows import n_items_of, to_rows
+from xylem.serving.schemas.faults import faults_of
+from xylem.serving.schemas.limits import refuse_beyond
+from xylem.serving.schemas.predict import (
+    AnyScored,
+    InstanceScores,
+    ScoreAnswer,
+    ScoredInstance,
+    ScoredText,
+    ScoreRequest,
+)
+from xylem.serving.served import ServedVersion
+from xylem_store.names import find_all, name_of
+
+SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond
+_LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
+
+
+class ScoreDialect(Dialect[ScoreRequest]):
+    """Requests for the scores of labels: JSON of instances with labels, JSON of their scores."""
+
+    def read(self, body: Body, limits: Limits) -> ScoreRequest:
+        """Return the request that a body is."""
+        return parse_body(body.content, ScoreRequest, limits)
+
+    def answer_read(
+        self, query: ScoreRequest, served: ServedVersion, limits: Limits, timings: StageTimings
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`.
+
+        Raises BadInstance, UnknownLabel naming the place of a label that the version does not have or the
+        alias denies, LimitExceeded for too many words of texts.
+        """
+
+        def answer(_: object = None) -> Reply:
+            scores = score_instances(query.instances, served, limits)
+            found = ScoreAnswer(model=served.name, version=served.version, scores=scores)
+            return Reply((dump(found),), len(query.instances))
+
+        return answer() if is_short(query) else Longer(answer)
+
+
+SCORES = ScoreDialect()
+
+
+def score_instances(
+    instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
+) -> list[InstanceScores]:
+    """Return the scores of each instance's labels, or of its words. Raises as `ScoreDialect.answer_read`."""
+    found: dict[int, InstanceScores] = {}
+    named: dict[int, list[int]] = {}
+    for i, instance in enumerate(instances):
+        if isinstance(instance, ScoredText) and instance.sequence:
+            found[i] = _score_sequence(instance.text, i, served, limits)
+        else:
+            named[i] = _ids(instance, i, served)
+    rows = to_rows([instances[i] for i in named], served.featurizer)
+    label_ptr = offsets(map(len, named.values()))
+    flat = np.array(list(itertools.chain.from_iterable(named.values())), np.int32)
+    scored = served.predictor.score_labels(rows, label_ptr, flat)
+    spans = itertools.pairwise(label_ptr.tolist())
+    for (i, ids), (low, high) in zip(named.items(), spans, strict=True):
+        labels = _labels(instances[i].labels, ids, scored.scores[low:high], scored.logs[low:high])
+        found[i] = InstanceScores(labels=labels)
+    return [found[i] for i in range(len(instances))]
+
+
+def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) -> InstanceScores:
+    """Return the scores of the words of a text, each after those before it, and of its end."""
+    where = f"instances[{i}]"
+    if not isinstance(served.featurizer, ContextFeaturizer):
+        raise BadInstance("expected sequence with a model of next words, found another").at(
+            f"{where}.sequence"
+        )
+    rows, labels = served.featurizer.windows_of([text])
+    refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{where}.text")
+    ids = labels.indices.tolist()
+    check_not_denied(served, ids, f"{where}.words")
+    found = served.predictor.score_labels(rows, labels.indptr, labels.indices)
+    total = float(found.logs.astype(np.float64).sum())
+    is_known = bool(np.isfinite(total))
+    return InstanceScores(
+        labels=_labels([name_of(served.labels, label) for label in ids], ids, found.scores, found.logs),
+        log_score=np.float32(total) if is_known else None,
+        perplexity=np.float32(np.exp(min(-total / len(ids), 80.0))) if is_known else None,
+    )
+
+
+def is_short(query: ScoreRequest) -> bool:
+    """Return whether a thread would only delay the answer."""
+    n_items = len(query.instances)
+    for each in query.instances:
+        n_items += len(each.labels) + n_items_of(each, 1) // 32
+        if isinstance(each, ScoredText) and each.sequence:
+            n_items += len(each.text)
+    return n_items <= SHORT_LABELS
+
+
+def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
+    """Return an answer line for each line of a block: the scores of its labels, or what is wrong with it."""
+    parsed = [value_of(line, limits, _parse) for line in block.lines]
+    good: list[AnyScored] = [line for line in parsed if not isinstance(line, BadInput)]
+    try:
+        scores: list[InstanceScores | BadInput] = [*score_instances(good, served, limits)]
+    except BadInput:
+        scores = []
+        for instance in good:
+            try:
+                scores += score_instances([instance], served, limits)
+            except BadInput as error:
+                scores.append(error.kept().without("instances[0]"))
+    of_line = iter(scores)
+    answers, n_bad = [], 0
+    for number, line in zip(count(block.first), parsed, strict=False):
+        found = line if isinstance(line, BadInput) else next(of_line)
+        if isinstance(found, BadInput):
+            n_bad += 1
+            answers.append(dump_line({"error": {**describe_error(found), "line": number}}))
+        else:
+            answers.append(dump_line(found))
+    return Answered(b"".join(answers), len(parsed) - n_bad, n_bad)
+
+
+def _parse(line: bytes, limits: Limits) -> AnyScored:
+    try:
+        return _LINE.validate_python(parse_json(line, limits), context=limits)
+    except ValidationError as error:
+        raise faults_of(error, [ScoredText]) from None
+
+
+def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:
+    ids: list[int] = find_all(served.labels, instance.labels).tolist()
+    if ids and min(ids) < 0:
+        j = next(j for j, label in enumerate(ids) if label < 0)
+        fault = UnknownLabel(f"expected a label of the model, found {instance.labels[j]!r:.80}")
+        raise fault.at(f"instances[{i}].labels[{j}]")
+    check_not_denied(served, ids, f"instances[{i}].labels")
+    return ids
+
+
+def _labels(
+    names: Sequence[str], ids: Sequence[int], scores: NDArray[np.float32], logs: NDArray[np.float32]
+) -> list[Any]:
+    return [
+        {"label": name, "id": label, "score": score, "log_score": log if np.isfinite(log) else None}
+        for name, label, score, log in zip(names, ids, scores, logs, strict=True)
+    ]

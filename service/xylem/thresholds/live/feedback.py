@@ -1,0 +1,330 @@
+"""Feedback into the database and the live thresholds: one writer a process, a transaction for what waits."""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from itertools import compress, islice
+from typing import NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection
+
+from xylem.base.db.clock import AgeClock, now
+from xylem.base.db.engine import Database
+from xylem.base.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
+from xylem.base.logs import log
+from xylem.thresholds.live.served import ServedThresholds
+from xylem.thresholds.live.shadow import keep_shadow
+from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
+from xylem.thresholds.store import state
+from xylem.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
+from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_events, add_rows, forget_events
+from xylem.thresholds.store.state import Head
+from xylem_store.compiled.handles import I64, U8, Bools
+
+EVENTS_LOGGED_MAX = DELTA_MAX // 2
+"""Events of one entry of the log, at most: each adds up to 2 to a label's marks."""
+
+
+class FeedbackTransaction:
+    """Counts events in their order; under the lock of `live`, and the lock of its row in the database.
+
+    head          the version's head, to which `live` was brought up
+    halve_events  all counters are halved after each so many events of the version; None: never
+    """
+
+    def __init__(
+        self, connection: Connection, live: ServedThresholds, head: Head, halve_events: int | None
+    ) -> None:
+        self.head = head
+        """The version's head, as far as it was logged."""
+        self._connection = connection
+        self._halve_events = halve_events
+        self._served = live.served
+        self._shadow = live.shadow
+        self._all = live.all_moving()
+        self._n_events = 0
+        self._begin = 0
+        self._candidate_begin = 0
+        self._n_scored = 0
+        self._scored: list[I64] = []
+        self._logged: list[Scored] = []
+
+    def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> None:
+        """Count the events chosen, in their order, halving where it is due, logging when an entry is full.
+
+        allowed  as `ThresholdCounters.count` takes it
+        """
+        while len(chosen):
+            until_full = EVENTS_LOGGED_MAX - self._n_events
+            until_halved = math.inf
+            if self._halve_events:
+                until_halved = self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
+            n_next = min(until_full, until_halved, len(chosen))
+            self._count(events, chosen[:n_next], allowed)
+            if n_next in (until_full, until_halved):
+                self.log()
+            if n_next == until_halved:
+                self.head = state.append(self._connection, self.head, state.HALVED)
+                for moving in self._all:
+                    moving.halve()
+            chosen = chosen[n_next:]
+
+    def _count(self, events: Events, chosen: I64, allowed: U8) -> None:
+        """Count the events chosen, for the thresholds that are served and for the candidate."""
+        ends = self._served.count(events, chosen, allowed)
+        if self._shadow is not None:
+            has_row = events.epochs[chosen] < 0
+            self._shadow.candidate.count(events, chosen[has_row], allowed)
+            self._scored.append(ends[0] + np.flatnonzero(np.repeat(has_row, np.diff(ends))))
+            self._n_scored += int(has_row.sum())
+        self._n_events += len(chosen)
+
+    def log(self) -> None:
+        """Log what was counted since the last call, if anything was."""
+        if not self._n_events:
+            return
+        deltas = self._served.deltas(self._begin)
+        kind, payload = state.FEEDBACK, encode_deltas(deltas)
+        if self._shadow is not None and self._n_scored:
+            candidate = self._shadow.candidate.deltas(self._candidate_begin)
+            scored = Scored(
+                self._n_scored, deltas, candidate, self._served.deltas_of(np.concatenate(self._scored))
+            )
+            self._logged.append(scored)
+            kind, payload = state.SCORED, encode_scored(scored)
+        self.head = state.append(self._connection, self.head, kind, payload, self._n_events)
+        self._begin, self._n_events = self._served.journal_end, 0
+        if self._shadow is not None:
+            self._candidate_begin = self._shadow.candidate.journal_end
+        self._scored, self._n_scored = [], 0
+
+    def keep(self) -> None:
+        """What was counted and logged is durable."""
+        for moving in self._all:
+            moving.keep()
+        for scored in self._logged:
+            assert self._shadow is not None
+            self._shadow.add(scored.n_events, scored.candidate, scored.shadowed)
+
+    def undo(self) -> None:
+        """What was counted is not kept: leave memory as it was before."""
+        for moving in self._all:
+            moving.undo()
+
+
+GROUP_EVENTS_MAX = 1024  # events of one transaction, at most
+CHECKPOINT_EPOCHS = 4096
+"""After so many epochs the state is kept whole, so that a replica that starts has a short log to apply."""
+
+FORGET_EVENTS = 512
+"""Events are looked at whether they are too old in portions of so many, not fewer than are added."""
+
+FORGET_SECONDS = 1.0  # where few events come, a portion is looked at this often
+CLOSE_SECONDS = 10.0
+"""For what waits when the service stops; nobody has been told that it was counted."""
+
+
+class _Block(NamedTuple):
+    live: ServedThresholds
+    events: Events
+    allowed: U8
+    done: Future[list[Result]]
+
+
+class FeedbackWriter:
+    """Takes blocks of events, and counts each event once.
+
+    What became of a block's events, in their order, is there once they are committed. Blocks of one version
+    that wait while a transaction is under way share the next one. When a transaction fails, nothing of it was
+    counted, in memory neither, and its blocks fail with DatabaseUnavailable.
+
+    queue_max   events that wait, at most
+    days_max    days for which events are remembered
+    halve_events  see `FeedbackTransaction`
+    """
+
+    def __init__(
+        self, database: Database, *, queue_max: int, days_max: int, halve_events: int | None = None
+    ) -> None:
+        self._database = database
+        self._halve_events = halve_events
+        self._queue_max = queue_max
+        self._days_max = days_max
+        self._blocks: deque[_Block] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._n_waiting = 0
+        self._checkpoints: dict[tuple[str, int], int] = {}
+        self._forget_at = 0.0
+        self._n_added = 0
+        self._forgotten_to = b""
+        self._clock = AgeClock()
+        self._thread: threading.Thread | None = None
+
+    def submit(
+        self, live: ServedThresholds, events: Events, *, may_wait: bool, allowed: U8 = ALL_COUNT
+    ) -> Future[list[Result]]:
+        """Hand over a block; what became of its events comes when they are committed.
+
+        allowed    as `ThresholdCounters.count` takes it
+        may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
+                   to refuse it
+
+        Raises Overloaded when too many events wait; a block of more than may wait is taken when none does.
+        """
+        block = _Block(live, events, allowed, Future())
+        with self._changed:
+            if self._closed:
+                raise Unavailable("expected a writer of feedback, found it closed: the service stops")
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
+                self._thread.start()
+            is_full = self._n_waiting > 0 and self._n_waiting + len(events.keys) > self._queue_max
+            if is_full and not may_wait:
+                raise Overloaded(f"expected at most {self._queue_max} events of feedback to wait, found more")
+            self._n_waiting += len(events.keys)
+            self._blocks.append(block)
+            self._changed.notify()
+        return block.done
+
+    def close(self) -> None:
+        """Count what waits, then end; give up what a database that hangs does not take."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while blocks := self._take():
+            blocks = [block for block in blocks if block.done.set_running_or_notify_cancel()]
+            if not blocks:  # nobody waits for them any more
+                continue
+            try:
+                results = iter(self._count(blocks))
+            except Exception as error:
+                for block in blocks:
+                    block.done.set_exception(error)
+                if not isinstance(error, XylemError):
+                    log(logging.ERROR, "feedback_failed", error=error)
+                continue
+            for block in blocks:
+                block.done.set_result(list(islice(results, len(block.events.keys))))
+            self._keep_house(blocks[0].live)
+
+    def _take(self) -> list[_Block]:
+        """Return the blocks that wait for the version of the first one, and pass over the same labels.
+
+        None: closed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._blocks or self._closed)
+            taken: list[_Block] = []
+            n_events = 0
+            while self._blocks:
+                block = self._blocks[0]
+                first = taken[0] if taken else block
+                n_events += len(block.events.keys)
+                is_alike = block.live is first.live and block.allowed is first.allowed
+                if not is_alike or (taken and n_events > GROUP_EVENTS_MAX):
+                    break
+                taken.append(self._blocks.popleft())
+            self._n_waiting -= sum(len(block.events.keys) for block in taken)
+            return taken
+
+    def _count(self, blocks: list[_Block]) -> list[Result]:
+        """Count the events of blocks of one version in one transaction; return what became of each."""
+        live = blocks[0].live
+        events = join([block.events for block in blocks])
+        counting: FeedbackTransaction | None = None
+        with live.lock:
+            was_empty = live.prepared is None
+            try:
+                with self._database.write() as connection:
+                    head = state.lock_head(connection, live.model, live.version, live.digest)
+                    if head.epoch == 0:
+                        tuned = live.start_state()
+                        head = state.replace_state(connection, head, state.STARTED, tuned)
+                        live.replace(tuned, head)
+                    else:
+                        live.refresh(connection, head)
+                    timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
+                    keys = dict.fromkeys(compress(events.keys, timely))
+                    new = add_events(connection, list(keys), int(now(connection) // DAY_SECONDS))
+                    results = _results(events, timely, new)
+                    counting = FeedbackTransaction(connection, live, head, self._halve_events)
+                    applied = np.flatnonzero([result == "applied" for result in results])
+                    counting.count(events, applied, blocks[0].allowed)
+                    counting.log()
+                    lines = zip(events.keys, events.lines, results, strict=False)  # which may have none
+                    kept = [(key, line) for key, line, result in lines if line and result == "applied"]
+                    add_rows(connection, live.model, kept)
+            except BaseException:
+                if counting is not None:
+                    counting.undo()
+                if was_empty:
+                    live.forget()
+                raise
+            counting.keep()
+            live.epoch = counting.head.epoch
+        self._n_added += results.count("applied")
+        return results
+
+    def _keep_house(self, live: ServedThresholds) -> None:
+        """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
+        try:
+            self._checkpoint(live)
+            self._forget()
+        except DatabaseUnavailable as error:
+            log(logging.ERROR, "checkpoint_failed", detail=str(error))
+        except Exception as error:  # the writer goes on whatever is in the database
+            log(logging.ERROR, "checkpoint_failed", error=error)
+
+    def _forget(self) -> None:
+        """Forget what is too old among the next events in turn, twice as many as were added since.
+
+        While it is doubtful how late it is, none: an event that is forgotten too early would count twice.
+        """
+        if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
+            return
+        n_most = max(FORGET_EVENTS, 2 * self._n_added)
+        with self._database.write() as connection:
+            seconds = self._clock.trusted_now(connection)
+            if seconds is not None:
+                oldest = int(seconds // DAY_SECONDS) - self._days_max
+                _, self._forgotten_to = forget_events(connection, oldest, self._forgotten_to, n_most)
+        self._n_added = 0
+        self._forget_at = time.monotonic() + FORGET_SECONDS
+
+    def _checkpoint(self, live: ServedThresholds) -> None:
+        key = live.model, live.version
+        newest = self._checkpoints.setdefault(key, live.epoch)
+        if live.epoch - newest < CHECKPOINT_EPOCHS:
+            return
+        with live.lock, self._database.write() as connection:
+            head = state.lock_head(connection, *key, live.digest)
+            live.refresh(connection, head)
+            last = next((one.epoch for one in state.checkpoints(connection, head)), 0)
+            if head.epoch - last >= CHECKPOINT_EPOCHS:
+                if live.shadow is not None:
+                    keep_shadow(connection, head, live.shadow.snapshot())
+                state.keep_state(connection, head, state.KEPT, live.snapshot())
+        self._checkpoints[key] = live.epoch
+
+
+def _results(events: Events, timely: Bools, new: set[bytes]) -> list[Result]:
+    """Return what becomes of each event: of those with one new key, the first is counted."""
+    results: list[Result] = []
+    for key, is_in in zip(events.keys, timely.tolist(), strict=True):
+        if not is_in:
+            results.append("late")
+        elif key in new:
+            new.remove(key)
+            results.append("applied")
+        else:
+            results.append("duplicate")
+    return results

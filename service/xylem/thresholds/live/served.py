@@ -1,0 +1,178 @@
+"""The thresholds of a served version in memory, moved in place by feedback.
+
+Readers are traversals that read the prepared array (a float32 for each node) without a lock while
+`ThresholdCounters` writes to it, in kernels and event by event. That is safe, and loses no label:
+* A float32 is written and read whole, so a reader sees a value that was written, never a mixture.
+* Each write is a node's final value: a label's new threshold, or the least of its children's present ones.
+  None is made in steps, such as "infinity, then lowered".
+* One label moves at a time, under a lock. So at every moment a node's value is at most the larger of the
+  old and the new threshold of each label below it. A label whose probability reaches both passes every node
+  on its path; one that reaches neither fails at its leaf; one in between may get either answer, as if it were
+  asked just before or just after. Labels that do not move are answered as ever.
+* What replaces all thresholds (tuning, restoring) is prepared aside, then takes the place by one assignment.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import DatabaseUnavailable
+from xylem.base.rows import NO_ROWS, SparseRows
+from xylem.evaluation.ranking import USUAL_EMPTY
+from xylem.thresholds.live.threshold_counters import ThresholdCounters, instances_of, label_rows
+from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds.store.codec import Tuned, decode_scored
+
+if TYPE_CHECKING:  # commands that predict do without a database
+    from sqlalchemy import Connection
+
+    from xylem.thresholds.live.shadow import Shadow
+    from xylem.thresholds.store.state import Head
+
+
+class ServedThresholds:
+    """The thresholds of one served version, and the candidate that is scored beside them, if there is one.
+
+    `prepared`, `epoch` and `thresholds` may be read at any time, by any thread: None, 0 and those of
+    `start_state` where the version has no thresholds (yet). All else happens under `lock`, which is taken
+    before the version's row in the database.
+
+    traversal              as `ThresholdCounters` takes it
+    label_counts, n_rows   as `ofo.lower_bounds` takes them
+    start                  what it starts with at its first feedback if it was never tuned
+    digest                 of the version's manifest: thresholds of another one are refused
+    """
+
+    def __init__(
+        self,
+        model: str,
+        version: int,
+        n_labels: int,
+        traversal: Any,
+        label_counts: NDArray[np.int64] | None = None,
+        n_rows: int = 0,
+        start: Start | None = None,
+        digest: str | None = None,
+    ) -> None:
+        self.model = model
+        self.version = version
+        self.n_labels = n_labels
+        self.digest = digest
+        self.is_foreign = False
+        """Whether the database has thresholds of another version of this name, which are not used."""
+        self.lock = threading.Lock()
+        self.prepared: Any = None
+        self.epoch = 0
+        self.base_epoch = 0
+        self.fresh_until = math.inf
+        """When it begins to be doubtful, by the monotonic clock, that these are the newest thresholds."""
+        self.is_known = False
+        """Whether the database has answered since, so that no thresholds means that there are none."""
+        self.start = start or Start()
+        self.shadow: Shadow | None = None
+        self._traversal = traversal
+        self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
+        self._n_rows = n_rows
+        self._served: ThresholdCounters | None = None
+        self.thresholds: NDArray[np.float32] = self.start_state().thresholds
+        """Those in force, float32[K], which go on moving; before any, the first ones."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether the database does not answer: the thresholds are those that were last read."""
+        return time.monotonic() > self.fresh_until
+
+    @property
+    def served(self) -> ThresholdCounters:
+        """Return the thresholds in force with their counters; there must be some."""
+        assert self._served is not None, "expected thresholds to be in place"
+        return self._served
+
+    def start_state(self) -> Tuned:
+        """Return what a version that was never tuned starts with."""
+        counters = no_counts(self.n_labels)
+        bounds = lower_bounds(self._counts if len(self._counts) else None, self._n_rows, self.n_labels)
+        return Tuned("ofo", USUAL_EMPTY, self.start, thresholds_of(counters, self.start, bounds), counters)
+
+    def snapshot(self) -> Tuned:
+        """Return a copy of the state; there must be one."""
+        return self.served.snapshot()
+
+    def replace(self, tuned: Tuned, head: Head) -> None:
+        """Put a state in place of the present one, whole."""
+        self._served = self._moving(tuned)
+        self.thresholds = self._served.thresholds
+        self.prepared = self._served.prepared
+        self.base_epoch, self.epoch = head.base_epoch, head.epoch
+
+    def refresh(self, connection: Connection, head: Head) -> None:
+        """Apply what the database has beyond the present epoch. Raises DatabaseUnavailable."""
+        if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
+            return
+        from xylem.thresholds.live.shadow import Shadow, read_shadow
+        from xylem.thresholds.store import state
+
+        changes = None
+        if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
+            changes = state.changes_since(connection, head, self.epoch)
+        kinds = {change.kind for change in changes or ()}
+        if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
+            tuned, saved = state.present_state(connection, head), read_shadow(connection, head)
+            shadow = None if saved is None else Shadow(saved, self._moving(saved.candidate))
+            self.replace(tuned, head)
+            self.shadow = shadow
+            return
+        for change in changes:
+            deltas = state.deltas_of(change, self.n_labels)
+            if deltas is not None:
+                self.served.apply(deltas)
+            if change.kind == state.HALVED:
+                for moving in self.all_moving():
+                    moving.halve()
+                    moving.keep()
+            if change.kind == state.SCORED and self.shadow is not None:
+                scored = decode_scored(change.payload, self.n_labels)
+                self.shadow.candidate.apply(scored.candidate)
+                self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
+            self.epoch = change.epoch
+
+    def catch_up(self, connection: Connection) -> None:
+        """Apply what the database has now; without thresholds in it, change nothing."""
+        from xylem.thresholds.store.state import find_head
+
+        head = find_head(connection, self.model, self.version, self.digest)
+        self.is_known = True
+        if head is not None and head.epoch:
+            self.refresh(connection, head)
+
+    def warm_up(self) -> None:
+        """Compile or load the kernels that feedback needs, by counting an event nowhere."""
+        moving = self._moving(self.start_state())
+        labels = label_rows([np.zeros(1, np.int32)], self.n_labels)
+        predicted = instances_of(SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]), labels)
+        moving.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
+        moving.undo()
+
+    def forget(self) -> None:
+        """Be without thresholds again."""
+        self.thresholds = self.start_state().thresholds
+        self.prepared, self.epoch, self.base_epoch, self._served = None, 0, 0, None
+        self.shadow = None
+
+    def all_moving(self) -> list[ThresholdCounters]:
+        """Return the thresholds that events change: those in force, and the candidate if there is one."""
+        return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
+
+    def _moving(self, tuned: Tuned) -> ThresholdCounters:
+        if len(tuned.thresholds) != self.n_labels:
+            raise DatabaseUnavailable(
+                f"model {self.model} version {self.version}: expected thresholds of {self.n_labels} labels, "
+                f"found {len(tuned.thresholds)}: is the database another store's?"
+            )
+        return ThresholdCounters(tuned, self._traversal, self._counts, self._n_rows)

@@ -1,0 +1,335 @@
+"""The thresholds that events move in place, with the counters they rest on: OFO, algorithm 2.
+
+A block of events is one call: predicted, counted, its thresholds moved, event by event, with a journal of
+what they did, without the interpreter between them. A kernel that hands the interpreter's lock back for
+microseconds at a time, as one call an event did, starves the threads that wait for it.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from xylem.base.db import EVENT_KEY_BYTES
+from xylem.base.rows import LabelRows, SparseRows, offsets
+from xylem.engine.kernels.search.calibrated import Knots
+from xylem.engine.kernels.search.call import Rows
+from xylem.engine.kernels.search.subtrees import Paths, move_thresholds
+from xylem.thresholds.methods.ofo import Counters, lower_bound_at, threshold_at
+from xylem.thresholds.store.codec import Deltas, Tuned
+from xylem_store.compiled.calls import caller
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, I32, I64, U8, write_struct
+
+NO_EPOCH = -1
+"""The epoch of an event whose instance is predicted when it is counted."""
+
+ALL_COUNT = np.empty(0, np.uint8)
+"""No label is passed over when events are counted."""
+
+NO_LABELS = np.empty(0, np.int32)
+"""The labels of an event that has none."""
+
+Result = Literal["applied", "duplicate", "late", "rejected"]
+"""What became of an event."""
+
+
+class Events(NamedTuple):
+    """Events of one version in their order; the i-th row of each column is of the i-th event.
+
+    keys       EVENT_KEY_BYTES each; none where nobody asks whether an event is new
+    rows       the instances; empty where there is none
+    labels     the true labels
+    predicted  the labels that were predicted; empty where there is an instance
+    epochs     int64[n]: of the predictions; NO_EPOCH where there is an instance
+    lines      what is kept of each event as a row to train on; none where nothing is kept of any
+    """
+
+    keys: Sequence[bytes]
+    rows: SparseRows
+    labels: LabelRows
+    predicted: LabelRows
+    epochs: NDArray[np.int64]
+    lines: Sequence[bytes | None] = ()
+
+
+def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
+    """Return the EVENT_KEY_BYTES by which each event of a model is remembered."""
+    of_model = hashlib.blake2b(model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event")
+    keys = []
+    for event_id in event_ids:
+        hashed = of_model.copy()
+        hashed.update(event_id.encode())
+        keys.append(hashed.digest())
+    return keys
+
+
+def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()) -> Events:
+    """Return rows with their true labels as events, to be predicted when they are counted."""
+    predicted = LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels)
+    return Events(keys, rows, labels, predicted, np.full(rows.n_rows, NO_EPOCH))
+
+
+def join(blocks: Sequence[Events]) -> Events:
+    """Return the events of blocks of one version, one block after the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return Events(
+        [key for block in blocks for key in block.keys],
+        SparseRows.join([block.rows for block in blocks]),
+        LabelRows.join([block.labels for block in blocks]),
+        LabelRows.join([block.predicted for block in blocks]),
+        np.concatenate([block.epochs for block in blocks]),
+        [line for block in blocks for line in block.lines or [None] * len(block.keys)],
+    )
+
+
+def label_rows(labels: Sequence[NDArray[np.int32]], n_labels: int) -> LabelRows:
+    """Return the labels of each event as rows."""
+    return LabelRows(offsets(map(len, labels)), np.concatenate([NO_LABELS, *labels]), n_labels)
+
+
+SEARCHES: Any = types.none
+"""What the kernel returns that searches a row."""
+
+_search = caller(SEARCHES)
+
+COUNT_MAX = (1 << 31) - 3
+"""A label whose marks are this many is not counted any further: counters in memory are int32."""
+
+Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
+"""hits and marks, int32[K], thresholds, float32[K], the fields of ofo.Start, and label_counts and n_rows as
+`ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted."""
+
+Journal: TypeAlias = tuple[I32, F32]
+"""int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its hits and
+marks, and its threshold before."""
+
+SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, Paths, Knots]
+"""The fields of `threshold_update.RowSearch`."""
+
+
+@kernel
+def count_events(
+    search: SearchFields,
+    log_threshold: F32,
+    counters: Counted,
+    columns: tuple[Any, ...],
+    chosen: I64,
+    first: int,
+    ends: I64,
+    journal: Journal,
+    allowed: U8,
+) -> int:
+    """Count the events chosen[first:], one after the other; return how many of `chosen` are counted then.
+
+    Fewer than all: the journal has no room for the next. Source: Jasinska et al. 2016, algorithm 2; the label
+    thresholds move as in section 5.2.
+
+    log_threshold  what the search's paths lead to, changed: what the search compares with
+    columns        of `events.Events`: indptr, indices, values of the rows, indptr, indices of the labels and
+                   of those predicted, epochs: one below 0 is predicted here
+    ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which is known
+                   up to `first`
+    journal        of any length
+    allowed        uint8[K], 0 for labels that are passed over, true or predicted; or empty: none is
+
+    Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
+    """
+    searching, call, rows, n_found, found, paths, knots = search
+    indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = columns
+    for k in range(first, len(chosen)):
+        i = chosen[k]
+        predicted = predicted_labels[predicted_ptr[i] : predicted_ptr[i + 1]]
+        if epochs[i] < 0:
+            write_struct(Rows, rows, (indptr[i : i + 2], indices, values))
+            _search(searching, (call,))
+            predicted = found[: n_found[0]]
+            predicted.sort()
+        true = true_labels[true_ptr[i] : true_ptr[i + 1]]
+        begin = ends[k]
+        if begin + len(true) + len(predicted) > len(journal[1]):
+            return k
+        end = count_event(counters, true, predicted, begin, journal, allowed)
+        move_thresholds(*paths, knots, journal[0][0, begin:end], counters[2], log_threshold)
+        ends[k + 1] = end
+    return len(chosen)
+
+
+@inlined
+def count_event(
+    counters: Counted, true_labels: I32, predicted_labels: I32, begin: int, journal: Journal, allowed: U8
+) -> int:
+    """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8; return where the journal ends then.
+
+    counters                changed: hits, marks, and the thresholds of the touched labels, which are scores.
+                            Lower bounds are computed when needed: an array of them would be K floats more
+    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
+                            thresholds that hold before the event
+    begin                   where the journal ends now, with room after it for both lengths together
+    journal                 from `begin` on the touched labels, ascending
+    allowed                 as `count_events` takes it
+
+    Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
+    """
+    hits, marks, thresholds, start, label_counts, n_rows = counters
+    counts_out, before_out = journal
+    end = begin
+    i, j = 0, 0
+    while i < len(true_labels) or j < len(predicted_labels):
+        is_true = j == len(predicted_labels) or (
+            i < len(true_labels) and true_labels[i] <= predicted_labels[j]
+        )
+        label = true_labels[i] if is_true else predicted_labels[j]
+        is_predicted = j < len(predicted_labels) and predicted_labels[j] == label
+        i += is_true
+        j += is_predicted
+        if len(allowed) > 0 and allowed[label] == 0:
+            continue
+        counts = marks[label] < COUNT_MAX
+        counts_out[0, end] = label
+        counts_out[1, end] = np.int32(counts and is_true and is_predicted)
+        counts_out[2, end] = np.int32(counts and is_true) + np.int32(counts and is_predicted)
+        before_out[end] = thresholds[label]
+        hits[label] += counts_out[1, end]
+        marks[label] += counts_out[2, end]
+        bound = lower_bound_at(label, label_counts, n_rows)
+        thresholds[label] = threshold_at(hits[label], marks[label], start, bound)
+        end += 1
+    return end
+
+
+@kernel
+def undo_events(hits: I32, marks: I32, thresholds: F32, counts: I32, before: F32, end: int) -> None:
+    """Take back what the journal says up to `end`, the last first; the journal as `count_event` leaves it."""
+    for i in range(end - 1, -1, -1):
+        label = counts[0, i]
+        hits[label] -= counts[1, i]
+        marks[label] -= counts[2, i]
+        thresholds[label] = before[i]
+
+
+_COUNT_TYPE_MAX = np.iinfo(np.int32).max
+_JOURNAL_MIN = 256
+
+
+class ThresholdCounters:
+    """Counters as int32[K] and thresholds as float32[K]: 12 bytes a label, and 4 a node once prepared.
+
+    What was counted is in a journal until `keep` or `undo`. Not thread-safe, but for reading `prepared` and
+    `thresholds`, see `xylem.thresholds.live.served`.
+
+    tuned                  the state to begin with; its thresholds are taken as they are, and will be changed
+    traversal              what predicts under thresholds: an `inference.searcher.Searcher`, of the same floor
+    label_counts, n_rows   as `ofo.lower_bounds` takes them; int64[0] where nobody counted
+    """
+
+    def __init__(self, tuned: Tuned, traversal: Any, label_counts: I64, n_rows: int) -> None:
+        self.method = tuned.method
+        self.convention = tuned.convention
+        self.start = tuned.start
+        self.thresholds = tuned.thresholds
+        self._hits, self._marks = (np.minimum(c, _COUNT_TYPE_MAX).astype(np.int32) for c in tuned.counters)
+        self._traversal = traversal
+        self._label_counts = label_counts.view()
+        self._label_counts.flags.writeable = False  # as a model's: kernels are compiled for one of the two
+        self._n_rows = n_rows
+        self.prepared = traversal.node_thresholds(tuned.thresholds)
+        self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
+        self._before = np.empty(_JOURNAL_MIN, np.float32)
+        self.journal_end = 0
+        """How many entries the journal has: a label of an event each."""
+        self._halved: tuple[int, I32, I32] | None = None
+        """Where the journal ended when counters were first halved, and the hits and marks just before."""
+
+    def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
+        """Count the events chosen, one after the other: OFO, algorithm 2, lines 4 to 8. In memory only.
+
+        allowed  uint8[K], 0 for labels that are passed over: those that an alias denies
+
+        Those with an instance are predicted under the thresholds of that moment; then the event's labels'
+        thresholds move. Returns int64[chosen + 1]: where the journal ends before each, and after the last.
+        """
+        ends = np.full(len(chosen) + 1, self.journal_end)
+        rows = self._traversal.rows_to_search(events.rows, chosen)
+        true, predicted = events.labels, events.predicted
+        longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
+        a, b, power, scale = map(float, self.start)  # whatever they are: a kernel is compiled for each kind
+        counted = self._label_counts, self._n_rows
+        counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *counted
+        columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
+        n_counted = 0
+        try:
+            with self._traversal.row_search(self.prepared, longest) as search:
+                while True:
+                    journal = self._counts, self._before
+                    given = counters, columns, chosen, n_counted, ends, journal, allowed
+                    n_counted = count_events(search[:], self.prepared, *given)
+                    if n_counted == len(chosen):
+                        return ends
+                    self._make_room()
+        finally:
+            self.journal_end = int(ends.max())
+
+    def halve(self) -> None:
+        """Halve all counters, rounding down; a label's threshold follows at its next event."""
+        self._halved = self._halved or (self.journal_end, self._hits.copy(), self._marks.copy())
+        self._hits >>= 1
+        self._marks >>= 1
+
+    def deltas(self, begin: int = 0) -> Deltas:
+        """Return what the journal has from `begin` on, and the present thresholds of its labels."""
+        labels, hits, marks = self._counts[:, begin : self.journal_end].copy()
+        if (labels[1:] > labels[:-1]).all():  # as those of one event are
+            return Deltas(labels, hits, marks, self.thresholds[labels])
+        return self.deltas_of(np.arange(begin, self.journal_end))
+
+    def deltas_of(self, entries: I64) -> Deltas:
+        """Return what some entries of the journal did, and the present thresholds of their labels."""
+        ordered = self._counts[:, entries[self._counts[0, entries].argsort()]]
+        labels = ordered[0]
+        is_first = np.ones(len(labels), np.bool_)
+        np.not_equal(labels[1:], labels[:-1], out=is_first[1:])
+        first = is_first.nonzero()[0]
+        hits, marks = np.add.reduceat(ordered[1:], first, axis=1) if len(first) else ordered[1:]
+        return Deltas(labels[first], hits, marks, self.thresholds[labels[first]])
+
+    def keep(self) -> None:
+        """Forget the journal: what it says is there for good."""
+        self.journal_end = 0
+        self._halved = None
+
+    def undo(self) -> None:
+        """Take back all that the journal says, as if it had never been."""
+        if self._halved:
+            end, self._hits, self._marks = self._halved
+            last = self._counts[:, end : self.journal_end]
+            last[1:] = 0  # after the copy that is back in place
+        undo_events(self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end)
+        touched = np.unique(self._counts[0, : self.journal_end])
+        self._traversal.move_thresholds(self.prepared, touched, self.thresholds)
+        self.keep()
+
+    def apply(self, deltas: Deltas) -> None:
+        """Do what another replica's feedback did; nothing of it comes into the journal."""
+        self._hits[deltas.labels] += deltas.hits
+        self._marks[deltas.labels] += deltas.marks
+        self.thresholds[deltas.labels] = deltas.thresholds
+        self._traversal.move_thresholds(self.prepared, deltas.labels, self.thresholds)
+
+    def snapshot(self) -> Tuned:
+        """Return a copy of the state."""
+        counters = Counters(self._hits.astype(np.int64), self._marks.astype(np.int64))
+        return Tuned(self.method, self.convention, self.start, self.thresholds.copy(), counters)
+
+    def macro_f(self) -> float:
+        """Return the mean of 2 hits / marks over the labels that have marks, from 0 to 1; 0 without any."""
+        used = np.flatnonzero(self._marks)
+        return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
+
+    def _make_room(self) -> None:
+        self._counts = np.concatenate([self._counts, np.empty_like(self._counts)], axis=1)
+        self._before = np.concatenate([self._before, np.empty_like(self._before)])

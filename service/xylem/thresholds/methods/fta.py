@@ -1,0 +1,129 @@
+"""FTA: thresholds out of a fixed grid, one for all labels or one a label; and STO, out of all cuts.
+
+Source: Jasinska et al. 2016 section 4.2; the grid is the paper's list of 1 / c. Deviations: a label with
+fewer than SUPPORT true rows takes the threshold that is best for all (the paper tunes it as well, on a
+handful of rows: on three data sets that lost 0.1 to 1.6 macro-F); of equally good values a label takes the
+one nearest to that.
+
+STO (section 4.1, algorithm 1): each label's threshold with the best F out of all that differ. The paper takes
+an estimate as the threshold; here it lies between two estimates (their geometric mean), so that rounding
+decides nothing. Of equally good cuts a label takes the one nearest to the best threshold for all labels, and
+that threshold itself where it is one of them: without true rows, or without estimates, there is nothing else
+to go by.
+"""
+
+import numpy as np
+
+from xylem.base.rows import LabelRows, offsets
+from xylem.evaluation.ranking import EmptyConvention, f_scores
+from xylem.thresholds.methods.estimates import Estimates, mark_hits
+from xylem.thresholds.methods.ofo import Counters, Start
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, I32, I64, U8
+
+GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))
+"""The probabilities that are tried, ascending: the paper's list."""
+
+SUPPORT = 5  # a label with fewer true rows does not get a threshold of its own
+
+
+def fta(
+    estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
+) -> tuple[F32, F32]:
+    """Return (a threshold for each label, the best one for all), float32[K] each: scores.
+
+    bounds  float32[K]: kappa_j, a probability under which no label's threshold is; so the one threshold for
+            all is max(t, kappa_j)
+    read    how scores are read: its power and scale
+
+    Cost: one pass over the estimates, 16 bytes a label and value of the grid. Deterministic.
+    """
+    grid = np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64)
+    scores = read.score_of(grid)
+    counts = Counters(*np.zeros((2, *scores.shape), np.int64))
+    _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
+    for values in counts:  # int64[G, K]: what reaches a value of the grid reaches those below it
+        values[:] = np.cumsum(values[::-1], axis=0)[::-1]
+    n_true = np.bincount(truth.indices, minlength=truth.n_labels)
+    counts.marks[:] += n_true
+    f = f_scores(np.stack(counts, axis=-1).reshape(-1, 2), empty).reshape(counts.hits.shape)
+    best = len(GRID) - 1 - int(np.argmax(f.mean(axis=1)[::-1]))
+    places = np.arange(len(GRID))
+    order = np.lexsort((-places, np.abs(places - best)))
+    own = order[np.argmax(f[order], axis=0)]
+    chosen = np.where(n_true >= SUPPORT, own, best)
+    return scores[chosen, np.arange(truth.n_labels)], scores[best]
+
+
+@kernel
+def _count_last(labels: I32, estimates: F32, is_hit: U8, scores: F32, hits_out: I64, marks_out: I64) -> None:
+    """Count each estimate at the highest value of the grid that it reaches."""
+    for i in range(len(labels)):
+        label = labels[i]
+        at = len(scores)
+        while at > 0 and estimates[i] < scores[at - 1, label]:
+            at -= 1
+        if at > 0:
+            hits_out[at - 1, label] += is_hit[i]
+            marks_out[at - 1, label] += 1
+
+
+def sto(estimates: Estimates, truth: LabelRows, floor: F32, one: F32, empty: EmptyConvention) -> F32:
+    """Return each label's threshold, float32[K]: a score from its floor to 1.
+
+    floor  float32[K], at least estimates.floor: the score of kappa_j, below which no threshold is
+    one    float32[K], at least the floor: the threshold that a label has where cuts are equally good
+
+    Cost: sorts the estimates of each label, O(kept log kept). Deterministic.
+    """
+    hits = mark_hits(estimates, truth)
+    order = np.argsort(estimates.labels, kind="stable")
+    ptr = offsets(np.bincount(estimates.labels, minlength=truth.n_labels))
+    n_true = np.bincount(truth.indices, minlength=truth.n_labels)
+    thresholds = np.empty(truth.n_labels, np.float32)
+    value = 1.0 if empty == "one" else 0.0
+    _best_cuts(ptr, estimates.scores[order], hits[order], n_true, floor, one, value, thresholds)
+    return thresholds
+
+
+@kernel
+def _best_cuts(
+    ptr: I64, scores: F32, hits: U8, n_true: I64, floor: F32, one: F32, empty: float, thresholds_out: F32
+) -> None:
+    """Set the threshold of each label; the scores of label j are scores[ptr[j] : ptr[j + 1]]."""
+    for label in range(len(thresholds_out)):
+        own = scores[ptr[label] : ptr[label + 1]]
+        own_hits = hits[ptr[label] : ptr[label + 1]]
+        order = np.argsort(own)[::-1]
+        best_f, best_gap = -1.0, np.inf
+        n_hits = 0
+        for n in range(len(own) + 1):  # the n highest are predicted
+            if n > 0:
+                n_hits += own_hits[order[n - 1]]
+            high = own[order[n - 1]] if n > 0 else np.float32(1.0)
+            low = own[order[n]] if n < len(own) else floor[label]
+            if high < floor[label]:
+                break
+            low = max(low, floor[label])
+            if n < len(own) and own[order[n]] >= high:
+                continue
+            n_marks = n + n_true[label]
+            f = 2.0 * n_hits / n_marks if n_marks > 0 else empty
+            is_floor = n == len(own) or own[order[n]] < low
+            threshold = _between(low, is_floor, high, one[label])
+            gap = abs(np.log(threshold / one[label]))
+            if f > best_f or (f == best_f and gap < best_gap):
+                best_f, best_gap = f, gap
+                thresholds_out[label] = threshold
+
+
+@inlined
+def _between(low: np.float32, is_floor: bool, high: np.float32, wanted: np.float32) -> np.float32:
+    """Return a threshold that `high` reaches and `low` does not: the one wanted, or else the middle.
+
+    Where `low` is the floor and no estimate, it will do itself.
+    """
+    if wanted <= high and (low < wanted or (is_floor and low == wanted)):
+        return wanted
+    middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
+    return middle if middle > low else high

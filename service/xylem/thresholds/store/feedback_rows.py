@@ -1,0 +1,237 @@
+"""Rows of feedback: instances of events with their true labels, kept to train on. Off unless it is asked for.
+
+A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}`. A model has so many rows at
+most, and each stays for so many days; the oldest go first, within TRIM_SECONDS.
+"""
+
+import math
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Connection,
+    Integer,
+    LargeBinary,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    true,
+)
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from xylem.base.db import EVENT_KEY_BYTES
+from xylem.base.db.clock import AgeClock, now
+from xylem.base.db.engine import Compiled, Database, insert_new
+from xylem.base.db.tables import EVENTS, FEEDBACK_ROWS
+from xylem.base.process import Repeating
+from xylem.base.settings import Settings
+
+_COLUMNS = EVENTS.c.event_key, EVENTS.c.day
+
+_LISTED = select(func.unnest(bindparam("keys", type_=ARRAY(LargeBinary))), bindparam("day", type_=Integer))
+_REMEMBER_LISTED = Compiled(
+    postgresql_insert(EVENTS)
+    .from_select(_COLUMNS, _LISTED)
+    .on_conflict_do_nothing()
+    .returning(EVENTS.c.event_key)
+)
+"""PostgreSQL, which has arrays: remembers keys, and returns those that are new."""
+
+_LENGTH = literal_column(str(EVENT_KEY_BYTES), Integer)
+_FIRST = select(literal_column("1", Integer).label("first")).cte("place", recursive=True)
+_PLACE = _FIRST.union_all(
+    select(_FIRST.c.first + _LENGTH).where(_FIRST.c.first + _LENGTH < func.length(bindparam("keys")))
+)
+_JOINED = select(func.substr(bindparam("keys"), _PLACE.c.first, _LENGTH), bindparam("day")).where(true())
+_REMEMBER_ALL = Compiled(insert(EVENTS).from_select(_COLUMNS, _JOINED))
+_REMEMBER_JOINED = Compiled(
+    sqlite_insert(EVENTS)
+    .from_select(_COLUMNS, _JOINED)
+    .on_conflict_do_nothing()
+    .returning(EVENTS.c.event_key)
+)
+"""SQLite, which has none: remembers keys of equal length that are joined; all or none of them, or those that
+are new, which it returns."""
+
+_LAST_OF_NEXT = Compiled(
+    select(EVENTS.c.event_key)
+    .where(EVENTS.c.event_key > bindparam("after"))
+    .order_by(EVENTS.c.event_key)
+    .limit(literal_column("1"))
+    .offset(bindparam("n_before"))
+)
+_FORGET = Compiled(
+    delete(EVENTS)
+    .where(EVENTS.c.event_key > bindparam("after"), EVENTS.c.event_key <= bindparam("last"))
+    .where(EVENTS.c.day < bindparam("before_day"))
+)
+_AFTER_ALL = b"\xff" * (EVENT_KEY_BYTES + 1)
+
+
+def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[bytes]:
+    """Remember events, EVENT_KEY_BYTES each, without repeats; return those that were not known before.
+
+    On PostgreSQL, where others may add the same for another version meanwhile, all add theirs in one order,
+    so that none waits for one that waits for it. On SQLite, where nobody else writes, all are put in, and
+    only if some were known, which undoes that, is it found out which: to have each returned takes half as
+    long again.
+    """
+    if not keys:
+        return set()
+    if connection.dialect.name == "postgresql":
+        new = _REMEMBER_LISTED.run(connection, keys=sorted(keys), day=day)
+    else:
+        joined = b"".join(keys)
+        try:
+            _REMEMBER_ALL.run(connection, keys=joined, day=day)
+            return set(keys)
+        except sqlite3.IntegrityError:
+            new = _REMEMBER_JOINED.run(connection, keys=joined, day=day)
+    return {key for (key,) in new}
+
+
+def forget_events(connection: Connection, before_day: int, after: bytes, n_most: int) -> tuple[int, bytes]:
+    """Forget events of days before `before_day` among the next ones, n_most at most, by their keys.
+
+    An index by day would double what every event writes: so they are gone through round and round instead.
+
+    after   the last key of the call before; b"" at first
+
+    Returns how many were forgotten, and the last key; b"" at the end of all.
+    """
+    found = _LAST_OF_NEXT.run(connection, after=after, n_before=n_most - 1).fetchone()
+    last = _AFTER_ALL if found is None else found[0]
+    forgotten = _FORGET.run(connection, after=after, last=last, before_day=before_day).rowcount
+    return forgotten, b"" if found is None else last
+
+
+PAGE_ROWS = 500
+"""Rows that are read together."""
+
+TRIM_SECONDS = 10.0  # between two looks for rows that are too many or too old
+_OLD_MAX = 1000
+DAY_SECONDS = 86_400
+
+_R = FEEDBACK_ROWS.c
+
+
+class Span(NamedTuple):
+    """The rows of a model that came from one time to another, in seconds since 1970."""
+
+    model: str
+    since: float = 0.0
+    until: float = float("inf")
+
+    def condition(self) -> ColumnElement[bool]:
+        """Return it as SQL; PostgreSQL knows infinity, too."""
+        return (_R.model == self.model) & (_R.at >= self.since) & (_R.at < self.until)
+
+
+def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    """Keep rows, each the key of its event and its line; of an event that has one the first stays."""
+    if rows:
+        at = now(connection)
+        values = [{"model": model, "event_key": key, "at": at, "line": line} for key, line in rows]
+        connection.execute(insert_new(connection, FEEDBACK_ROWS), values)
+
+
+def newest_number(connection: Connection) -> int:
+    """Return the number of the row that came last, 0 where there is none."""
+    return connection.execute(select(func.max(_R.number))).scalar_one() or 0
+
+
+def count_after(connection: Connection, models: Collection[str], number: int) -> int:
+    """Return how many rows of models have come after a number, of those that are still there."""
+    query = select(func.count()).where(_R.model.in_(models), _R.number > number)
+    return connection.execute(query).scalar_one()
+
+
+class FeedbackRows:
+    """The rows of a database. Thread-safe; calls block, and raise DatabaseUnavailable.
+
+    Use `start` and `close` to have what is beyond the bounds removed all the time.
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        """Take the settings: whether new rows are kept, and the bounds."""
+        self.is_on = settings.feedback_rows
+        self._database = database
+        self._rows_max = settings.limits.feedback_rows_max
+        self._days_max = settings.feedback_row_days_max
+        self._clock = AgeClock()
+        self.kept: dict[str, int] = {}
+        """How many rows each model had at the last look."""
+        self.dropped: Counter[tuple[str, str]] = Counter()
+        """How many this process removed, by model and by which bound: `rows` or `days`."""
+        trimming = Repeating("feedback-rows", self.trim, TRIM_SECONDS, at_once=True)
+        self.start, self.close = trimming.start, trimming.stop
+
+    def span(self, model: str, days: int | None = None, until: float | None = None) -> Span:
+        """Return the rows of the last `days` before a time, now if it is left out; as many as are kept."""
+        until = time.time() if until is None else until
+        return Span(model, until - DAY_SECONDS * min(days or self._days_max, self._days_max), until)
+
+    def count(self, span: Span) -> int:
+        """Return how many rows there are."""
+        with self._database.read() as connection:
+            return connection.execute(select(func.count()).where(span.condition())).scalar_one()
+
+    def lines(self, span: Span) -> Iterator[bytes]:
+        """Yield the rows as they came, the oldest first, without ends of lines."""
+        number = 0
+        while True:
+            query = select(_R.number, _R.line).where(span.condition(), _R.number > number)
+            with self._database.read() as connection:
+                found = connection.execute(query.order_by(_R.number).limit(PAGE_ROWS)).all()
+            yield from (bytes(row.line) for row in found)
+            if len(found) < PAGE_ROWS:
+                return
+            number = found[-1].number
+
+    def forget(self, model: str, keys: Sequence[bytes]) -> int:
+        """Remove the rows of events, by their keys; return how many there were."""
+        return self._remove((_R.model == model) & _R.event_key.in_(keys))
+
+    def forget_day(self, model: str, midnight: float) -> int:
+        """Remove the rows of the day that begins then; return how many there were."""
+        return self._remove(Span(model, midnight, midnight + DAY_SECONDS).condition())
+
+    def trim(self) -> None:
+        """Remove the rows that are too many, and if it is certain how late it is, those that are too old."""
+        with self._database.read() as connection:
+            counts = connection.execute(select(_R.model, func.count()).group_by(_R.model)).all()
+            self.kept = {row.model: row[1] for row in counts}
+            oldest = {model: connection.execute(_oldest(model, _R.at, 1)).scalar() for model in self.kept}
+            seconds = self._clock.trusted_now(connection)
+        before = -math.inf if seconds is None else seconds - DAY_SECONDS * self._days_max
+        for model, n in self.kept.items():
+            while (oldest[model] or before) < before:
+                old = _oldest(model, _R.number, _OLD_MAX, _R.at).subquery()
+                n_old = self._remove(_R.number.in_(select(old.c.number).where(old.c.at < before)))
+                self.dropped[model, "days"] += n_old
+                n -= n_old
+                if n_old < _OLD_MAX:
+                    break
+            if n > self._rows_max:
+                newest = select(_R.number).where(_R.model == model).order_by(_R.number.desc())
+                last = newest.limit(1).offset(self._rows_max).scalar_subquery()
+                self.dropped[model, "rows"] += self._remove((_R.model == model) & (_R.number <= last))
+
+    def _remove(self, condition: ColumnElement[bool]) -> int:
+        with self._database.write() as connection:
+            if connection.dialect.name == "sqlite":  # which else leaves what is removed in the file
+                connection.exec_driver_sql("PRAGMA secure_delete=ON")
+            return connection.execute(delete(FEEDBACK_ROWS).where(condition)).rowcount
+
+
+def _oldest(model: str, column: Any, n: int, *more: Any) -> Any:
+    return select(column, *more).where(_R.model == model).order_by(_R.number).limit(n)

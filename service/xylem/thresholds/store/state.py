@@ -1,0 +1,387 @@
+"""Thresholds in the database: every change of a version's is a new epoch, and nothing is overwritten.
+
+Who changes the thresholds of a version locks its row of `threshold_versions` first. So changes are in one
+order, that of their epochs, and every replica that applies the log in that order has the same bits.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from xylem.base.db.engine import Compiled, Database, insert_new
+from xylem.base.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
+from xylem.base.errors import BadParameter, DatabaseUnavailable, ForeignThresholds, NotTuned
+from xylem.thresholds.store.codec import (
+    Deltas,
+    Tuned,
+    decode_deltas,
+    decode_scored,
+    decode_state,
+    encode_state,
+)
+
+TUNED, STARTED, RESTORED, SWITCHED, KEPT = "tuned", "started", "restored", "switched", "kept"
+RESET = "reset"
+"""Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save` was given;
+start values, by the first feedback; an earlier epoch's state; a candidate; start values, in the place of the
+thresholds of another version. KEPT is a checkpoint that changed nothing."""
+
+FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED = "feedback", "scored", "halved", "shadowed", "dropped"
+"""Kinds of changes that leave the state in place: a block of feedback (`codec.Deltas`); one that a candidate
+was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or taken away."""
+
+MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
+
+CHECKPOINTS_MAX = 32
+"""Checkpoints that are kept of a version: the oldest go first."""
+
+LOGGED_CHECKPOINTS = 3
+"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest of all:
+one can restore every epoch since."""
+
+_OF_VERSION = select(VERSIONS).where(
+    VERSIONS.c.model == bindparam("model"), VERSIONS.c.version == bindparam("version")
+)
+_FIND_HEAD, _LOCK_HEAD = Compiled(_OF_VERSION), Compiled(_OF_VERSION.with_for_update())
+_ALL_HEADS = Compiled(select(VERSIONS))
+_LOG_CHANGE = Compiled(insert(LOG))
+_MOVE_HEAD = Compiled(
+    update(VERSIONS).where(VERSIONS.c.id == bindparam("key")), ("epoch", "base_epoch", "n_events")
+)
+"""What runs for every block of feedback, and each time that the database is looked at."""
+
+
+class Head(NamedTuple):
+    """A row of `threshold_versions`."""
+
+    id: int
+    model: str
+    version: int
+    epoch: int
+    base_epoch: int
+    n_events: int
+    digest: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Return which version it is of, for errors."""
+        return f"model {self.model} version {self.version}"
+
+
+class Change(NamedTuple):
+    """A row of `threshold_log`; `at` in seconds since 1970."""
+
+    epoch: int
+    kind: str
+    payload: bytes
+    at: float
+
+
+class Checkpoint(NamedTuple):
+    """A state that can be restored, without its bytes."""
+
+    epoch: int
+    kind: str
+    created_at: float
+
+
+def lock_head(connection: Connection, model: str, version: int, digest: str | None = None) -> Head:
+    """Return a version's head, made if it has none (epoch 0), locked until the transaction ends.
+
+    A head without a digest gets the version's. Raises as `find_head`.
+    """
+    head = find_head(connection, model, version, digest, lock=True)
+    if head is None:
+        values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
+        connection.execute(insert_new(connection, VERSIONS), values)
+        head = find_head(connection, model, version, digest, lock=True)
+        assert head is not None
+    if head.digest is None and digest is not None:
+        head = _set_digest(connection, head, digest)
+    return head
+
+
+def find_head(
+    connection: Connection, model: str, version: int, digest: str | None = None, *, lock: bool = False
+) -> Head | None:
+    """Return a version's head, None when it has no thresholds.
+
+    digest  of the version's manifest; None: whoever asks has no version at hand
+
+    Raises ForeignThresholds for a head that has another digest.
+    """
+    row = (_LOCK_HEAD if lock else _FIND_HEAD).run(connection, model=model, version=version).fetchone()
+    if row is None:
+        return None
+    head = Head._make(row)
+    if None not in (digest, head.digest) and digest != head.digest:
+        raise ForeignThresholds(
+            f"{head.place}: expected thresholds of the version with digest {str(digest)[:12]}, found those "
+            f"of {str(head.digest)[:12]}: the store was made anew, or another store uses the database; "
+            "xylem thresholds --reset starts them anew"
+        )
+    return head
+
+
+def _set_digest(connection: Connection, head: Head, digest: str) -> Head:
+    """Make a locked head that of the version with this digest."""
+    connection.execute(update(VERSIONS).where(VERSIONS.c.id == head.id).values(digest=digest))
+    return head._replace(digest=digest)
+
+
+def all_heads(connection: Connection) -> list[Head]:
+    """Return the heads of all versions that have thresholds."""
+    return [Head._make(row) for row in _ALL_HEADS.run(connection)]
+
+
+def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
+    """Return the changes after `epoch` up to the head's, in order; None when the log lacks some of them."""
+    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at).where(
+        LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
+    )
+    changes = [Change(*row) for row in connection.execute(query.order_by(LOG.c.epoch))]
+    return changes if len(changes) == head.epoch - epoch else None
+
+
+def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
+    """Return the state of an epoch, without `at` the head's: a checkpoint, and the log from there on.
+
+    Raises BadParameter for an epoch that is not kept any more, or not there yet.
+    """
+    at = head.epoch if at is None else at
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
+        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at, head.epoch)
+    )
+    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
+    changes = None if row is None else changes_since(connection, head._replace(epoch=at), row.epoch)
+    if row is None or changes is None or any(change.kind not in MOVES for change in changes):
+        raise BadParameter(f"{head.place}: expected an epoch that is kept, found {at}")
+    tuned = decode_state(row.state)
+    for change in changes:
+        if change.kind == HALVED:
+            halve(tuned)
+        deltas = deltas_of(change, len(tuned.thresholds))
+        if deltas is not None:
+            add_deltas(tuned, deltas)
+    return tuned
+
+
+def present_state(connection: Connection, head: Head) -> Tuned:
+    """Return the state of the head's epoch. Raises DatabaseUnavailable when the database lacks some of it."""
+    try:
+        return read_state(connection, head)
+    except BadParameter as error:
+        raise DatabaseUnavailable(str(error)) from error
+
+
+def deltas_of(change: Change, n_labels: int) -> Deltas | None:
+    """Return what a change did to the thresholds in force; None if it was no feedback."""
+    if change.kind == SCORED:
+        return decode_scored(change.payload, n_labels).served
+    return decode_deltas(change.payload, n_labels) if change.kind == FEEDBACK else None
+
+
+def add_deltas(tuned: Tuned, deltas: Deltas) -> None:
+    """Do to a state, in place, what feedback did."""
+    tuned.counters.hits[deltas.labels] += deltas.hits
+    tuned.counters.marks[deltas.labels] += deltas.marks
+    tuned.thresholds[deltas.labels] = deltas.thresholds
+
+
+def halve(tuned: Tuned) -> None:
+    """Halve a state's counters in place, rounding down; thresholds stay: see `threshold_counters`."""
+    for counters in tuned.counters:
+        counters >>= 1
+
+
+def checkpoints(connection: Connection, head: Head) -> list[Checkpoint]:
+    """Return the states that are kept, the newest first."""
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.kind, CHECKPOINTS.c.created_at)
+    query = query.where(CHECKPOINTS.c.version_id == head.id).order_by(CHECKPOINTS.c.epoch.desc())
+    return [Checkpoint(*row) for row in connection.execute(query)]
+
+
+def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> Head:
+    """Put a state in place of the present one; return the version's new head, which is still locked."""
+    head = append(connection, head, kind)
+    keep_state(connection, head, kind, tuned)
+    return head
+
+
+def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
+    """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
+    values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
+    connection.execute(insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
+    there = checkpoints(connection, head)
+    oldest = there[:CHECKPOINTS_MAX][-1].epoch
+    regular = [one.epoch for one in there if one.kind == KEPT]
+    logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
+    logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
+    old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
+    connection.execute(delete(CHECKPOINTS).where(*old))
+    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+
+
+def find_secret(connection: Connection, name: str) -> bytes | None:
+    """Return the secret of a name, None if nobody has made it yet."""
+    secret: bytes | None = connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar()
+    return secret
+
+
+def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
+    """Return the secret of a name, the same for all replicas: made by the first who asks."""
+    value = os.urandom(n_bytes)
+    connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
+    return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
+
+
+class ThresholdDatabase:
+    """What `xylem thresholds` and admins put in place and read."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, model: str, version: int, tuned: Tuned, digest: str | None = None) -> int:
+        """Keep the thresholds of a version, durably; return their epoch, larger than any before.
+
+        Servers that share the database use them within `threshold_refresh_ms`. Here and below, `digest` is
+        that of the version's manifest (`find_head`). Raises DatabaseUnavailable, ForeignThresholds.
+        """
+        with self._database.write() as connection:
+            head = lock_head(connection, model, version, digest)
+            return replace_state(connection, head, TUNED, tuned).epoch
+
+    def reset(self, model: str, version: int, start: Tuned, digest: str) -> int:
+        """Put start values in place of all that the database has of a version, whose digest they get.
+
+        For a version whose name another one had: predictions of that one do not count from here on, and none
+        of its states can be restored. Returns the new epoch. Raises DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            head = _set_digest(connection, lock_head(connection, model, version), digest)
+            for table in (LOG, CHECKPOINTS, SHADOWS):
+                connection.execute(delete(table).where(table.c.version_id == head.id))
+            return replace_state(connection, head, RESET, start).epoch
+
+    def load(self, model: str, version: int, digest: str | None = None) -> Tuned | None:
+        """Return the newest thresholds of a version, all feedback included; None when it has none.
+
+        Raises DatabaseUnavailable, ForeignThresholds.
+        """
+        with self._database.read() as connection:
+            head = find_head(connection, model, version, digest)
+            return None if head is None or head.epoch == 0 else present_state(connection, head)
+
+    def restore(self, model: str, version: int, epoch: int, digest: str | None = None) -> int:
+        """Put the state of an epoch in place again, as a new epoch, and return that.
+
+        What feedback did since does not count any more; its events are still known, and will not count again.
+        Raises BadParameter for an epoch that is not kept, NotTuned where there is none, DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            head = lock_head(connection, model, version, digest)
+            if not head.epoch:
+                raise NotTuned(f"{head.place}: expected thresholds, found none")
+            if not 1 <= epoch <= head.epoch:
+                raise BadParameter(f"{head.place}: expected an epoch from 1 to {head.epoch}, found {epoch}")
+            return replace_state(connection, head, RESTORED, read_state(connection, head, epoch)).epoch
+
+    def delete(self, model: str, version: int) -> bool:
+        """Remove all that the database has of a version; return whether it had anything.
+
+        For a version that is gone: a process that still has it open begins its thresholds anew. Which events
+        were counted stays known. Raises DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            head = find_head(connection, model, version, lock=True)
+            if head is None:
+                return False
+            for table in (LOG, CHECKPOINTS, SHADOWS):
+                connection.execute(delete(table).where(table.c.version_id == head.id))
+            connection.execute(delete(VERSIONS).where(VERSIONS.c.id == head.id))
+        return True
+
+
+def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0) -> Head:
+    """Log a change; return the version's new head, which is still locked."""
+    epoch = head.epoch + 1
+    base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED, RESET) else head.base_epoch
+    now = time.time()
+    _LOG_CHANGE.run(connection, version_id=head.id, epoch=epoch, kind=kind, created_at=now, payload=payload)
+    new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
+    _MOVE_HEAD.run(connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events)
+    return new
+
+
+POINTS_MAX = 200
+"""Points that are told of a label, at most: of more the first, the last, and evenly many between."""
+
+STATE_LABELS_MAX = 4_000_000
+"""Labels of states that are read, at most, the newest states first; the newest is read in any case."""
+
+CHANGES_MAX = 4096
+"""Changes of the log that are read, at most, the newest first."""
+
+PAYLOAD_BYTES_MAX = 32_000_000
+"""Bytes of such changes, at most."""
+
+_PAGE = 256
+
+
+class PastThreshold(NamedTuple):
+    """A label's threshold from an epoch on; `kind` is that of the change, `at` seconds since 1970."""
+
+    epoch: int
+    at: float
+    kind: str
+    threshold: np.float32
+
+
+def label_history(connection: Connection, head: Head, label: int, n_labels: int) -> list[PastThreshold]:
+    """Return a label's thresholds as far as the database still has them, ascending by epoch.
+
+    The states that are kept tell of an epoch each; the log, which reaches back some thousands of changes,
+    tells of every change. Where both are silent the threshold may have moved unseen. At most POINTS_MAX.
+    Raises DatabaseUnavailable for bytes that are none of ours.
+    """
+    found = {point.epoch: point for point in _logged(connection, head, label, n_labels)}
+    found |= {point.epoch: point for point in _kept(connection, head, label, n_labels)}
+    points = [found[epoch] for epoch in sorted(found)]
+    if len(points) <= POINTS_MAX:
+        return points
+    return [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
+
+
+def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
+    """Yield what the states that are kept say of a label."""
+    table = CHECKPOINTS.c
+    query = select(table.epoch, table.created_at, table.kind, table.state)
+    query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
+    n_states = max(1, STATE_LABELS_MAX // n_labels)
+    for epoch, at, kind, state in connection.execute(query.order_by(table.epoch.desc()).limit(n_states)):
+        thresholds = decode_state(state).thresholds
+        if label < len(thresholds):
+            yield PastThreshold(epoch, at, kind, thresholds[label])
+
+
+def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
+    """Yield the label's threshold after each change of the log that moved it, the newest first."""
+    room, table = PAYLOAD_BYTES_MAX, LOG.c
+    query = select(table.epoch, table.kind, table.payload, table.created_at).where(
+        table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
+    )
+    query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
+    for change in map(Change._make, connection.execute(query)):
+        room -= len(change.payload)
+        if room < 0:
+            return
+        deltas = deltas_of(change, n_labels)
+        assert deltas is not None
+        place = int(np.searchsorted(deltas.labels, label))
+        if place < len(deltas.labels) and deltas.labels[place] == label:
+            yield PastThreshold(change.epoch, change.at, FEEDBACK, deltas.thresholds[place])

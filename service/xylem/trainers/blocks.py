@@ -1,0 +1,288 @@
+"""Label trees of rows that never meet: they stay in blocks, of which steps get what they solve.
+
+A step holds a block, or the rows that reach a group of subtrees. A node that more rows reach is solved block
+after block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data cannot fit in memory",
+algorithm 2, by dual coordinate descent.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from tempfile import TemporaryFile
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.executors.values import Calls
+from xylem.base.rows import LabelRows, inverse, offsets
+from xylem.trainers.classifiers import (
+    SOLVERS,
+    Solve,
+    Solving,
+    SomeTiles,
+    aligned,
+    chunk_of,
+    every_child,
+    members_of,
+    merge_chunks,
+    solved_of,
+)
+from xylem.trainers.held_blocks import Blocks, dealt
+from xylem.trainers.kernels.problem import NO_ROOM, localise
+from xylem.trainers.kernels.solver import Tile
+from xylem.trainers.shape import Shape, parents_of
+from xylem.trainers.size import count_used
+from xylem.trainers.source import HeldRows, JoinedRows, Tools, TrainingSet, derived_seed
+from xylem.trainers.spec import rows_by_label
+from xylem.trainers.weighing import weighed
+from xylem_store.compiled.handles import F32, I32, I64, U8, U16
+from xylem_store.ensemble import LANES, Chunk
+
+PASSES_MAX = 20
+"""Passes over all blocks: late ones change little (docs/adr/0020-steps-and-who-runs-them.md has figures)."""
+
+
+class _Work(NamedTuple):
+    """What a step solves.
+
+    nodes  those of a group of subtrees; or one whose rows are more than a step holds
+    tile   which tile of such a node, else -1
+    parts  where the rows that reach them are: of such a node in blocks dealt at random, none at the root,
+           which all rows reach
+    """
+
+    nodes: list[int]
+    tile: int
+    parts: list[HeldRows]
+
+
+def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
+    """Return the nodes that too many rows reach, and the others in groups whose rows a step can hold.
+
+    A group has the nodes of subtrees whose leaves stand side by side. A row counts for each of its labels.
+    """
+    rows, nonzeros = blocks.census.label_rows[shape.labels], blocks.census.label_nonzeros[shape.labels]
+    ends = offsets(8 * (nonzeros + 3 * rows))
+    n_bytes = np.minimum(ends[shape.last] - ends[shape.first], 8 * blocks.census.n_entries)
+    is_top = n_bytes > blocks.memory_bytes
+    inner = shape.inner
+    below = inner[~is_top[inner]]
+    parents = parents_of(shape.child_ptr)
+    groups: list[list[int]] = []
+    first = end = 0
+    for node in below[np.lexsort((below, shape.first[below]))].tolist():
+        if node and not is_top[parents[node]]:
+            groups[-1].append(node)
+            continue
+        start, stop = int(shape.first[node]), int(shape.last[node])
+        if not groups or start != end or ends[stop] - ends[first] > blocks.memory_bytes:
+            groups.append([])
+            first = start
+        groups[-1].append(node)
+        end = stop
+    return inner[is_top[inner]].tolist(), groups
+
+
+def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
+    """Take the rows of a block that reach each group of leaves; they keep all their labels.
+
+    place  int32[K]   the place of each label among the leaves
+    group  int64[K']  the group of each leaf, -1: none
+    """
+    data = block.get()
+    of_label = group[place[data.labels.indices]]
+    found = np.unique((of_label * data.n_rows + _row_of_each(data.labels))[of_label >= 0])
+    ends = np.searchsorted(found, np.arange(n_groups + 1) * data.n_rows).tolist()
+    return [data.take(found[first:last] % data.n_rows) for first, last in pairwise(ends)]
+
+
+def _row_of_each(labels: LabelRows) -> I32:
+    """Return the row that each label stands in."""
+    return np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))
+
+
+@dataclass(frozen=True)
+class _SolveWork:
+    """Solves groups of subtrees, and tiles block after block. Its workspace: for each feature a number, 0."""
+
+    blocks: list[HeldRows]
+    shape: Shape
+    place: I32
+    scale: F32 | None
+    solving: Solving
+    seed: int
+    n_root: int
+    n_features: int
+
+    def workspace(self) -> I32:
+        """Return the rank of each feature, 0: none has one."""
+        return np.zeros(self.n_features, np.int32)
+
+    def run(self, work: _Work, rank: I32, stop: U8) -> list[Chunk]:
+        """Return the classifiers of an item."""
+        if work.tile >= 0:
+            with TemporaryFile(buffering=0) as duals:
+                return [self._solve_top(work, duals.fileno(), rank, stop)]
+        data = JoinedRows(tuple(work.parts)).get()
+        rows = weighed(data.rows, self.scale)
+        members = members_of(*rows_by_label(data.labels), self.shape.labels)
+        del data
+        trained = every_child(self.shape, work.nodes)
+        solve = Solve(rows, self.shape, members, self.solving, self.seed, self.n_root, trained)
+        workspace = np.zeros(rows.n_rows, np.int32), rank
+        pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]
+        return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
+
+    def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
+        """Return the rows of a block that reach a node, and the set of children each is positive for."""
+        leaf, row = self.place[labels.indices], _row_of_each(labels)
+        here = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
+        of_node, at = np.unique(row[here], return_inverse=True)
+        child = np.searchsorted(bounds, leaf[here], "right") - 1
+        in_tile = (child >= 0) & (child < len(bounds) - 1)
+        positive = np.zeros(len(of_node), np.uint16)
+        np.bitwise_or.at(positive, at[in_tile], (1 << child[in_tile]).astype(np.uint16))
+        return of_node, positive
+
+    def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
+        """Return the classifiers of a tile; one stays as it is once it was done in every block of a pass.
+
+        duals  the file of the dual variables of the node's rows: LANES of each
+        """
+        (node,), blocks, solving = work.nodes, work.parts or self.blocks, self.solving
+        bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
+        n_children = len(bounds) - 1
+        n_rows, n_positive = [], np.zeros(n_children, np.int64)
+        for block in blocks:
+            of_node, positive = self._rows_in(block.get().labels, node, bounds)
+            n_rows.append(len(of_node))
+            n_positive += np.count_nonzero(
+                positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1
+            )
+        costs = solving.costs_at(self.n_root, sum(n_rows), n_positive)
+        ends, weights = offsets(n_rows), aligned(self.n_features + 1)
+        live = (1 << n_children) - 1
+        for epoch in range(min(PASSES_MAX, solving.epochs_max)):
+            words = self.seed, node, work.tile, epoch
+            undone, moves = 0, live >> np.arange(LANES) & 1 > 0
+            for number in np.random.default_rng(derived_seed(*words)).permutation(len(blocks)).tolist():
+                data = blocks[number].get()
+                of_node, positive = self._rows_in(data.labels, node, bounds)
+                rows, n = weighed(data.rows, self.scale), len(of_node)
+                problem = localise(rows, of_node, rank, *NO_ROOM)
+                of_block = np.append(problem.used, self.n_features)
+                spaces = aligned(len(of_block)), aligned(n), np.empty(n, np.int32), np.empty(n, np.uint16)
+                tile = Tile(positive, *spaces)
+                tile.weights[:] = weights[of_block]
+                at = int(ends[number]) * LANES * tile.alpha.itemsize
+                os.preadv(duals, [tile.alpha.data], at)
+                before, how = tile.alpha.copy(), (solving.eps, 1, derived_seed(*words, number), stop)
+                undone |= max(0, -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *how)))
+                weights[of_block] = np.where(moves, tile.weights, weights[of_block])
+                os.pwrite(duals, np.where(moves, tile.alpha, before).data, at)
+                del data, rows, problem, tile, before  # before the next block comes
+            live &= undone
+            if stop[0] or not live:
+                break
+        used = np.arange(self.n_features)
+        return chunk_of([solved_of(weights, used.astype(np.int32), used, n_children, solving.prune)])
+
+
+def _count_features(work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int) -> list[int]:
+    """Count the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
+    if work.tile < 0:
+        data = JoinedRows(tuple(work.parts)).get()
+        members = members_of(*rows_by_label(data.labels), shape.labels)
+        return [count_used(node, data.rows, shape, members) for node in work.nodes]
+    seen, (node,) = np.zeros(n_features, np.uint8), work.nodes
+    for block in work.parts or blocks:
+        data = block.get()
+        members = members_of(*rows_by_label(data.labels), shape.labels)
+        of_node = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
+        seen[data.rows.take(np.unique(of_node)).indices] = 1
+    return [int(seen.sum())]
+
+
+def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
+    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
+    works, _, mixed = _divided(blocks, shape, tools)
+    used = np.zeros(len(shape.first), np.int64)
+
+    def done(work: _Work, counts: list[int]) -> None:
+        used[work.nodes] = counts
+
+    firsts = [work for work in works if work.tile <= 0]
+    tools.crew.steps(Calls(_count_features, (mixed, shape, blocks.census.n_features)), firsts, done)
+    return used
+
+
+def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
+    """Return what a step of `train_blocks` takes; n_rows are those of the block that has most."""
+    return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
+
+
+def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32, list[HeldRows]]:
+    """Divide a tree into works, the largest first, and give each its rows.
+
+    Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where a node's
+    are more than a step holds.
+    """
+    tops, groups = _planned(blocks, shape)
+    place = inverse(shape.labels, len(blocks.census.label_rows))
+
+    def reaching(groups: list[list[int]], held: list[HeldRows]) -> Iterator[list[HeldRows]]:
+        group = np.full(len(shape.labels), -1)
+        for number, nodes in enumerate(groups):
+            for node in nodes:
+                group[shape.first[node] : shape.last[node]] = number
+        split = (
+            tools.crew.split(Calls(_split, (place, group, len(groups))), held, len(groups)) if groups else []
+        )
+        return ([parts[number] for parts in split] for number in range(len(groups)))
+
+    mixed = dealt(blocks, tools) if tops else []
+    parents, n_tiles = parents_of(shape.child_ptr), -(-np.diff(shape.child_ptr) // LANES)
+    works: list[_Work] = []
+    level = [node for node in tops if node == 0]
+    while level:  # no row reaches two nodes of a level by the same label
+        rows = reaching([[node] for node in level], mixed) if level != [0] else iter([[]])
+        for node, parts in zip(level, rows, strict=True):
+            works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
+        above = set(level)
+        level = [node for node in tops if node and parents[node] in above]
+    rows = reaching(groups, blocks.held)
+    works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
+    return works, place, mixed
+
+
+def train_blocks(
+    blocks: Blocks, shape: Shape, scale: F32 | None, solving: Solving, tools: Tools
+) -> list[Chunk | None]:
+    """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
+
+    Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs them.
+    Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
+    """
+    works, place, mixed = _divided(blocks, shape, tools)
+    n_children = np.diff(shape.child_ptr)
+    chunks: list[Chunk | None] = [None] * len(shape.first)
+    tiles: dict[int, list[tuple[Chunk, I32]]] = {work.nodes[0]: [] for work in works if work.tile >= 0}
+    gone = 0
+
+    def done(work: _Work, solved: list[Chunk]) -> None:
+        nonlocal gone
+        if work.tile >= 0:
+            children = work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32)
+            tiles[work.nodes[0]].append((solved[0], children))
+        else:
+            for node, chunk in zip(work.nodes, solved, strict=True):
+                chunks[node] = chunk
+        gone += 1
+        tools.progress("classifiers", gone, len(works))
+
+    counts = blocks.census.n_labelled, blocks.census.n_features
+    tools.crew.steps(_SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done)
+    for node, parts in tiles.items():
+        chunks[node] = merge_chunks(parts, int(n_children[node]))
+    return chunks

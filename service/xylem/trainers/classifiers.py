@@ -1,0 +1,331 @@
+"""The classifiers of a label tree: for each inner node, one against the rest for its children."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from xylem.base.rows import SparseRows, inverse, offsets, ranges
+from xylem.trainers.kernels.newton import Known, nothing_known, refine
+from xylem.trainers.kernels.problem import (
+    NO_ROOM,
+    Problem,
+    forget_rows,
+    localise,
+    pack_tile,
+    positives,
+    rows_of,
+    unpack_tile,
+)
+from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
+from xylem.trainers.shape import Shape
+from xylem.trainers.source import Tools, derived_seed
+from xylem_store.compiled.handles import F32, I32, I64, U8, U16
+from xylem_store.ensemble import LANES, Chunk
+
+Loss = Literal["squared_hinge", "logistic"]
+SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
+"""What trains the classifiers of a tile with each loss."""
+
+_PIECE = 2_000_000  # a piece of work is about so many visits of a row by a tile and epoch, or one tile
+_LINE_BYTES = 64
+
+
+class Solving(NamedTuple):
+    """How the classifiers are trained.
+
+    cost        at a node of n of the root's N rows, a child with p of them has the cost
+    cost_decay  `cost * (N / n) ** cost_decay * (n / p) ** rare_decay`
+    rare_decay
+    prune       weights smaller than this are left out; 0 keeps all that are not 0
+    """
+
+    loss: Loss
+    cost: float
+    cost_decay: float
+    rare_decay: float
+    eps: float
+    epochs_max: int
+    prune: float
+
+    def costs_at(self, n_root: int, n_rows: int, n_positive: I64 | F32) -> F32:
+        """Return float32[LANES]: the costs of a tile's children, which have so many of a node's n_rows rows.
+
+        Beyond the last child the cost is that of a child with all rows.
+        """
+        costs = np.full(LANES, self.cost * (n_root / n_rows) ** self.cost_decay)
+        costs[: len(n_positive)] *= (n_rows / np.maximum(n_positive, 1)) ** self.rare_decay
+        return costs.astype(np.float32)
+
+
+class Members(NamedTuple):
+    """The rows of each label, labels in the order of a shape's leaves.
+
+    ptr   int64[K' + 1]  or one more: after the labels, the rows that are negatives at the root only
+    rows  int32[..]      ascending within a label
+    """
+
+    def end(self, shape: Shape, node: int) -> int:
+        """Return the end of a node's rows in terms of leaves; at the root, that of all rows."""
+        return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
+
+    ptr: I64
+    rows: I32
+
+
+class Some(NamedTuple):
+    """Some of a node's rows, which stand for all.
+
+    rows    int32[n]    ascending
+    was     uint8[n]    1 where it was a row of the node when the old weights were trained
+    weight  float32[n]  so many rows have the cost, or the curvature, of this one
+    before  the members of the labels that there were then
+    """
+
+    rows: I32
+    was: U8
+    weight: F32
+    before: Members
+
+
+class Again(NamedTuple):
+    """The children of a node whose classifiers are trained.
+
+    children  int32[n]  ascending
+    old       the weights that they go on from; None: from nothing
+    place     int32[C]  which of the children each child of `old` is, -1: none
+    some      the rows that they are trained on, of the loss squared_hinge one child after the other if from
+              nothing; old weights are then the optimum of what was, and those of features that none of these
+              rows has stay, and are left out of the result. None: all rows
+    """
+
+    children: I32
+    old: Chunk | None = None
+    place: I32 = np.empty(0, np.int32)
+    some: Some | None = None
+
+
+class SomeTiles(NamedTuple):
+    """Some tiles of a node: first .. last - 1."""
+
+    node: int
+    first: int
+    last: int
+
+
+class Solved(NamedTuple):
+    """A tile's weights: features (ascending), how many each has, and of which child, what weight; biases."""
+
+    features: I32
+    counts: I32
+    lane: U8
+    weight: F32
+    bias: F32
+
+
+def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
+    """Return the members of `labels` from the rows of all labels (`rows_by_label`)."""
+    counts = np.diff(ptr)[labels]
+    return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
+
+
+def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, Again]:
+    """Return that all classifiers of some nodes of a shape are trained, from nothing."""
+    counts = np.diff(shape.child_ptr)
+    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in nodes}
+
+
+def train_classifiers(
+    rows: SparseRows,
+    shape: Shape,
+    members: Members,
+    solving: Solving,
+    tools: Tools,
+    trained: Mapping[int, Again] | None = None,
+) -> list[Chunk | None]:
+    """Return the chunk of every inner node of `shape`, None at its leaves.
+
+    A child's positives are the rows that carry one of its labels, its negatives the node's other rows.
+    Source: Lin, Liu and Lin 2024, section 2; solvers: `xylem.trainers.kernels.solver`. The same bits
+    whatever the number of threads. Memory: the chunks, and for each thread the rows of a node and 128 bytes
+    for each of them.
+
+    trained  by node: which children are, and from where they go on; a chunk has these alone, and other nodes
+             have none. None: `every_child`
+    """
+    trained = every_child(shape, shape.inner.tolist()) if trained is None else trained
+    n_root = int(np.count_nonzero(np.bincount(members.rows)))
+    solve = Solve(rows, shape, members, solving, tools.seed, n_root, trained)
+    pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
+    total, gone = sum(map(solve.visits, pieces)), 0
+    solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}
+    chunks: list[Chunk | None] = [None] * len(shape.first)
+
+    def done(piece: SomeTiles, tiles: list[Solved]) -> None:
+        nonlocal gone
+        of_node = solved[piece.node]
+        of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
+        if len(of_node) == solve.n_tiles(piece.node):
+            chunks[piece.node] = chunk_of([of_node[tile] for tile in sorted(of_node)])
+            del solved[piece.node]
+        gone += solve.visits(piece)
+        tools.progress("classifiers", gone, total)
+
+    tools.crew.steps(solve, pieces, done)
+    return chunks
+
+
+def solver_bytes(rows: SparseRows) -> int:
+    """Return what the root's classifiers take, a tile at a time.
+
+    That is its rows once more, of each row 88 bytes (64 of them margins of 16 children), of each feature 72.
+    """
+    return 8 * len(rows.indices) + 88 * rows.n_rows + 72 * rows.n_features
+
+
+def aligned(n: int) -> F32:
+    """Return float32[n, LANES] of zeros that begins on a cache line."""
+    n_bytes = n * LANES * 4
+    raw = np.zeros(n_bytes + _LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % _LINE_BYTES
+    return raw[start : start + n_bytes].view(np.float32).reshape(n, LANES)
+
+
+@dataclass(frozen=True)
+class Solve:
+    """Trains the tiles of a piece. Its workspace: for each row and each feature a number, 0."""
+
+    rows: SparseRows
+    shape: Shape
+    members: Members
+    solving: Solving
+    seed: int
+    n_root: int
+    trained: Mapping[int, Again]
+
+    def n_tiles(self, node: int) -> int:
+        """Return the number of a node's tiles."""
+        return -(-len(self.trained[node].children) // LANES)
+
+    def _carried(self, node: int) -> int:
+        members = self.members
+        return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
+
+    def visits(self, piece: SomeTiles) -> int:
+        """Return a bound on the row visits of an epoch."""
+        return self._carried(piece.node) * (piece.last - piece.first)
+
+    def pieces(self) -> Iterator[SomeTiles]:
+        """Cut the nodes into pieces; the cut does not depend on the number of threads."""
+        for node in self.trained:
+            n_tiles = self.n_tiles(node)
+            step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
+            for first in range(0, n_tiles, step):
+                yield SomeTiles(node, first, min(n_tiles, first + step))
+
+    def workspace(self) -> tuple[I32, I32]:
+        """Return what calls work in."""
+        return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
+
+    def run(self, piece: SomeTiles, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
+        """Return the result of an item."""
+        rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
+        again = self.trained[piece.node]
+        place, rank = workspace
+        bounds = shape.child_bounds(piece.node)
+        some = again.some
+        if some is None:
+            of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
+        else:
+            of_node = some.rows
+            place[of_node] = np.arange(1, len(of_node) + 1)
+        problem: Problem = localise(rows, of_node, rank, *NO_ROOM)
+        n_rows, n_used = len(of_node), len(problem.used)
+        ascending = np.argsort(problem.used)
+        order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
+        solved = []
+
+        def positive(carried: Members, of_tile: I32) -> U16:
+            found = np.empty(n_rows + 1, np.uint16)  # the last one: of rows that are not seen
+            positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, found)
+            return found[:-1]
+
+        for number in range(piece.first, piece.last):
+            if stop[0]:
+                break
+            of_tile = again.children[number * LANES : (number + 1) * LANES]
+            n_children, of_all = len(of_tile), positive(members, of_tile)
+            is_positive = of_all >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
+            if some is None:
+                counts, n_all = np.count_nonzero(is_positive, axis=1), n_rows
+            else:
+                counts, n_all = is_positive @ some.weight, round(some.weight.sum(dtype=np.float64))
+            costs = solving.costs_at(self.n_root, n_all, counts)
+            tile_seed = derived_seed(self.seed, piece.node, number)
+            how: Any = (solving.eps, solving.epochs_max, tile_seed, stop)
+            if again.old is None and some is not None:
+                each = zip(is_positive, costs[:n_children, None] * some.weight, strict=True)
+                weights = np.stack([solve_one(problem, *of_child, *how) for of_child in each], axis=1)
+                solved.append(solved_of(weights, problem.used, ascending, n_children, solving.prune))
+                continue
+            tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
+            if again.old is not None:
+                lane = np.where(again.place // LANES == number, again.place % LANES, -1)
+                unpack_tile(again.old, lane, inverse(problem.used, rows.n_features), tile.weights)
+                tile.weights[n_used, lane[lane >= 0]] = again.old.bias[lane >= 0]
+                known = nothing_known(n_rows)
+                if some is not None:
+                    known = Known(positive(some.before, of_tile), some.was, some.weight)
+                refine(problem, tile, costs, solving.loss == "logistic", known, some is not None, stop)
+            else:
+                SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
+            solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving.prune))
+        forget_rows(of_node, place)
+        return solved
+
+
+def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
+    """Return one chunk of children that several have, by their places in it.
+
+    parts  each with int32[C]: the place of each of its children, -1: it is left out. A child may be in two
+           of them, which then have weights for other features; the bias is that of the first one
+    """
+    bias = np.zeros(n_children, np.float32)
+    keys, weights = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    for chunk, place in reversed(parts):
+        bias[place[place >= 0]] = chunk.bias[place >= 0]
+        child = place[chunk.child]
+        keys.append((chunk.feature.astype(np.int64) * n_children + child)[child >= 0])
+        weights.append(chunk.weight[child >= 0])
+    key, weight = np.concatenate(keys), np.concatenate(weights)
+    order = np.argsort(key, kind="stable")  # which merges what is sorted
+    return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
+
+
+def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:
+    """Return the weights of a tile that are kept; `ascending` are the ranks of its features, sorted."""
+    counts = np.empty(len(used), np.int32)
+    lane, weight = pack_tile(weights, ascending, n_children, prune, counts)
+    return Solved(used[ascending], counts, lane, weight, weights[len(used), :n_children].copy())
+
+
+def chunk_of(tiles: list[Solved]) -> Chunk:
+    """Join the tiles of a node, first to last."""
+    counts = np.sum([tile.counts for tile in tiles], axis=0, dtype=np.int64)
+    ends = np.cumsum(counts)
+    following = ends - counts
+    child = np.empty(int(counts.sum()), np.int32)
+    weight = np.empty(len(child), np.float32)
+    for number, tile in enumerate(tiles):
+        at = ranges(following, tile.counts)
+        child[at], weight[at] = number * LANES + tile.lane.astype(np.int32), tile.weight
+        following += tile.counts
+    kept = counts > 0
+    return Chunk(
+        features=tiles[0].features[kept],
+        row_ptr=np.concatenate([[0], ends[kept]]),
+        child=child,
+        weight=weight,
+        bias=np.concatenate([tile.bias for tile in tiles]),
+    )

@@ -1,0 +1,147 @@
+"""Hierarchical clustering of labels: the levels of a label tree."""
+
+import math
+from bisect import bisect_right
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.executors.values import Calls
+from xylem.base.rows import SparseRows
+from xylem.trainers.kernels.cluster import bisect, kmeans
+from xylem.trainers.shape import Shape, join
+from xylem.trainers.source import Tools, derived_seed
+from xylem_store.compiled.handles import I32, I64
+
+STAGE = "clustering"
+
+SUBTREE = 8192
+"""A part of at most so many labels is halved down to the leaves in one step; larger ones level by level."""
+
+_Part = tuple[int, I32, int, int]  # where a part of the labels begins; the labels; how many clusters; a seed
+_Halving = tuple[int, int, int, int]
+"""Where a part of the labels begins, its second half begins and it ends; a seed."""
+
+_Subtree = tuple[int, I32, list[_Halving]]
+"""Where a part of the labels begins; the labels; its halvings, upper levels first."""
+
+
+class _Divided(NamedTuple):
+    """The labels of a part by cluster, and where each cluster begins and the last ends."""
+
+    members: I32
+    bounds: I64
+
+
+def _halve(item: _Subtree, vectors: SparseRows) -> I32:
+    """Halve a part of the labels, then its halves, and so on; return the labels as they lie then."""
+    first, members, halvings = item
+    sums = np.zeros((vectors.n_features, 2), np.float32)
+    for start, middle, end, seed in halvings:
+        bisect(vectors, members[start - first : end - first], middle - start, seed, sums)
+    return members
+
+
+def _divide(part: _Part, vectors: SparseRows) -> _Divided:
+    """Divide a part of the labels into clusters."""
+    _, members, n_clusters, seed = part
+    rank = np.zeros(vectors.n_features, np.int32)
+    return _Divided(members, kmeans(vectors, members, n_clusters, seed, rank))
+
+
+def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
+    """Return the bounds of the parts above each level and below the last, and each level's halvings."""
+    bounds = np.array([0, n_labels])
+    bounds_of, halvings_of = [bounds], []
+    for level in range(n_levels):
+        divided = np.flatnonzero(np.diff(bounds) > 1)
+        starts, ends = bounds[divided], bounds[divided + 1]
+        middles = starts + (ends - starts + 1) // 2
+        seeds = [derived_seed(seed, level, part) for part in range(len(divided))]
+        halvings_of.append(list(zip(starts.tolist(), middles.tolist(), ends.tolist(), seeds, strict=True)))
+        bounds = np.sort(np.concatenate([bounds, middles]))
+        bounds_of.append(bounds)
+    return bounds_of, halvings_of
+
+
+def balanced_shape(vectors: SparseRows, labels: I32, leaf_size: int, arity: int, tools: Tools) -> Shape:
+    """Return a tree of recursive balanced 2-means, splits merged to nodes of up to `arity` children.
+
+    Source: Prabhu et al. 2018 (Parabel), section 4.1. All parts are halved until none has more than
+    leaf_size labels; their sizes then differ by at most one. The halvings are dealt evenly to the fewest
+    levels of at most log2(arity) halvings each. Deviation: where one halving would do, none is made: an
+    answer searches two parts anyway, and without them each label's classifier has seen all rows.
+
+    labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
+    arity   a power of two, >= 2
+
+    Depends on the arguments alone, not on the number of threads.
+    """
+    labels = labels.copy()
+    halvings = max(0, math.ceil(math.log2(len(labels) / leaf_size)))
+    halvings = 0 if halvings == 1 else halvings
+    n_levels = max(1, math.ceil(halvings / math.log2(arity)))
+    cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
+    halve = Calls(_halve, (vectors,))
+
+    def done(item: _Subtree, members: I32) -> None:
+        labels[item[0] : item[0] + len(members)] = members
+
+    bounds_of, halvings_of = _halvings(len(labels), halvings, tools.seed)
+    level = 0
+    while level < halvings:
+        parts = bounds_of[level].tolist()
+        last = halvings if max(np.diff(parts)) <= SUBTREE else level + 1
+        of_part: list[list[_Halving]] = [[] for _ in parts]
+        for halving in chain.from_iterable(halvings_of[level:last]):
+            of_part[bisect_right(parts, halving[0]) - 1].append(halving)
+        items = (
+            (start, labels[start:end].copy(), of_part[part])
+            for part, (start, end) in enumerate(pairwise(parts))
+            if of_part[part]
+        )
+        tools.crew.steps(halve, items, done)
+        tools.progress(STAGE, last, halvings)
+        level = last
+    return join(labels, [bounds_of[level] for level in range(1, halvings + 1) if level in cuts])
+
+
+def kmeans_shape(
+    vectors: SparseRows, labels: I32, leaf_size: int, arity: int, depth: int, tools: Tools
+) -> Shape:
+    """Return a tree of recursive spherical k-means with `arity` clusters a node.
+
+    Source: Lin, Liu and Lin 2024, section 2. A part of at most leaf_size labels, or at the last level but
+    one, or that k-means leaves whole, has its labels as children.
+
+    labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
+    depth   levels below the root, >= 1
+
+    Depends on the arguments alone, not on the number of threads.
+    """
+    labels = labels.copy()
+    divide = Calls(_divide, (vectors,))
+    inner: list[I64] = []
+
+    def done(part: _Part, found: _Divided) -> None:
+        labels[part[0] : part[0] + len(found.members)] = found.members
+        inner.append(found.bounds + part[0])
+
+    bounds = np.array([0, len(labels)])
+    levels = []
+    for level in range(depth - 1):
+        inner.append(bounds)
+        large = np.flatnonzero(np.diff(bounds) > leaf_size).tolist()
+        parts = (
+            (start, labels[start : bounds[p + 1]].copy(), arity, derived_seed(tools.seed, level, p))
+            for p, start in zip(large, bounds[large].tolist(), strict=True)
+        )
+        tools.crew.steps(divide, parts, done)
+        tools.progress(STAGE, level + 1, depth - 1)
+        divided = np.unique(np.concatenate(inner))
+        if len(divided) == len(bounds):
+            break
+        bounds = divided
+        levels.append(bounds)
+    return join(labels, levels)

@@ -1,0 +1,120 @@
+"""Rows that never meet: they are held in blocks, counted, summed by label and dealt anew by steps."""
+
+from functools import reduce
+from itertools import islice, pairwise
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import BadData
+from xylem.base.executors.values import Calls, Held
+from xylem.base.rows import SparseRows, offsets
+from xylem.trainers.representations import (
+    VECTORS,
+    label_sums,
+    make_vectors,
+    matrix_of,
+    pieces_of,
+    unit_vectors,
+)
+from xylem.trainers.source import Census, HeldRows, JoinedRows, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.weighing import FeatureCounts, count_features, weighed
+from xylem_store.compiled.handles import F32
+
+_PARTS = 2  # a block is of so many times fewer MiB of the file than a step may hold of rows
+_SUMS = 8  # sums of labels are added in parts that take so many times less than a step may hold
+STAGE = "blocks"
+
+
+class Blocks(NamedTuple):
+    """Rows in blocks, in their order.
+
+    held          where each block is
+    memory_bytes  of rows that a step holds at once
+    census        the counts of all rows
+    """
+
+    held: list[HeldRows]
+    memory_bytes: int
+    census: Census
+
+
+def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
+    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks.
+
+    Raises BadData, also for a row that takes more than a step may hold.
+    """
+    census = source.census
+    census.check_labelled()
+    parts, gone = source.parts(), 0
+    held: list[HeldRows] = []
+    tools.progress(STAGE, 0, census.n_rows)
+    while some := list(islice(parts, max(1, memory_mib // _PARTS))):
+        block = TrainingSet.join(some)
+        n_bytes = 8 * np.diff(block.rows.indptr)
+        if n_bytes.max(initial=0) > memory_mib << 20:
+            fault = f"expected rows of at most memory_mib={memory_mib} MiB, found {n_bytes.max():,} bytes"
+            raise BadData(f"row {gone + n_bytes.argmax() + 1}: {fault}")
+        held.append(tools.crew.hold(block))
+        gone += block.n_rows
+        tools.progress(STAGE, gone, census.n_rows)
+    return Blocks(held, memory_mib << 20, census)
+
+
+def _deal(block: HeldRows, seed: int, n_parts: int) -> list[TrainingSet]:
+    """Deal the rows of a block at random."""
+    data = block.get()
+    order = np.random.default_rng(seed).permutation(data.n_rows)
+    return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
+
+
+def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
+    """Return as many blocks, each with rows of all of them: files are often sorted.
+
+    A block that is unlike the others would be learnt well and then forgotten, again and again.
+    """
+    n_blocks = len(blocks.held)
+    deal = Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks))
+    parts = tools.crew.split(deal, blocks.held, n_blocks)
+    return [JoinedRows(of_block) for of_block in zip(*parts, strict=True)]
+
+
+def _count_features(block: HeldRows) -> FeatureCounts:
+    """Count the features of a block."""
+    return count_features(block.get().rows)
+
+
+def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
+    """Sum the weighed rows of each label of a block: labels bounds[i] .. bounds[i + 1] - 1 are part i."""
+    data = block.get()
+    sums = label_sums(weighed(data.rows, scale), data.labels)
+    found = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
+    return [found.cut(first, last) for first, last in pairwise(bounds)]
+
+
+def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
+    """Add the sums of some labels, of the first block first, to their representations."""
+    total: Any = 0
+    for part in of_blocks:
+        total = total + matrix_of(part.get())
+    total.sort_indices()
+    return unit_vectors(total)
+
+
+def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
+    """Return the factor of each feature, as `weigh` finds it: counts are added from the first block on."""
+    if idf == "no":
+        return None
+    counts = tools.crew.mapped(Calls(_count_features), blocks.held)
+    return reduce(add, counts).factors(idf)
+
+
+def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
+    """Return the label representations of weighed rows. Memory: twice as much as they take."""
+    n_bytes = 8 * np.minimum(blocks.census.label_nonzeros, blocks.census.n_features)
+    bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
+    n_parts = len(bounds) - 1
+    tools.progress(VECTORS, 0, n_parts)
+    split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.held, n_parts)
+    return make_vectors(Calls(_add_sums), list(zip(*split, strict=True)), tools)

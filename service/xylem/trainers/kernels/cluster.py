@@ -1,0 +1,235 @@
+"""Vectors of labels, summed up in a pass over rows, and spherical k-means on sparse unit vectors.
+
+Each row of the vectors has length 1 (or is empty). `members` are the rows that take part, int32, ascending,
+without repeats.
+"""
+
+import numpy as np
+
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers.kernels.random import random_below, shuffle
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, F64, I32, I64
+from xylem_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
+from xylem_store.ensemble import LANES
+
+ROUNDS_MAX = 20
+
+GAIN_MIN = 1e-4
+"""Rounds stop when the mean similarity of a vector to its centre grows by less (Prabhu et al. 2018)."""
+
+
+@inlined
+def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_out: F32) -> None:
+    """Write each vector's similarity to the centres of both sides; side -1: the vector is in neither.
+
+    The length of a sum s of vectors v is found by |s|^2 = sum of v . s, so the sums are never scaled.
+    """
+    indptr, indices, values, _ = vectors
+    for i in range(len(members)):
+        if side[i] >= 0:
+            for e in range(indptr[members[i]], indptr[members[i] + 1]):
+                sums[indices[e], side[i]] += values[e]
+    square = np.zeros(2)
+    for i in range(len(members)):
+        left = np.float32(0)
+        right = np.float32(0)
+        for e in range(indptr[members[i]], indptr[members[i] + 1]):
+            left += values[e] * sums[indices[e], 0]
+            right += values[e] * sums[indices[e], 1]
+        near_out[i, 0] = left
+        near_out[i, 1] = right
+        if side[i] >= 0:
+            square[side[i]] += near_out[i, side[i]]
+    for row in members:
+        for e in range(indptr[row], indptr[row + 1]):
+            sums[indices[e], 0] = 0
+            sums[indices[e], 1] = 0
+    for s in range(2):
+        near_out[:, s] *= np.float32(1 / np.sqrt(square[s])) if square[s] > 0 else np.float32(0)
+
+
+@inlined
+def _group(members: I32, group: I64, ends: I64) -> None:
+    """Sort members by group, else as they are; `ends`: where each group begins, on return where it ends."""
+    kept = members.copy()
+    for i in range(len(members)):
+        members[ends[group[i]]] = kept[i]
+        ends[group[i]] += 1
+
+
+@kernel
+def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32) -> None:
+    """Split vectors into two clusters of given sizes, by balanced spherical 2-means.
+
+    Source: Prabhu et al. 2018 (Parabel), algorithm 2: two random vectors are the first centres; a round
+    sorts the vectors by (similarity to the left centre - to the right one), gives the first n_left to the
+    left, and takes the normalised sums as the new centres.
+
+    members     on return the first n_left are the left cluster, the others the right; each ascending
+    n_left      0 < n_left < len(members)
+    sums        float32[n_features, 2], workspace: zero at the call and on return
+
+    Cost: rounds * (2 * non-zeros of the members + n log n). Depends on its arguments alone; equal scores
+    stay in the order of members.
+    """
+    n = len(members)
+    state = np.full(1, seed, np.uint64)
+    first = random_below(state, n)
+    second = random_below(state, n - 1)
+    if second >= first:
+        second += 1
+    side = np.full(n, -1, np.int64)
+    side[first] = 0
+    side[second] = 1
+    near = np.empty((n, 2), np.float32)
+    best = -np.inf
+    for _ in range(ROUNDS_MAX):
+        _similarities(vectors, members, side, sums, near)
+        order = np.argsort((near[:, 1] - near[:, 0]).astype(np.float64), kind="mergesort")
+        total = 0.0
+        for k in range(n):
+            side[order[k]] = 0 if k < n_left else 1
+            total += near[order[k], side[order[k]]]
+        if total <= best + GAIN_MIN * n:
+            break
+        best = total
+    ends = np.zeros(2, np.int64)
+    ends[1] = n_left
+    _group(members, side, ends)
+
+
+@inlined
+def _assign(
+    vectors: SparseRows, members: I32, rank: I32, centres: F32, n_clusters: int, cluster_out: I64
+) -> float:
+    """Give each vector to its nearest centre, of equal ones the first; return the sum of similarities."""
+    indptr, indices, values, _ = vectors
+    width = centres.shape[1]
+    scores = np.empty(width, np.float32)
+    total = 0.0
+    for i in range(len(members)):
+        for tile in range(0, width, LANES):
+            near = vbroadcast(0.0)
+            for e in range(indptr[members[i]], indptr[members[i] + 1]):
+                at = (rank[indices[e]] - 1) * width + tile
+                near = vadd(near, vmul(vbroadcast(values[e]), vload(centres, at)))
+            vstore(scores, tile, near)
+        cluster_out[i] = np.argmax(scores[:n_clusters])
+        total += scores[cluster_out[i]]
+    return total
+
+
+@inlined
+def _centres(vectors: SparseRows, members: I32, cluster: I64, rank: I32, centres: F32) -> None:
+    """Write the normalised sum of each cluster into its column of `centres` (rows: ranks of features)."""
+    indptr, indices, values, _ = vectors
+    centres[:] = 0
+    for i in range(len(members)):
+        if cluster[i] >= 0:
+            for e in range(indptr[members[i]], indptr[members[i] + 1]):
+                centres[rank[indices[e]] - 1, cluster[i]] += values[e]
+    square = np.zeros(centres.shape[1])
+    for f in range(len(centres)):
+        for c in range(centres.shape[1]):
+            square[c] += centres[f, c] * centres[f, c]
+    scale = np.zeros(centres.shape[1], np.float32)
+    for c in range(centres.shape[1]):
+        if square[c] > 0:
+            scale[c] = 1 / np.sqrt(square[c])
+    for f in range(len(centres)):
+        for c in range(centres.shape[1]):
+            centres[f, c] *= scale[c]
+
+
+@kernel
+def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: I32) -> I64:
+    """Split vectors into at most n_clusters clusters, by spherical k-means.
+
+    Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations); the first centres are random
+    vectors; a vector goes to the centre of the largest cosine, of equal ones the first.
+
+    members     on return sorted by (cluster, as before)
+    n_clusters  2 <= n_clusters
+    rank        int32[n_features], workspace: zero at the call and on return
+
+    Returns int64[n_clusters + 1]: cluster c is members[result[c]] .. members[result[c + 1] - 1], maybe
+    empty. Cost: rounds * n_clusters * non-zeros of the members; memory: features of the members *
+    n_clusters * 4 bytes. Depends on its arguments alone.
+    """
+    n = len(members)
+    width = (n_clusters + LANES - 1) // LANES * LANES
+    n_used = 0
+    for row in members:
+        for feature in vectors.indices[vectors.indptr[row] : vectors.indptr[row + 1]]:
+            if rank[feature] == 0:
+                n_used += 1
+                rank[feature] = n_used
+    state = np.full(1, seed, np.uint64)
+    cluster = np.full(n, -1, np.int64)
+    drawn = np.arange(n).astype(np.int32)
+    shuffle(drawn, n, state)
+    for c in range(min(n, n_clusters)):
+        cluster[drawn[c]] = c
+    centres = np.empty((n_used, width), np.float32)
+    best = -np.inf
+    for _ in range(ROUNDS_MAX):
+        _centres(vectors, members, cluster, rank, centres)
+        total = _assign(vectors, members, rank, centres, n_clusters, cluster)
+        if total <= best + GAIN_MIN * n:
+            break
+        best = total
+    for row in members:
+        for feature in vectors.indices[vectors.indptr[row] : vectors.indptr[row + 1]]:
+            rank[feature] = 0
+    bounds = np.zeros(n_clusters + 1, np.int64)
+    for i in range(n):
+        bounds[cluster[i] + 1] += 1
+    bounds = np.cumsum(bounds)
+    _group(members, cluster, bounds[:-1].copy())
+    return bounds
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
+
+
+@kernel
+def add_projected(rows: SparseRows, labels: LabelRows, sums_out: F32) -> None:
+    """Add each row to the sums of its labels, features hashed to the dimensions of the sums.
+
+    Source: Weinberger et al. 2009, equation 1: feature f counts up or down in dimension h(f), which keeps
+    inner products in expectation. When there are no more features than dimensions, each has its own, and
+    counts up. Cost: the non-zeros of each row once for each of its labels.
+
+    sums_out  float32[K, P], P a power of two
+    """
+    n_dimensions = sums_out.shape[1]
+    for row in range(len(rows.indptr) - 1):
+        for e in range(rows.indptr[row], rows.indptr[row + 1]):
+            at, value = np.int64(rows.indices[e]), rows.values[e]
+            if rows.n_features > n_dimensions:
+                h = (np.uint64(rows.indices[e]) + np.uint64(1)) * _GOLDEN
+                h = (h ^ (h >> np.uint64(30))) * _MIX
+                at = np.int64(h >> np.uint64(20)) & (n_dimensions - 1)
+                if h >> np.uint64(63):
+                    value = -value
+            for k in range(labels.indptr[row], labels.indptr[row + 1]):
+                sums_out[labels.indices[k], at] += value
+
+
+@kernel
+def add_embedded(rows: SparseRows, labels: LabelRows, embedding: F32, sums_out: F64) -> None:
+    """Add the sum of each row's embeddings, weighted by its values, to the sums of its labels.
+
+    Cost: d times the non-zeros of each row once for each of its labels.
+
+    embedding  float32[V, d], V the features of the rows
+    sums_out   float64[K, d]
+    """
+    for row in range(len(rows.indptr) - 1):
+        for e in range(rows.indptr[row], rows.indptr[row + 1]):
+            value, vector = rows.values[e], embedding[rows.indices[e]]
+            for k in range(labels.indptr[row], labels.indptr[row + 1]):
+                for f in range(len(vector)):
+                    sums_out[labels.indices[k], f] += value * vector[f]

@@ -1,0 +1,265 @@
+"""The training problem of one node: its rows with features and labels renumbered, and who is positive for
+which child; its weights packed into a sparse chunk.
+
+`label_ptr`, `label_rows`: the rows that carry each label, labels in the order of the tree's leaves, so
+that a node's labels, and each child's, are consecutive.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.rows import SparseRows
+from xylem.engine.kernels.search.scorer import place
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, I32, I64, U8, U16
+from xylem_store.ensemble import Chunk
+
+
+class Problem(NamedTuple):
+    """The rows of a node.
+
+    rows      int32[n]      ascending
+    indptr    int64[n + 1]
+    features  int32[nnz]    ranks: the feature that most rows have is about 0 (so that its weights stay in
+                            cache)
+    values    float32[nnz]
+    squares   float32[n]    squared length of each row
+    used      int32[m]      feature of each rank
+    """
+
+    rows: I32
+    indptr: I64
+    features: I32
+    values: F32
+    squares: F32
+    used: I32
+
+
+@kernel
+def rows_of(label_ptr: I64, label_rows: I32, first: int, last: int, place: I32) -> I32:
+    """Return the rows that carry any of the labels first .. last - 1, ascending.
+
+    place  int32[n_rows], workspace: zero at the call; on return place[row] is 1 + the row's position in the
+           result (`forget_rows` clears it)
+    """
+    count = 0
+    for e in range(label_ptr[first], label_ptr[last]):
+        if place[label_rows[e]] == 0:
+            place[label_rows[e]] = 1
+            count += 1
+    rows = np.empty(count, np.int32)
+    if count * 16 > len(place):
+        k = 0
+        for row in range(len(place)):
+            if place[row]:
+                rows[k] = row
+                k += 1
+    else:
+        k = 0
+        for e in range(label_ptr[first], label_ptr[last]):
+            row = label_rows[e]
+            if place[row] == 1:
+                place[row] = 2
+                rows[k] = row
+                k += 1
+        rows.sort()
+    for k in range(count):
+        place[rows[k]] = k + 1
+    return rows
+
+
+@kernel
+def forget_rows(rows: I32, place: I32) -> None:
+    """Clear what `rows_of` wrote into `place`."""
+    for row in rows:
+        place[row] = 0
+
+
+NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
+"""For `localise` to make arrays itself."""
+
+
+@inlined
+def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32, int]:
+    """Return the ids of some rows, each once, as they first appear, and how many the rows have in all.
+
+    counts  int32, of each id a number, 0 at the call: on return in how many of the rows it is
+    """
+    nnz = 0
+    for row in rows:
+        nnz += indptr[row + 1] - indptr[row]
+    found = np.empty(min(nnz, len(counts)) + 1, np.int32)
+    n_used = 0
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            id_ = place(indices[place(e)])
+            found[place(n_used)] = id_  # without a branch, which could not be foretold
+            n_used += counts[id_] == 0
+            counts[id_] += 1
+    return found[:n_used], nnz
+
+
+@kernel
+def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out: F32) -> Problem:
+    """Copy some rows of x, their features renumbered by falling number of rows (up to a factor of two).
+
+    rank  int32[n_features], workspace: zero at the call and on return
+    features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
+    """
+    indptr, indices, values, _ = x
+    found, nnz = distinct_of(indptr, indices, rows, rank)
+    # Counting sort by the number of binary digits of the count.
+    starts = np.zeros(34, np.int64)
+    for f in found:
+        starts[33 - _digits(rank[f])] += 1
+    total = 0
+    for d in range(34):
+        kept = starts[d]
+        starts[d] = total
+        total += kept
+    used = np.empty(len(found), np.int32)
+    for f in found:
+        d = 33 - _digits(rank[f])
+        used[starts[d]] = f
+        starts[d] += 1
+    for k in range(len(used)):
+        rank[used[k]] = k
+    local_ptr = np.empty(len(rows) + 1, np.int64)
+    local_ptr[0] = 0
+    is_long = len(features_out) >= nnz
+    features = features_out[:nnz] if is_long else np.empty(nnz, np.int32)
+    local_values = values_out[:nnz] if is_long else np.empty(nnz, np.float32)
+    squares = np.zeros(len(rows), np.float32)
+    at = 0
+    for i in range(len(rows)):
+        square = np.float32(0)
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            value = values[place(e)]
+            features[place(at)] = rank[place(indices[place(e)])]
+            local_values[place(at)] = value
+            square += value * value
+            at += 1
+        squares[i] = square
+        local_ptr[i + 1] = at
+    for f in used:
+        rank[f] = 0
+    return Problem(rows, local_ptr, features, local_values, squares, used)
+
+
+@kernel
+def _digits(n: int) -> int:
+    """Return the number of binary digits of n >= 0."""
+    count = 0
+    while n:
+        n >>= 1
+        count += 1
+    return count
+
+
+@kernel
+def positives(
+    label_ptr: I64, label_rows: I32, firsts: I64, lasts: I64, place: I32, positive_out: U16
+) -> None:
+    """Write the set of children (bit c: child c of the tile) that each row is positive for.
+
+    firsts, lasts  int64[children of the tile]  child c has the labels firsts[c] .. lasts[c] - 1
+    """
+    positive_out[:] = 0
+    for c in range(len(firsts)):
+        bit = np.uint16(1 << c)
+        for e in range(label_ptr[firsts[c]], label_ptr[lasts[c]]):
+            positive_out[place[label_rows[e]] - 1] |= bit
+
+
+@kernel
+def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32) -> tuple[U8, F32]:
+    """Return the weights of a tile that are kept (not 0, |w| >= prune), by ascending feature, then child.
+
+    counts_out  int32[m]  kept weights of each feature, in the order of `ascending`
+    """
+    nnz = 0
+    for k in range(len(ascending)):
+        count = 0
+        for c in range(n_children):
+            w = weights[ascending[k], c]
+            if w != 0 and abs(w) >= prune:
+                count += 1
+        counts_out[k] = count
+        nnz += count
+    lane = np.empty(nnz, np.uint8)
+    kept = np.empty(nnz, np.float32)
+    at = 0
+    for k in range(len(ascending)):
+        if counts_out[k]:
+            for c in range(n_children):
+                w = weights[ascending[k], c]
+                if w != 0 and abs(w) >= prune:
+                    lane[at] = c
+                    kept[at] = w
+                    at += 1
+    return lane, kept
+
+
+@kernel
+def unpack_tile(chunk: Chunk, lane: I32, rank: I32, weights_out: F32) -> None:
+    """Write the weights of a chunk's children in their lanes, and the rows of their features.
+
+    lane  int32[C]           -1: the child is left out
+    rank  int32[n_features]  -1: the feature is
+    """
+    for k in range(len(chunk.features)):
+        row = rank[chunk.features[k]]
+        for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1] if row >= 0 else 0):
+            if lane[chunk.child[e]] >= 0:
+                weights_out[row, lane[chunk.child[e]]] = chunk.weight[e]
+
+
+@kernel
+def add_margins(chunk: Chunk, ptr: I32, vectors: I32, values: F32, margins_out: F32) -> None:
+    """Add the margins that a chunk's children, without biases, give each of n vectors, float32[n, C].
+
+    ptr, vectors, values  the vectors by feature: feature f has ptr[f] .. ptr[f + 1] - 1
+    """
+    for k in range(len(chunk.features)):
+        feature = chunk.features[k]
+        for v in range(ptr[feature], ptr[feature + 1]):
+            for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1]):
+                margins_out[vectors[v], chunk.child[e]] += values[v] * chunk.weight[e]
+
+
+class NodeLabels(NamedTuple):
+    """The labels of a node's n rows, renumbered.
+
+    ptr    int64[n + 1]
+    ranks  int32[nnz]    positions in `used`
+    used   int32[k]      the labels that occur, ascending
+    """
+
+    ptr: I64
+    ranks: I32
+    used: I32
+
+
+@kernel
+def localise_labels(indptr: I64, indices: I32, rows: I32, rank: I32) -> NodeLabels:
+    """Copy the labels of a node's rows and renumber them.
+
+    rank  int32[n_labels], workspace: zero at the call and on return
+    """
+    found, nnz = distinct_of(indptr, indices, rows, rank)
+    used = np.sort(found)
+    for k in range(len(used)):
+        rank[used[k]] = k
+    ptr = np.empty(len(rows) + 1, np.int64)
+    ptr[0] = 0
+    ranks = np.empty(nnz, np.int32)
+    at = 0
+    for i in range(len(rows)):
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            ranks[at] = rank[indices[e]]
+            at += 1
+        ptr[i + 1] = at
+    for label in used:
+        rank[label] = 0
+    return NodeLabels(ptr, ranks, used)

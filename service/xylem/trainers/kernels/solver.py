@@ -1,0 +1,363 @@
+"""Linear classifiers of 16 children at once, by dual coordinate descent.
+
+A *tile* is 16 children of a node (fewer at its end). For child c, with y = +1 on the rows that carry one
+of its labels and -1 on the node's other rows, a solver finds the w and b that minimise
+
+    (|w|^2 + b^2) / 2 + cost[c] * sum over rows of loss(y * (w . x + b))
+
+The dual steps of the 16 problems are taken together: the margins of a row for all children are one sum in
+vector registers, so a row's indices and values are read once for 16 classifiers, and not at all when
+no child still needs the row.
+
+Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should start
+on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32. The result
+depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its epoch; the weights are
+then unfinished. It returns the epochs that it took; after `epochs_max` of them, less than 0: minus the set of
+children (bit c: child c) that are not done.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.engine.kernels.search.scorer import place
+from xylem.trainers.kernels.problem import Problem
+from xylem.trainers.kernels.random import shuffle
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, I32, U8, U16
+from xylem_store.compiled.vectors import (
+    prefetch,
+    vadd,
+    vbroadcast,
+    vdiv,
+    vgreater,
+    vload,
+    vlog,
+    vmax,
+    vmin,
+    vmul,
+    vnonzero,
+    vselect,
+    vstore,
+    vsub,
+)
+from xylem_store.ensemble import LANES
+
+Integer = int | np.int64
+
+_LINE = 16  # elements of four bytes in a cache line
+INNER_SHARE = 0.1  # newton steps of the logistic loss go on until the gradient is this share of eps
+NEWTON_MAX = 20
+
+
+class Tile(NamedTuple):
+    """What a solver reads and writes besides the problem; n rows, m features.
+
+    positive  uint16[n]          the children (bits) that each row is positive for
+    weights   float32[m + 1, 16] zero at the first call; the result
+    alpha     float32[n, 16]     dual variables; zero at the first call; a later one goes on from both
+    order     int32[n]           workspace
+    active    uint16[n]          workspace
+    """
+
+    positive: U16
+    weights: F32
+    alpha: F32
+    order: I32
+    active: U16
+
+
+@inlined
+def margins_of(problem: Problem, tile: Tile, i: Integer) -> Any:
+    """Return w . x + b of row i for each child."""
+    total = vload(tile.weights, (len(tile.weights) - 1) * LANES)
+    for e in range(problem.indptr[i], problem.indptr[i + 1]):
+        weight = vload(tile.weights, problem.features[e] * LANES)
+        total = vadd(total, vmul(vbroadcast(problem.values[e]), weight))
+    return total
+
+
+@inlined
+def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
+    """Add step * (x, 1) of row i to the weights and bias of each child."""
+    bias = (len(tile.weights) - 1) * LANES
+    vstore(tile.weights, bias, vadd(vload(tile.weights, bias), step))
+    for e in range(problem.indptr[i], problem.indptr[i + 1]):
+        at = problem.features[e] * LANES
+        weight = vload(tile.weights, at)
+        vstore(tile.weights, at, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
+
+
+@inlined
+def _expect_row(problem: Problem, tile: Tile, i: Integer) -> None:
+    """Have row i on its way into the cache."""
+    prefetch(tile.alpha, i * LANES)
+    for e in range(problem.indptr[i], problem.indptr[i + 1], _LINE):
+        prefetch(problem.features, e)
+        prefetch(problem.values, e)
+
+
+@inlined
+def _hinge_step(problem: Problem, tile: Tile, i: Integer, live: Integer, diagonal: Any, above: Any) -> Any:
+    """Take the dual step of row i for the live children.
+
+    Returns the projected gradient (0 for the others) and the set of children that have no more need of the
+    row: the variable is at its bound, and the gradient beyond what `above` says.
+    """
+    zero = vbroadcast(0.0)
+    y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+    alpha = vload(tile.alpha, i * LANES)
+    gradient = vsub(vmul(y, margins_of(problem, tile, i)), vbroadcast(1.0))
+    gradient = vadd(gradient, vmul(alpha, diagonal))
+    bound = ~vgreater(alpha, zero)
+    projected = vselect(live, vselect(bound, vmin(gradient, zero), gradient), zero)
+    curvature = vadd(vbroadcast(problem.squares[i] + np.float32(1)), diagonal)
+    target = vmax(vsub(alpha, vdiv(gradient, curvature)), zero)
+    delta = vselect(live, vsub(target, alpha), zero)
+    if vnonzero(delta):
+        vstore(tile.alpha, i * LANES, vadd(alpha, delta))
+        add_row(problem, tile, i, vmul(y, delta))
+    return projected, bound & live & vgreater(gradient, above)
+
+
+@inlined
+def _hinge_epoch(problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: F32) -> int:
+    """Visit the first n_active rows of `order`; return how many of them some child still needs.
+
+    extent  float32[3, 16]  on return the largest and the least projected gradient of each child; extent[2]
+            is the largest of the epoch before (inf: unknown), beyond which a bounded variable is dropped
+    """
+    most = vbroadcast(0.0)
+    least = vbroadcast(0.0)
+    above = vload(extent, 2 * LANES)
+    k = 0
+    while k < n_active:
+        i = np.int64(tile.order[k])
+        live = np.int64(tile.active[i])
+        if live & ~done == 0:
+            n_active -= 1
+            tile.order[k] = tile.order[n_active]
+            tile.order[n_active] = i
+            continue
+        if k + 1 < n_active:
+            _expect_row(problem, tile, np.int64(tile.order[k + 1]))
+        projected, dropped = _hinge_step(problem, tile, i, live, diagonal, above)
+        tile.active[i] = live & ~dropped
+        most = vmax(most, projected)
+        least = vmin(least, projected)
+        k += 1
+    vstore(extent, 0, most)
+    vstore(extent, LANES, least)
+    return n_active
+
+
+@inlined
+def _start(tile: Tile, lanes: int, extent: F32) -> None:
+    """Make every row active for the children of the tile."""
+    extent[2] = np.inf
+    for i in range(len(tile.active)):
+        tile.active[i] = lanes
+
+
+@kernel
+def solve_squared_hinge(
+    problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
+) -> int:
+    """Train the classifiers of a tile with the loss max(0, 1 - margin)^2.
+
+    Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as LIBLINEAR's solver
+    1. A child is done when its largest and least projected gradient differ by at most eps; when all are
+    done on what shrinking left, all rows are looked at again. Cost: an epoch reads every active row once.
+    """
+    lanes = (1 << n_children) - 1
+    diagonal = vdiv(vbroadcast(0.5), vload(cost, 0))
+    state = np.full(1, seed, np.uint64)
+    extent = np.empty((3, LANES), np.float32)
+    _start(tile, lanes, extent)
+    n_rows = len(tile.order)
+    for i in range(n_rows):
+        tile.order[i] = i
+    n_active = n_rows
+    done = ~lanes
+    whole = True
+    for epoch in range(epochs_max):
+        shuffle(tile.order, n_active, state)
+        n_active = _hinge_epoch(problem, tile, n_active, done, diagonal, extent)
+        for c in range(n_children):
+            if extent[0, c] - extent[1, c] <= eps:
+                done |= 1 << c
+            extent[2, c] = extent[0, c] if extent[0, c] > 0 else np.inf
+        if stop[0] or (done == -1 and whole):
+            return epoch + 1
+        whole = done == -1
+        if whole:
+            done = ~lanes
+            n_active = n_rows
+            _start(tile, lanes, extent)
+    return -(~done)
+
+
+@inlined
+def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
+    """Return w . x + b of row i for one child. Four sums, because an addition waits for the one before."""
+    a, b, c, d = weights[len(weights) - 1], np.float32(0), np.float32(0), np.float32(0)
+    e, last = problem.indptr[i], problem.indptr[i + 1]
+    while e + 3 < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        b += problem.values[place(e + 1)] * weights[place(problem.features[place(e + 1)])]
+        c += problem.values[place(e + 2)] * weights[place(problem.features[place(e + 2)])]
+        d += problem.values[place(e + 3)] * weights[place(problem.features[place(e + 3)])]
+        e += 4
+    while e < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        e += 1
+    return (a + b) + (c + d)
+
+
+DROP = 0.1
+"""`solve_one` leaves a row out until the end where its variable is 0 and the gradient above DROP * eps."""
+
+
+@kernel
+def solve_one(
+    problem: Problem, positive: U16, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
+) -> F32:
+    """Return float32[m + 1]: the weights of one classifier, trained as `solve_squared_hinge`.
+
+    Faster than 16 at once where there are few, and rows are left out sooner (DROP).
+
+    positive  uint16[n]   1 or 0
+    cost      float32[n]  of each row
+    """
+    zero, one = np.float32(0), np.float32(1)
+    n_rows = len(positive)
+    weights, alpha = np.zeros(len(problem.used) + 1, np.float32), np.zeros(n_rows, np.float32)
+    order, state = np.arange(n_rows).astype(np.int32), np.full(1, seed, np.uint64)
+    n_active, whole = n_rows, False
+    for _ in range(epochs_max):
+        shuffle(order, n_active, state)
+        most, least, k = zero, zero, 0
+        while k < n_active:
+            i = order[k]
+            y = one if positive[i] else -one
+            diagonal = np.float32(0.5) / cost[i]
+            gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
+            if alpha[i] <= 0 and gradient > DROP * eps:
+                n_active -= 1
+                order[k], order[n_active] = order[n_active], i
+                continue
+            k += 1
+            projected = gradient if alpha[i] > 0 else min(gradient, zero)
+            most, least = max(most, projected), min(least, projected)
+            target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
+            step = y * (target - alpha[i])
+            if step != 0:
+                alpha[i] = target
+                weights[len(weights) - 1] += step
+                for e in range(problem.indptr[i], problem.indptr[i + 1]):
+                    weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
+        is_done = bool(most - least <= eps)
+        if stop[0] or (is_done and whole):
+            break
+        whole = is_done
+        if whole:
+            n_active = n_rows
+    return weights
+
+
+@inlined
+def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int) -> Any:
+    """Minimise the logistic dual along one variable for each child.
+
+    Source: Yu, Huang, Lin 2011, algorithm 4: z minimises
+    z log z + (cost - z) log(cost - z) + q (z - old)^2 / 2 + slope (z - old); a Newton step that leaves (0,
+    cost) is replaced by a tenth of z. Returns z, the size of the gradient at first, and the set of
+    children that moved.
+    """
+    tenth = vbroadcast(0.1)
+    least = vbroadcast(1e-30)
+    z = vselect(vgreater(old, vmul(vbroadcast(0.5), cost)), vmul(tenth, old), old)
+    rest = vsub(cost, z)
+    gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, rest)))
+    first = vmax(gradient, vsub(vbroadcast(0.0), gradient))
+    need = vgreater(first, need_above) & lanes
+    moved = need
+    for _ in range(NEWTON_MAX):
+        if need == 0:
+            break
+        curvature = vadd(q, vdiv(cost, vmul(rest, z)))
+        target = vsub(z, vdiv(gradient, curvature))
+        target = vselect(vgreater(target, vbroadcast(0.0)), target, vmul(tenth, z))
+        target = vmin(vmax(target, least), vmul(cost, vbroadcast(0.999999)))
+        z = vselect(need, target, z)
+        rest = vsub(cost, z)
+        gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, rest)))
+        need &= vgreater(vmax(gradient, vsub(vbroadcast(0.0), gradient)), need_above)
+    return vselect(moved, z, old), first, moved
+
+
+@inlined
+def _logistic_step(problem: Problem, tile: Tile, i: Integer, lanes: int, cost: Any, inner: Any) -> Any:
+    """Take the dual step of row i; return the size of each child's gradient.
+
+    A pair of dual variables (a, cost - a) is stored as its smaller member, which keeps its digits: a > 0
+    when a is the smaller, else -(cost - a).
+    """
+    zero = vbroadcast(0.0)
+    y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+    stored = vload(tile.alpha, i * LANES)
+    low = vgreater(stored, zero)
+    a = vselect(low, stored, vadd(cost, stored))
+    other = vselect(low, vsub(cost, stored), vsub(zero, stored))
+    q = vbroadcast(problem.squares[i] + np.float32(1))
+    slope = vmul(y, margins_of(problem, tile, i))
+    middle = vmul(vmul(vbroadcast(0.5), q), vsub(other, a))
+    swap = vgreater(zero, vadd(middle, slope))
+    old = vselect(swap, other, a)
+    slope = vselect(swap, vsub(zero, slope), slope)
+    z, size, moved = _newton(q, slope, cost, old, inner, lanes)
+    if moved:
+        rest = vsub(cost, z)
+        a = vselect(swap, rest, z)
+        other = vselect(swap, z, rest)
+        stored = vselect(moved, vselect(vgreater(a, other), vsub(zero, other), a), stored)
+        vstore(tile.alpha, i * LANES, stored)
+        step = vmul(y, vsub(z, old))
+        add_row(problem, tile, i, vselect(swap, vsub(zero, step), step))
+    return size
+
+
+@kernel
+def solve_logistic(
+    problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
+) -> int:
+    """Train the classifiers of a tile with the loss log(1 + exp(-margin)).
+
+    Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as LIBLINEAR's solver 7, but the
+    inner accuracy is INNER_SHARE * eps throughout. Done when no gradient of any child exceeds eps in an
+    epoch. Cost: an epoch reads every row once.
+    """
+    n_rows = len(tile.order)
+    lanes = (1 << n_children) - 1
+    undone = lanes
+    costs = vload(cost, 0)
+    inner = vbroadcast(INNER_SHARE * eps)
+    state = np.full(1, seed, np.uint64)
+    alpha = vmin(vmul(vbroadcast(0.001), costs), vbroadcast(1e-8))
+    for i in range(n_rows):
+        tile.order[i] = i
+        if not vnonzero(vload(tile.alpha, i * LANES)):
+            y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+            vstore(tile.alpha, i * LANES, alpha)
+            add_row(problem, tile, i, vmul(y, alpha))
+    for epoch in range(epochs_max):
+        shuffle(tile.order, n_rows, state)
+        most = vbroadcast(0.0)
+        for k in range(n_rows):
+            if k + 1 < n_rows:
+                _expect_row(problem, tile, np.int64(tile.order[k + 1]))
+            most = vmax(most, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner))
+        undone = vgreater(most, vbroadcast(eps)) & lanes
+        if stop[0] or undone == 0:
+            return epoch + 1
+    return -undone

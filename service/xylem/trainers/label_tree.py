@@ -1,0 +1,267 @@
+"""Trainers `label-tree`, clusters of labels with linear classifiers at the nodes, and `ovr`, one node."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import sqrt
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from xylem.base.faults import fault
+from xylem.base.parameters import Parameters
+from xylem.base.rows import NO_ROWS, LabelRows, SparseRows
+from xylem.trainers.blocks import features_used, train_blocks
+from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
+from xylem.trainers.clustering import balanced_shape, kmeans_shape
+from xylem.trainers.held_blocks import Blocks, blocks_of, factors_of, vectors_of
+from xylem.trainers.regrowing import Regrowth
+from xylem.trainers.representations import label_representations
+from xylem.trainers.shape import Shape, join
+from xylem.trainers.size import SizeEstimate, estimate_size, size_of
+from xylem.trainers.source import RowSource, Tools, TrainingSet, all_rows
+from xylem.trainers.spec import (
+    CostDecay,
+    Eps,
+    Idf,
+    LabelTrees,
+    LeafSize,
+    MaxEpochs,
+    RareDecay,
+    Trained,
+    TrainerSpec,
+    rows_by_label,
+)
+from xylem.trainers.weighing import Weighed, weigh
+from xylem_store.compiled.handles import F32, I32
+from xylem_store.ensemble import Chunk, Link, Tree
+from xylem_store.manifest import IDS_MAX
+
+Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
+
+_USUAL = 0.1
+_FEATURES = 300
+
+
+def prune_of(prune: Prune, mean: float) -> float:
+    """Return the size below which weights are left out, where rows have so many features in the mean.
+
+    A row of length 1 with n features has values of about 1 / sqrt(n), and what is left out of its margin is
+    the sum of n small weights times these: weights of some features of one word are alike, so the sum grows
+    as sqrt(n) (docs/trainers/label-tree.md has figures). The bound shrinks as that grows.
+    """
+    if prune != "auto":
+        return prune
+    return _USUAL * min(1.0, sqrt(_FEATURES / max(1.0, mean)))
+
+
+class ClassifierParameters(Parameters):
+    """Parameters of the node classifiers, common to the linear trainers.
+
+    The defaults were chosen on held-out rows of the training files of four data sets (`benchmarks.training`).
+    Two deviate from Lin, Liu and Lin 2024: the third power in the link, and the cost that is larger at nodes
+    of fewer rows. It is counted from the root's, so that the root has C whatever the size of the data set.
+    """
+
+    loss: Literal["squared_hinge", "logistic"] = Field(
+        default="squared_hinge", description="loss function of the node classifiers"
+    )
+    link: Literal["hinge2", "hinge3"] = Field(
+        default="hinge3",
+        description="probability of a margin m of squared_hinge: exp(-max(0, 1 - m)^2), or ^3 with hinge3",
+    )
+    cost: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1e6,
+        description="C at the root, the weight of the loss against the L2 penalty; 0 means 0.5 with "
+        "squared_hinge, 8 with logistic",
+    )
+    cost_decay: CostDecay = 0.25
+    rare_decay: RareDecay = 0.0
+    eps: Eps = 0.1
+    max_epochs: MaxEpochs = 100
+    prune: Prune = Field(
+        default="auto",
+        description="remove weights with a smaller absolute value; 0 keeps all; auto: 0.1, or 0.1 * "
+        "sqrt(300 / mean) if rows have more than 300 features on average (mean)",
+    )
+    idf: Idf = "auto"
+    memory_mib: int = Field(
+        default=512,
+        ge=1,
+        le=4096,
+        description="with --stream: MiB of rows in memory at a time; larger nodes are solved in blocks",
+    )
+
+    def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
+        """Return what the classifiers are trained with on so many rows, with so many values in all."""
+        loss: Any = self.loss
+        cost = self.cost or (8.0 if loss == "logistic" else 0.5)
+        prune = prune_of(self.prune, n_nonzeros / max(1, n_rows))
+        return Solving(loss, cost, self.cost_decay, self.rare_decay, self.eps, self.max_epochs, prune)
+
+    def model_link(self) -> Link:
+        """Return the link that goes with the loss."""
+        return self.link if self.loss == "squared_hinge" else "logistic"
+
+
+class OvrParameters(ClassifierParameters):
+    """Parameters of `ovr`."""
+
+
+class LabelTreeParameters(ClassifierParameters):
+    """Parameters of `label-tree`."""
+
+    trees: LabelTrees = 1
+    clustering: Literal["balanced", "kmeans"] = Field(
+        default="balanced", description="cluster labels by recursive balanced 2-means, or k-means"
+    )
+    leaf_size: LeafSize = 100
+    arity: int = Field(
+        default=16,
+        ge=2,
+        le=4096,
+        description="most children of a node, if these are nodes too; balanced: a power of two",
+    )
+    depth: int = Field(default=6, ge=1, le=32, description="kmeans: most levels of nodes")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.clustering == "balanced" and self.arity & (self.arity - 1):
+            raise fault(f"expected a power of two with clustering=balanced, found {self.arity}", "arity")
+        return self
+
+
+def _shapes(
+    labels: I32, find: Callable[[], SparseRows], p: ClassifierParameters, tools: Tools
+) -> Iterator[tuple[Tools, Shape]]:
+    """Yield (tools of the tree, shape) of each tree.
+
+    find  the label representations, where they are wanted
+
+    The labels are clustered anew for each; without parameters for that all of them are children of the root.
+    """
+    if not isinstance(p, LabelTreeParameters):
+        yield tools, join(labels, [])
+        return
+    vectors = find()
+    for tree in range(p.trees):
+        of_tree = tools.of_tree(tree, p.trees)
+        yield of_tree, _clustered(vectors, labels, p, of_tree)
+
+
+def _shapes_of_rows(
+    data: TrainingSet, p: ClassifierParameters, tools: Tools
+) -> Iterator[tuple[Tools, Shape, Members]]:
+    """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
+    ptr, rows = rows_by_label(data.labels)
+    labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
+    for of_tree, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
+        yield of_tree, shape, members_of(ptr, rows, shape.labels)
+
+
+def _clustered(vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools) -> Shape:
+    if p.clustering == "balanced":
+        return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+    return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
+
+
+def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
+    """Train the classifiers of a shape; they are for the rows before they were weighed."""
+    chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
+    return _tree_of(weighed, shape, chunks)
+
+
+def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree:
+    plain = [chunk and weighed.plain_chunk(chunk) for chunk in chunks]
+    return Tree(shape.child_ptr, shape.node_label, plain)
+
+
+def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
+    """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2).
+
+    Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with a label.
+    Rows of a stream are held in blocks. Raises BadData.
+    """
+    census = source.census
+    solving = parameters.solving(census.n_rows, census.n_nonzeros)
+    if source.reads == "rows":
+        data = all_rows(source)
+        weighed = weigh(data.rows, parameters.idf)
+        data = data._replace(rows=weighed.rows)
+        trees = [
+            grow(weighed, shape, members, solving, of_tree)
+            for of_tree, shape, members in _shapes_of_rows(data, parameters, tools)
+        ]
+    else:
+        blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
+        weighed = Weighed(NO_ROWS, scale)
+        trees = [
+            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, of_tree))
+            for of_tree, shape in shapes
+        ]
+    link = parameters.model_link()
+    return Trained.of(trees, len(census.label_rows), census.n_features, link, parameters)
+
+
+def _shapes_of_blocks(
+    source: RowSource, p: ClassifierParameters, tools: Tools
+) -> tuple[Blocks, F32 | None, Iterator[tuple[Tools, Shape]]]:
+    """Return the rows of a stream, held in blocks, the factors of features, and the trees' shapes."""
+    blocks = blocks_of(source, p.memory_mib, tools)
+    scale = factors_of(blocks, p.idf, tools)
+    labels = np.flatnonzero(blocks.census.label_rows).astype(np.int32)
+    return blocks, scale, _shapes(labels, lambda: vectors_of(blocks, scale, tools), p, tools)
+
+
+def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_label_tree` would train with the same arguments."""
+    data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
+    shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
+    return estimate_size(data.rows, shapes, tools)
+
+
+def _estimate_blocks(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_label_tree` would train on a stream. Raises BadData."""
+    blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
+    counted = ((shape, features_used(blocks, shape, of_tree)) for of_tree, shape in shapes)
+    return size_of(counted, getattr(parameters, "trees", 1), tools)
+
+
+def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Regrowth:
+    """Return how trees get new labels and go on from old weights."""
+
+    def members(labels: LabelRows, shape: Shape) -> Members:
+        return members_of(*rows_by_label(labels), shape.labels)
+
+    def divide(vectors: SparseRows, labels: I32, tools: Tools) -> Shape:
+        p = parameters
+        return (
+            _clustered(vectors, labels, p, tools) if isinstance(p, LabelTreeParameters) else join(labels, [])
+        )
+
+    most = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
+    solving = parameters.solving(rows.n_rows, len(rows.indices))
+    return Regrowth(solving, parameters.idf, members, divide, most)
+
+
+LABEL_TREE: TrainerSpec[Any] = TrainerSpec(
+    name="label-tree",
+    about="linear classifiers in a tree of clustered labels: fast, small, accurate",
+    parameters=LabelTreeParameters,
+    fit=fit_label_tree,
+    estimate=estimate_label_tree,
+    estimate_blocks=_estimate_blocks,
+    reads="passes",
+    growth=regrow_label_tree,
+    alone=lambda p: None,
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
+)
+
+OVR = replace(
+    LABEL_TREE,
+    name="ovr",
+    about="one linear classifier a label: the flat baseline, slow with many labels",
+    parameters=OvrParameters,
+)

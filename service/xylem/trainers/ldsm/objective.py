@@ -1,0 +1,195 @@
+"""LdSM's objective J: a node's running sums, the best directions of a row, and the J of a finished split.
+
+A *direction set* is a set of children as an integer, bit m for child m. What the paper keeps as running means
+is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and `sums`[k, m] = l_v[k] P_m^k.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.engine.kernels.search.scorer import place
+from xylem.trainers.kernels.problem import NodeLabels
+from xylem_store.compiled.decorators import inlined, kernel, nonallocating_inlined
+from xylem_store.compiled.handles import F64, I32, U16
+
+Integer = int | np.int64
+
+
+class Tally(NamedTuple):
+    """The running sums of a node with M children; they go on from epoch to epoch.
+
+    seen    float64[1]     C_v: labels seen, with repeats
+    totals  float64[M]     C_v P_m
+    sums    float64[k * M]  l_v[k] P_m^k, label by label
+    n_sent  float64[2^M]   the children of each direction set
+    linear  float64[M]     workspace: what each child alone adds to J
+    pairs   float64[M (M - 1) / 2]  workspace: what two children add besides when both get the row
+    added   float64[2^M]   workspace
+    values  float64[2^M]   workspace: J of each direction set, without the multi-way penalty
+    """
+
+    seen: F64
+    totals: F64
+    sums: F64
+    n_sent: F64
+    linear: F64
+    pairs: F64
+    added: F64
+    values: F64
+
+
+@inlined
+def empty_tally(n_labels: int, n_children: int) -> Any:
+    """Return the tally of a node that has seen nothing."""
+    n_sent = np.zeros(1 << n_children)
+    for directions in range(1, 1 << n_children):
+        n_sent[directions] = n_sent[directions >> 1] + (directions & 1)
+    return Tally(
+        np.zeros(1),
+        np.zeros(n_children),
+        np.zeros(n_labels * n_children),
+        n_sent,
+        np.zeros(n_children),
+        np.zeros(n_children * (n_children - 1) // 2),
+        np.zeros(1 << n_children),
+        np.zeros(1 << n_children),
+    )
+
+
+@nonallocating_inlined
+def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: float) -> None:
+    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, s_m saying whether m gets the row.
+
+    The children's sums begin at sums[first]. With
+    odd = max(-size, min(gap, size)) and even = max(0, size - |gap|) a term is
+    |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l), and |gap| is the same for every direction set.
+    """
+    linear, pairs = tally.linear, tally.pairs
+    pair = 0
+    for l in range(1, len(linear)):  # noqa: E741 (the paper's index)
+        of_l = sums[place(first + l)]
+        to_l = 0.0
+        for j in range(l):
+            gap = sums[place(first + j)] - of_l
+            odd = weight * max(-size, min(gap, size))
+            even = weight * max(0.0, size - abs(gap))
+            linear[place(j)] += even + odd
+            to_l += even - odd
+            pairs[place(pair)] -= 2.0 * even
+            pair += 1
+        linear[place(l)] += to_l
+
+
+@nonallocating_inlined
+def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
+    """Write C_v J of every direction set of row i but for the multi-way penalty and a common constant.
+
+    As a polynomial in s, so that the labels of the row are gone through once rather than once a set; its
+    values by doubling: a set with child l is a set of children below l, and l.
+    """
+    n_children = len(tally.totals)
+    linear, pairs, added, values = tally.linear, tally.pairs, tally.added, tally.values
+    linear[:] = 0.0
+    pairs[:] = 0.0
+    _add_gaps(tally, tally.totals, 0, np.float64(labels.ptr[i + 1] - labels.ptr[i]), 1.0)
+    for e in range(labels.ptr[i], labels.ptr[i + 1]):
+        _add_gaps(tally, tally.sums, labels.ranks[place(e)] * n_children, 1.0, -lambda1)
+    values[0] = 0.0
+    pair = 0
+    for l in range(n_children):  # noqa: E741
+        added[0] = linear[place(l)]
+        for j in range(l):
+            both = pairs[place(pair)]
+            pair += 1
+            for lower in range(1 << j):
+                added[place((1 << j) + lower)] = added[place(lower)] + both
+        for lower in range(1 << l):
+            values[place((1 << l) + lower)] = values[place(lower)] + added[place(lower)]
+
+
+@nonallocating_inlined
+def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float, lambda2: float) -> Any:
+    """Return the direction set of row i with the least J, and count the row's labels as seen.
+
+    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is taken times C_v,
+    which does not move its minimum; the class integrity is summed over the row's labels, as there: the
+    others add the same to every set. Equal J (as rounded): the smallest set. A row without labels gets set 1.
+    Cost: M^2 / 2 for each label, and 3 for each of 2^M - 1 sets.
+    """
+    n_children = len(tally.totals)
+    size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
+    tally.seen[0] += size
+    _tabulate(tally, labels, i, lambda1)
+    surplus = -tally.seen[0]
+    for m in range(n_children):
+        surplus += tally.totals[place(m)]
+    values, n_sent = tally.values, tally.n_sent
+    least = np.inf
+    chosen = 1
+    for directions in range(1, 1 << n_children):
+        value = values[place(directions)] + lambda2 * abs(surplus + size * n_sent[place(directions)])
+        if value < least:
+            least = value
+            chosen = directions
+    return chosen
+
+
+@nonallocating_inlined
+def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
+    """Count that so much of row i goes to `child`: the updates of P_m and P_m^k at the end of algorithm 4."""
+    tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
+    for e in range(labels.ptr[i], labels.ptr[i + 1]):
+        tally.sums[place(labels.ranks[place(e)] * len(tally.totals) + child)] += share
+
+
+@kernel
+def count_labels(labels: NodeLabels, directions: U16, n_children: int) -> I32:
+    """Return int32[k, n_children]: how many rows with each label go to each child."""
+    counts = np.zeros((len(labels.used), n_children), np.int32)
+    for i in range(len(directions)):
+        for e in range(labels.ptr[i], labels.ptr[i + 1]):
+            for m in range(n_children):
+                counts[labels.ranks[e], m] += (directions[i] >> m) & 1
+    return counts
+
+
+@kernel
+def split_quality(
+    labels: NodeLabels, counts: I32, lambda1: float, lambda2: float
+) -> tuple[float, float, float]:
+    """Return J, the balancedness factor beta and the purity factor alpha of a split.
+
+    Source: LdSM, equation 1 and definitions 1 and 2, with P_j^i the share of label i's rows that go to child
+    j, pi_i label i's share of all labels of the rows, P_j = sum of pi_i P_j^i: whole rows rather than the
+    regressors' values that training sums up. J is in [-lambda1 (M - 1), lambda2 (M - 1)] when
+    lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper end, lambda1 >= 1; beta in [0, 1 - 1/M]; alpha in
+    [0, 1]. At least one label.
+
+    counts  int32[k, M]  from `count_labels`
+    """
+    n_children = counts.shape[1]
+    carried = np.zeros(len(labels.used))
+    for rank in labels.ranks:
+        carried[rank] += 1
+    n_all = np.float64(len(labels.ranks))
+    reached = np.zeros(n_children)
+    integrity = 0.0
+    alpha = 0.0
+    for k in range(len(carried)):
+        row_sum = 0.0
+        for j in range(n_children):
+            row_sum += counts[k, j]
+        for j in range(n_children):
+            reached[j] += counts[k, j] / n_all
+            alpha += min(np.float64(counts[k, j]), row_sum - counts[k, j]) / n_all
+            for l in range(j + 1, n_children):  # noqa: E741
+                integrity += abs(counts[k, j] - counts[k, l]) / n_all
+    balance = 0.0
+    beta = 0.0
+    for j in range(n_children):
+        beta = max(beta, abs(reached[j] - reached.mean()))
+        for l in range(j + 1, n_children):  # noqa: E741
+            balance += abs(reached[j] - reached[l])
+    j_value = balance - lambda1 * integrity + lambda2 * abs(reached.sum() - 1.0)
+    return j_value, beta, alpha / n_children

@@ -1,0 +1,391 @@
+"""Trainer `ldsm`: an ensemble of logarithm-depth decision trees that may send a row several ways."""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.faults import fault
+from xylem.base.parameters import Parameters
+from xylem.base.rows import LabelRows, offsets
+from xylem.trainers.kernels.problem import pack_tile
+from xylem.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
+from xylem.trainers.ldsm.split import Examples, Split, split_node
+from xylem.trainers.representations import rerank_arrays, squared_lengths
+from xylem.trainers.size import SizeEstimate
+from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.spec import (
+    Alpha,
+    DecisionTrees,
+    Gamma,
+    Idf,
+    LeafLabels,
+    MaxDepth,
+    Prune,
+    Rerank,
+    Trained,
+    TrainerSpec,
+)
+from xylem.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
+from xylem.trainers.windows import at_hand, mapped
+from xylem_store.compiled.handles import F32, I32, U8
+from xylem_store.ensemble import Chunk, Tree
+
+
+class SplitFacts(NamedTuple):
+    """A trained node: whether its split was kept, trainings beyond the first, and J, beta, alpha."""
+
+    depth: int
+    n_rows: int
+    serves: bool
+    n_retries: int
+    objective: float
+    balance: float
+    purity: float
+
+
+class LdsmTree(NamedTuple):
+    """A tree: its leaves, deepest leaf, the rows in all leaves (a row may be in several), trained nodes."""
+
+    tree: Tree
+    n_leaves: int
+    depth: int
+    rows_in_leaves: int
+    splits: list[SplitFacts]
+
+
+def report_of(trees: Sequence[LdsmTree], arity: int, n_labels: int) -> dict[str, Any]:
+    """Return the report of an ensemble as JSON takes it.
+
+    Source: LdSM, figure 1 (J at the levels of a tree), figure 2 (the depth against log_M K), definitions 1
+    and 2. `depths` has, for the kept splits of each depth, how many there are, the rows that they share out,
+    the least, mean and greatest J, the mean balancedness factor (0: even) and purity factor (0: pure).
+
+    n_labels  labels that occur (K)
+    """
+    facts = [fact for grown in trees for fact in grown.splits]
+    kept = [fact for fact in facts if fact.serves]
+    by_depth: dict[int, list[SplitFacts]] = {}
+    for fact in kept:
+        by_depth.setdefault(fact.depth, []).append(fact)
+    return {
+        "trees": len(trees),
+        "depth_max": max(grown.depth for grown in trees),
+        "log_arity_of_labels": math.log(n_labels, arity),
+        "nodes_mean": fmean([len(grown.tree.node_label) for grown in trees]),
+        "leaves_mean": fmean([grown.n_leaves for grown in trees]),
+        "rows_in_leaves_mean": fmean([grown.rows_in_leaves for grown in trees]),
+        "splits": len(kept),
+        "splits_retried": sum(fact.n_retries > 0 for fact in kept),
+        "splits_given_up": len(facts) - len(kept),
+        "depths": [_of_depth(depth, by_depth[depth]) for depth in sorted(by_depth)],
+    }
+
+
+def _of_depth(depth: int, splits: list[SplitFacts]) -> dict[str, Any]:
+    objectives = [split.objective for split in splits]
+    return {
+        "depth": depth,
+        "splits": len(splits),
+        "rows": sum(split.n_rows for split in splits),
+        "objective_min": min(objectives),
+        "objective_mean": fmean(objectives),
+        "objective_max": max(objectives),
+        "balance_mean": fmean([split.balance for split in splits]),
+        "purity_mean": fmean([split.purity for split in splits]),
+    }
+
+
+NODES_LEAST, NODES_MOST = 2000, 65_536
+"""Between these lies max_nodes when it is not given."""
+
+_OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}  # the number of each, and the size of its first step
+
+
+class LdsmParameters(Parameters):
+    """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
+
+    trees: DecisionTrees = 50
+    arity: int = Field(default=4, ge=2, le=CHILDREN_MAX, description="children of a node (M)")
+    max_nodes: int = Field(
+        default=0,
+        ge=0,
+        le=10_000_000,
+        description="most nodes of a tree (T_max); 0: 2000, or twice the number of labels if that is "
+        "more, up to 65,536",
+    )
+    max_depth: MaxDepth = 32
+    max_copies: float = Field(
+        default=32.0,
+        ge=1.0,
+        le=1000.0,
+        description="most rows in a tree's leaves, in multiples of the training rows: limits memory and time",
+    )
+    leaf_labels: LeafLabels = 100
+    min_rows: int = Field(default=2, ge=2, le=1_000_000, description="a node with fewer rows is not split")
+    lambda1: float = Field(
+        default=2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
+    )
+    lambda2: float = Field(
+        default=1.25, ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J"
+    )
+    optimiser: Literal["sgd", "nag"] = Field(
+        default="sgd", description="sgd: gradient descent; nag: normalised adaptive gradient"
+    )
+    step: float = Field(
+        default=0.0, ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag"
+    )
+    epochs: int = Field(
+        default=10,
+        ge=1,
+        le=1000,
+        description="passes over a node's rows; with n > 5000 rows: epochs * sqrt(5000 / n)",
+    )
+    prune: Prune = 0.3
+    idf: Idf = "auto"
+    shares: Literal["rows", "labels"] = Field(
+        default="rows",
+        description="value of a label in a leaf: its share of the leaf's rows, or of their labels",
+    )
+    rerank: Rerank = "no"
+    alpha: Alpha = 0.6
+    gamma: Gamma = 30.0
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if 0 < self.max_nodes <= self.arity:
+            expected = f"0, or more than arity, {self.arity}, so that a tree can have a split"
+            raise fault(f"expected {expected}; found {self.max_nodes}", "max_nodes")
+        return self
+
+    def most_nodes(self, n_labels: int) -> int:
+        """Return how many nodes a tree may have; n_labels labels occur."""
+        return self.max_nodes or max(NODES_LEAST, min(2 * n_labels, NODES_MOST))
+
+    def learning(self) -> Learning:
+        """Return how the regressors of a node are trained."""
+        optimiser, step = _OPTIMISERS[self.optimiser]
+        how = self.epochs, optimiser, self.step or step, self.prune
+        return Learning(self.arity, self.lambda1, self.lambda2, *how)
+
+
+Histogram = tuple[I32, I32]
+"""Labels, ascending, and how many of a node's rows carry each."""
+
+_NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
+
+
+@dataclass
+class _Node:
+    """A node while its tree grows.
+
+    histogram  of a leaf; empty at an inner node
+    children   ids in the order of growth; empty at a leaf
+    """
+
+    depth: int
+    n_rows: int
+    histogram: Histogram
+    children: range = range(0)
+    chunk: Chunk | None = None
+
+
+class _Growth:
+    """The growth of one tree (LdSM, algorithm 1).
+
+    waiting  heap of (-priority, id, rows) of the nodes that may be split
+    """
+
+    def __init__(self, examples: Examples, rows: I32, parameters: LdsmParameters, seed: int) -> None:
+        self.examples = examples
+        self.parameters = parameters
+        self.learning = parameters.learning()
+        self.state = np.array([seed], np.uint64)
+        self.rows_max = int(parameters.max_copies * len(rows))
+        self.rows_held = len(rows)
+        self.nodes: list[_Node] = []
+        self.splits: list[SplitFacts] = []
+        self.waiting: list[tuple[int, int, I32]] = []
+        counts = np.bincount(examples.labels.indices)
+        labels = np.flatnonzero(counts)
+        counts = counts[labels]
+        self.nodes_max = parameters.most_nodes(len(labels))
+        histogram = labels.astype(np.int32), counts.astype(np.int32)
+        self._add(0, rows, histogram, int(counts.sum() - counts.max()))
+
+    def grow(self, stop: U8) -> None:
+        """Split the node of the highest priority until nothing is left to split, or a limit is reached.
+
+        Deviations: a node whose priority is 0 (one label says all) is not split, the root included; a split
+        must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the elder node.
+        """
+        most = self.nodes_max - self.parameters.arity
+        while self.waiting and len(self.nodes) <= most and not stop[0]:
+            _, number, rows = heapq.heappop(self.waiting)
+            node = self.nodes[number]
+            split = split_node(self.examples, rows, self.learning, self.state, stop)
+            held = self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
+            serves = split.n_children > 0 and held <= self.rows_max
+            self.splits.append(SplitFacts(node.depth, node.n_rows, serves, split.n_retries, *split.quality))
+            if serves:
+                self.rows_held = held
+                self._add_children(node, rows, split)
+
+    def _add(self, depth: int, rows: I32, histogram: Histogram, priority: int) -> None:
+        """Add a leaf, and let it wait when it may be split."""
+        p = self.parameters
+        if priority and len(rows) >= p.min_rows and depth < p.max_depth:
+            heapq.heappush(self.waiting, (-priority, len(self.nodes), rows))
+        self.nodes.append(_Node(depth, len(rows), histogram))
+
+    def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
+        """Add the children of a split; the priority of one is 0 when one label says all (algorithm 1)."""
+        n_children = split.n_children
+        kept = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
+        kept = kept[np.argsort(split.features[kept])]
+        n_weights = np.empty(len(kept), np.int32)
+        lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
+        features, bias = split.features[kept], split.weights[-1, :n_children].copy()
+        node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
+        node.children = range(len(self.nodes), len(self.nodes) + n_children)
+        node.histogram = _NOTHING
+        priorities = (split.counts.sum(axis=0) - split.counts.max(axis=0)).tolist()
+        for child in range(n_children):
+            counts, goes = split.counts[:, child], (split.directions >> child & 1) > 0
+            histogram = split.labels[counts > 0], counts[counts > 0]
+            self._add(node.depth + 1, rows[goes], histogram, priorities[child])
+
+    def finish(self, weighed: Weighed) -> LdsmTree:
+        """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
+        order = [0]
+        for number in order:
+            order.extend(self.nodes[number].children)
+        nodes = [self.nodes[number] for number in order]
+        child_ptr = np.concatenate([[1], 1 + np.cumsum([len(node.children) for node in nodes])])
+        tree = Tree(
+            child_ptr=child_ptr.astype(np.int32),
+            node_label=np.full(len(nodes), -1, np.int32),
+            chunks=[node.chunk and weighed.plain_chunk(node.chunk) for node in nodes],
+            histograms=[None if node.children else self._values(node) for node in nodes],
+        )
+        leaves = [node for node in nodes if not node.children]
+        depth = max(node.depth for node in leaves)
+        return LdsmTree(tree, len(leaves), depth, self.rows_held, self.splits)
+
+    def _values(self, node: _Node) -> tuple[I32, F32]:
+        """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
+        labels, counts = node.histogram
+        whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
+        if len(labels) > self.parameters.leaf_labels:
+            kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
+            labels, counts = labels[kept], counts[kept]
+        return labels, (counts / np.float32(whole)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Grow:
+    """Grows the tree of a number."""
+
+    weighed: Weighed
+    labels: LabelRows
+    labelled: I32
+    parameters: LdsmParameters
+    seed: int
+    spilled: Census | None = None
+
+    def workspace(self) -> Examples:
+        """Return what trees are grown of; rows that are spilled are copied to a file first."""
+        rows = self.weighed.rows
+        ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
+        if self.spilled is None:
+            return Examples(rows, self.labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32))
+        copy = (mapped(dtype, len(rows.indices), self.spilled) for dtype in (np.int32, np.float32))
+        return Examples(rows, self.labels, *ranks, *copy)
+
+    def run(self, number: int, examples: Examples, stop: U8) -> LdsmTree:
+        """Return a tree, by its number."""
+        growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
+        growth.grow(stop)
+        return growth.finish(self.weighed)
+
+
+def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Trained:
+    """Train LdSM trees that differ by their initial weights and the order of their rows.
+
+    Source: LdSM, algorithms 1 to 5; deviations: `_Growth.grow`, `split_node`, `train_regressors`. Rows
+    without labels are left out: a share is of the rows that carry any label. The threads take a tree at a
+    time; the same bits whatever their number. Time: each split reads its node's rows at most
+    epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows. Memory: the trees,
+    and for each that is being grown 4 * max_copies bytes a row, and what `train_regressors` says of a node.
+    """
+    if source.reads != "rows" and parameters.rerank == "yes":
+        raise BadParameter("rerank: expected no to train on a stream, found yes")
+    source.census.check_labelled()
+    data, is_mapped = at_hand(source, tools.progress)
+    for number, part in enumerate(parts_of(data.rows)):
+        squares = squared_lengths(part.values, part.indptr)
+        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))  # no gradient step would be finite
+        if len(wrong):
+            row = number * PART_ROWS + wrong[0]
+            raise BadData(f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}")
+    weighed = weigh(data.rows, parameters.idf, is_mapped)
+    labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
+    grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
+    forest = tools.collected("trees", grow, range(parameters.trees))
+    extra = {}
+    if parameters.rerank == "yes":
+        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+    n_labels = int(np.count_nonzero(source.census.label_rows))
+    report = report_of(forest, parameters.arity, n_labels)
+    trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
+    return Trained.of(trees, *sizes, "multiway", parameters, extra=extra, report=report)
+
+
+def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
+    """Return the memory that growing a tree takes, as `fit_ldsm` says, and the root's rows once more."""
+    of_feature, of_label = 68 if p.optimiser == "nag" else 32, 8 * p.arity
+    held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
+    return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
+
+
+def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:
+    """Return a bound on the size of what `fit_ldsm` would train.
+
+    Not a forecast but a proof, and so far above the usual size: a tree has at most nodes - 1
+    children and arity^(d + 1) of nodes at depth d; a child has at most a weight for each feature that occurs,
+    and those of a depth together at most `arity` for each value of the rows that its nodes hold (max_copies
+    times the training rows). Nothing is trained, so alpha_per_depth is empty.
+    """
+    p = parameters
+    labelled = np.diff(data.labels.indptr) > 0
+    n_entries = int(np.diff(data.rows.indptr)[labelled].sum())
+    n_features = len(np.unique(data.rows.indices))
+    n_labels = len(np.unique(data.labels.indices))
+    most = int(p.max_copies * n_entries) * p.arity
+    left = p.most_nodes(n_labels) - 1
+    of_tree = 0
+    for depth in range(p.max_depth):
+        n_children = min(left, p.arity ** min(depth + 1, 40), -(-most // max(1, n_features)))
+        of_tree += min(n_children * n_features, most)
+        left -= n_children
+    bound = p.trees * of_tree
+    tools.progress("estimate", 1, 1)
+    return SizeEstimate.of(bound, n_features, n_labels)
+
+
+LDSM = TrainerSpec(
+    name="ldsm",
+    about="decision trees of logarithmic depth that may send a row several ways",
+    parameters=LdsmParameters,
+    fit=fit_ldsm,
+    estimate=estimate_ldsm,
+    reads="passes",
+    alone=lambda p: None,
+    worker_bytes=_tree_bytes,
+)

@@ -1,0 +1,245 @@
+"""What a grown LOMtree becomes: leaves' counts, chunks, histograms, the report; and its state as arrays."""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.rows import offsets, ranges
+from xylem.evaluation.tree_criteria import (
+    NodeCounts,
+    counts_of,
+    criteria_by_splits,
+    depths,
+    splits_by_depth,
+)
+from xylem.trainers.lomtree.learning import route_rows
+from xylem.trainers.lomtree.tables import (
+    BITS_MIN,
+    N_VALUES,
+    SIZES,
+    Pool,
+    contents,
+    fill,
+    n_refused,
+)
+from xylem.trainers.lomtree.tree import (
+    COUNT,
+    LEAF,
+    N_NODES,
+    N_ROWS,
+    N_SPLITS,
+    N_SWAPS,
+    ROOT,
+    SCALE,
+    WEIGHT,
+    OnlineTree,
+)
+from xylem.trainers.representations import pieces_of
+from xylem.trainers.source import TrainingSet
+from xylem.trainers.state import LearnerState, check_that
+from xylem_store.compiled.handles import F32, I32, I64
+from xylem_store.ensemble import Chunk
+
+_OF_NODES = OnlineTree._fields[:-4]
+"""What is kept of each node as it is; the others are views of it, or tables."""
+
+
+def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
+    """Return what is kept of a tree: the same of two that are the same, wherever their tables lie.
+
+    Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no room.
+    """
+    n = int(tree.state[N_NODES])
+    arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
+    for part in ("weights", "classes"):
+        pool: Pool = getattr(tree, part)
+        _, slots = contents(pool, np.arange(n))
+        free = np.zeros(SIZES, np.int64)  # how many blocks there are of each size
+        for size in range(SIZES):
+            at = int(pool.free[size])
+            while at >= 0:
+                free[size], at = free[size] + 1, int(pool.key[at])
+        arrays |= {
+            f"{part}/bits": pool.bits[:n].copy(),
+            f"{part}/used": pool.used[:n].copy(),
+            f"{part}/keys": pool.key[slots],
+            f"{part}/values": np.ascontiguousarray(pool.value[slots, :N_VALUES]),
+            f"{part}/free": free,
+            f"{part}/refused": np.array([n_refused(pool)]),
+        }
+    return {**arrays, "counts": tree.state}
+
+
+def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
+    """Write what was kept over a tree without rows. Raises Corrupt, and what `restoring` refuses.
+
+    n_labels  labels of its classes are below
+    """
+    tree.state[:] = found.take("counts", "int64", len(tree.state))
+    n = int(tree.state[N_NODES])
+    check_that(1 <= n <= len(tree.left) and n == 2 * tree.state[N_SPLITS] + 1, "as many nodes as splits make")
+    for name in _OF_NODES:
+        array = getattr(tree, name)
+        array[:n] = found.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
+    left, right, parent, root = tree.left[:n], tree.right[:n], tree.parent[:n], int(tree.state[ROOT])
+    inner = np.flatnonzero(left != LEAF)
+    children = np.concatenate([left[inner], right[inner]])
+    others = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
+    check_that(np.array_equal(np.sort(children), others), "one tree")  # no way down from the root comes back
+    check_that((parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children")
+    for part in ("weights", "classes"):
+        _restore_pool(found, part, getattr(tree, part), n)
+    check_that((found.arrays["classes/keys"] < n_labels).all(), "labels that there are")
+
+
+def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
+    """Write the contents of n tables into an empty pool, whose blocks then lie one after the other."""
+    bits, used = found.take(f"{part}/bits", "int32", n), found.take(f"{part}/used", "int32", n)
+    keys, free = found.take(f"{part}/keys", "int32", None), found.take(f"{part}/free", "int64", SIZES)
+    values = found.take(f"{part}/values", pool.value.dtype.name, len(keys), N_VALUES)
+    has = np.flatnonzero(bits != -1)
+    check_that(((bits[has] >= BITS_MIN) & (bits[has] < SIZES)).all(), "sizes of tables")
+    n_free = sum(blocks << size for size, blocks in enumerate(free.tolist()))
+    check_that((free >= 0).all() and n_free <= len(pool.key), "free blocks")
+    each: I64 = np.concatenate([bits[has].astype(np.int64), np.repeat(np.arange(SIZES), free)])
+    starts = offsets(np.int64(1) << each)
+    check_that(starts[-1] <= len(pool.key), "tables within the memory of the parameters")
+    room = np.where(bits < 0, 0, np.int64(3) << np.maximum(bits, 0).astype(np.int64))
+    check_that((used >= 0).all() and (4 * used.astype(np.int64) <= room).all(), "tables with room for keys")
+    ptr = offsets(used)
+    check_that(ptr[-1] == len(keys) and (keys >= 0).all(), "keys of tables")
+    same_table = np.diff(np.repeat(np.arange(n), used)) == 0
+    check_that((np.diff(keys.astype(np.int64))[same_table] > 0).all(), "keys in their order")
+    pool.start[has], pool.bits[:n] = starts[: len(has)], bits
+    pool.key[: starts[-1]] = -1
+    for at, size in zip(starts[len(has) : -1].tolist(), each[len(has) :].tolist(), strict=True):
+        pool.key[at], pool.free[size] = pool.free[size], at
+    pool.counts[:2] = starts[-1], found.take(f"{part}/refused", "int64", 1)[0]
+    fill(pool, ptr, keys.copy(), values.copy())
+
+
+_GROWTH_POINTS = 100  # points of the criteria against the number of splits that a report keeps
+
+
+_PIECE = 1 << 16  # the weights of so many keys are looked at together, or those of one node
+
+
+class LeafCounts(NamedTuple):
+    """What was counted at the leaves of a tree, by position: int64[leaves] rows, and those of each label."""
+
+    rows: I64
+    labels: NodeCounts
+
+
+def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
+    """Return (the nodes breadth-first, child_ptr of xylem_store.ensemble.Tree)."""
+    left, right = tree.left, tree.right
+    level = np.array([tree.state[ROOT]])
+    levels = []
+    while len(level):
+        levels.append(level)
+        inner = level[left[level] != LEAF]
+        level = np.stack([left[inner], right[inner]], axis=1).ravel().astype(np.int64)
+    order = np.concatenate(levels)
+    child_ptr = np.concatenate([[1], 1 + np.cumsum(2 * (left[order] != LEAF))])
+    return order, child_ptr.astype(np.int32)
+
+
+def counted_at(tree: OnlineTree, leaves: I64) -> LeafCounts:
+    """Return what the leaves have counted while the tree grew."""
+    leaf, slots = contents(tree.classes, leaves)
+    label, count = tree.classes.key[slots], tree.classes.value[slots, COUNT]
+    return LeafCounts(tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
+
+
+def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
+    """Return what the leaves count of these rows, which go down the tree as it is now."""
+    rows, labels = data
+    reached = np.empty(rows.n_rows, np.int32)
+    waiting = np.empty((len(tree.left) + 1, 2), np.int64)
+    route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
+    place = np.zeros(len(tree.left), np.int64)
+    place[leaves] = np.arange(len(leaves))
+    leaf, n_labels = place[reached], np.diff(labels.indptr)
+    n_rows = np.bincount(leaf[n_labels > 0], minlength=len(leaves))
+    ones = np.ones(len(labels.indices))
+    return LeafCounts(n_rows, counts_of(len(leaves), np.repeat(leaf, n_labels), labels.indices, ones))
+
+
+def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
+    """Return the scorers of each node's children (none of the left, h of the right), None for a leaf."""
+    places, pool = np.flatnonzero(tree.left[order] != LEAF), tree.weights
+    inner, most = order[places], int(pool.used[order].max())
+    row_ptr, child = np.arange(most + 1, dtype=np.int64), np.ones(most, np.int32)
+    bias = np.zeros((len(inner), 2), np.float32)
+    bias[:, 1] = tree.bias[inner, WEIGHT]
+    chunks: list[Chunk | None] = [None] * len(order)
+    for begin, end in pairwise(pieces_of(offsets(pool.used[inner]), _PIECE)):
+        table, slots = contents(pool, inner[begin:end])
+        weight = pool.value[slots, WEIGHT] / pool.value[slots, SCALE]
+        kept = np.flatnonzero(weight)
+        features, weight = pool.key[slots[kept]], weight[kept]
+        ends = np.searchsorted(table[kept], np.arange(end - begin + 1)).tolist()
+        for node, (first, last) in enumerate(pairwise(ends), begin):
+            n = last - first
+            entries = features[first:last], row_ptr[: n + 1], child[:n], weight[first:last]
+            chunks[places[node]] = Chunk(*entries, bias[node])
+    return chunks
+
+
+def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -> dict[str, Any]:
+    """Return what a training tells of the tree; rows int64[n] by node."""
+    growth = criteria_by_splits(child_ptr, counts)
+    last = len(growth["splits"]) - 1
+    kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
+    depth, is_leaf = depths(child_ptr), np.diff(child_ptr) == 0
+    return {
+        "rows": int(tree.state[N_ROWS]),
+        "splits": int(tree.state[N_SPLITS]),
+        "swaps": int(tree.state[N_SWAPS]),
+        "depth": int(depth.max()),
+        "mean_depth": float((depth * rows)[is_leaf].sum() / max(1, rows[is_leaf].sum())),
+        "weights_left_out": n_refused(tree.weights),
+        "labels_left_out": n_refused(tree.classes),
+        "criteria_by_splits": {name: values[kept].tolist() for name, values in growth.items()},
+        "splits_by_depth": splits_by_depth(child_ptr, counts),
+    }
+
+
+def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
+    """Return int64[n]: the rows of each node, from those of the leaves by position."""
+    rows = np.zeros(len(child_ptr) - 1, np.int64)
+    rows[np.diff(child_ptr) == 0] = at_leaves
+    for node in np.flatnonzero(np.diff(child_ptr))[::-1].tolist():
+        rows[node] = rows[child_ptr[node] : child_ptr[node + 1]].sum()
+    return rows
+
+
+def histograms_of(child_ptr: I32, counts: NodeCounts, rows: I64, n_kept: int) -> list[tuple[I32, F32] | None]:
+    """Return the label shares of each leaf, None for others: the commonest n_kept labels, equal ones by id.
+
+    A leaf that no row reached answers as the nearest node above it that some did.
+    """
+    source = np.arange(len(rows))
+    for node in np.flatnonzero(np.diff(child_ptr)).tolist():
+        for child in range(child_ptr[node], child_ptr[node + 1]):
+            if not rows[child]:
+                source[child] = source[node]
+    leaves = np.flatnonzero(np.diff(child_ptr) == 0)
+    of = source[leaves]
+    n_entries = np.diff(counts.ptr)[of]
+    leaf = np.repeat(np.arange(len(leaves)), n_entries)
+    begins = offsets(n_entries)
+    entry = ranges(counts.ptr[of], n_entries)
+    label, count = counts.label[entry], counts.value[entry]
+    best = np.lexsort((label, -count, leaf))
+    best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
+    best = best[np.lexsort((label[best], leaf[best]))]
+    share = (count[best] / np.maximum(1, rows[of])[leaf[best]]).astype(np.float32)
+    ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
+    found: list[tuple[I32, F32] | None] = [None] * len(rows)
+    for node, first, last in zip(leaves.tolist(), [0, *ends], ends, strict=False):
+        found[node] = label[best[first:last]], share[first:last]
+    return found

@@ -1,0 +1,241 @@
+"""Many small hash tables, one a node, in one pool of slots of fixed size.
+
+A table takes a block of 2^b slots of the pool and moves to one of twice the size when three quarters of its
+slots are used; blocks left behind serve other tables. So memory is bounded by the pool, whatever the number
+of tables, keys and releases. Keys are int32 >= 0, found by linear probing. A pool that has no room refuses
+new keys and counts them.
+
+A slot holds a key and its three values side by side, and lies within a cache line: what is found costs one
+miss, and `fetch` asks for it beforehand.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from xylem.base.rows import ranges
+from xylem_store.compiled.decorators import nonallocating_inlined as inlined
+from xylem_store.compiled.decorators import nonallocating_kernel as kernel
+from xylem_store.compiled.handles import I32, I64, U8
+from xylem_store.compiled.vectors import prefetch
+from xylem_store.names import new_seed
+
+Integer = int | np.int64
+
+TABLE = np.dtype([("start", np.int64), ("used", np.int32), ("bits", np.int32)])
+"""What a pool knows of a table: see `Pool`."""
+
+N_VALUES = 3
+"""The values of a key."""
+
+LINE_BYTES = 64
+
+_SLOT = N_VALUES + 1
+_NONE = -1
+BITS_MIN, SIZES = 3, 32
+"""A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
+
+SLOTS_MAX = (1 << 31) - 1  # the most slots of a pool: the start of a block stands in a key
+_TAKEN, _REFUSED, _FACTOR = 0, 1, 2
+
+
+class Pool(NamedTuple):
+    """The tables of n nodes.
+
+    start   int64[n]      the first slot of the node's block, another whenever the table moves; -1: none
+    used    int32[n]      keys in the table
+    bits    int32[n]      log2 of the slots of its block; -1: the table is empty and has none
+    free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the next
+                          one starts
+    counts  int64[3]      slots of the pool given out so far, keys refused since the pool was made, and what
+                          keys are multiplied by, another number in each run
+    key     int32[P]      -1: the slot is free; of slots not given out, anything
+    value   float[P, 4]   what belongs to the key; the last column is where `key` lies
+    """
+
+    start: I64
+    used: I32
+    bits: I32
+    free: I64
+    counts: I64
+    key: I32
+    value: NDArray[Any]
+
+
+def aligned(n_bytes: int) -> U8:
+    """Return memory, not touched yet, that begins on a cache line."""
+    raw = np.empty(n_bytes + LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % LINE_BYTES
+    return raw[start : start + n_bytes]
+
+
+def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
+    """Return empty tables over so many slots, at most SLOTS_MAX; memory is touched only as slots are used.
+
+    tables  TABLE[n]; the pool keeps and writes it
+    """
+    tables["start"], tables["used"], tables["bits"] = _NONE, 0, _NONE
+    value = aligned(n_slots * _SLOT * np.dtype(dtype).itemsize).view(dtype).reshape(n_slots, _SLOT)
+    return Pool(
+        start=tables["start"],
+        used=tables["used"],
+        bits=tables["bits"],
+        free=np.full(SIZES, _NONE, np.int64),
+        counts=np.array([0, 0, new_seed() * 0x9E3779B1 & 0xFFFFFFFF]),
+        key=value.view(np.int32)[:, N_VALUES * (np.dtype(dtype).itemsize // 4)],
+        value=value,
+    )
+
+
+def n_refused(pool: Pool) -> int:
+    """Return how many times a key found no room."""
+    return int(pool.counts[_REFUSED])
+
+
+def contents(pool: Pool, tables: I64) -> tuple[I64, I64]:
+    """Return the keys of some tables, by table and key: the position of its table, and its slot, of each."""
+    has = np.flatnonzero(pool.bits[tables] >= 0)
+    sizes = np.int64(1) << pool.bits[tables[has]].astype(np.int64)
+    slots, table = ranges(pool.start[tables[has]], sizes), np.repeat(has, sizes)
+    used = pool.key[slots] >= 0
+    slots, table = slots[used], table[used]
+    order = np.argsort(table << 32 | pool.key[slots])
+    return table[order], slots[order]
+
+
+@inlined
+def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
+    """Return where in a block of 2^bits slots the search for a key begins (multiplicative hashing)."""
+    mixed = (np.uint64(key) * np.uint64(pool.counts[_FACTOR])) & np.uint64(0xFFFFFFFF)
+    return np.int64(mixed >> np.uint64(32 - bits))
+
+
+@inlined
+def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) -> None:
+    """Ask for the cache lines at which the search for keys[first:last] begins."""
+    bits, start = np.int64(pool.bits[table]), pool.start[table]
+    if bits >= 0:
+        for i in range(first, last):
+            prefetch(pool.value, (start + _place(pool, np.int64(keys[i]), bits)) * _SLOT)
+
+
+@inlined
+def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
+    """Return the slot of a key in a block, or the free one where it would be put."""
+    mask = (np.int64(1) << bits) - 1
+    at = _place(pool, key, bits)
+    while pool.key[start + at] != key and pool.key[start + at] != _NONE:
+        at = (at + 1) & mask
+    return start + at
+
+
+@inlined
+def find(pool: Pool, table: Integer, key: Integer) -> Any:
+    """Return the slot of a key, -1 when the table does not have it."""
+    bits = np.int64(pool.bits[table])
+    if bits < 0:
+        return np.int64(_NONE)
+    slot = _search(pool, pool.start[table], bits, key)
+    return slot if pool.key[slot] == key else np.int64(_NONE)
+
+
+@kernel
+def _take_block(pool: Pool, bits: Integer) -> Any:
+    """Return the start of an empty block of 2^bits slots, -1 when the pool has none."""
+    size = np.int64(1) << bits
+    start = np.int64(pool.free[bits])
+    if start != _NONE:
+        pool.free[bits] = pool.key[start]
+    else:
+        start = np.int64(pool.counts[_TAKEN])
+        if start + size > len(pool.key):
+            return _NONE
+        pool.counts[_TAKEN] = start + size
+    for slot in range(start, start + size):
+        pool.key[slot] = _NONE
+    return start
+
+
+@kernel
+def _give_block(pool: Pool, start: Integer, bits: Integer) -> None:
+    pool.key[start] = pool.free[bits]
+    pool.free[bits] = start
+
+
+@kernel
+def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
+    """Move a table to a block of 2^bits slots, more than it has; return whether there was room."""
+    old_bits, old_start = np.int64(pool.bits[table]), pool.start[table]
+    if bits >= SIZES:
+        return False
+    start = _take_block(pool, bits)
+    if start < 0:
+        return False
+    if old_bits >= 0:
+        for slot in range(old_start, old_start + (np.int64(1) << old_bits)):
+            key = pool.key[slot]
+            if key != _NONE:
+                to = _search(pool, start, bits, np.int64(key))
+                pool.key[to] = key
+                for i in range(N_VALUES):
+                    pool.value[to, i] = pool.value[slot, i]
+        _give_block(pool, old_start, old_bits)
+    pool.start[table] = start
+    pool.bits[table] = bits
+    return True
+
+
+@kernel
+def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
+    """Give a table without a block one in which so many keys fit, if the pool has room for it."""
+    bits = np.int64(BITS_MIN)
+    while bits < SIZES and 4 * n_keys > np.int64(3) << bits:
+        bits += 1
+    _move(pool, table, bits)
+
+
+@kernel
+def _add(pool: Pool, table: Integer, key: Integer) -> Any:
+    """Do `insert` for a key that the table lacks."""
+    bits = np.int64(pool.bits[table])
+    # bits -1: 3 << -1 is not defined, and a table without a block is full
+    if bits < 0 or 4 * (np.int64(pool.used[table]) + 1) > np.int64(3) << bits:
+        bits = max(bits + 1, np.int64(BITS_MIN))
+        if not _move(pool, table, bits):
+            pool.counts[_REFUSED] += 1
+            return np.int64(_NONE)
+    slot = _search(pool, pool.start[table], bits, key)
+    pool.key[slot] = key
+    for i in range(N_VALUES):
+        pool.value[slot, i] = 0.0
+    pool.used[table] += 1
+    return slot
+
+
+@inlined
+def insert(pool: Pool, table: Integer, key: Integer) -> Any:
+    """Return the slot of a key, a new one having the values 0; -1 when the pool has no room for it."""
+    slot = find(pool, table, key)
+    return slot if slot >= 0 else _add(pool, table, key)
+
+
+@kernel
+def release(pool: Pool, table: Integer) -> None:
+    """Empty a table; its block serves others."""
+    if pool.bits[table] >= 0:
+        _give_block(pool, pool.start[table], np.int64(pool.bits[table]))
+    pool.start[table] = _NONE
+    pool.bits[table] = _NONE
+    pool.used[table] = 0
+
+
+@kernel
+def fill(pool: Pool, ptr: I64, keys: I32, values: NDArray[Any]) -> None:
+    """Put keys[ptr[i] : ptr[i + 1]], with their values, into table i, whose block has room for them."""
+    for table in range(len(ptr) - 1):
+        for k in range(ptr[table], ptr[table + 1]):
+            slot = insert(pool, table, np.int64(keys[k]))
+            if slot >= 0:
+                for i in range(N_VALUES):
+                    pool.value[slot, i] = values[k, i]

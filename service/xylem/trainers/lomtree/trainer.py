@@ -1,0 +1,328 @@
+"""Trainer `lomtree`: an online multiclass decision tree that learns from rows as they come."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import ceil, exp
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from xylem.base.parameters import Parameters
+from xylem.base.rows import LabelRows, offsets
+from xylem.evaluation.tree_criteria import sum_to_inner_nodes
+from xylem.trainers.lomtree.finish import (
+    LeafCounts,
+    breadth_first,
+    chunks_of,
+    counted_at,
+    histograms_of,
+    recounted_at,
+    report_of,
+    restore_tree,
+    rows_of_nodes,
+    tree_arrays,
+)
+from xylem.trainers.lomtree.learning import learn_rows, make_scratch
+from xylem.trainers.lomtree.tree import Budget, make_tree
+from xylem.trainers.size import SizeEstimate
+from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
+from xylem.trainers.spec import LeafLabels, Trained, TrainerSpec
+from xylem.trainers.state import LearnerState, PassPlan, check_that, restoring
+from xylem.trainers.windows import dealt
+from xylem_store.compiled.handles import I32
+from xylem_store.ensemble import Tree
+
+_SAMPLE_MAX = 1 << 16  # so many rows are remembered at most: every n-th, where there are more
+_SHARE = 10  # the first and the last of so many parts are compared
+_EXCESS = 0.25  # a warning says when they differ by so much more than two parts by chance
+
+
+@dataclass
+class LabelOrder:
+    """Compares the labels of the first tenth of the rows with those of the last.
+
+    Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they are cut.
+
+    labels  int32[..]  of every row whose number `step` divides
+    """
+
+    labels: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    step: int = 1
+    n_rows: int = 0
+
+    def add(self, labels: LabelRows) -> None:
+        """Take the next rows; of each counts its first label, and rows without any are passed over."""
+        carrying = np.flatnonzero(np.diff(labels.indptr))
+        rows = np.arange(self.n_rows, self.n_rows + len(carrying))
+        first = labels.indices[labels.indptr[carrying]]
+        self.n_rows += len(carrying)
+        self.labels = np.concatenate([self.labels, first[rows % self.step == 0]])
+        while len(self.labels) > _SAMPLE_MAX:
+            self.labels, self.step = self.labels[::2], 2 * self.step
+
+    def difference(self) -> float:
+        """Return how much more the first and last tenth differ than two halves of both: 0 to 1.
+
+        The difference is half the sum over the labels of the difference of their shares (total variation).
+        """
+        n = len(self.labels) // _SHARE
+        if n < 2:
+            return 0.0
+        first, last = self.labels[:n], self.labels[-n:]
+        both = np.concatenate([first, last])
+        return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
+
+    def warnings(self) -> list[str]:
+        """Return a warning where they differ much."""
+        found = self.difference()
+        if found <= _EXCESS:
+            return []
+        return [
+            "rows are learnt in their order, and those of the last tenth have other labels than those of the "
+            f"first ({found:.0%} more than by chance): shuffled rows may be learnt better"
+        ]
+
+
+def _variation(one: I32, other: I32) -> float:
+    n = 1 + int(max(one.max(), other.max()))
+    shares = [np.bincount(part, minlength=n) / len(part) for part in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).sum()) / 2
+
+
+LEAVES_A_LABEL = 4  # leaves for each label, rare ones counting less, where the parameters say no number
+STREAM_LEAVES_MAX = 1 << 16  # the most leaves of a stream whose parameters say no number
+_LEAVES_MAX = 1 << 20
+
+_BLOCK_ROWS = 4096  # rows learnt between two looks at interrupts and progress
+_WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
+_LOAD = 0.75  # the share of slots that tables use at most
+
+
+class LomtreeParameters(Parameters):
+    """Parameters of `lomtree`."""
+
+    leaves: int = Field(
+        default=0,
+        ge=0,
+        le=_LEAVES_MAX,
+        description="most leaves; 0: 4 for each label, fewer for rare ones; in a stream 4 for each label "
+        "so far, up to 65,536",
+    )
+    passes: int = Field(
+        default=5, ge=1, le=1000, description="passes over the rows; standard input is learnt once"
+    )
+    order: Literal["shuffled", "given"] = Field(
+        default="shuffled", description="order of rows in a pass; standard input is not shuffled"
+    )
+    step: float = Field(default=0.5, ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
+    swap_resistance: float = Field(
+        default=4.0,
+        ge=1.0,
+        le=1e6,
+        description="a leaf replaces the least-used leaf when its rows without its most frequent label "
+        "are so many times the rows of that leaf",
+    )
+    leaf_labels: LeafLabels = 100
+    memory_mb: int = Field(
+        default=1024,
+        ge=1,
+        le=65536,
+        description="MiB for weights and label counts while training; when full, new ones are left out",
+    )
+
+
+class OnlineLomtree:
+    """A LOMtree that learns from rows as they come, in memory that its parameters bound.
+
+    The same rows in the same order give the same tree, however they are cut into parts.
+    """
+
+    def __init__(self, parameters: LomtreeParameters, leaves: int = 0) -> None:
+        """Make a tree that is one leaf, and may have so many; 0: as many as its labels want.
+
+        Nothing is random in it; passes and order are the caller's affair.
+        """
+        self._parameters, self._follows = parameters, not leaves
+        self._leaves = leaves or STREAM_LEAVES_MAX
+        # two at least: arrays of one are of another type, for which all kernels would be compiled once more
+        n_nodes, n_bytes = max(2 * self._leaves - 1, 2), parameters.memory_mb << 20
+        slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
+        self._tree = make_tree(n_nodes, *slots)
+        self._scratch = make_scratch(0)
+        self._n_labels = 0
+
+    def learn(self, data: TrainingSet, order: I32 | None = None) -> Iterator[int]:
+        """Learn from the rows, one after the other; yields now and then how many are done.
+
+        order  int32[..]: which rows, in which order; None: all as they stand
+
+        Rows without labels are passed over. Where leaves follow the labels, these are numbered as they come.
+        """
+        rows, labels = data
+        if order is None:
+            order = np.arange(rows.n_rows, dtype=np.int32)
+        longest = int(np.diff(rows.indptr).max(initial=0))
+        if longest > len(self._scratch.slot):
+            self._scratch = make_scratch(longest)
+        for first, last, leaves in self._pieces(labels, order):
+            budget = Budget(leaves - 1, self._parameters.swap_resistance, self._parameters.step)
+            for begin in range(first, last, _BLOCK_ROWS):
+                end = min(last, begin + _BLOCK_ROWS)
+                learn_rows(self._tree, budget, rows, labels, order[begin:end], self._scratch)
+                yield end
+
+    def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
+        """Yield (first, last, leaves): order[first:last] is learnt by a tree of so many leaves at most.
+
+        Leaves for each label so far hang on the row, and not on the part in which it came.
+        """
+        if not self._follows:
+            yield 0, len(order), self._leaves
+            return
+        so_far = np.full(labels.n_rows, self._n_labels)
+        np.maximum.at(so_far, np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices + 1)
+        so_far = np.maximum.accumulate(so_far[order])
+        self._n_labels = int(so_far.max(initial=self._n_labels))
+        leaves = np.clip(LEAVES_A_LABEL * so_far, 1, self._leaves)
+        cuts = [0, *(1 + np.flatnonzero(np.diff(leaves))).tolist(), len(order)]
+        for first, last in itertools.pairwise(cuts):
+            if first < last:
+                yield first, last, int(leaves[first])
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return all that learning depends on: facts as JSON takes them, and arrays by name."""
+        return {"n_labels": self._n_labels, "leaves": self._leaves}, tree_arrays(self._tree)
+
+    def restore(self, found: LearnerState, n_labels: int) -> None:
+        """Go on from the state of a tree of as many leaves; its labels are below n_labels. Raises Corrupt."""
+        restore_tree(found, self._tree, n_labels)
+        self._n_labels = int(found.facts["n_labels"])
+
+    def finish(
+        self, n_labels: int, n_features: int, ids: I32 | None = None, recount: TrainingSet | None = None
+    ) -> Trained:
+        """Return the tree as it is; learning may go on after.
+
+        ids      int32[labels so far]: the final ids, below n_labels; None: as they are
+        recount  rows that the leaves answer with, in place of those that they counted while the tree grew
+        """
+        order, child_ptr = breadth_first(self._tree)
+        leaves = order[np.diff(child_ptr) == 0]
+        if recount is None:
+            counted = counted_at(self._tree, leaves)
+        else:
+            counted = recounted_at(self._tree, leaves, recount)
+        if ids is not None:
+            counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
+        n_entries = np.zeros(len(order), np.int64)
+        n_entries[np.diff(child_ptr) == 0] = np.diff(counted.labels.ptr)
+        counts = sum_to_inner_nodes(child_ptr, counted.labels._replace(ptr=offsets(n_entries)))
+        rows = rows_of_nodes(child_ptr, counted.rows)
+        chunks = chunks_of(self._tree, order)
+        histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
+        tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
+        report = report_of(self._tree, child_ptr, counts, rows)
+        sizes = n_labels, n_features
+        return Trained.of([tree], *sizes, "argmax", self._parameters, report=report)
+
+
+def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
+    """Train a LOMtree: in several passes over rows that can be read again, else once on each row as it comes.
+
+    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given. Deviation: of rows in
+    memory the leaves count all in the final tree; an online tree's have those since they were made.
+    One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises BadData where no row
+    carries a label.
+    """
+    is_once, before = source.reads == "once", tools.passes.state
+    leaves = parameters.leaves if is_once else _leaves_of(source.census, parameters)
+    if is_once and before is not None and before.facts.get("once") is not True:
+        leaves = before.facts.get("leaves", 0)
+        check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
+    online = OnlineLomtree(parameters, leaves)
+    passes = tools.passes.of(parameters.passes)
+    n_rows, total = 0, 0
+    if not is_once:
+        n_rows, total = passes.start * source.census.n_rows, passes.stop * source.census.n_rows
+    label_order, random = LabelOrder(), np.random.default_rng(tools.seed)
+    if before is not None:
+        with restoring():
+            online.restore(before, len(before.arrays["ids"]))
+            step, n_seen = map(int, before.facts["label_order"])
+            label_order = LabelOrder(before.take("labels", "int32", None), step, n_seen)
+            random.bit_generator.state = before.facts["random"]
+    for data, order in _in_turn(source, parameters, tools, random):
+        if order is None and (is_once or n_rows < source.census.n_rows):
+            label_order.add(data.labels)
+        for done in online.learn(data, order):
+            tools.progress("rows", n_rows + done, total)
+        n_rows += data.n_rows
+    census = source.census
+    census.check_labelled()
+    state = None
+    if tools.passes.keeps:
+        facts, arrays = online.state()
+        ids = np.arange(len(census.label_rows), dtype=np.int32)
+        arrays |= {"labels": label_order.labels, "ids": ids if source.final_ids is None else source.final_ids}
+        counts = [label_order.step, label_order.n_rows]
+        facts |= {"label_order": counts, "random": random.bit_generator.state, "once": is_once}
+        state = LearnerState(0 if is_once else passes.stop, facts, arrays)
+    recount = all_rows(source) if source.reads == "rows" else None
+    trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
+    return replace(trained, warnings=label_order.warnings(), state=state)
+
+
+def _in_turn(
+    source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
+) -> Iterator[tuple[TrainingSet, I32 | None]]:
+    """Yield rows with the order in which they are learnt; None: as they stand."""
+    passes = tools.passes.of(parameters.passes)
+    if source.reads == "once" or parameters.order == "given":
+        for _ in range(1) if source.reads == "once" else passes:
+            for part in source.parts():
+                yield part, None
+        return
+    windows = dealt(source, tools)
+    for number in passes:
+        for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
+            order = np.arange(window.n_rows, dtype=np.int32)
+            random.shuffle(order)
+            yield window, order
+
+
+def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
+    """Return the number of leaves that parameters mean for rows that were counted.
+
+    As many labels count as would have the entropy of these if all were as frequent: labels of a row or two
+    each, of which there may be tens of thousands, are no reason for leaves of a row or two.
+    """
+    shares = census.label_rows / max(1, int(census.label_rows.sum()))
+    shares = shares[shares > 0]
+    n_labels = ceil(exp(-np.sum(shares * np.log(shares))) - 1e-6)
+    return parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
+
+
+def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_lomtree` would train: all features at all nodes, within memory.
+
+    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
+    """
+    leaves, n_used = _leaves_of(count(data), parameters), len(np.unique(data.rows.indices))
+    slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
+    bound = min((leaves - 1) * n_used, int(slots * _LOAD))
+    tools.progress("estimate", 1, 1)
+    return SizeEstimate.of(bound, n_used, len(np.unique(data.labels.indices)))
+
+
+LOMTREE = TrainerSpec(
+    name="lomtree",
+    about="an online multiclass decision tree: learns from streams in bounded memory, time log of the labels",
+    parameters=LomtreeParameters,
+    fit=fit_lomtree,
+    estimate=estimate_lomtree,
+    reads="once",
+    plan=lambda p: PassPlan("passes", p.passes, True),
+)

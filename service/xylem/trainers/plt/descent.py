@@ -1,0 +1,262 @@
+"""The node classifiers of probabilistic label trees by stochastic gradient descent, on rows read in turn."""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.executors.local import Crew
+from xylem.base.rows import offsets, ranges
+from xylem.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
+from xylem.trainers.shape import Shape, parents_of
+from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.state import LearnerState, check_that, restoring
+from xylem.trainers.windows import dealt
+from xylem_store.build import build_ensemble
+from xylem_store.compiled.handles import I32
+from xylem_store.ensemble import Chunk, Tree, TreeEnsemble
+from xylem_store.names import new_seed
+
+SHARDS = 8
+"""The nodes of a tree are dealt to so many shards, which are trained side by side."""
+
+_WORD_BYTES = 4
+_SLOT_BYTES = 16
+_SLOTS_MIN = 8
+_SHUFFLE = 1  # what the seeds of shuffles are derived from besides the tree's: trees and windows have others
+PARTS = 10
+"""So many parts of the rows: one is shown with the trees that have learnt from those before it."""
+
+
+class _Growing(NamedTuple):
+    """A tree in training."""
+
+    seed: int
+    shape: Shape
+    topology: Topology
+    shards: list[Shard]
+
+
+def train_trees(
+    source: RowSource, shapes: list[tuple[Tools, Shape]], descent: Descent, bytes_max: int, tools: Tools
+) -> tuple[list[Tree], dict[str, int], LearnerState | None]:
+    """Train the classifiers of some trees in the same passes over the rows.
+
+    shapes     (tools of the tree, its shape) each; of a training that goes on those of its state
+    bytes_max  what weights may take, all trees together
+
+    `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is learnt; in
+    that pass all trees then have the order of the first.
+
+    Returns the trees, a report: weights trained, and how often a feature was passed over for want of
+    room; and the state, where one is to be left. Rows are shuffled anew for each epoch and tree (`windows`).
+    Memory: bytes_max and two windows. The same bits for any number of threads and however the source cuts
+    its rows.
+    """
+    census = source.census
+    growing = _begin([shape for _, shape in shapes], [tree.seed for tree, _ in shapes], census, bytes_max)
+    if tools.passes.state is not None:
+        with restoring():
+            _restore(growing, tools.passes.state, census.n_features)
+    passes = tools.passes.of(descent.epochs)
+
+    def so_far() -> TreeEnsemble:
+        trees = [_harvest(tree, descent, census.n_features) for tree in growing]
+        return build_ensemble(trees, len(census.label_rows), census.n_features)
+
+    shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
+    windows = dealt(source, tools)
+    for epoch in passes:
+        gone = epoch * census.n_rows
+        for number, window in windows.visit(epoch):
+            orders = []
+            for tree in growing:
+                seed = derived_seed(tree.seed, _SHUFFLE, epoch, number)
+                shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(window.n_rows)
+                orders.append(shuffled.astype(np.int32))
+            if shown is None or epoch > 0:
+                _descend(window, orders, growing, descent, tools.crew)
+            else:
+                for piece in shown.pieces(gone, window, orders[0]):
+                    _descend(window, [piece] * len(growing), growing, descent, tools.crew)
+            gone += window.n_rows
+            tools.progress("classifiers", gone, descent.epochs * census.n_rows)
+    passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
+    trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
+    state = _state(growing, passes.stop, census.n_features) if tools.passes.keeps else None
+    trees = []
+    for tree in growing:
+        trees.append(_harvest(tree, descent, census.n_features))
+        tree.shards.clear()
+    return trees, {"weights": trained, "passed_over": passed_over}, state
+
+
+class _Shown:
+    """Shows all rows but those of the first part; the trees are asked for once a part."""
+
+    def __init__(self, on_rows: OnRows, n_rows: int, trees: Callable[[], TreeEnsemble]) -> None:
+        self._on_rows = on_rows
+        self._begins = {part * n_rows // PARTS for part in range(1, PARTS)} - {0}
+        self._trees = trees
+        self._ensemble: TreeEnsemble | None = None
+
+    def pieces(self, gone: int, window: TrainingSet, order: I32) -> Iterator[I32]:
+        """Yield the order of a window, after `gone` rows before it, in pieces, each after it was shown."""
+        end = gone + len(order)
+        cuts = sorted({gone, end, *(begin for begin in self._begins if gone < begin < end)})
+        for low, high in itertools.pairwise(cuts):
+            piece = order[low - gone : high - gone]
+            if low in self._begins:
+                self._ensemble = self._trees()
+            if self._ensemble is not None:
+                self._on_rows(self._ensemble, window.take(piece))
+            yield piece
+
+
+def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
+    """Return the trees before the first row; where bytes_max has no room for all weights, with less room."""
+    shards = [_deal(shape, census) for shape in shapes]
+    rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
+    needed = sum(_SLOT_BYTES * n_slots + _WORD_BYTES * n_words for room in rooms for n_slots, n_words in room)
+    share = min(1.0, bytes_max / needed)
+    growing = []
+    for seed, shape, shard, room in zip(seeds, shapes, shards, rooms, strict=True):
+        is_leaf, leaf = np.diff(shape.child_ptr) == 0, np.full(len(census.label_rows), -1, np.int32)
+        leaf[shape.labels[shape.first[is_leaf]]] = np.flatnonzero(is_leaf)
+        topology = Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
+        bias, steps = np.zeros(len(shape.first), np.float32), np.zeros(len(shape.first), np.int64)
+        of_tree = []
+        for number, (n_slots, n_words) in enumerate(room):
+            slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))  # a power of two
+            shard_of_nodes = Shard(
+                number=number,
+                seed=new_seed(),
+                keys=np.zeros(slots, np.uint64),
+                place=np.zeros(slots, np.int64),
+                pool=np.zeros(int(n_words * share), np.float32),
+                bias=bias,
+                steps=steps,
+                used=np.zeros(3, np.int64),
+            )
+            of_tree.append(shard_of_nodes)
+        growing.append(_Growing(seed, shape, topology, of_tree))
+    return growing
+
+
+def _descend(
+    window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
+) -> None:
+    """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
+
+    def work(item: tuple[int, int]) -> None:
+        t, number = item
+        tree = growing[t]
+        train_shard(*window, orders[t], tree.topology, tree.shards[number], descent, crew.stop)
+
+    items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
+    crew.run(work, items, lambda item, result: None)
+
+
+def _deal(shape: Shape, census: Census) -> I32:
+    """Return the shard of each inner node, -1 at leaves; the next largest goes where least work is."""
+    visits = np.minimum(shape.below(census.label_rows[shape.labels]), census.n_rows)
+    visits[0] = census.n_rows
+    work = visits * np.diff(shape.child_ptr)
+    inner = shape.inner
+    shard = np.full(len(shape.first), -1, np.int32)
+    loads = [(0, number) for number in range(min(SHARDS, len(inner)))]
+    for node in inner[np.argsort(-work[inner], kind="stable")].tolist():
+        load, number = heapq.heappop(loads)
+        shard[node] = number
+        heapq.heappush(loads, (load + int(work[node]), number))
+    return shard
+
+
+def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
+    """Return how many pairs (node, feature) and weights each shard has room for: all that may occur.
+
+    A node meets no feature that none of its rows has.
+    """
+    pairs = np.minimum(shape.below(census.label_nonzeros[shape.labels]), census.n_features)
+    pairs[0] = min(census.n_nonzeros, census.n_features)
+    words = pairs * np.diff(shape.child_ptr)
+    room = []
+    for number in range(int(shard.max()) + 1):
+        mine = shard == number
+        most = _SLOTS_MIN
+        while 3 * most < 4 * (int(pairs[mine].sum()) + 1):
+            most *= 2
+        room.append((most, int(words[mine].sum())))
+    return room
+
+
+def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:
+    """Return what the trees go on from; of each shard the pairs by key, with their weights in that order."""
+    keys, weights, passed_over = [], [], []
+    for tree in growing:
+        width = np.diff(tree.shape.child_ptr)
+        for shard in tree.shards:
+            found, place = used_keys(shard.keys, shard.place)
+            nodes = (found - np.uint64(1)) // np.uint64(n_features)
+            keys.append(found)
+            weights.append(shard.pool[ranges(place, width[nodes])])
+            passed_over.append(int(shard.used[2]))
+    arrays: dict[str, NDArray[Any]] = {
+        "key_ptr": offsets(map(len, keys)),
+        "keys": np.concatenate(keys),
+        "weights": np.concatenate(weights),
+        "bias": np.concatenate([tree.shards[0].bias for tree in growing]),
+        "steps": np.concatenate([tree.shards[0].steps for tree in growing]),
+    }
+    return LearnerState(n_passes, {"passed_over": passed_over}, arrays)
+
+
+def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> None:
+    """Give trees before the first row what they had learnt. Raises Corrupt, and what `restoring` refuses."""
+    n_shards, n_nodes = sum(len(tree.shards) for tree in growing), sum(len(t.shape.first) for t in growing)
+    key_ptr, keys = state.take("key_ptr", "int64", n_shards + 1), state.take("keys", "uint64", None)
+    weights = state.take("weights", "float32", None)
+    bias, steps = state.take("bias", "float32", n_nodes), state.take("steps", "int64", n_nodes)
+    passed_over = state.facts["passed_over"]
+    check_that(len(passed_over) == n_shards, "a number for each shard")
+    check_that(key_ptr[0] == 0 and key_ptr[-1] == len(keys) and (np.diff(key_ptr) >= 0).all(), "offsets")
+    at_shard = at_node = at_weight = 0
+    for tree in growing:
+        nodes_here = slice(at_node, at_node + len(tree.shape.first))
+        at_node = nodes_here.stop
+        tree.shards[0].bias[:], tree.shards[0].steps[:] = bias[nodes_here], steps[nodes_here]
+        for number, shard in enumerate(tree.shards):
+            mine = keys[key_ptr[at_shard] : key_ptr[at_shard + 1]].copy()
+            nodes = (mine - np.uint64(1)) // np.uint64(n_features)
+            check_that((mine[1:] > mine[:-1]).all() and (nodes < len(tree.shape.first)).all(), "pairs by key")
+            check_that((tree.topology.shard[nodes] == number).all(), "pairs of a shard's nodes")
+            add_pairs(tree.topology, shard, mine, n_features)
+            check_that(shard.used[0] == len(mine), "no more pairs than there is room for")
+            n_weights = int(shard.used[1])
+            shard.pool[:n_weights] = weights[at_weight : at_weight + n_weights]
+            shard.used[2] = passed_over[at_shard]
+            at_shard, at_weight = at_shard + 1, at_weight + n_weights
+    check_that(at_weight == len(weights), "as many weights as pairs have")
+
+
+def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
+    """Return the tree with its weights w = v / Pi, small ones left out."""
+    shape = tree.shape
+    chunks: list[Chunk | None] = [None] * len(shape.first)
+    for number, shard in enumerate(tree.shards):
+        keys, place = used_keys(shard.keys, shard.place)
+        nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
+        for node in np.flatnonzero(tree.topology.shard == number).tolist():
+            mine = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())
+            children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
+            product = 1.0 + descent.penalty * descent.rate * float(shard.steps[node])
+            width = children.stop - children.start
+            weights = shard.pool[place[mine, None] + np.arange(width)] / np.float32(product)
+            kept = (weights != 0) & (np.abs(weights) >= descent.prune)
+            feature, child = np.nonzero(kept)
+            bias = shard.bias[children] / np.float32(product)
+            chunks[node] = Chunk.of(features[mine].astype(np.int64)[feature], child, weights[kept], bias)
+    return Tree(shape.child_ptr, shape.node_label, chunks)

@@ -1,0 +1,218 @@
+"""Logistic node classifiers of label trees by stochastic gradient descent, one row after the other.
+
+Source: Jasinska et al. 2016, section 5.1 and appendix B; the step is FOBOS (Duchi and Singer
+2009) with the penalty lambda |w|^2 / 2 and Bottou's step size. A classifier's update t = 0, 1, ... is
+
+    w <- (w - g_t * gradient) / (1 + lambda * g_t),   g_t = g / (1 + lambda * g * t)
+
+which changes every weight. With Pi_t = product over i < t of (1 + lambda * g_i) and v = Pi_t * w it becomes
+v <- v - Pi_t * g_t * gradient: only the row's features change. For this step size the product telescopes,
+Pi_t = 1 + lambda * g * t, and Pi_t * g_t = g. So a classifier needs to know t and nothing else, and no long
+product is rounded. (Deviation: the paper's Pi_t includes step t; with it the factor would be
+g * (1 + lambda * g_t), which is not the update that the paper starts from.)
+
+The classifiers of a node's children are updated together, on the rows that carry a label under the node, and
+at a root on all rows: the root's own classifier, P(any label), is folded into those of its children.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.rows import LabelRows, SparseRows
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, I32, I64, U8, U64
+from xylem_store.names import slot_next, slot_start
+
+Integer = int | np.int64
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ONE = np.uint64(1)
+
+NEW = 0  # the key of an empty slot
+
+
+class Topology(NamedTuple):
+    """A tree over K labels, its N nodes numbered breadth-first from the root, 0.
+
+    child_ptr  int32[N + 1]  children of node n are child_ptr[n] .. child_ptr[n + 1] - 1
+    parent     int32[N]      -1 at the root
+    leaf       int32[K]      the leaf of each label, -1 where it has none
+    shard      int32[N]      the shard that has the weights of an inner node's children; -1 at leaves
+    """
+
+    child_ptr: I32
+    parent: I32
+    leaf: I32
+    shard: I32
+
+
+class Descent(NamedTuple):
+    """How the classifiers are trained: g > 0 and lambda >= 0 of the module's docstring, and the passes."""
+
+    rate: float
+    penalty: float
+    epochs: int
+    prune: float
+
+
+class Shard(NamedTuple):
+    """The weights of some inner nodes: for a pair (node, feature) one number a child, v = Pi_t * w.
+
+    number                   which it is, in `Topology.shard`
+    seed                     of the hash table `keys`, as `new_seed` makes it
+    keys   uint64[slots]     0: empty; else 1 + node * n_features + feature; a quarter stays empty
+    place  int64[slots]      where the pair's weights begin in `pool`
+    pool   float32[words]
+    bias   float32[N]        v of the constant feature, by child; shards share it, and `steps`
+    steps  int64[N]          updates so far, t, by inner node
+    used   int64[3]          pairs, words of the pool, and how often a feature was passed over because pool
+                             or slots were full
+    """
+
+    number: int
+    seed: int
+    keys: U64
+    place: I64
+    pool: F32
+    bias: F32
+    steps: I64
+    used: I64
+
+
+class Marks(NamedTuple):
+    """Workspace: the nodes that a row goes through.
+
+    visit   int32[N]       1 + the position of the row that marked a node last
+    path    int32[N]       the nodes that the present row marked
+    place   int64[..]      where the weights of each of the row's features begin, -1 without any
+    step    float32[..]    a number for each child of a node
+    """
+
+    visit: I32
+    path: I32
+    place: I64
+    step: F32
+
+
+@inlined
+def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
+    """Return where the weights of a pair begin, having made room for a new one; -1 when there is none."""
+    n_slots = len(shard.keys)
+    slot = slot_start((key * np.uint64(shard.seed) * _GOLDEN) >> np.uint64(32), n_slots)
+    while shard.keys[slot] != NEW:
+        if shard.keys[slot] == key:
+            return shard.place[slot]
+        slot = slot_next(slot, n_slots)
+    # in a table that is almost full every search would read most of it
+    if shard.used[1] + width > len(shard.pool) or 4 * (shard.used[0] + 1) > 3 * n_slots:
+        shard.used[2] += 1
+        return -1
+    shard.keys[slot] = key
+    shard.place[slot] = shard.used[1]
+    shard.used[0] += 1
+    shard.used[1] += width
+    return shard.place[slot]
+
+
+@inlined
+def _mark(tree: Topology, labels: I32, now: int, marks: Marks) -> int:
+    """Mark the root and the nodes at and above the leaves of the labels; return how many."""
+    marks.visit[0] = now
+    marks.path[0] = 0
+    n = 1
+    for label in labels:
+        node = tree.leaf[label]
+        while node >= 0 and marks.visit[node] != now:
+            marks.visit[node] = now
+            marks.path[n] = node
+            n += 1
+            node = tree.parent[node]
+    return n
+
+
+@inlined
+def _update(
+    tree: Topology, shard: Shard, node: int, indices: I32, values: F32, base: Any, how: Descent, marks: Marks
+) -> None:
+    """Take the step of the classifiers of a node's children on one row; marked children are positive.
+
+    base  uint64: the key of the node with feature 0
+    """
+    place, step, pool = marks.place, marks.step, shard.pool
+    first = np.int64(tree.child_ptr[node])
+    width = np.int64(tree.child_ptr[node + 1]) - first
+    for c in range(width):
+        step[c] = shard.bias[first + c]
+    for e in range(len(indices)):
+        at = _find(shard, base + np.uint64(indices[e]), width)
+        place[e] = at
+        if at >= 0:
+            for c in range(width):
+                step[c] += values[e] * pool[at + c]
+    shrunk = np.float32(1.0 / (1.0 + how.penalty * how.rate * shard.steps[node]))
+    for c in range(width):
+        positive = 1.0 if marks.visit[first + c] == marks.visit[0] else 0.0
+        probability = 1.0 / (1.0 + np.exp(-np.float64(step[c] * shrunk)))
+        step[c] = np.float32(how.rate * (positive - probability))
+        shard.bias[first + c] += step[c]
+    for e in range(len(indices)):
+        at = place[e]
+        if at >= 0:
+            for c in range(width):
+                pool[at + c] += values[e] * step[c]
+    shard.steps[node] += 1
+
+
+@kernel
+def train_shard(
+    rows: SparseRows, labels: LabelRows, order: I32, tree: Topology, shard: Shard, how: Descent, stop: U8
+) -> None:
+    """Go through rows in the order given, taking the steps of the nodes that belong to a shard.
+
+    labels  those of the rows; a row without any is a negative at the root, and nothing else
+    order   int32[n]  positions of rows, fewer than 2^31 - 1
+    stop    uint8[1]  set it to end early; the weights are then unfinished
+
+    A pair (node, feature) gets its weights when a row first has it; when the shard is full it has none,
+    counts as 0, and used[2] says how often that was so. Cost: for each marked node of the shard, the row's
+    non-zeros times the node's children, twice. Deterministic: nodes do not influence each other, so the
+    weights are the same bits however nodes are dealt to shards (of enough room) and shards to threads.
+    """
+    longest = widest = np.int64(0)
+    for row in range(len(rows.indptr) - 1):
+        longest = max(longest, rows.indptr[row + 1] - rows.indptr[row])
+    for node in range(len(tree.parent)):
+        widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
+    visit, path = np.zeros(len(tree.parent), np.int32), np.empty(len(tree.parent), np.int32)
+    marks = Marks(visit, path, np.empty(longest, np.int64), np.empty(widest, np.float32))
+    for k in range(len(order)):
+        if stop[0]:
+            return
+        row = order[k]
+        cut = slice(rows.indptr[row], rows.indptr[row + 1])
+        indices, values = rows.indices[cut], rows.values[cut]
+        n = _mark(tree, labels.indices[labels.indptr[row] : labels.indptr[row + 1]], k + 1, marks)
+        for m in range(n):
+            node = marks.path[m]
+            if tree.shard[node] == shard.number:
+                base = np.uint64(node) * np.uint64(rows.n_features) + _ONE
+                _update(tree, shard, node, indices, values, base, how, marks)
+
+
+@kernel
+def add_pairs(tree: Topology, shard: Shard, keys: U64, n_features: int) -> None:
+    """Give pairs their places in a shard, one after the other, as far as it has room.
+
+    keys  of nodes that belong to it, each once
+    """
+    for key in keys:
+        node = np.int64((key - _ONE) // np.uint64(n_features))
+        _find(shard, key, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
+
+
+def used_keys(keys: U64, place: I64) -> tuple[U64, I64]:
+    """Return the keys of a shard that are not empty, ascending, and the places of their weights."""
+    slots = np.flatnonzero(keys != NEW)
+    slots = slots[np.argsort(keys[slots])]
+    return keys[slots], place[slots]

@@ -1,0 +1,220 @@
+"""Trainer `plt`: probabilistic label trees, whose scores are probabilities by the chain rule."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from xylem.base.errors import BadParameter
+from xylem.base.faults import fault
+from xylem.base.parameters import Parameters
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes
+from xylem.trainers.clustering import balanced_shape
+from xylem.trainers.label_tree import grow
+from xylem.trainers.plt.descent import train_trees
+from xylem.trainers.plt.fobos import Descent
+from xylem.trainers.regrowing import Regrowth
+from xylem.trainers.representations import label_representations, projected_vectors
+from xylem.trainers.shape import Shape, huffman_shape, random_shape, shape_of
+from xylem.trainers.size import SizeEstimate, estimate_size
+from xylem.trainers.source import MemorySource, RowSource, Tools, TrainingSet, all_rows
+from xylem.trainers.spec import (
+    CostDecay,
+    Eps,
+    Idf,
+    LabelTrees,
+    LeafSize,
+    MaxEpochs,
+    Prune,
+    RareDecay,
+    Trained,
+    TrainerSpec,
+    rows_by_label,
+)
+from xylem.trainers.state import PassPlan
+from xylem.trainers.weighing import weigh
+from xylem_store.decoding import trees_of
+from xylem_store.ensemble import Tree
+
+
+class PltParameters(Parameters):
+    """Parameters of `plt`."""
+
+    tree: Literal["kmeans", "random", "huffman"] = Field(
+        default="kmeans",
+        description="balanced 2-means; complete and random; or short paths for frequent labels",
+    )
+    arity: int = Field(
+        default=16,
+        ge=2,
+        le=4096,
+        description="most children of a node; kmeans: if these are nodes too, a power of two",
+    )
+    leaf_size: LeafSize = 100
+    trees: LabelTrees = 1
+    solver: Literal["batch", "sgd"] = Field(
+        default="batch",
+        description="how node classifiers are trained: batch uses the parameters from cost to idf; sgd "
+        "can stream, and uses those from epochs to memory_mib",
+    )
+    cost: float = Field(
+        default=4.0, ge=1e-6, le=1e6, description="C at the root: weight of the loss against the penalty"
+    )
+    cost_decay: CostDecay = 0.25
+    rare_decay: RareDecay = 0.15
+    eps: Eps = 0.1
+    max_epochs: MaxEpochs = 100
+    idf: Idf = "auto"
+    epochs: int = Field(default=10, ge=1, le=1000, description="passes over the rows")
+    rate: float = Field(
+        default=0.5,
+        ge=1e-6,
+        le=1e3,
+        description="size g of the first step; step t of a node has size g / (1 + l2 * g * t)",
+    )
+    l2: float = Field(default=1e-5, ge=0.0, le=1e3, description="weight of the penalty (lambda)")
+    memory_mib: int = Field(
+        default=4096,
+        ge=1,
+        le=1 << 24,
+        description="most MiB of weights; features that come later are left out",
+    )
+    prune: Prune = 0.1
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.tree == "kmeans" and self.arity & (self.arity - 1):
+            raise fault(f"expected a power of two with tree=kmeans, found {self.arity}", "arity")
+        return self
+
+    def solving(self) -> Solving:
+        """Return what the batch solver takes."""
+        costs = self.cost, self.cost_decay, self.rare_decay
+        return Solving("logistic", *costs, self.eps, self.max_epochs, self.prune)
+
+
+def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
+    """Train an ensemble of probabilistic label trees.
+
+    Source: Jasinska et al. 2016, section 5. The probability of a label is the product along its path of the
+    estimates P(some label under the node | some label under its parent, x), each by logistic regression on
+    the rows that carry a label under the parent. Deviation: a root has no classifier of its own; its children
+    are trained on all rows, also those without labels, so they estimate P(some label under the node | x).
+
+    Raises BadParameter for another solver than sgd with rows that are not in memory, BadData when no row
+    carries a label.
+    """
+    if parameters.solver == "sgd":
+        return _descend(source, parameters, tools)
+    if source.reads != "rows":
+        raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")
+    data = all_rows(source)
+    trees: list[Tree] = []
+    weighed = weigh(data.rows, parameters.idf)
+    data = data._replace(rows=weighed.rows)
+    for of_tree, shape in _shapes(source, parameters, data, tools):
+        trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
+    sizes = len(source.census.label_rows), source.census.n_features
+    return Trained.of(trees, *sizes, "logistic", parameters)
+
+
+def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
+    """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
+
+    Memory: the weights, two windows, and for k-means trees 2,048 bytes a label until training begins.
+    """
+    census = source.census
+    census.check_labelled()
+    before, n_trees = tools.passes.state, parameters.trees
+    if before is not None:
+        assert before.ensemble is not None
+        olds = [shape_of(old.child_ptr, old.node_label) for old in trees_of(before.ensemble)]
+        shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
+    else:
+        shapes = list(_shapes(source, parameters, None, tools))
+    descent = Descent(parameters.rate, parameters.l2, parameters.epochs, parameters.prune)
+    bytes_max = parameters.memory_mib << 20
+    trees, report, state = train_trees(source, shapes, descent, bytes_max, tools)
+    warnings = []
+    if report["passed_over"]:
+        found = f"features that nodes met late were passed over {report['passed_over']} times"
+        warnings.append(f"memory_mib: expected room for all weights, found less: {found}")
+    sizes = len(census.label_rows), census.n_features
+    more: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
+    return Trained.of(trees, *sizes, "logistic", parameters, **more)
+
+
+def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_plt` would train; `memory_mib` may keep it smaller."""
+    weighed = None
+    if parameters.solver == "batch":
+        weighed = data._replace(rows=weigh(data.rows, parameters.idf).rows)
+    shapes = [shape for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)]
+    members = [(shape, _members(data.labels, shape)) for shape in shapes]
+    return estimate_size(data.rows, members, tools)
+
+
+def _shapes(
+    source: RowSource, p: PltParameters, weighed: TrainingSet | None, tools: Tools
+) -> Iterator[tuple[Tools, Shape]]:
+    """Make the trees over the labels that rows carry; yields (tools of the tree, shape).
+
+    weighed  the rows by which labels are clustered; None: those of the source, projected
+    """
+    counts, vectors = source.census.label_rows, None
+    labels = np.flatnonzero(counts).astype(np.int32)
+    if p.tree == "kmeans":
+        vectors = label_representations(*weighed, tools) if weighed else projected_vectors(source, tools)
+    for tree in range(p.trees):
+        of_tree = tools.of_tree(tree, p.trees)
+        if vectors is not None:
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, of_tree)
+        elif p.tree == "random":
+            shape = random_shape(labels, p.arity, of_tree.seed)
+        else:
+            shape = huffman_shape(labels, counts[labels], p.arity)
+        yield of_tree, shape
+
+
+def _members(labels: LabelRows, shape: Shape) -> Members:
+    """Return the rows of each leaf's label, and after them those of none: negatives at the root."""
+    members = members_of(*rows_by_label(labels), shape.labels)
+    without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
+    end = members.ptr[-1] + len(without)
+    return Members(np.append(members.ptr, end), np.concatenate([members.rows, without]))
+
+
+def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
+    """Return how trees get new labels and go on from old weights: by the batch solver.
+
+    A group of a tree that is not clustered is divided by chance.
+    """
+    p = parameters
+    if p.solver == "sgd":
+        raise BadParameter("solver: expected batch, found sgd, whose weights are means over its steps")
+
+    def divide(vectors: SparseRows, labels: NDArray[np.int32], tools: Tools) -> Shape:
+        if p.tree == "kmeans":
+            return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+        return random_shape(labels, p.arity, tools.seed)
+
+    usual = p.leaf_size if p.tree == "kmeans" else p.arity
+    return Regrowth(p.solving(), p.idf, _members, divide, 2 * usual)
+
+
+PLT = TrainerSpec(
+    name="plt",
+    about="probabilistic label trees: calibrated scores, and training on files that do not fit in memory",
+    parameters=PltParameters,
+    fit=fit_plt,
+    estimate=estimate_plt,
+    reads="passes",
+    shows=True,
+    growth=regrow_plt,
+    plan=lambda p: PassPlan("epochs", p.epochs, True) if p.solver == "sgd" else None,
+    alone=lambda p: None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row",
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
+)

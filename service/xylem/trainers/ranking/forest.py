@@ -1,0 +1,224 @@
+"""Trainers `fastxml` and `pfastrexml`: forests of decision trees whose splits rank labels well."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from xylem.base.parameters import Parameters
+from xylem.base.rows import SparseRows
+from xylem.evaluation.ranking import A, B, propensities
+from xylem.evaluation.tree_criteria import shares_by_depth
+from xylem.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
+from xylem.trainers.representations import rerank_arrays
+from xylem.trainers.size import SizeEstimate
+from xylem.trainers.source import RowSource, Tools, TrainingSet, all_rows, derived_seed
+from xylem.trainers.spec import (
+    Alpha,
+    DecisionTrees,
+    Gamma,
+    Idf,
+    LeafLabels,
+    MaxDepth,
+    Prune,
+    Rerank,
+    Trained,
+    TrainerSpec,
+)
+from xylem.trainers.weighing import weigh
+from xylem_store.compiled.handles import F32, I32, U8
+from xylem_store.ensemble import Chunk, Tree
+
+SPARE = 1.25
+"""An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
+
+
+class FastXmlParameters(Parameters):
+    """Parameters of `fastxml`; `cost` and `eps` were chosen on held-out training rows."""
+
+    trees: DecisionTrees = 50
+    max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="nodes up to this size are not split")
+    max_depth: MaxDepth = 64
+    leaf_labels: LeafLabels = 100
+    cost: float = Field(
+        default=0.45,
+        ge=1e-6,
+        le=1e6,
+        description="weight of the separators' logistic loss against their L1 penalty, for values of about 1",
+    )
+    eps: float = Field(
+        default=0.1,
+        ge=1e-6,
+        le=0.99,
+        description="stop a separator when its violations are this share of the first ones",
+    )
+    max_steps: int = Field(
+        default=10, ge=1, le=10_000, description="maximum number of Newton steps for one separator"
+    )
+    prune: Prune = 0.0
+    idf: Idf = "auto"
+
+    def worths(self, data: TrainingSet) -> F32:
+        """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
+        return np.ones(data.labels.n_labels, np.float32)
+
+    def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
+        """Return the arrays that a version has besides its trees."""
+        return {}
+
+
+class PfastreXmlParameters(FastXmlParameters):
+    """Parameters of `pfastrexml`; alpha and gamma were chosen on held-out training rows."""
+
+    propensity_a: float = Field(
+        default=A, ge=0.0, le=10.0, description="constant A of the propensities of labels"
+    )
+    propensity_b: float = Field(
+        default=B, ge=0.0, le=1e6, description="constant B of the propensities of labels"
+    )
+    rerank: Rerank = "yes"
+    alpha: Alpha = 0.5
+    gamma: Gamma = 30.0
+
+    def worths(self, data: TrainingSet) -> F32:
+        """Return 1 / propensity of each label, float32[K], >= 1."""
+        counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+        known = propensities(counts, data.rows.n_rows, self.propensity_a, self.propensity_b)
+        return (1.0 / known).astype(np.float32)
+
+    def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
+        """Return the labels' mean rows, if they re-rank."""
+        return rerank_arrays(data.rows, data.labels, self.alpha, self.gamma) if self.rerank == "yes" else {}
+
+
+def typical_value(rows: SparseRows) -> float:
+    """Return the mean size of a value, large ones weighing more (by their squares); 1 when all are 0.
+
+    An L1 penalty is not neutral to scale: with rows s times as long, the cost over s keeps as many weights.
+    Rows of length 1 have smaller values the more of their features matter alike, so length is no measure.
+    """
+    sizes = np.abs(rows.values.astype(np.float64))
+    squares = float((sizes**2).sum())
+    return float((sizes**3).sum()) / squares if squares else 1.0
+
+
+@dataclass(frozen=True)
+class _Grow:
+    """Grows the tree of a number."""
+
+    rows: TrainingRows
+    labelled: I32
+    growth: Growth
+    seed: int
+
+    def workspace(self) -> None:
+        """Return nothing: none is needed."""
+
+    def run(self, number: int, workspace: None, stop: U8) -> Grown:
+        """Return a tree, by its number."""
+        seed = derived_seed(self.seed, number)
+        return grow_tree(self.rows, self.labelled.copy(), self.growth, seed, stop)
+
+
+def grow_forest(
+    data: TrainingSet, parameters: FastXmlParameters, label_weight: F32, n_trees: int, tools: Tools
+) -> list[Grown]:
+    """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
+
+    label_weight  float32[K], > 0: gain of each label in the nDCG of the splits
+
+    The same bits whatever the number of threads. Cost and memory: see `grow_tree`, for each thread.
+    """
+    weighed = weigh(data.rows, parameters.idf)
+    data = data._replace(rows=weighed.rows)
+    discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
+    ideal = np.concatenate([[0.0], np.cumsum(discount)])
+    rows = TrainingRows(*data, label_weight, discount, ideal)
+    p, cost = parameters, parameters.cost / typical_value(data.rows)
+    growth = Growth(p.max_leaf, p.max_depth, p.leaf_labels, cost, p.eps, p.max_steps, p.prune)
+    labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
+    forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
+    for number, grown in enumerate(forest):  # one after the other: weights are not there twice
+        forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
+    return forest
+
+
+def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
+    """Return the tree that the store takes: a leaf's value is a label's share of its rows * leaf_weight."""
+    n_nodes = len(grown.n_rows)
+    is_inner = np.diff(grown.child_ptr) > 0
+    share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
+    value = (share * leaf_weight[grown.leaf_label]).astype(np.float32)
+    chunks: list[Chunk | None] = [None] * n_nodes
+    histograms: list[tuple[I32, F32] | None] = [None] * n_nodes
+    for node in range(n_nodes):
+        if is_inner[node]:
+            of_node = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
+            n_weights = of_node.stop - of_node.start
+            chunks[node] = Chunk(
+                features=grown.feature[of_node],
+                row_ptr=np.arange(n_weights + 1),
+                child=np.ones(n_weights, np.int32),
+                weight=grown.weight[of_node],
+                bias=np.array([0.0, grown.bias[grown.child_ptr[node] + 1]], np.float32),
+            )
+        else:
+            of_leaf = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
+            histograms[node] = grown.leaf_label[of_leaf], value[of_leaf]
+    return Tree(grown.child_ptr, np.full(n_nodes, -1, np.int32), chunks, histograms)
+
+
+def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -> Trained:
+    """Train nDCG splits with sparse linear separators; a leaf has the label shares of its rows.
+
+    Source: Prabhu, Varma 2014, "FastXML: a fast, accurate and stable tree-classifier for extreme multi-label
+    learning", algorithms 1 and 2; deviations: `grow_tree`, `solve_separator`. Rows without labels are left
+    out of the trees.
+
+    PFastreXML: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions for recommendation, tagging,
+    ranking & other missing label applications": a label gains 1 / its propensity in the splits' nDCG; its
+    value in a leaf is its propensity-scored share, scaled by the least propensity into [0, 1]; re-ranking:
+    `rerank_arrays`. Deviation: gamma and alpha as measured (the authors' code: 30 and 0.8).
+    """
+    data = all_rows(source)
+    worths = parameters.worths(data)
+    forest = grow_forest(data, parameters, worths, parameters.trees, tools)
+    trees = [tree_of(grown, worths / worths.max()) for grown in forest]
+    extra, sizes = parameters.extra(data), (data.labels.n_labels, data.rows.n_features)
+    return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
+
+
+def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:
+    """Return the size of a forest, from its first tree.
+
+    What a tree's separators keep cannot be known without solving them, so the first tree is grown, as the
+    training will, and each other one is allowed SPARE times its weights and one separator that keeps every
+    feature: a forecast with room to spare, not a proof. alpha_per_depth is of the first tree. The mean rows
+    that re-rank are not counted: 8 bytes for each feature of each label. Cost: that of a tree.
+    """
+    first = grow_forest(data, parameters, parameters.worths(data), 1, tools)[0]
+    n_weights = len(first.weight)
+    n_features, n_labels = len(np.unique(data.rows.indices)), len(np.unique(data.labels.indices))
+    bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
+    sums, n_nodes = shares_by_depth(first.child_ptr, first.n_used, np.ones(len(first.n_used))).T
+    return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
+
+
+FASTXML: TrainerSpec[Any] = TrainerSpec(
+    name="fastxml",
+    about="decision trees with nDCG splits: few sparse products a row, whatever the number of labels",
+    parameters=FastXmlParameters,
+    fit=fit_forest,
+    estimate=estimate_forest,
+    alone=lambda p: None,
+    worker_bytes=lambda data, p: 8 * len(data.rows.indices) + 150 * data.n_rows,  # see `grow_tree`
+)
+
+PFASTREXML = replace(
+    FASTXML,
+    name="pfastrexml",
+    about="fastxml for rare labels: gains by propensity, and re-ranking by the labels' mean rows",
+    parameters=PfastreXmlParameters,
+)

@@ -1,0 +1,344 @@
+"""Growing a binary decision tree whose splits rank labels well: FastXML's, in one call."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.trainers.kernels.problem import localise_labels
+from xylem.trainers.kernels.random import next_random
+from xylem.trainers.ranking.separator import columns_of, solve_separator
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, F64, I32, I64, U8, U64
+
+ROUNDS_MAX = 100
+"""Rankings and sides are alternated at most so often; some ten rounds are usual."""
+
+GAIN_MIN = 1e-6
+"""The alternation ends when a round raises the mean nDCG of a row by less."""
+
+
+class TrainingRows(NamedTuple):
+    """What a tree is grown on, and tables over all labels.
+
+    label_weight  float32[K]      gain of each label
+    discount      float64[K]      1 / log2(2 + place)
+    ideal         float64[K + 1]  sum of the first k discounts
+    """
+
+    rows: SparseRows
+    labels: LabelRows
+    label_weight: F32
+    discount: F64
+    ideal: F64
+
+
+class Gains(NamedTuple):
+    """The labels of a node's n rows, renumbered from 0, and what each is worth at the top of a ranking.
+
+    ptr    int64[n + 1]
+    label  int32[nnz]    ranks of labels, below len(used)
+    gain   float64[nnz]  > 0: the label's weight / the ideal DCG of the row
+    used   int32[k]      label of each rank, ascending
+    """
+
+    ptr: I64
+    label: I32
+    gain: F64
+    used: I32
+
+
+@kernel
+def gains_of(data: TrainingRows, rows: I32, seen: I32) -> Gains:
+    """Return the gains of the labels of some rows, ascending within each.
+
+    Source: Prabhu, Varma 2014, equation 1 (label_weight 1), and Jain et al. 2016, section 4 (1 / propensity):
+    the ideal DCG of a row of k labels is the sum of the first k discounts, whatever their weights.
+
+    seen  int32[K], workspace: zero at the call and on return
+    """
+    ptr, label, used = localise_labels(data.labels.indptr, data.labels.indices, rows, seen)
+    gain = np.empty(len(label), np.float64)
+    for i in range(len(rows)):
+        share = data.ideal[ptr[i + 1] - ptr[i]]
+        for at in range(ptr[i], ptr[i + 1]):
+            gain[at] = data.label_weight[used[label[at]]] / share
+    return Gains(ptr, label, gain, used)
+
+
+@inlined
+def _rank(gains: Gains, side: U8, discount: F64, lead_out: F64) -> float:
+    """Rank the labels of each side by falling gain (ties: smaller label first); return the sum of DCGs.
+
+    lead_out  float64[k]  how much higher the second side discounts each label than the first
+    """
+    sums = np.zeros((2, len(gains.used)))
+    for i in range(len(side)):
+        for e in range(gains.ptr[i], gains.ptr[i + 1]):
+            sums[side[i], gains.label[e]] += gains.gain[e]
+    total = 0.0
+    lead_out[:] = 0.0
+    for s in range(2):
+        order = np.argsort(-sums[s], kind="mergesort")
+        sign = 2.0 * s - 1.0
+        for place in range(len(order)):
+            total += discount[place] * sums[s, order[place]]
+            lead_out[order[place]] += sign * discount[place]
+    return total
+
+
+@kernel
+def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> int:
+    """Alternate between the best ranking of each side and the best side of each row; return the rounds.
+
+    Source: Prabhu, Varma 2014, section 4.2, algorithm 2 with w = 0: equation 7 (the ranking that is best for
+    a side sorts the labels by their summed gains) and equations 8-10 (a row goes to the side whose ranking
+    gives it the higher nDCG). A row that both serve alike stays.
+
+    discount    float64[>= k]  1 / log2(2 + place), falling
+    side        uint8[n]       0 or 1 at the call; overwritten
+    totals_out  float64[ROUNDS_MAX]  the sum of nDCGs before each round's new sides; it never falls
+
+    Cost: a round reads the labels of the rows twice and sorts the node's labels twice.
+    """
+    n_rows = len(side)
+    lead = np.empty(len(gains.used))
+    for step in range(ROUNDS_MAX):
+        totals_out[step] = _rank(gains, side, discount, lead)
+        for i in range(n_rows):
+            more = 0.0
+            for e in range(gains.ptr[i], gains.ptr[i + 1]):
+                more += gains.gain[e] * lead[gains.label[e]]
+            if more != 0.0:
+                side[i] = more > 0.0
+        if step and totals_out[step] - totals_out[step - 1] < GAIN_MIN * n_rows:
+            return step + 1
+    return ROUNDS_MAX
+
+
+ATTEMPTS = 3
+"""A node whose split leaves a side empty is tried so often, from new random sides; then it is a leaf."""
+
+
+class Growth(NamedTuple):
+    """How a tree is grown.
+
+    max_leaf      a node of no more rows is a leaf
+    max_depth     a node so many splits below the root is a leaf
+    leaf_labels   most labels that a leaf keeps
+    cost          of the separators' loss; shared out so that both sides weigh alike
+    eps, steps    of `solve_separator`
+    prune         smaller weights are left out
+    """
+
+    max_leaf: int
+    max_depth: int
+    leaf_labels: int
+    cost: float
+    eps: float
+    steps: int
+    prune: float
+
+
+class Grown(NamedTuple):
+    """A tree of n nodes numbered breadth-first.
+
+    child_ptr   int32[n + 1]  child_ptr[0] = 1; an inner node has two children
+    n_rows      int32[n]      training rows
+    n_used      int32[n]      features of the rows of an inner node; 0 at leaves
+    weight_ptr  int64[n + 1]  the separator of an inner node, towards its second child
+    feature     int32[..]     ascending within a node
+    weight      float32[..]
+    bias        float32[n]
+    leaf_ptr    int64[n + 1]
+    leaf_label  int32[..]     ascending within a leaf
+    leaf_count  int32[..]     rows of the leaf that carry the label
+    """
+
+    child_ptr: I32
+    n_rows: I32
+    n_used: I32
+    weight_ptr: I64
+    feature: I32
+    weight: F32
+    bias: F32
+    leaf_ptr: I64
+    leaf_label: I32
+    leaf_count: I32
+
+
+class _Split(NamedTuple):
+    """A separator: ascending features, their weights, constant term; side of each row; features looked at."""
+
+    feature: I32
+    weight: F32
+    bias: np.float32
+    side: U8
+    n_used: int
+
+
+@inlined
+def _alike(labels: LabelRows, order: I32) -> bool:
+    """Return whether all rows carry the same labels."""
+    first, n = labels.indptr[order[0]], labels.indptr[order[0] + 1] - labels.indptr[order[0]]
+    for row in order:
+        start = labels.indptr[row]
+        if labels.indptr[row + 1] - start != n:
+            return False
+        for e in range(n):
+            if labels.indices[start + e] != labels.indices[first + e]:
+                return False
+    return True
+
+
+@kernel
+def _split(
+    data: TrainingRows, order: I32, growth: Growth, random: U64, counts: I32, seen: I32, stop: U8
+) -> _Split:
+    """Split the rows of a node; all on one side when no attempt could do better."""
+    n_rows = len(order)
+    gains = gains_of(data, order, seen)
+    columns = columns_of(data.rows, order, counts)
+    totals = np.empty(ROUNDS_MAX)
+    side = np.empty(n_rows, np.uint8)
+    cost = np.empty(2)
+    n_used = len(columns.feature) - 1
+    for _ in range(ATTEMPTS):
+        if stop[0]:
+            break
+        for i in range(n_rows):
+            side[i] = next_random(random) >> np.uint64(63)
+        split_by_ranking(gains, data.discount, side, totals)
+        n_second = side.sum()
+        if n_second == 0 or n_second == n_rows:
+            continue
+        cost[0] = growth.cost * n_rows / (n_rows - n_second)
+        cost[1] = growth.cost * n_rows / n_second
+        w, _steps = solve_separator(columns, side, cost, growth.eps, growth.steps, random, stop)
+        weight = w.astype(np.float32)
+        margin = np.zeros(n_rows, np.float32)
+        for k in range(n_used + 1):
+            if k < n_used and abs(weight[k]) < growth.prune:
+                weight[k] = 0.0
+            if weight[k] != 0.0:
+                for e in range(columns.ptr[k], columns.ptr[k + 1]):
+                    margin[columns.row[e]] += weight[k] * columns.value[e]
+        side[:] = margin > 0.0
+        n_second = side.sum()
+        if 0 < n_second < n_rows:
+            kept = np.flatnonzero(weight[:n_used])
+            return _Split(columns.feature[kept], weight[kept], weight[n_used], side, n_used)
+    side[:] = 0
+    return _Split(columns.feature[:0], np.empty(0, np.float32), np.float32(0), side, n_used)
+
+
+@inlined
+def _part(order: I32, side: U8) -> int:
+    """Put the rows of the first side before those of the second, in their order; return how many."""
+    second = order[side == 1]
+    n_first = 0
+    for i in range(len(order)):
+        if side[i] == 0:
+            order[n_first] = order[i]
+            n_first += 1
+    order[n_first:] = second
+    return n_first
+
+
+@kernel
+def _count_labels(labels: LabelRows, order: I32, n_most: int, seen: I32) -> tuple[I32, I32]:
+    """Return the n_most labels that most rows carry (ties: smaller label first), ascending; how many."""
+    _, ranks, label = localise_labels(labels.indptr, labels.indices, order, seen)
+    count = np.zeros(len(label), np.int32)
+    for rank in ranks:
+        count[rank] += 1
+    if len(label) > n_most:
+        kept = np.sort(np.argsort((-count).astype(np.float64), kind="mergesort")[:n_most])
+        return label[kept], count[kept]
+    return label, count
+
+
+class _Pairs(NamedTuple):
+    """Keys and their values, in arrays that may be longer."""
+
+    key: I32
+    value: NDArray[Any]
+
+
+@kernel
+def _put(pairs: _Pairs, n: int, key: I32, value: NDArray[Any]) -> _Pairs:
+    """Put more pairs after the first n; return the arrays, or longer copies that hold them all."""
+    n_after = n + len(key)
+    if n_after > len(pairs.key):
+        longer = _Pairs(np.empty(2 * n_after, np.int32), np.empty(2 * n_after, pairs.value.dtype))
+        longer.key[:n] = pairs.key[:n]
+        longer.value[:n] = pairs.value[:n]
+        pairs = longer
+    pairs.key[n:n_after] = key
+    pairs.value[n:n_after] = value
+    return pairs
+
+
+@kernel
+def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U8) -> Grown:
+    """Grow a tree on the rows of `order`.
+
+    Source: Prabhu, Varma 2014, algorithms 1 and 2 with one update of w a node, as the authors' code does.
+    Deviations: a row goes to the second child when the separator's margin is > 0, not >= 0; a node is tried
+    again when a side stays empty; a node whose rows all carry the same labels is a leaf.
+
+    order  int32[n], n >= 1: rows with labels, ascending; overwritten
+    seed   of all randomness in the tree
+    stop   uint8[1]: set it to end soon, with an unfinished tree
+
+    Cost: at each depth separators over the rows that are not yet in leaves; max_depth bounds the depth,
+    `steps` the time of a separator. Memory: the rows of the root by feature, 8 bytes a value, and 150 bytes a
+    row. The result depends on the arguments alone.
+    """
+    n_most = 2 * len(order)
+    start, n_rows = np.zeros(n_most, np.int32), np.zeros(n_most, np.int32)
+    depth, n_used = np.zeros(n_most, np.int32), np.zeros(n_most, np.int32)
+    child_ptr, bias = np.ones(n_most + 1, np.int32), np.zeros(n_most, np.float32)
+    weight_ptr, leaf_ptr = np.zeros(n_most + 1, np.int64), np.zeros(n_most + 1, np.int64)
+    weights = _Pairs(np.empty(0, np.int32), np.empty(0, np.float32))
+    leaves = _Pairs(np.empty(0, np.int32), np.empty(0, np.int32))
+    random = np.array([seed], np.uint64)
+    counts, seen = np.zeros(data.rows.n_features, np.int32), np.zeros(len(data.label_weight), np.int32)
+    n_rows[0] = len(order)
+    n_nodes = 1
+    node = 0
+    while node < n_nodes:
+        weight_ptr[node + 1], leaf_ptr[node + 1] = weight_ptr[node], leaf_ptr[node]
+        here = order[start[node] : start[node] + n_rows[node]]
+        n_first = 0
+        if len(here) > growth.max_leaf and depth[node] < growth.max_depth and not _alike(data.labels, here):
+            split = _split(data, here, growth, random, counts, seen, stop)
+            n_first = _part(here, split.side)
+        if 0 < n_first < len(here):
+            weights = _put(weights, weight_ptr[node], split.feature, split.weight)
+            weight_ptr[node + 1] += len(split.feature)
+            n_used[node] = split.n_used
+            start[n_nodes], start[n_nodes + 1] = start[node], start[node] + n_first
+            n_rows[n_nodes], n_rows[n_nodes + 1] = n_first, len(here) - n_first
+            depth[n_nodes], depth[n_nodes + 1] = depth[node] + 1, depth[node] + 1
+            bias[n_nodes + 1] = split.bias
+            n_nodes += 2
+        else:
+            label, count = _count_labels(data.labels, here, growth.leaf_labels, seen)
+            leaves = _put(leaves, leaf_ptr[node], label, count)
+            leaf_ptr[node + 1] += len(label)
+        node += 1
+        child_ptr[node] = n_nodes
+    return Grown(
+        child_ptr[: n_nodes + 1].copy(),
+        n_rows[:n_nodes].copy(),
+        n_used[:n_nodes].copy(),
+        weight_ptr[: n_nodes + 1].copy(),
+        weights.key[: weight_ptr[n_nodes]].copy(),
+        weights.value[: weight_ptr[n_nodes]].copy(),
+        bias[:n_nodes].copy(),
+        leaf_ptr[: n_nodes + 1].copy(),
+        leaves.key[: leaf_ptr[n_nodes]].copy(),
+        leaves.value[: leaf_ptr[n_nodes]].copy(),
+    )

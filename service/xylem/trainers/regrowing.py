@@ -1,0 +1,300 @@
+"""Trees of linear classifiers that get new labels, or go on from old weights, without training again.
+
+A new label joins the group of sibling labels to which the trees lead the mean of its rows; a group that grows
+too large is divided as the trainer divides. Its classifier is trained on rows of the group; those on
+the path to it go on from their weights, as does every one where rows are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.rows import LabelRows, SparseRows, inverse, offsets
+from xylem.trainers.classifiers import Again, Loss, Members, Solving, Some, merge_chunks, train_classifiers
+from xylem.trainers.kernels.problem import add_margins, forget_rows, rows_of
+from xylem.trainers.representations import label_representations, label_sums
+from xylem.trainers.shape import Shape, parents_of, shape_of
+from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem.trainers.weighing import Weighed, weigh
+from xylem_store.build import build_ensemble, forest_order, put_chunks
+from xylem_store.compiled.handles import I32, I64, Bools
+from xylem_store.decoding import OldTree, chunk_of, trees_of
+from xylem_store.ensemble import Chunk, Tree, TreeEnsemble
+from xylem_store.version import Model
+
+_NO_LABELS = np.empty(0, np.int32)
+
+_ChunkAt = Callable[[int], Chunk]  # what reads the chunk of a node
+_Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
+"""Returns the shape of a tree with new labels in it, and, int64[n], the old tree's node; -1 for a new one."""
+
+OTHERS, OTHERS_LEAST = 1, 300
+"""Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
+
+OF_NEW, OF_NEW_LEAST = 8, 1500
+"""Where only new classifiers are trained: one in so many, and at least so many (`_on_some`)."""
+
+ANEW = 0.05
+"""Where more of the rows carry new labels, a step from old weights does not lead far enough (`_on_some`)."""
+
+COARSE = 4  # new classifiers are trained to so much larger an eps: a third less time, the same precision
+
+
+class Regrowth(NamedTuple):
+    """How a trainer's trees grow on.
+
+    members      of a shape's labels among rows
+    divide       labels that are too many for a group, by their vectors, ascending: the tree of them
+    group_most   labels of a group, at most
+    """
+
+    solving: Solving
+    idf: str
+    members: Callable[[LabelRows, Shape], Members]
+    divide: Callable[[SparseRows, I32, Tools], Shape]
+    group_most: int
+
+    def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return the trees with a leaf for each label that rows carry and they know nothing of.
+
+        The classifiers of new labels, of divided groups and of all that is on the paths there are trained;
+        all other weights stay to the bit.
+
+        data  rows old and new; labels of the version, and after them new ones
+        """
+        weighed = weigh(data.rows, self.idf)
+        counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+        is_new = counts > 0
+        is_new[: model.ensemble.label_leaf.shape[1]] &= model.ensemble.label_leaf[0] < 0
+        new = np.flatnonzero(is_new).astype(np.int32)
+        sums = label_sums(data.rows, _only(data.labels, new))[new]
+        n_divided = 0
+
+        def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> tuple[Shape, I64]:
+            nonlocal n_divided
+            joins, divided = _join(old, chunk_at, new, sums, counts[new]), {}
+            for node, (before, joining) in joins.items():
+                if len(before) + len(joining) > self.group_most:
+                    labels = np.sort(np.concatenate([before, joining]))
+                    alike = label_representations(weighed.rows, _only(data.labels, labels), tools)
+                    divided[node] = self.divide(alike, labels, of_tree.seeded(node))
+            n_divided += len(divided)
+            return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
+
+        return self._regrown(model, place, weighed, data.labels, new, tools)._replace(divided=n_divided)
+
+    def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return the same trees with all classifiers trained on other rows, going on from their weights.
+
+        data  its labels are those of the version; classifiers of a node without rows stay
+        """
+
+        def place(old: OldTree, _: _ChunkAt, __: Tools) -> tuple[Shape, I64]:
+            return shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes))
+
+        weighed = weigh(data.rows, self.idf)
+        return self._regrown(model, place, weighed, data.labels, None, tools)
+
+    def _regrown(
+        self, model: Model, place: _Place, weighed: Weighed, labels: LabelRows, new: I32 | None, tools: Tools
+    ) -> Regrown:
+        """Return the ensemble whose trees have other places, trained above new labels (None: above all)."""
+        trees, kept, whole, n_trained = [], [], [], 0
+        for number, old in enumerate(olds := trees_of(model.ensemble)):
+            of_tree = tools.of_tree(number, len(olds))
+            chunk_at = _chunks_of(model.ensemble, old)
+            shape, source = place(old, chunk_at, of_tree)
+            members = self.members(labels, shape)
+            is_new = np.isin(shape.labels, shape.labels if new is None else new)
+            has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
+            changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
+            changed[0] = False
+            at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
+            above = np.unique(parents_of(shape.child_ptr)[changed])
+            were = {node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()}
+            trained = _trained(shape, at, changed, were, weighed)
+            solving = self.solving
+            if new is not None:
+                how = weighed.rows.n_rows, solving.loss, of_tree.seed
+                trained = _on_some(trained, shape, members, is_new, *how)
+                solving = solving._replace(eps=solving.eps * COARSE)
+            solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
+            trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
+            kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
+            is_above = np.isin(np.arange(len(source)), above)
+            whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
+            n_trained += int(changed.sum())
+        made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights)
+        tree_of, local_of = forest_order(trees)
+        at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
+        # the old node whose classifier, or whose chunk, is that of a node; -1: it is new
+        stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
+        before = model.ensemble
+        made = made._replace(node_bias=np.where(stays >= 0, before.node_bias[stays], made.node_bias))
+        if len(before.node_scale):  # the same steps as before, of a scale that may differ in its last bit
+            scale = np.where(stays >= 0, before.node_scale[stays], made.node_scale).astype(np.float32)
+            made = made._replace(node_scale=scale)
+        chunks = np.where(is_whole >= 0, before.node_chunk[is_whole], -1)[made.node_chunk >= 0]
+        return Regrown(put_chunks(made, before, chunks), 0, n_trained)
+
+
+class Regrown(NamedTuple):
+    """An ensemble that has grown on; of all trees: groups that were divided, and classifiers trained."""
+
+    ensemble: TreeEnsemble
+    divided: int
+    classifiers: int
+
+
+def _only(labels: LabelRows, some: I32) -> LabelRows:
+    """Return the rows with some of their labels."""
+    kept = np.isin(labels.indices, some)
+    return LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
+
+
+def _join(old: OldTree, chunk_at: _ChunkAt, new: I32, sums: Any, counts: I64) -> dict[int, tuple[I32, I32]]:
+    """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
+
+    From the root on a label goes to the child of the largest margin for the mean of its rows, until that is
+    a label.
+
+    sums    csr_array[len(new), D]  of the rows of each new label
+    counts  int64[len(new)]         how many these are
+    """
+    joins, queue = {}, [(0, np.arange(len(new)))]
+    for node, here in queue:
+        children = np.arange(old.child_ptr[node], old.child_ptr[node + 1])
+        labels, best = old.node_label[children], np.zeros(len(here), np.int64)
+        if (labels < 0).any():
+            chunk = chunk_at(node)
+            margins = (counts[here, None] * chunk.bias).astype(np.float32)
+            by_feature = sums[here].tocsc()
+            add_margins(chunk, by_feature.indptr, by_feature.indices, by_feature.data, margins)
+            best = margins.argmax(axis=1)
+        stays = labels[best] >= 0
+        if stays.any():
+            joins[node] = labels[labels >= 0], new[here[stays]]
+        queue += [(int(children[c]), here[best == c]) for c in np.unique(best[~stays]).tolist()]
+    return joins
+
+
+def _chunks_of(ensemble: TreeEnsemble, old: OldTree) -> _ChunkAt:
+    """Return what reads the chunk of a node of a tree, once."""
+    return cache(lambda node: chunk_of(ensemble, int(old.nodes[node])))
+
+
+def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tuple[Shape, I64]:
+    """Return the place of new labels after the others of their groups, which may be divided."""
+    parts = {
+        node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
+        for node, part in divided.items()
+    }
+    labels, source = [np.full(1, -1, np.int32)], [np.zeros(1, np.int64)]
+    queue: list[tuple[OldTree, int]] = [(old, 0)]
+    for tree, node in queue:  # the inner nodes; which grows
+        if tree is old and node in parts:
+            tree, node = parts[node], 0
+        children = np.arange(tree.child_ptr[node], tree.child_ptr[node + 1])
+        below = tree.node_label[children]
+        queue.extend((tree, child) for child in children[below < 0].tolist())
+        joining = joins.get(node, _NO_LABELS) if tree is old else _NO_LABELS
+        labels.append(np.concatenate([below, joining]))
+        source.append(children if tree is old else np.full(len(children), -1))
+        source.append(np.full(len(joining), -1))
+    node_label = np.concatenate(labels)
+    counts = np.zeros(len(node_label), np.int64)
+    counts[node_label < 0] = list(map(len, labels[1:]))
+    shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
+    return shape, np.concatenate(source)
+
+
+def _trained(
+    shape: Shape, at: I64, changed: Bools, were: dict[int, Chunk], weighed: Weighed
+) -> dict[int, Again]:
+    """Return which classifiers are trained; old ones go on, unless there are new ones at their node."""
+    trained = {}
+    for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
+        children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
+        picked, old, place = np.flatnonzero(changed[children]).astype(np.int32), None, _NO_LABELS
+        if (at[children][picked] >= 0).all():
+            old = weighed.weighed_chunk(were[node])
+            place = inverse(at[children][picked], len(old.bias))
+        trained[node] = Again(picked, old, place)
+    return trained
+
+
+def _on_some(
+    trained: dict[int, Again],
+    shape: Shape,
+    members: Members,
+    is_new: Bools,
+    n_rows: int,
+    loss: Loss,
+    seed: int,
+) -> dict[int, Again]:
+    """Return what is trained, on rows with new labels and some of the others, by chance.
+
+    All others are what the old weights are the optimum of; these tell how far they may move. New classifiers
+    of the logistic loss, and of old labels in divided groups, are trained on all rows; so is everything, from
+    nothing, where new labels are on many rows.
+    """
+    fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
+    if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
+        return {node: again._replace(old=None) for node, again in trained.items()}
+    before, added = (Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits))
+    found, has_old = {}, shape.below(~is_new) > 0
+    place, is_fresh = np.zeros(n_rows, np.int32), np.zeros(n_rows, np.bool_)
+    for node, again in trained.items():
+        is_new_only = again.old is None
+        if is_new_only and (loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any()):
+            found[node] = again
+            continue
+        first, end = int(shape.first[node]), members.end(shape, node)
+        fresh = np.unique(added.rows[added.ptr[first] : added.ptr[end]])
+        known = rows_of(before.ptr, before.rows, first, end, place)
+        is_fresh[fresh] = True
+        others = known[~is_fresh[known]]
+        least = max(OF_NEW_LEAST, len(others) // OF_NEW) if is_new_only else OTHERS_LEAST
+        n_others = min(len(others), max(least, OTHERS * len(fresh)))
+        random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
+        rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
+        weight = np.where(is_fresh[rows], 1.0, len(others) / max(1, n_others)).astype(np.float32)
+        found[node] = again._replace(some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before))
+        is_fresh[fresh] = False
+        forget_rows(known, place)
+    return found
+
+
+def _assembled(
+    shape: Shape,
+    at: I64,
+    changed: Bools,
+    were: dict[int, Chunk],
+    trained: dict[int, Again],
+    solved: list[Chunk | None],
+    weighed: Weighed,
+) -> Tree:
+    """Return the tree of the chunks that were trained, and of what stays of the old ones beside them."""
+    chunks: list[Chunk | None] = [None] * len(solved)
+    for node in shape.inner.tolist():
+        children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
+        made, parts = solved[node], list[tuple[Chunk, I32]]()  # of one that stays as it was: none
+        if made is not None:
+            parts.append((weighed.plain_chunk(made), trained[node].children))
+        if node in were:
+            old, again = were[node], trained[node]
+            stays = inverse(np.where(changed[children], -1, at[children]), len(old.bias))
+            if again.old is not None and again.some is not None:  # those for features that no row has stay
+                is_seen = np.zeros(weighed.rows.n_features, np.bool_)
+                is_seen[weighed.rows.take(again.some.rows).indices] = True
+                rest = ~(is_seen[old.feature] & (stays < 0)[old.child])
+                kept = Chunk.of(old.feature[rest], old.child[rest], old.weight[rest], old.bias)
+                parts.append((kept, inverse(at[children], len(old.bias))))
+            elif (stays >= 0).any():
+                parts.append((old, stays))
+        chunks[node] = merge_chunks(parts, len(at[children]))
+    return Tree(shape.child_ptr, shape.node_label, chunks)

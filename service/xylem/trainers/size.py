@@ -1,0 +1,107 @@
+"""How large a label tree will be, known from its shape before its classifiers are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from xylem.base.executors.values import Calls
+from xylem.base.rows import SparseRows
+from xylem.evaluation.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
+from xylem.trainers.classifiers import Members
+from xylem.trainers.shape import Shape
+from xylem.trainers.source import Tools
+from xylem_store.compiled.handles import I64
+from xylem_store.ensemble import Weights
+
+SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
+"""A weight of a sparse row as a version of each type has it: the child's position and the value."""
+
+DENSE_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
+"""A weight of a dense row, whose children are padded."""
+
+EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
+"""A number of an embedding; versions of type int8 have bfloat16."""
+
+
+@dataclass(frozen=True)
+class SizeEstimate:
+    """A bound on a model's size.
+
+    nonzeros_bound   weights: sum over nodes of children * features used at the node
+    bytes_bound      nonzeros_bound * WEIGHT_BYTES
+    ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
+    stored_bytes     of weights and embeddings as they are stored, for each type of weights
+    alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
+                     parent, averaged with the number of children as weights
+    """
+
+    nonzeros_bound: int
+    bytes_bound: int
+    ratio_to_ovr: float
+    stored_bytes: dict[Weights, int]
+    alpha_per_depth: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls, n_weights: int, n_features: int, n_labels: int, alphas: tuple[float, ...] = ()
+    ) -> SizeEstimate:
+        """Return the estimate of so many weights, where rows have so many features and labels.
+
+        Stored as words of sparse rows; dense rows take less.
+        """
+        n_bytes, flat = n_weights * WEIGHT_BYTES, n_features * n_labels * FLAT_WEIGHT_BYTES
+        stored = {weights: n_weights * size for weights, size in SPARSE_BYTES.items()}
+        return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values for a report."""
+        return asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
+
+
+def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools) -> SizeEstimate:
+    """Return the bound on the size of a model with these trees.
+
+    Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the span of the
+    node's rows, so a feature that none of them has keeps weight 0. Cost: one pass over the rows of every
+    inner node.
+    """
+    counted = ((shape, _features_used(rows, shape, members, tools)) for shape, members in shapes)
+    return size_of(counted, len(shapes), tools)
+
+
+def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) -> SizeEstimate:
+    """Return the bound of trees, as `estimate_size`.
+
+    counted  the shape of each, and int64[nodes]: how many features the rows of each inner node have
+    """
+    bound = n_used = n_labels = 0
+    by_depth = np.zeros((0, 2))
+    for number, (shape, used) in enumerate(counted):
+        n_children = np.diff(shape.child_ptr)
+        bound += int((used * n_children).sum())
+        n_used, n_labels = int(used[0]), len(shape.labels)
+        sums = shares_by_depth(shape.child_ptr, used, n_children)
+        by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
+        by_depth[: len(sums)] += sums
+        tools.progress("estimate", number + 1, n_trees)
+    alphas = by_depth[:, 0] / by_depth[:, 1]
+    return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
+
+
+def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:
+    """Count the features that the rows of a node have."""
+    carried = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
+    seen = np.zeros(rows.n_features, np.bool_)
+    seen[rows.take(np.unique(carried)).indices] = True
+    return int(np.count_nonzero(seen))
+
+
+def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
+    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
+    used = np.zeros(len(shape.first), np.int64)
+    tools.crew.steps(Calls(count_used, (rows, shape, members)), shape.inner.tolist(), used.__setitem__)
+    return used

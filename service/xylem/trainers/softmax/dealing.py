@@ -1,0 +1,316 @@
+"""The labels of one node dealt anew to its children, by what training saw of them.
+
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
+Classification and Density Estimation": algorithm 2 (well-formed trees), its change for trees of bounded depth
+in the supplement, equations 10 and 12. The pair of a label and a child that promises most is taken first, as
+long as the child has room. Deviations: equal pairs are told apart (the larger difference p_{j|i} - p_j, then
+the label and the child that come first); labels of which the node knows nothing come last and are dealt
+evenly by mass; q_i is the label's known share of the node's rows; no child takes all labels of a node; a
+label keeps its child unless another promises more by `margin` standard errors of what is known of it;
+frequent labels get leaves of their own first (`alone`), as in Huffman's tree.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.trainers.softmax.known import branch_at, probabilities_of
+from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
+from xylem_store.compiled.decorators import inlined
+from xylem_store.compiled.handles import F32, F64, I32, I64
+
+_CLOSED = 1 << 40  # the size of a child that takes no further label
+
+
+class Rule(NamedTuple):
+    """How many labels a child may have.
+
+    depth    levels of nodes: at level h a child has at most M^(depth - h - 1) labels; 0: no bound
+    slack    a child that has slack / M of its node's rows or more takes no further label; 0: no bound. Where
+             no child with room by `depth` has less, it does not hold
+    alone    the most frequent labels get a leaf of their own, one after the other, as long as a label has at
+             least this part of the mean of the rows left for each child left; half of it where it has one
+             and a margin holds; 0: none does
+    times_p  equation 12 instead of 10
+    margin   standard errors by which the difference p_{j|i} - p_j has to be larger than that of the child
+             where the label is. The others keep their child, and come first; so do all labels of a node of M
+             labels or fewer, each of which is a leaf. 0: where labels are does not count
+
+    With neither bound the tree is well-formed: the labels of each node are 1 modulo M - 1, but for labels
+    that are none (algorithm 2).
+    """
+
+    depth: int
+    slack: float
+    alone: float
+    times_p: bool
+    margin: float
+
+
+class Dealing(NamedTuple):
+    """Workspace for the labels of a node, each array as long as labels, or children.
+
+    p, g, d     float32[labels, M]: p_{j|i}; gradient; difference
+    n_rows      int64: how many rows p is of
+    own         int64: the child where a label is; -1 where that does not count
+    best, heap  int64: the best child of a label; labels as a heap
+    child       int64: what a label was dealt to
+    room        float64[1]: of this mass or more, a child takes no further label
+    """
+
+    p: F32
+    g: F32
+    d: F32
+    n_rows: I64
+    own: I64
+    best: I64
+    heap: I64
+    child: I64
+    size: I64
+    mass: F64
+    left: I64
+    room: F64
+
+
+@inlined
+def _capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
+    """Return the most labels of a child of a node of n labels; 0 for a well-formed tree."""
+    if rule.depth == 0 and rule.slack == 0:
+        return 0
+    if n <= n_children:
+        return 1
+    capacity = n - 1
+    if rule.depth > 0:
+        below = 1
+        for _ in range(rule.depth - level - 1):
+            below = min(below * n_children, n)
+        capacity = min(capacity, below)
+    return capacity
+
+
+@inlined
+def _is_open(j: int, capacity: int, n_children: int, work: Dealing) -> bool:
+    """Return whether a child takes one more label; `left` holds remaining and needed labels."""
+    if capacity > 0:
+        return bool(work.size[j] < capacity and work.mass[j] < work.room[0])
+    is_complete = work.size[j] >= 1 and (work.size[j] - 1) % (n_children - 1) == 0
+    return bool(not is_complete or work.left[0] > work.left[1])
+
+
+@inlined
+def _may_enter(i: int, j: int, capacity: int, n_children: int, work: Dealing) -> bool:
+    """Return whether a child takes a label: one that keeps its child is not turned out for its mass."""
+    keeps = work.own[i] == j and work.g[i, j] > 1 and capacity > 0
+    return bool((keeps and work.size[j] < capacity) or _is_open(j, capacity, n_children, work))
+
+
+@inlined
+def _enter(j: int, n_children: int, work: Dealing) -> None:
+    """Count one more label in a child."""
+    is_complete = work.size[j] >= 1 and (work.size[j] - 1) % (n_children - 1) == 0
+    work.left[1] += n_children - 2 if is_complete else -1
+    work.left[0] -= 1
+    work.size[j] += 1
+
+
+@inlined
+def _find_best(i: int, capacity: int, n_children: int, work: Dealing) -> None:
+    """Find the open child that promises most for a label; where all have their mass, any has room."""
+    best = -1
+    for _ in range(2):
+        for j in range(n_children):
+            if _may_enter(i, j, capacity, n_children, work) and (
+                best < 0
+                or work.g[i, j] > work.g[i, best]
+                or (work.g[i, j] == work.g[i, best] and work.d[i, j] > work.d[i, best])
+            ):
+                best = j
+        if best >= 0:
+            break
+        work.room[0] = np.inf
+    work.best[i] = best
+
+
+@inlined
+def _is_before(a: int, b: int, work: Dealing) -> bool:
+    """Return whether label a's best pair comes before label b's."""
+    ga, gb = work.g[a, work.best[a]], work.g[b, work.best[b]]
+    if ga != gb:
+        return bool(ga > gb)
+    da, db = work.d[a, work.best[a]], work.d[b, work.best[b]]
+    return bool(da > db if da != db else a < b)
+
+
+@inlined
+def _sift_down(at: int, n: int, work: Dealing) -> None:
+    """Let the entry at a place of a heap of n sink to where it belongs."""
+    while 2 * at + 1 < n:
+        below = 2 * at + 1
+        if below + 1 < n and _is_before(work.heap[below + 1], work.heap[below], work):
+            below += 1
+        if not _is_before(work.heap[below], work.heap[at], work):
+            return
+        kept = work.heap[at]
+        work.heap[at] = work.heap[below]
+        work.heap[below] = kept
+        at = below
+
+
+@inlined
+def _affinities(labels: I32, node: int, state: LearningState, n_alone: int, rule: Rule, work: Dealing) -> int:
+    """Write p_{j|i} of the labels that the node knows; put them into the heap and return how many.
+
+    With a margin these are the labels that were below it too, of which nothing may be known.
+    """
+    n_known = 0
+    for i in range(n_alone, len(labels)):
+        own = branch_at(labels[i], node, state.tree)
+        work.own[i] = own if rule.margin > 0 else -1
+        work.n_rows[i] = 0
+        if node >= 0:
+            work.n_rows[i] = probabilities_of(labels[i], node, own, state, work.p[i])
+        if work.n_rows[i] == 0:
+            if work.own[i] < 0:
+                continue
+            work.p[i, :] = np.float32(1.0 / work.p.shape[1])
+        work.heap[n_known] = i
+        n_known += 1
+    return n_known
+
+
+@inlined
+def _gradients(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
+    """Write the gradients of J by p_{j|i}, but for 2 / M, of the labels in the heap."""
+    n_children = work.p.shape[1]
+    total = 0.0
+    for k in range(n_known):
+        total += share[labels[work.heap[k]]]
+    for j in range(n_children):
+        mean = np.float32(0.0)
+        for k in range(n_known):
+            i = work.heap[k]
+            mean += np.float32(share[labels[i]] / total) * work.p[i, j]
+        for k in range(n_known):
+            i = work.heap[k]
+            q = share[labels[i]] / total
+            work.d[i, j] = work.p[i, j] - mean
+            g = np.float32(q * (1.0 - q)) * np.sign(work.d[i, j])
+            work.g[i, j] = g * work.p[i, j] if rule.times_p else g
+
+
+@inlined
+def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
+    """Let labels that no child promises enough come first, the most frequent first: g is 1 and their share.
+
+    The standard error of a share p of n rows is the root of p (1 - p) / n.
+    """
+    for k in range(n_known):
+        i = work.heap[k]
+        own = work.own[i]
+        if own < 0:
+            continue
+        best = own
+        for j in range(work.p.shape[1]):
+            if work.d[i, j] > work.d[i, best]:
+                best = j
+        p_own, p_best = np.float64(work.p[i, own]), np.float64(work.p[i, best])
+        variance = max(p_own * (1.0 - p_own), p_best * (1.0 - p_best)) / max(work.n_rows[i], 1)
+        gain = np.float64(work.d[i, best]) - np.float64(work.d[i, own])
+        if gain <= rule.margin * np.sqrt(variance) or len(labels) <= work.p.shape[1]:
+            work.g[i, own] = np.float32(1.0 + share[labels[i]])
+
+
+@inlined
+def _deal_greedily(labels: I32, share: F64, n_known: int, capacity: int, work: Dealing) -> None:
+    """Deal the labels in the heap, the best pair first; a label whose child has filled looks anew."""
+    n_children = work.p.shape[1]
+    for k in range(n_known):
+        _find_best(work.heap[k], capacity, n_children, work)
+    for k in range(n_known // 2, -1, -1):
+        _sift_down(k, n_known, work)
+    while n_known > 0:
+        i = work.heap[0]
+        j = work.best[i]
+        if _may_enter(i, j, capacity, n_children, work):
+            work.child[i] = j
+            work.mass[j] += share[labels[i]]
+            _enter(j, n_children, work)
+            n_known -= 1
+            work.heap[0] = work.heap[n_known]
+        else:
+            _find_best(i, capacity, n_children, work)
+        _sift_down(0, n_known, work)
+
+
+@inlined
+def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Dealing) -> None:
+    """Deal the labels that have no child, in their order, to the open child of least mass, then the pads."""
+    n_children = work.p.shape[1]
+    for i in range(len(labels) + n_pads):
+        if i < len(labels) and work.child[i] >= 0:
+            continue
+        least = -1
+        work.room[0] = np.inf
+        for j in range(n_children):
+            if _is_open(j, capacity, n_children, work) and (
+                least < 0
+                or work.mass[j] < work.mass[least]
+                or (work.mass[j] == work.mass[least] and work.size[j] < work.size[least])
+            ):
+                least = j
+        if i < len(labels):
+            work.child[i] = least
+            work.mass[least] += share[labels[i]]
+        _enter(least, n_children, work)
+
+
+@inlined
+def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing) -> None:
+    """Give the first labels a child each, that where they are if they can have it, and close these."""
+    for i in range(n_alone):
+        own = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
+        if own >= 0 and work.size[own] == 0:
+            work.child[i] = own
+            work.size[own] = _CLOSED
+    for i in range(n_alone):
+        j = 0
+        while work.child[i] < 0:
+            if work.size[j] == 0:
+                work.child[i] = j
+                work.size[j] = _CLOSED
+            j += 1
+
+
+@inlined
+def deal(
+    labels: I32, share: F64, pads: int, node: int, level: int, rule: Rule, state: LearningState, work: Dealing
+) -> None:
+    """Write the child of each label of a node: node -1 is one that knows nothing yet."""
+    n_children = work.p.shape[1]
+    capacity = _capacity_of(len(labels), n_children, level, rule)
+    for i in range(len(labels)):
+        work.child[i] = -1
+    work.size[:] = 0
+    work.mass[:] = 0.0
+    work.left[0], work.left[1] = len(labels) + pads, n_children
+    left = 0.0
+    for label in labels:
+        left += share[label]
+    n_alone = 0
+    may_be_alone = rule.alone > 0 and capacity > 0 and len(labels) > n_children
+    while may_be_alone and n_alone < n_children - 1:
+        label, n_after = labels[n_alone], len(labels) - n_alone - 1
+        is_leaf = node >= 0 and state.tree.leaf_node[label] == node and rule.margin > 0
+        least = 0.5 * rule.alone if is_leaf else rule.alone
+        fits = 0 < n_after <= capacity * (n_children - n_alone - 1)
+        if not fits or share[label] < least * left / (n_children - n_alone):
+            break
+        left -= share[label]
+        n_alone += 1
+    _deal_alone(labels, n_alone, node, state.tree, rule, work)
+    work.room[0] = rule.slack * left / (n_children - n_alone) if rule.slack > 0 else np.inf
+    n_known = _affinities(labels, node, state, n_alone, rule, work)
+    _gradients(labels, share, n_known, rule, work)
+    _keep_places(labels, share, n_known, rule, work)
+    _deal_greedily(labels, share, n_known, capacity, work)
+    _deal_evenly(labels, share, pads, capacity, work)

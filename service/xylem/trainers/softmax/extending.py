@@ -1,0 +1,181 @@
+"""New labels of a tree of softmax nodes, whose embeddings and other nodes stay to the bit.
+
+A new label goes beside the label that is the most probable one for its rows: into a free place of that
+label's node, else both become children of a new node. The nodes above new labels take further steps on the
+rows of all labels below them; no other node sees another distribution than before.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import BadParameter
+from xylem.trainers.regrowing import Regrown
+from xylem.trainers.shape import huffman_shape, shape_of
+from xylem.trainers.softmax.parameters import RATES, SoftmaxParameters
+from xylem.trainers.softmax.shapes import children_of, topology_of, topology_with, tree_of
+from xylem.trainers.softmax.training import Piece, run_piece
+from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, add_representations
+from xylem.trainers.softmax.updates import no_statistics
+from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem_store.build import build_ensemble
+from xylem_store.compiled.handles import I32, I64, Bools
+from xylem_store.decoding import as_float, dense_weights, trees_of
+from xylem_store.extras import assemble_embedding
+from xylem_store.version import Model
+
+_DRAW, _ORDER = 5, 6
+"""What the seeds of draws and of shuffles are derived from, besides the training's."""
+
+_STAGE = "new labels"
+
+
+class SoftmaxGrowth(NamedTuple):
+    """How the tree of a version gets new labels."""
+
+    parameters: SoftmaxParameters
+
+    def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return the tree with a leaf for each label of the rows that it does not have.
+
+        data  rows old and new; labels of the version, and after them new ones
+
+        Cost: a pass over all rows, and as many as in training over those of the nodes above new leaves.
+        """
+        p, counts = self.parameters, np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+        tree, network = _read(model, p, data.labels.n_labels)
+        n_before, is_new = len(tree.parent), (counts > 0) & (tree.leaf_node < 0)
+        new = np.flatnonzero(is_new).astype(np.int32)
+        beside = _nearest(tree, network, new, _rows_of(data, is_new), p)
+        tree, network = _with_leaves(tree, network, new, beside, np.maximum(counts, 1))
+        lowest, above = _nodes_above(tree, new)
+        epochs, rate = p.descent().epochs, p.rate or RATES["sgd"]
+        _learn(tree, network, lowest, data, p, epochs, rate, tools.seeded(0))
+        _learn(tree, network, above, data, p, 1, rate / epochs, tools.seeded(1))
+        ensemble = build_ensemble(
+            [tree_of(tree, network, p.dim)], data.labels.n_labels, p.dim, model.manifest.weights
+        )
+        return Regrown(ensemble, len(tree.parent) - n_before, int((tree.child[above] != -1).sum()))
+
+    def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Raise BadParameter: such a version goes on from a state."""
+        raise BadParameter(f"from: expected a state, found {model.manifest.shown} without one")
+
+
+def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTree, Network]:
+    """Return the tree and the parameters of a version, with room for so many labels."""
+    (old,) = trees_of(model.ensemble)
+    shape = shape_of(old.child_ptr, old.node_label)
+    n_children = np.diff(old.child_ptr)
+    arity = max(p.arity, int(n_children.max()), n_labels if p.first_tree() == "flat" else 0)
+    tree = topology_of(shape, arity, n_labels)
+    u = as_float(assemble_embedding(model.manifest.n_features, model.arrays).u)
+    embedding = np.zeros((len(u), p.padded_dim()), np.float32)
+    embedding[:, : p.dim] = u
+    none = np.zeros((1, 0, p.padded_dim()), np.float32)
+    weights = np.zeros((*tree.child.shape, p.padded_dim()), np.float32)
+    network = Network(weights, np.zeros(tree.child.shape, np.float32), embedding, none)
+    for number, node in enumerate(old.nodes[shape.inner].tolist()):
+        first, last = model.ensemble.child_ptr[node : node + 2].tolist()
+        weights[number, : last - first, : p.dim] = dense_weights(model.ensemble, node, p.dim)
+        network.bias[number, : last - first] = model.ensemble.node_bias[first:last]
+    return tree, network
+
+
+def _rows_of(data: TrainingSet, marked: Bools) -> TrainingSet:
+    """Return the rows that carry a label of those marked."""
+    of_row = np.repeat(np.arange(data.n_rows), np.diff(data.labels.indptr))
+    return data.take(np.unique(of_row[marked[data.labels.indices]]))
+
+
+def _nearest(tree: SoftmaxTree, network: Network, new: I32, rows: TrainingSet, p: SoftmaxParameters) -> I32:
+    """Return for each new label that of the tree which is the most probable one for the mean of its rows."""
+    sums = np.zeros((rows.labels.n_labels, network.embedding.shape[1]))
+    add_representations(*rows, network, p.descent().is_mean, sums)
+    counts = np.bincount(rows.labels.indices, minlength=len(sums))
+    found = np.empty(len(new), np.int32)
+    for i, label in enumerate(new.tolist()):
+        mean, node = sums[label] / counts[label], 0
+        while node >= 0:
+            margins = np.einsum("cd,d->c", network.weights[node], mean) + network.bias[node]
+            node = int(tree.child[node, np.where(tree.child[node] != -1, margins, -np.inf).argmax()])
+        found[i] = -2 - node
+    return found
+
+
+def _with_leaves(
+    tree: SoftmaxTree, network: Network, new: I32, beside: I32, counts: I64
+) -> tuple[SoftmaxTree, Network]:
+    """Return the tree with each new label beside another one, and the parameters to begin with.
+
+    In a free place these are the other label's; in a new node the frequencies of its labels. The arrays are
+    written to.
+    """
+    arity, n_nodes, children, biases = tree.child.shape[1], len(tree.child), [tree.child], [network.bias]
+    for other in np.unique(beside).tolist():
+        joining, node, branch = new[beside == other], int(tree.leaf_node[other]), tree.leaf_branch[other]
+        free = np.flatnonzero(tree.child[node] == -1)[: len(joining)]
+        if len(free) == len(joining):
+            tree.child[node, free] = -2 - joining
+            network.weights[node, free] = network.weights[node, branch]
+            network.bias[node, free] = network.bias[node, branch] + np.log(counts[joining] / counts[other])
+            continue
+        labels = np.sort(np.append(joining, np.int32(other)))
+        shape = huffman_shape(labels, counts[labels], arity)
+        child = children_of(shape, arity)
+        bias = np.zeros(child.shape, np.float32)
+        bias[child != -1] = np.log(shape.below(counts[shape.labels])[1:])
+        tree.child[node, branch] = n_nodes
+        children.append(np.where(child > 0, child + n_nodes, child))
+        biases.append(bias)
+        n_nodes += len(child)
+    weights = np.zeros((n_nodes, *network.weights.shape[1:]), np.float32)
+    weights[: len(network.weights)] = network.weights
+    grown = topology_with(np.concatenate(children), len(counts))
+    return grown, network._replace(weights=weights, bias=np.concatenate(biases))
+
+
+def _nodes_above(tree: SoftmaxTree, new: I32) -> tuple[Bools, Bools]:
+    """Return the nodes whose children new leaves are, with those between two of them; and all above."""
+    direct = np.unique(tree.leaf_node[new])
+    lowest, above = np.zeros(len(tree.parent), np.bool_), np.zeros(len(tree.parent), np.bool_)
+    lowest[direct] = True
+    for node in direct.tolist():
+        path = [node]
+        while tree.parent[path[-1]] >= 0:
+            path.append(int(tree.parent[path[-1]]))
+        above[path] = True
+        lowest[path[: np.flatnonzero(lowest[path])[-1] + 1]] = True
+    return lowest, above
+
+
+def _learn(
+    tree: SoftmaxTree,
+    network: Network,
+    nodes: Bools,
+    data: TrainingSet,
+    p: SoftmaxParameters,
+    passes: int,
+    rate: float,
+    tools: Tools,
+) -> None:
+    """Take steps of some nodes alone over the rows of labels below them, at a rate that falls to 0.
+
+    nodes  with a node, those between it and others of them
+    """
+    leaf_node, leaf_branch = tree.leaf_node.copy(), tree.leaf_branch.copy()
+    while len(out := np.flatnonzero((leaf_node >= 0) & ~nodes[leaf_node])):
+        leaf_node[out], leaf_branch[out] = tree.parent[leaf_node[out]], tree.branch[leaf_node[out]]
+    parent = np.where(nodes[tree.parent], tree.parent, -1).astype(np.int32)
+    part = tree._replace(parent=parent, leaf_node=leaf_node, leaf_branch=leaf_branch)
+    squares = Network(*(array[:0] for array in network))
+    state = LearningState(part, network, squares, no_statistics(tree, None, 0))
+    rows = _rows_of(data, leaf_node >= 0)
+    draws = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
+    shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER)))
+    for done in range(passes):
+        first, last = rate * (1 - done / passes), rate * (1 - (done + 1) / passes)
+        steps = Steps(first, last, p.descent().is_mean, p.descent().by_probability, embeds=False)
+        order = shuffled.permutation(rows.n_rows).astype(np.int32)
+        run_piece(Piece(rows, order, steps, 0), state, draws, tools)
+        tools.progress(_STAGE, done + 1, passes)

@@ -1,0 +1,106 @@
+"""What is known of a label at a node, the probabilities of the node's children for the label's rows; and what
+nodes are worth by that: objective J, balance and purity.
+
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
+Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 2 and 3.
+"""
+
+import numpy as np
+
+from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.handles import F32, F64, I32
+
+
+@inlined
+def branch_at(label: int, node: int, tree: SoftmaxTree) -> int:
+    """Return the child of a node on the label's path until now; -1 where the path does not pass it."""
+    if node < 0:
+        return -1
+    at, branch = tree.leaf_node[label], tree.leaf_branch[label]
+    while at >= 0 and at != node:
+        branch = tree.branch[at]
+        at = tree.parent[at]
+    return int(branch) if at == node else -1
+
+
+@inlined
+def probabilities_of(label: int, node: int, own: int, state: LearningState, p_out: F32) -> int:
+    """Write p_{j|i} of a label at a node, float32[M]; return of how many rows it is, 0 where nobody knows it.
+
+    own  the child of the node on the label's path, -1 where it does not pass
+    """
+    statistics, level = state.statistics, state.tree.level[node]
+    if len(statistics.means) == 0:
+        if own < 0 or statistics.counts[label, level] <= 1:
+            return 0
+        for j in range(len(p_out)):
+            p_out[j] = statistics.sums[label, level, j] / statistics.counts[label, level]
+        return int(statistics.counts[label, level])
+    if statistics.seen[label] == 0:
+        return 0
+    # softmax(W_n mean + b_n) of the label's mean representation, 0 where there is no child
+    child, network, means = state.tree.child, state.network, statistics.means
+    greatest = np.float32(-np.inf)
+    for j in range(len(p_out)):
+        total = network.bias[node, j]
+        for f in range(means.shape[1]):
+            total += network.weights[node, j, f] * means[label, f]
+        p_out[j] = total
+        if child[node, j] != -1:
+            greatest = max(greatest, total)
+    total = np.float32(0.0)
+    for j in range(len(p_out)):
+        p_out[j] = np.exp(p_out[j] - greatest) if child[node, j] != -1 else np.float32(0.0)
+        total += p_out[j]
+    for j in range(len(p_out)):
+        p_out[j] /= total
+    return int(statistics.seen[label])
+
+
+MASS, OBJECTIVE, GREATEST, PURITY = range(4)
+"""Columns of `measure_nodes`."""
+
+
+@kernel
+def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
+    """Return float64[N, 4], a node's mass, J, J* and alpha; 0 where no label below it is known.
+
+    labels  int32[n], those with a leaf
+    share   float64[K]: of the training rows
+
+    The mass of a node is the sum of the shares of the labels below it that are known, q_i a label's part of
+    that. Of a node of M children (those that there are), J = (2 / M) sum_i q_i sum_j |p_j - p_{j|i}|,
+    J* = (4 / M) (1 - 1 / M), alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}): 0 is pure.
+    Cost: twice O(M D) for each node on each label's path.
+    """
+    tree = state.tree
+    n_nodes, n_children = tree.child.shape
+    found = np.zeros((n_nodes, 4))
+    mean = np.zeros((n_nodes, n_children))
+    p = np.zeros(n_children, np.float32)
+    for turn in range(2):
+        for label in labels:
+            node, own = tree.leaf_node[label], tree.leaf_branch[label]
+            while node >= 0:
+                if probabilities_of(label, node, own, state, p) > 0:
+                    if turn == 0:
+                        found[node, MASS] += share[label]
+                    for j in range(n_children):
+                        if turn == 0:
+                            mean[node, j] += share[label] * p[j]
+                        elif tree.child[node, j] != -1:
+                            gap = abs(mean[node, j] / found[node, MASS] - p[j])
+                            found[node, OBJECTIVE] += share[label] * gap
+                            found[node, PURITY] += share[label] * min(p[j], np.float32(1.0) - p[j])
+                own = tree.branch[node]
+                node = tree.parent[node]
+    for node in range(n_nodes):
+        if found[node, MASS] > 0:
+            m = 0
+            for j in range(n_children):
+                m += tree.child[node, j] != -1
+            found[node, OBJECTIVE] *= 2.0 / (m * found[node, MASS])
+            found[node, PURITY] /= m * found[node, MASS]
+            found[node, GREATEST] = 4.0 / m * (1.0 - 1.0 / m)
+    return found

@@ -1,0 +1,211 @@
+"""Trees of softmax nodes: from the shape of a label tree to a kernel's topology, and to a stored tree."""
+
+import itertools
+
+import numpy as np
+
+from xylem.base.errors import BadParameter
+from xylem.base.rows import SparseRows, inverse
+from xylem.trainers.clustering import STAGE, balanced_shape
+from xylem.trainers.kernels.cluster import add_embedded, kmeans
+from xylem.trainers.representations import projected_vectors
+from xylem.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape
+from xylem.trainers.softmax.tree import Network, SoftmaxTree
+from xylem.trainers.source import RowSource, Tools, derived_seed
+from xylem_store.compiled.handles import F32, F64, I32, I64
+from xylem_store.ensemble import Chunk, Tree
+
+FLAT_MAX = 65_536
+"""Labels of a node of all labels, at most: each visit of a row moves the weights of all of them."""
+
+
+def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape:
+    """Return the tree that training begins with, over the labels that rows carry.
+
+    tree  huffman, random, kmeans or flat
+
+    Raises BadParameter for a flat tree of more than FLAT_MAX labels.
+    """
+    counts = source.census.label_rows
+    labels = np.flatnonzero(counts).astype(np.int32)
+    if tree == "flat":
+        if len(labels) > FLAT_MAX:
+            raise BadParameter(f"tree: expected flat for at most {FLAT_MAX} labels, found {len(labels)}")
+        return join(labels, [])
+    if tree == "huffman" or len(labels) <= arity:
+        return huffman_shape(labels, counts[labels], arity)
+    if tree == "random":
+        return random_shape(labels, arity, derived_seed(tools.seed, 0))
+    vectors = projected_vectors(source, tools)
+    # balanced 2-means down to single labels puts labels that are alike next to each other
+    halved = balanced_shape(vectors, labels, 1, 2, tools.seeded(0))
+    return even_shape(halved.labels, arity)
+
+
+def even_shape(labels: I32, arity: int) -> Shape:
+    """Return the tree of fewest levels that divides labels, in their order, into parts of even size.
+
+    Nodes above the leaves are as full as can be, the root is the least so.
+    """
+    bounds = np.array([0, len(labels)])
+    levels = []
+    n_levels = 1
+    while arity**n_levels < len(labels):
+        n_levels += 1
+    for level in range(n_levels - 1, 0, -1):
+        parts = [bounds[:1]]
+        for start, stop in itertools.pairwise(bounds.tolist()):
+            n_parts = -(-(stop - start) // arity**level)
+            parts.append(start + (stop - start) * np.arange(1, n_parts + 1) // n_parts)
+        bounds = np.concatenate(parts)
+        levels.append(bounds)
+    return join(labels, levels)
+
+
+def label_vectors(source: RowSource, labels: I32, embedding: F32, are_words: bool) -> F32:
+    """Return where labels lie among the embeddings, float32[len(labels), d]; each of length 1, or 0.
+
+    Reads the rows once, unless labels are words.
+
+    embedding  float32[V, d]
+    are_words  label i is word i of the embedding; else it is where the features of its rows are
+    """
+    if are_words:
+        return _of_length_one(embedding[labels].astype(np.float64))
+    sums = np.zeros((len(source.census.label_rows), embedding.shape[1]))
+    for part in source.parts():
+        add_embedded(part.rows, part.labels, embedding, sums)
+    return _of_length_one(sums[labels])
+
+
+def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: Tools) -> Shape:
+    """Return the tree of fewest levels whose nodes have labels of like vectors.
+
+    vectors  float32[K', d], each of length 1 or 0
+    labels   int32[K'], K' >= 1, ascending: the labels that get a leaf
+    counts   int64[K']  rows of each: frequent labels choose first, of equal ones the first label
+
+    A child at level h has at most arity^(levels - h) labels. Cost: levels * rounds * K' * arity * d; memory
+    4 K' arity bytes. Depends on the arguments alone.
+    """
+    n, dim = vectors.shape
+    n_levels = 1
+    while arity**n_levels < n:
+        n_levels += 1
+    ptr, features = np.arange(n + 1, dtype=np.int64) * dim, np.tile(np.arange(dim, dtype=np.int32), n)
+    dense = SparseRows(ptr, features, vectors.reshape(-1), dim)
+    members = np.arange(n, dtype=np.int32)
+    found = [np.array([0, n])]
+    bounds, levels = found[0], []
+
+    def divide(part: tuple[int, int, int, int]) -> I64:
+        start, stop, room, seed_here = part
+        here = members[start:stop]
+        clusters = here.copy()
+        rank = np.zeros(dim, np.int32)
+        ends = kmeans(dense, clusters, arity, seed_here, rank)
+        sums = [
+            vectors[clusters[first:last]].sum(axis=0, dtype=np.float64)
+            for first, last in itertools.pairwise(ends)
+        ]
+        chosen = _fill(vectors[here], _of_length_one(np.stack(sums)), counts[here], room)
+        members[start:stop] = here[np.argsort(chosen, kind="stable")]
+        return start + np.cumsum(np.bincount(chosen, minlength=arity))
+
+    for level in range(1, n_levels):
+        large = np.flatnonzero(np.diff(bounds) > arity).tolist()
+        room = arity ** (n_levels - level)
+        parts = [
+            (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p)) for p in large
+        ]
+        tools.crew.run(divide, parts, lambda part, ends: found.append(ends))
+        tools.progress(STAGE, level, n_levels - 1)
+        bounds = np.unique(np.concatenate(found))
+        levels.append(bounds)
+    return join(labels[members], levels)
+
+
+def _of_length_one(vectors: F64) -> F32:
+    """Return vectors divided by their lengths; those of length 0 as they are."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    found: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return found
+
+
+def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
+    """Return each vector's cluster: the nearest, of equal ones the first, that has fewer than `room`."""
+    likeness = np.einsum("nd,cd->nc", vectors, centres)  # its order of sums does not hang on the processor
+    free = np.zeros(len(centres), np.float32)
+    left = [room] * len(centres)
+    chosen = np.empty(len(vectors), np.int64)
+    for label in np.argsort(-counts, kind="stable").tolist():
+        cluster = int(np.argmax(likeness[label] + free))
+        chosen[label] = cluster
+        left[cluster] -= 1
+        if left[cluster] == 0:
+            free[cluster] = -np.inf
+    return chosen
+
+
+def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
+    """Return the topology of a shape: inner nodes are numbered in the shape's order, breadth-first."""
+    return topology_with(children_of(shape, arity), n_labels)
+
+
+def children_of(shape: Shape, arity: int) -> I32:
+    """Return the children of the inner nodes of a shape, int32[N, arity], as `SoftmaxTree` has them."""
+    n_nodes, inner = len(shape.first), shape.inner
+    number = inverse(inner, n_nodes)
+    parents, nodes = parents_of(shape.child_ptr)[1:], np.arange(1, n_nodes)
+    child = np.full((len(inner), arity), -1, np.int32)
+    of_node = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
+    child[number[parents], nodes - shape.child_ptr[parents]] = of_node
+    return child
+
+
+def topology_with(child: I32, n_labels: int) -> SoftmaxTree:
+    """Return the topology of nodes with these children; those that the root does not reach have no place."""
+    tree = empty_topology(len(child), child.shape[1], n_labels)
+    tree.child[:], tree.level[0], nodes = child, 0, np.zeros(1, np.int64)
+    while len(nodes):
+        above, branch = np.nonzero(child[nodes] < -1)
+        labels = -2 - child[nodes[above], branch]
+        tree.leaf_node[labels], tree.leaf_branch[labels] = nodes[above], branch
+        above, branch = np.nonzero(child[nodes] > 0)
+        below = child[nodes[above], branch]
+        tree.parent[below], tree.branch[below] = nodes[above], branch
+        tree.level[below] = tree.level[nodes[above]] + 1
+        nodes = below.astype(np.int64)
+    return tree
+
+
+def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
+    """Return a topology without any node or leaf: all -1."""
+
+    def none(*shape: int) -> I32:
+        return np.full(shape, -1, np.int32)
+
+    nodes = none(n_nodes, arity), none(n_nodes), none(n_nodes), none(n_nodes)
+    return SoftmaxTree(*nodes, none(n_labels), none(n_labels))
+
+
+def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
+    """Return the tree as the store takes it: all `dim` rows of each chunk are dense."""
+    order, child_ptr, labels = [0], [1], [-1]
+    chunks: list[Chunk | None] = []
+    n_nodes = 1
+    for number in order:
+        children = topology.child[number] if number >= 0 else np.empty(0, np.int32)
+        here = np.flatnonzero(children != -1)
+        of_children = children[here].tolist()
+        order.extend(child if child >= 0 else -1 for child in of_children)
+        labels.extend(-2 - child if child < -1 else -1 for child in of_children)
+        n_nodes += len(here)
+        child_ptr.append(n_nodes)
+        if not len(here):
+            chunks.append(None)
+            continue
+        feature, child = np.repeat(np.arange(dim), len(here)), np.tile(np.arange(len(here)), dim)
+        weight = np.ascontiguousarray(network.weights[number, here, :dim].T).reshape(-1)
+        chunks.append(Chunk.of(feature, child, weight, network.bias[number, here].copy()))
+    return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)

@@ -1,0 +1,254 @@
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt anew."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadParameter
+from xylem.base.settings import memory_bytes
+from xylem.trainers.shape import huffman_shape
+from xylem.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate
+from xylem.trainers.softmax.dealing import Rule
+from xylem.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
+from xylem.trainers.softmax.shapes import even_shape, topology_with
+from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
+from xylem.trainers.softmax.updates import bring_up_to_date, deal_anew, levels_of, no_statistics, settle
+from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.state import LearnerState, check_that, restoring
+from xylem.trainers.windows import dealt
+from xylem_store.build import padded
+from xylem_store.compiled.handles import I32, I64, U64
+
+
+def restore(found: LearnerState, state: LearningState, random: U64) -> None:
+    """Write what was kept over the state before the first step, on `kept_tree`. Raises Corrupt."""
+    for name, array in {"random": random, **written(state)}.items():
+        array[...] = found.take(name, array.dtype.name, *array.shape)
+
+
+def written(state: LearningState) -> dict[str, NDArray[Any]]:
+    """Return what steps write, by name; labels' means are not among it: they are found before each use."""
+    parts = {"network": state.network, "squares": state.squares}
+    arrays = {f"{part}/{name}": array for part in parts for name, array in parts[part]._asdict().items()}
+    sums = {"sums": state.statistics.sums, "counts": state.statistics.counts}
+    return {**arrays, **(sums if len(state.statistics.sums) else {})}
+
+
+def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
+    """Return the tree of a state; nodes that its root does not reach are not in use. Raises Corrupt."""
+    child = found.take("child", "int32", None, None)
+    check_that(len(child) > 0, "a root")
+    check_that(((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels")
+    inner, leaves = child[child > 0], child[child < -1]
+    check_that(len(np.unique(inner)) == len(inner) and len(np.unique(leaves)) == len(leaves), "a tree")
+    return topology_with(child, n_labels)
+
+
+PIECE_ROWS = 1 << 16  # rows that are trained on between two reports of progress, at most
+_ORDER, _DRAW, _START = 1, 2, 3
+"""What the seeds of shuffles, of draws and of first parameters are derived from, besides the training's."""
+
+
+class Piece(NamedTuple):
+    """Some rows of `data` in their order, and how steps are taken.
+
+    `n_before` steps went before, of all passes together.
+    """
+
+    data: TrainingSet
+    order: I32
+    steps: Steps
+    n_before: int
+
+
+def marks_of(learning: TreeLearning | None, total: int) -> list[int]:
+    """Return after how many steps labels are dealt anew, ascending without repeats."""
+    if learning is None or learning.updates == 0:
+        return []
+    evenly = np.arange(1, learning.updates + 1) * learning.share * total / learning.updates
+    return sorted({max(1, int(mark)) for mark in evenly})
+
+
+def pieces(
+    source: RowSource, parameters: SoftmaxParameters, marks: list[int], tools: Tools
+) -> Iterator[Piece]:
+    """Yield the rows with labels of the epochs to be made, shuffled anew for each, cut at the marks.
+
+    The same pieces however the source cuts its rows.
+    """
+    p, learning, n = parameters.descent(), parameters.learns(), source.census.n_labelled
+    total = p.epochs * n
+    constant = 0.0 if learning is None else learning.share * total
+
+    def rate_at(step: int) -> float:
+        if p.is_adaptive or step <= constant:
+            return p.rate
+        return p.rate * ((total - step) / (total - constant))
+
+    cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
+    windows = dealt(source, tools)
+    for epoch in tools.passes.of(p.epochs):
+        done = epoch * n
+        shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
+        for _, window in windows.visit(epoch):
+            labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
+            order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
+            for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
+                steps = Steps(rate_at(done), rate_at(cut), p.is_mean, p.by_probability, embeds=True)
+                yield Piece(window, order[done - begin : cut - begin], steps, done)
+                done = cut
+
+
+def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
+    """Return the bound on the weights of the nodes: each has all dimensions, and two children at least.
+
+    What is stored, embeddings included, is exact for Huffman's tree, and that of the tree of fewest levels
+    for others.
+    """
+    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+    labels, n_used = np.flatnonzero(counts).astype(np.int32), len(np.unique(data.rows.indices))
+    kind = p.first_tree()
+    arity = max(p.arity, len(labels)) if kind == "flat" else p.arity
+    if kind == "huffman":
+        shape = huffman_shape(labels, counts[labels], arity)
+    else:
+        shape = even_shape(labels, arity)
+    n_dense = p.dim * sum(padded(n) for n in np.diff(shape.child_ptr)[shape.inner].tolist())
+    n_places, n_turned = p.transitions()
+    n_vectors = data.rows.n_features // n_places + n_places * n_turned
+    tools.progress("estimate", 1, 1)
+    found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    stored = {w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES}
+    return replace(found, stored_bytes=stored)
+
+
+def descend(
+    source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
+) -> tuple[LearningState, dict[str, Any], LearnerState | None]:
+    """Take all steps on a tree, which is learnt too where the parameters say so; None: on that of a state.
+
+    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
+    anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
+    on any number, and however the source cuts its rows.
+
+    Returns the parameters, what is reported, and the state, where one is to be left. Raises BadParameter for
+    parameters that have grown beyond all numbers.
+    """
+    p, learning = parameters.descent(), parameters.learns()
+    census, before = source.census, tools.passes.state
+    passes, total = tools.passes.of(p.epochs), p.epochs * census.n_labelled
+    random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
+    marks = marks_of(learning, total)
+    losses, stage = np.zeros(passes.stop), "embeddings" if learning is None else "tree and embeddings"
+    updates: list[dict[str, Any]] = []
+    if before is not None:
+        with restoring():
+            topology, updates = kept_tree(before, len(census.label_rows)), list(before.facts["updates"])
+            losses[: before.passes] = before.facts["losses"]
+    assert topology is not None
+    state = _start(census, parameters, topology, tools)
+    if before is not None:
+        restore(before, state, random)
+    for piece in pieces(source, parameters, marks, tools):
+        losses[piece.n_before // census.n_labelled] += run_piece(piece, state, random, tools)
+        done = piece.n_before + len(piece.order)
+        tools.progress(stage, done, total)
+        if learning is not None and done in marks:
+            number = marks.index(done)
+            state, update = _update(state, source, p.is_mean, learning.at(number + 1, len(marks)))
+            if number in np.linspace(0, len(marks) - 1, UPDATES_TOLD_MAX).astype(np.int64):
+                updates.append({"rows": done, **update})
+            levels = update["levels"]
+            share = levels[0]["share"] if levels else 0.0
+            moved = f"{update['share_moved']:.0%} of labels moved"
+            stage = f"tree and embeddings, J {share:.0%} of the most, {moved}"
+            if done == marks[-1] and learning.settles:
+                settle(state)
+    if not all(np.isfinite(part).all() for part in state.network):
+        raise BadParameter(f"rate: expected one under which parameters stay finite, found {p.rate:g}")
+    kept = None
+    if tools.passes.keeps:
+        facts = {"losses": losses.tolist(), "updates": updates}
+        arrays: dict[str, Any] = {"child": state.tree.child, "random": random, **written(state)}
+        kept = LearnerState(passes.stop, facts, arrays)
+    report: dict[str, Any] = {
+        "log_loss": (losses / census.n_labelled).tolist(),
+        **_shape_report(state.tree, census.label_rows),
+    }
+    if updates:
+        bring_up_to_date(state, source, p.is_mean)
+        report["levels"] = levels_of(state, census.label_rows)
+        report["updates"] = updates
+    return state, report, kept
+
+
+UPDATES_TOLD_MAX = 100  # so many updates are told of, at most: evenly many of all, and the last
+
+
+def _update(
+    state: LearningState, source: RowSource, is_mean: bool, rule: Rule
+) -> tuple[LearningState, dict[str, Any]]:
+    """Deal the labels anew; return the state, and what the tree was worth before and how much of it moved."""
+    counts = source.census.label_rows
+    bring_up_to_date(state, source, is_mean)
+    levels = levels_of(state, counts)
+    state, n_moved = deal_anew(state, counts, rule)
+    share = round(n_moved / int(np.count_nonzero(counts)), 5)
+    return state, {"labels_moved": n_moved, "share_moved": share, "levels": levels}
+
+
+def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
+    """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
+    found: list[float] = []
+
+    def work(_: int) -> float:
+        return train_rows(*piece.data, piece.order, state, piece.steps, random, tools.crew.stop)
+
+    tools.crew.run(work, [0], lambda _, loss: found.append(loss))
+    return found[0]
+
+
+def _start(census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, tools: Tools) -> LearningState:
+    """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0.
+
+    Raises BadParameter for embeddings and nodes that this process cannot hold.
+    """
+    dim = parameters.dim
+    padded = parameters.padded_dim()
+    n_places, n_turned = parameters.transitions()
+    n_words = census.n_features // n_places
+    copies = 2 if parameters.descent().is_adaptive else 1
+    needed, most = 4 * copies * padded * (n_words + tree.child.size), memory_bytes()
+    if needed > most:
+        raise BadParameter(
+            f"dim: expected embeddings of {n_words} words and {tree.child.size} children of nodes within "
+            f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
+        )
+    random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
+    embedding = np.zeros((n_words, padded), np.float32)
+    embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
+    transition = np.zeros((n_places, padded if n_turned == dim else n_turned, padded), np.float32)
+    if n_turned == 1:
+        transition[:, 0, :dim] = 1.0
+    elif n_turned:
+        transition[:, np.arange(dim), np.arange(dim)] = 1.0
+    network = Network(
+        np.zeros((*tree.child.shape, padded), np.float32),
+        np.zeros(tree.child.shape, np.float32),
+        embedding,
+        transition,
+    )
+    squares = Network(*(np.zeros_like(part if copies == 2 else part[:0]) for part in network))
+    return LearningState(tree, network, squares, no_statistics(tree, parameters.learns(), padded))
+
+
+def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
+    """Return the mean depth of a label drawn from the rows, and what no tree of this arity can be below."""
+    depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
+    share = counts[counts > 0] / counts.sum()
+    entropy = float(-(share * np.log(share)).sum() / np.log(tree.child.shape[1]))
+    mean = float((counts * depth).sum() / counts.sum())
+    return {"mean_depth": mean, "entropy_bound": entropy, "max_depth": int(depth.max())}

@@ -1,0 +1,144 @@
+"""Updates of a tree that is learnt: what is known of its labels, what nodes are worth, labels dealt anew."""
+
+import numpy as np
+
+from xylem.trainers.softmax.assignment import assign_labels
+from xylem.trainers.softmax.dealing import Rule
+from xylem.trainers.softmax.known import GREATEST, MASS, OBJECTIVE, PURITY, measure_nodes
+from xylem.trainers.softmax.parameters import TreeLearning
+from xylem.trainers.softmax.shapes import empty_topology
+from xylem.trainers.softmax.tree import LabelStatistics, LearningState, SoftmaxTree, add_representations
+from xylem.trainers.source import RowSource
+from xylem_store.compiled.handles import F32, I32, I64, Bools
+
+LEVELS_MAX = 16
+"""So many levels are told of, the first ones."""
+
+
+def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
+    """Return the statistics before the first step; arrays of length 0 for what is not kept."""
+    n_labels, arity = len(tree.leaf_node), tree.child.shape[1]
+    by_means = learning is not None and learning.updates > 0 and learning.by_means
+    by_sums = learning is not None and learning.updates > 0 and not learning.by_means
+    depth = int(tree.level.max()) + 1
+    return LabelStatistics(
+        np.full((n_labels if by_sums else 0, depth, arity), 1 / arity, np.float32),
+        np.ones((n_labels if by_sums else 0, depth), np.float32),
+        np.zeros((n_labels if by_means else 0, dim), np.float32),
+        np.zeros(n_labels if by_means else 0, np.int64),
+    )
+
+
+def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> None:
+    """Set the labels' mean representations to those under the present embeddings, if they are kept.
+
+    Reads the rows once. Deviation from algorithm 1, whose statistics are of all steps so far: embeddings have
+    moved on since.
+    """
+    means, seen = state.statistics.means, state.statistics.seen
+    if not len(means):
+        return
+    sums = np.zeros(means.shape)
+    for part in source.parts():
+        add_representations(*part, state.network, is_mean, sums)
+    seen[:] = source.census.label_rows
+    means[:] = sums / np.maximum(seen, 1)[:, None]
+
+
+def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
+    """Return a line for each level of a tree: means over its nodes, weighted by the rows of known labels.
+
+    objective  J (equation 6)
+    share      of J*, the most that a node of so many children can have
+    purity     alpha of definition 2: 0 is pure
+    """
+    labels = np.flatnonzero(counts).astype(np.int32)
+    of_node = measure_nodes(labels, counts / counts.sum(), state)
+    is_known = of_node[:, GREATEST] > 0  # not where there is a single child
+    lines = []
+    for level in range(min(LEVELS_MAX, int(state.tree.level.max()) + 1)):
+        here = of_node[is_known & (state.tree.level == level)]
+        if not len(here):
+            break
+        weight = here[:, MASS] / here[:, MASS].sum()
+        means = {
+            "objective": weight @ here[:, OBJECTIVE],
+            "share": weight @ (here[:, OBJECTIVE] / here[:, GREATEST]),
+            "purity": weight @ here[:, PURITY],
+        }
+        lines.append({"level": level, **{name: round(float(mean), 5) for name, mean in means.items()}})
+    return lines
+
+
+def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
+    """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
+    tree, network, squares, statistics = state
+    carried = np.flatnonzero(counts)
+    labels = carried[np.argsort(-counts[carried], kind="stable")].astype(np.int32)
+    if len(labels) < 2:
+        return state, 0
+    arity = tree.child.shape[1]
+    made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
+    share = counts / counts.sum()
+    n_nodes, begins = assign_labels(labels, share, rule, state, made)
+    child, parent, branch, level = (part[:n_nodes] for part in made[:4])
+    made = made._replace(child=child, parent=parent, branch=branch, level=level)
+    is_new = begins[:n_nodes].astype(np.bool_)
+    network = network._replace(weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new))
+    if len(squares.bias):
+        squares = squares._replace(
+            weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new)
+        )
+    moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
+    if len(statistics.sums):
+        statistics = _forget(statistics, tree, made, is_new)
+    return LearningState(made, network, squares, statistics), int(moved.sum())
+
+
+def _placed(old: F32, is_new: Bools) -> F32:
+    """Return the rows of old numbers as they were, those of new ones 0."""
+    found = np.zeros((len(is_new), *old.shape[1:]), np.float32)
+    n = min(len(old), len(is_new))
+    found[:n] = old[:n]
+    found[is_new] = 0.0
+    return found
+
+
+def _forget(
+    statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: Bools
+) -> LabelStatistics:
+    """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
+    arity = new.child.shape[1]
+    depth = int(new.level.max()) + 1
+    sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
+    counts = np.ones((len(new.leaf_node), depth), np.float32)
+    before, after = _paths(old, depth), _paths(new, depth)
+    same = (before == after) & (after >= 0)
+    same &= ~is_new[np.maximum(after, 0)]
+    same = np.logical_and.accumulate(same, axis=1)
+    n = min(depth, statistics.counts.shape[1])
+    sums[:, :n][same[:, :n]] = statistics.sums[:, :n][same[:, :n]]
+    counts[:, :n][same[:, :n]] = statistics.counts[:, :n][same[:, :n]]
+    return statistics._replace(sums=sums, counts=counts)
+
+
+def _paths(tree: SoftmaxTree, depth: int) -> I32:
+    """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
+    paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
+    node = tree.leaf_node.copy()
+    while (node >= 0).any():
+        labels = np.flatnonzero(node >= 0)
+        levels = tree.level[node[labels]]
+        within = levels < depth
+        paths[labels[within], levels[within]] = node[labels[within]]
+        node[labels] = tree.parent[node[labels]]
+    return paths
+
+
+def settle(state: LearningState) -> None:
+    """Let the nodes begin anew, with their sums of squared gradients; embeddings stay, with theirs."""
+    network, squares, statistics = state.network, state.squares, state.statistics
+    for part in (network.weights, network.bias, squares.weights, squares.bias):
+        part[...] = 0.0
+    statistics.sums[...] = 1 / state.tree.child.shape[1]
+    statistics.counts[...] = 1.0

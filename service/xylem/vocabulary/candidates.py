@@ -1,0 +1,241 @@
+"""Sequences of words in a text -> the concepts that have such names, and the features of each: kernels."""
+
+from collections import namedtuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.rows import RowArrays
+from xylem.vocabulary.search import (
+    ADJACENT,
+    COUNT,
+    FIRST,
+    LAST,
+    N_WORDS,
+    NODE,
+    PART,
+    SEQUENCE,
+    SPAN,
+    Matches,
+    TextWords,
+    count_inside,
+    empty_slots,
+    find_matches,
+    local_word,
+    number_words,
+    slot_of,
+)
+from xylem.vocabulary.trie import NameTrie
+from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.decorators import nonallocating_inlined as reading
+from xylem_store.compiled.handles import F32, I32, I64, U8, Handle, struct_at
+
+NameFeatures = namedtuple(
+    "NameFeatures",
+    "preferred alternative hidden names words closeness adjacent occurrences share first last spread "
+    "idf_mean idf_max inside qualified qualifier concepts broader narrower related parts part text_words",
+)
+"""What is said of a concept of which a text has names, as its row says it; finite, none is negative.
+
+A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
+name of one word that begins a longer word of the text, which is no name (compounds): then the first nine
+are 0, but for other names.
+
+preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands there
+names        ln(1 + names of the concept that the text has)
+words        distinct words of the best name: the one with most words times closeness, of those as good
+             the one whose kind comes first
+closeness    of the best name: its distinct words / words of the text from its first to its last one
+adjacent     ln(1 + how often names stand there as they are, their words one after the other)
+occurrences  ln(1 + how often words of a name are near each other)
+share        of the words of the text that those are, 1 at most
+first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
+idf_mean, idf_max  inverse document frequency of the best name's words
+inside       share of the best name's places that are inside a longer name which stands there as it is
+qualified    1: words in brackets are behind the best name
+qualifier    share of these that the text has
+concepts     ln(how many concepts have the best name's words)
+broader, narrower, related  ln(1 + how many such neighbours the text has names of)
+parts        ln(1 + words of the text that names begin, each the longest one that does)
+part         what the longest of these parts has of its word, in bytes, to thousandths
+text_words   ln(1 + words of the text)
+"""
+
+NAME_FEATURES = NameFeatures._fields
+_N = len(NAME_FEATURES)
+_F = NameFeatures(*range(_N))
+
+
+class _Candidates(NamedTuple):
+    """The c concepts of a text.
+
+    concepts  int32[c]
+    features  float32[c, F]
+    best      int64[c, 2]  of the best name: its match, and which name it is
+    slots     int32[2^i + 1]  places by concept, as `slot_of` finds them; then the table's seed
+    """
+
+    concepts: I32
+    features: F32
+    best: I64
+    slots: I32
+
+
+@kernel
+def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, seed: int) -> RowArrays:
+    """Return a row for each text: (indptr, indices, values); feature f of concept c is c * F + f.
+
+    utf8, word_ptr, start, end  Words
+    trie_at  of a NameTrie
+    seed     of the hash tables, as `new_seed` makes it; no row depends on it
+
+    Linear in the words of a text, but for a logarithm.
+    """
+    trie = struct_at(NameTrie, trie_at)
+    n_texts, n = len(word_ptr) - 1, 0
+    indptr = np.zeros(n_texts + 1, np.int64)
+    indices, values = np.empty(1 << 12, np.int32), np.empty(1 << 12, np.float32)
+    for i in range(n_texts):
+        first, last = word_ptr[i], word_ptr[i + 1]
+        text = number_words(trie, utf8, start[first:last], end[first:last], seed)
+        matches = find_matches(trie, text)
+        found = _candidates(trie, text, matches)
+        _add_best(trie, text, matches, found)
+        _add_neighbours(trie, found)
+        room = n + found.features.size
+        if room > len(indices):
+            indices, values = _grown(indices, n, 2 * room), _grown(values, n, 2 * room)
+        n = _write(found, indices, values, n)
+        indptr[i + 1] = n
+    return indptr, indices[:n], values[:n]
+
+
+@inlined
+def _grown(array: NDArray[Any], n: int, room: int) -> NDArray[Any]:
+    more = np.empty(room, array.dtype)
+    more[:n] = array[:n]
+    return more
+
+
+@reading
+def _closeness(match: I32) -> float:
+    return float(match[N_WORDS] / match[SPAN])
+
+
+@inlined
+def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidates:
+    """Return the concepts of the matches, with what is summed over their names."""
+    room = 0
+    for m in range(len(matches.found)):
+        sequence = matches.found[m, SEQUENCE]
+        room += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
+    concepts, best = np.empty(room, np.int32), np.empty((room, 2), np.int64)
+    features, slots = np.zeros((room, _N), np.float32), empty_slots(room, text.slots[-1])
+    n, n_words = 0, np.float32(len(text.ids))
+    for m in range(len(matches.found)):
+        match = matches.found[m]
+        for name in range(trie.name_ptr[match[SEQUENCE]], trie.name_ptr[match[SEQUENCE] + 1]):
+            slot = slot_of(slots, concepts, trie.concepts[name])
+            if slots[slot] < 0:
+                slots[slot], concepts[n] = n, trie.concepts[name]
+                features[n, _F.first] = np.float32(1)
+                best[n, 0], best[n, 1] = m, name
+                n += 1
+            at = slots[slot]
+            row = features[at]
+            row[_F.first] = min(row[_F.first], np.float32(match[FIRST]) / n_words)
+            row[_F.last] = max(row[_F.last], np.float32(match[LAST]) / n_words)
+            if match[PART] > 0:
+                row[_F.parts] += np.float32(match[COUNT])
+                row[_F.part] = max(row[_F.part], np.float32(match[PART]) / np.float32(1000))
+                continue
+            closeness = np.float32(_closeness(match))
+            kind = trie.kinds[name]
+            row[kind] = max(row[kind], closeness)
+            row[_F.names] += np.float32(1)
+            row[_F.adjacent] += np.float32(match[ADJACENT])
+            row[_F.occurrences] += np.float32(match[COUNT])
+            row[_F.share] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
+            if _is_better(trie, matches, m, name, best[at]):
+                best[at, 0], best[at, 1] = m, name
+    return _Candidates(concepts[:n], features[:n], best[:n], slots)
+
+
+@reading
+def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -> bool:
+    """Return whether a name is better than the best one so far: words times closeness, kind, number."""
+    mine, other = matches.found[m], matches.found[best[0]]
+    gain = mine[N_WORDS] * _closeness(mine) - other[N_WORDS] * _closeness(other)
+    if gain != 0:
+        return bool(gain > 0)
+    kind, other_kind = trie.kinds[name], trie.kinds[best[1]]
+    return bool(kind < other_kind or (kind == other_kind and name < best[1]))
+
+
+@reading
+def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candidates) -> None:
+    """Write what is said of the best name of each concept, and bring sums into their form."""
+    text_words = np.float32(np.log1p(len(text.ids)))
+    for c in range(len(found.concepts)):
+        match, name, row = matches.found[found.best[c, 0]], found.best[c, 1], found.features[c]
+        sequence = match[SEQUENCE]
+        row[_F.names], row[_F.adjacent] = np.log1p(row[_F.names]), np.log1p(row[_F.adjacent])
+        row[_F.parts] = np.log1p(row[_F.parts])
+        row[_F.occurrences], row[_F.share] = (
+            np.log1p(row[_F.occurrences]),
+            min(np.float32(1), row[_F.share]),
+        )
+        row[_F.spread] = row[_F.last] - row[_F.first]
+        row[_F.words], row[_F.closeness] = match[N_WORDS], _closeness(match)
+        begin, stop = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
+        for i in range(begin, stop):
+            idf = trie.idf[trie.sequence_words[i]]
+            row[_F.idf_mean] += idf / np.float32(stop - begin)
+            row[_F.idf_max] = max(row[_F.idf_max], idf)
+        if match[PART] == 0:
+            inside, n_places = count_inside(trie, text, sequence, matches.cover)
+            row[_F.inside] = np.float32(inside) / np.float32(max(1, n_places))
+        row[_F.qualified] = trie.is_qualified[name]
+        begin, stop = trie.qualifier_ptr[name], trie.qualifier_ptr[name + 1]
+        for i in range(begin, stop):
+            if local_word(text, trie.qualifiers[i]) >= 0:
+                row[_F.qualifier] += np.float32(1) / np.float32(stop - begin)
+        row[_F.concepts] = np.log(np.float32(trie.node_concepts[match[NODE]]))
+        row[_F.text_words] = text_words
+
+
+@reading
+def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
+    """Count the neighbours of each concept that are concepts of the text too."""
+    features = found.features
+    for c in range(len(found.concepts)):
+        concept = found.concepts[c]
+        for i in range(trie.broader_ptr[concept], trie.broader_ptr[concept + 1]):
+            other = found.slots[slot_of(found.slots, found.concepts, trie.broader[i])]
+            if other >= 0:
+                features[c, _F.broader] += np.float32(1)
+                features[other, _F.narrower] += np.float32(1)
+        for i in range(trie.related_ptr[concept], trie.related_ptr[concept + 1]):
+            if found.slots[slot_of(found.slots, found.concepts, trie.related[i])] >= 0:
+                features[c, _F.related] += np.float32(1)
+    for c in range(len(found.concepts)):
+        for feature in range(_F.broader, _F.related + 1):
+            features[c, feature] = np.log1p(features[c, feature])
+
+
+@inlined
+def _write(found: _Candidates, indices_out: I32, values_out: F32, n: int) -> int:
+    """Write the features that are not 0, concepts ascending; return the place behind them."""
+    keys = np.empty(len(found.concepts), np.int64)
+    for c in range(len(keys)):
+        keys[c] = np.int64(found.concepts[c]) << 32 | c
+    keys.sort()
+    for key in keys:
+        concept, row = key >> 32, found.features[key & 0xFFFFFFFF]
+        for feature in range(_N):
+            value = row[feature]
+            if value != 0:
+                indices_out[n], values_out[n] = concept * _N + feature, value
+                n += 1
+    return n

@@ -1,0 +1,145 @@
+"""The concepts of a vocabulary: what a model's labels may be, with their names and neighbours."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import offsets
+from xylem.datasets.skos import read_subjects
+from xylem.datasets.stream import DataFile
+from xylem.vocabulary.trie import Lists
+from xylem_store.compiled.handles import I32, U8
+from xylem_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
+
+PREFERRED, ALTERNATIVE, HIDDEN = 0, 1, 2
+"""Kinds of names, as SKOS has them; of two that are the same words the first counts."""
+
+NEIGHBOURS_MAX = 64
+"""So many broader and so many related concepts of one concept count, those that stand first."""
+
+CONCEPTS_MAX = 1 << 26
+
+
+class Concepts(NamedTuple):
+    """n concepts, known by their numbers, and m names.
+
+    keys      n of them: what labels of data are, URIs, notations or names
+    texts     m names; a concept has any number of them
+    owners    int32[m]  the concept of each name
+    kinds     uint8[m]  PREFERRED, ALTERNATIVE or HIDDEN
+    broader   the concepts above each, ascending, without itself, NEIGHBOURS_MAX at most; there may be circles
+    related   the concepts beside each, as many
+    retired   keys of deprecated concepts, which are none of the n: labels that are never suggested
+    """
+
+    keys: list[str]
+    texts: list[str]
+    owners: I32
+    kinds: U8
+    broader: Lists
+    related: Lists
+    retired: frozenset[str] = frozenset()
+
+    def placed(self, labels: Sequence[str]) -> Concepts:
+        """Return the same concepts numbered by `labels`, which has the key of each of them.
+
+        A label that is no concept has no names and no neighbours. Raises BadData for a concept that `labels`
+        lacks.
+        """
+        place = {label: i for i, label in enumerate(labels)}
+        lacking = next((key for key in self.keys if key not in place), None)
+        if lacking is not None:
+            raise BadData(f"expected labels that hold every concept, found none for {lacking[:120]!r}")
+        places = np.array([place[key] for key in self.keys], np.int32)
+        broader, related = (_moved(links, places, len(labels)) for links in (self.broader, self.related))
+        owners = places[self.owners]
+        return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
+
+
+def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Concepts:
+    """Return the concepts of a vocabulary's file with their names in a language.
+
+    language  of names, as "fi"; a name whose language is not said counts as well. None: all names. Names of
+              a .tsv file are in it.
+    by        what labels of data are: "uri", "notation", or a language, in which they are the names
+
+    Deprecated concepts are left out, and those without a key. Raises BadData, naming the file, where none is
+    left, a key occurs twice or no name is in the language; and BadParameter.
+    """
+    for what, tag in (("language", language), ("by", by)):
+        if tag is not None and not is_language(tag):
+            raise BadParameter(f"{what}: expected a language, as en or pt-br, found {tag[:40]!r}")
+    file = DataFile(path)
+    try:
+        found = concepts_of(read_subjects(file, language).subjects, language, by)
+    except ValueError as error:
+        raise file.fault(None, str(error)) from None
+    return found
+
+
+def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: str = URI) -> Concepts:
+    """Do as `read_concepts` of subjects that are read. Raises ValueError in place of BadData."""
+    current = [(key, one) for one in subjects if not one.deprecated and (key := _key(one, by))]
+    if not 1 <= len(current) <= CONCEPTS_MAX:
+        raise ValueError(f"expected 1 to {CONCEPTS_MAX} concepts with {by}, found {len(current)}")
+    keys = [key for key, _ in current]
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"expected {by} of one concept each, found {key[:120]!r} of two")
+        seen.add(key)
+    texts: list[str] = []
+    owners, kinds = array("i"), array("B")
+    for i, (_, one) in enumerate(current):
+        named = [(tag, PREFERRED, name) for tag, name in one.names.items()]
+        named += [(tag, HIDDEN if is_hidden else ALTERNATIVE, name) for tag, is_hidden, name in one.others]
+        for tag, kind, name in named:
+            if language is None or tag in (language, UNDETERMINED):
+                texts.append(name)
+                owners.append(i)
+                kinds.append(kind)
+    if not texts:
+        tags = sorted({tag for _, one in current for tag in one.names})
+        raise ValueError(f"expected names in {language}, found {', '.join(tags[:10]) or 'none'}")
+    place = {one.uri: i for i, (_, one) in enumerate(current)}
+    return Concepts(
+        keys,
+        texts,
+        np.frombuffer(owners, np.int32).copy(),
+        np.frombuffer(kinds, np.uint8).copy(),
+        _links((place[uri] for uri in one.broader if uri in place) for _, one in current),
+        _links((place[uri] for uri in one.related if uri in place) for _, one in current),
+        frozenset(_key(one, by) for one in subjects if one.deprecated) - seen,
+    )
+
+
+def _key(subject: Subject, by: str) -> str:
+    if by == URI:
+        return subject.uri
+    if by == NOTATION:
+        return subject.notation or ""
+    return subject.names.get(by.removeprefix(NAME), "")
+
+
+def _links(of_each: Iterable[Iterable[int]]) -> Lists:
+    """Return links to these concepts, each once, without those from a concept to itself."""
+    sizes, ids = [], array("i")
+    for i, others in enumerate(of_each):
+        kept = sorted({other for other in others if other != i})[:NEIGHBOURS_MAX]
+        sizes.append(len(kept))
+        ids.extend(kept)
+    return Lists(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
+
+
+def _moved(links: Lists, places: I32, n: int) -> Lists:
+    """Return the links of concepts that have other numbers now, of n."""
+    others: list[list[int]] = [[] for _ in range(n)]
+    for i, at in enumerate(places.tolist()):
+        others[at] = places[links.ids[links.ptr[i] : links.ptr[i + 1]]].tolist()
+    return _links(others)

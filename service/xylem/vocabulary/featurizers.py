@@ -1,0 +1,43 @@
+"""What makes rows of instances for an opened version, whatever its kind."""
+
+from typing import Any
+
+from xylem.engine.features import Featurizer, load_featurizer
+from xylem.engine.features.combined import CombinedFeaturizer, members_of
+from xylem.vocabulary.candidates import NAME_FEATURES
+from xylem.vocabulary.matching import NameMatcher
+from xylem.vocabulary.names import NameParameters
+from xylem_store.errors import Corrupt
+from xylem_store.manifest import CLEAN, COMBINED
+from xylem_store.members import proposing_of
+from xylem_store.version import Model
+
+
+def featurizer_of(model: Model) -> Featurizer:
+    """Return what makes rows of instances for an opened version. Raises Corrupt.
+
+    Of one member and no names these are the member's own rows.
+    """
+    manifest = model.manifest
+    if manifest.kind != COMBINED:
+        return load_featurizer(manifest.features, model.arrays, manifest.n_features)
+    names = matcher_of(model)
+    combined = CombinedFeaturizer(members_of(model), names)
+    if combined.n_features != manifest.n_features:
+        raise Corrupt("manifest.json: n_features", f"{combined.n_features}", manifest.n_features)
+    return combined.alone or combined
+
+
+def matcher_of(model: Model) -> NameMatcher | None:
+    """Return what finds the names of a combined version's concepts; None: it has no names. Raises Corrupt."""
+    n_features = proposing_of(model.arrays).name_features
+    if n_features == 0:
+        return None
+    if n_features != len(NAME_FEATURES):
+        expected = f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew"
+        raise Corrupt("ranker.proposing.npy[2]", expected, n_features)
+    given: dict[str, Any] = {name: value for name, value in model.manifest.features.items() if name != "kind"}
+    matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **given}))
+    if matcher.n_concepts > model.manifest.n_labels:
+        raise Corrupt("names", f"at most {model.manifest.n_labels} concepts", matcher.n_concepts)
+    return matcher

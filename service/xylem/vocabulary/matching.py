@@ -1,0 +1,140 @@
+"""Texts to the concepts whose names they have: rows of features, a block of columns for each concept."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.rows import SparseRows
+from xylem.engine.features.tables import take_names
+from xylem.engine.features.word_forms import STOPS as FEATURE_STOPS
+from xylem.engine.features.word_forms import load_forms, words_of
+from xylem.engine.features.words import Words, split_words, texts_between
+from xylem.vocabulary.candidates import NAME_FEATURES, name_rows
+from xylem.vocabulary.names import GROUP, STOPS, WORDS, NameParameters
+from xylem.vocabulary.trie import NameTrie, check_trie
+from xylem_store.arrays import file_name, group_of, take, take_group
+from xylem_store.bounds import check_bounds
+from xylem_store.compiled.handles import I64, U8, handle_of
+from xylem_store.errors import Corrupt
+from xylem_store.names import new_seed
+
+_CONTINUATION_MASK = 0xC0
+_CONTINUATION = 0x80  # so masked, a byte of UTF-8 begins no character
+
+_SIZES: dict[str, int | str] = {
+    **dict.fromkeys(("word_node", "word_name"), "idf"),
+    "offsets": "idf+1",
+    "node_concepts": "node_word",
+    **dict.fromkeys(("child_ptr", "sequence_ptr"), "node_word+1"),
+    "sequence_words_ptr": "name_ptr",
+    **dict.fromkeys(("kinds", "is_qualified"), "concepts"),
+    "qualifier_ptr": "concepts+1",
+    "related_ptr": "broader_ptr",
+}
+"""The arrays of a trie that are as long as another one."""
+
+
+class MatchedName(NamedTuple):
+    """A name of a concept that a text has.
+
+    name   as the vocabulary has it
+    kind   0 preferred, 1 alternative, 2 hidden
+    words  words of the text that are its words, or that it begins, each once, in the order of the text
+    """
+
+    name: str
+    kind: int
+    words: list[str]
+
+
+class NameMatcher:
+    """Finds concepts in texts by their names; immutable, any number of threads may share it.
+
+    After Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif (Suominen, Inkinen
+    and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs: words of a name may
+    be FAR_GAP words apart, and how near each other they stand is a feature; MLLM asks for one sentence.
+    Places are those of words, there of sentences. How often a name stands inside a longer one, which MLLM
+    calls ambiguity, and how many concepts share it are two features. Brackets behind a name are its
+    qualifier; there they are words like others. Document frequency is that of words, not of concepts.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], parameters: NameParameters) -> None:
+        """Take what `build_names` returned, or a version's arrays. Raises Corrupt and BadParameter."""
+        self.parameters = parameters
+        found = [name for name in arrays if name.startswith(STOPS)]
+        stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in found}
+        self.forms = load_forms(parameters, stops)
+        table = group_of(GROUP, take_names(arrays, WORDS))
+        self._trie = take_group({**arrays, **table}, GROUP, NameTrie, **_SIZES)
+        check_bounds(arrays, {}, GROUP)
+        check_trie(self._trie)
+        self._handle = handle_of(self._trie)
+        self._seed = new_seed()
+        self.n_concepts = len(self._trie.broader_ptr) - 1
+        self.n_features = self.n_concepts * len(NAME_FEATURES)
+        n_names = len(self._trie.concepts)
+        self._text_ptr = take(arrays, f"{GROUP}/text_ptr", "int64", (n_names + 1,))
+        self._texts = take(arrays, f"{GROUP}/texts", "uint8", (int(self._text_ptr[-1]),))
+        _check_texts(self._texts, self._text_ptr)
+
+    def words(self, texts: Sequence[str]) -> Words:
+        """Return the words of texts, as features of words with the same parameters have them."""
+        return words_of(texts, self.parameters, self.forms)
+
+    def rows_of_words(self, words: Words) -> SparseRows:
+        """Return a row for each text: column c * F + f is feature f of concept c, where not 0.
+
+        words  of the texts, made with parameters as these
+        """
+        return SparseRows(*name_rows(*words, self._handle, self._seed), self.n_features)
+
+    def explain(self, text: str, concept: int) -> list[MatchedName]:
+        """Return the names of a concept that a text has, the one with most words first.
+
+        However far apart their words stand. Where it has none, those that are the beginnings of its words.
+        """
+        surfaces = split_words([text], self.parameters.reading)
+        each = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
+        forms = words_of(each, self.parameters, self.forms)
+        of_form: dict[str, list[int]] = {}
+        form_texts = texts_between(forms.utf8, forms.start, forms.end)
+        for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
+            for form in form_texts[first:last]:
+                of_form.setdefault(form, []).append(i)
+        found, begun, trie = [], [], self._trie
+        for name in np.flatnonzero(trie.concepts == concept).tolist():
+            sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
+            first, last = trie.sequence_words_ptr[sequence : sequence + 2]
+            ids = trie.sequence_words[first:last]
+            words = texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
+            places = {place for word in words for place in of_form.get(word, ())}
+            if all(word in of_form for word in words):
+                found.append(self._matched(name, places, each))
+            elif len(words) == 1:
+                longer = (form for form in of_form if form.startswith(words[0]))
+                places = {place for form in longer for place in of_form[form]}
+                begun += [self._matched(name, places, each)] if places else []
+        return sorted(found or begun, key=lambda one: (-len(one.words), one.kind, one.name))
+
+    def _matched(self, name: int, places: set[int], words: list[str]) -> MatchedName:
+        used = list(dict.fromkeys(words[place] for place in sorted(places)))
+        text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
+        return MatchedName(text, int(self._trie.kinds[name]), used)
+
+
+def _check_texts(texts: U8, text_ptr: I64) -> None:
+    """Raise Corrupt unless each name texts[text_ptr[i]:text_ptr[i + 1]] is UTF-8.
+
+    All names are decoded at once: a name that begins within a character is seen by its first byte.
+    """
+    starts = text_ptr[text_ptr < len(texts)]
+    is_cut = (texts[starts] & _CONTINUATION_MASK) == _CONTINUATION
+    try:
+        texts.tobytes().decode()
+    except UnicodeDecodeError:
+        is_cut = np.ones(1, bool)
+    if is_cut.any():
+        raise Corrupt(file_name(f"{GROUP}/texts"), "names in UTF-8", "other bytes")

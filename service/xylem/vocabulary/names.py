@@ -1,0 +1,171 @@
+"""Names of concepts -> words, and the arrays by which they are found in texts; what is said of a concept."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData
+from xylem.base.rows import Growing, inverse, offsets, ranges
+from xylem.engine.features.characters import in_blocks
+from xylem.engine.features.ngram_counts import Vocabulary, count_ids
+from xylem.engine.features.parameters import WordParameters
+from xylem.engine.features.rows import idf_of
+from xylem.engine.features.word_forms import WordForms, fit_forms, words_of
+from xylem.engine.features.words import texts_between
+from xylem.vocabulary.concepts import Concepts
+from xylem.vocabulary.trie import NAME_WORDS_MAX, NONE, Lists, build_trie
+from xylem_store.arrays import group_of
+from xylem_store.compiled.handles import I64
+from xylem_store.names import build_names as build_table
+
+GROUP = "names"
+"""What the names of the arrays begin with."""
+
+WORDS, STOPS = f"{GROUP}/words", f"{GROUP}/stops"
+
+
+class NameParameters(WordParameters):
+    """How names and texts become words, as features of words do: stems, lemmas and stop words by language."""
+
+    kind: ClassVar[str] = "names"
+
+
+class WordFrequencies(NamedTuple):
+    """In how many of n_texts texts each word stands.
+
+    words   forms of words, as `NameParameters` make them
+    counts  int64, as many, at least 1
+    """
+
+    words: list[str]
+    counts: I64
+    n_texts: int
+
+
+def numbered(
+    texts: Sequence[str], parameters: NameParameters, forms: WordForms | None, vocabulary: Vocabulary
+) -> Lists:
+    """Return the words of texts as numbers of a vocabulary, to which new ones are added.
+
+    -1: a word too long to have a number.
+    """
+    ids, sizes = Growing(np.int32), Growing(np.int64)
+    for block in in_blocks(texts):
+        words = words_of(block, parameters, forms)
+        ids.extend(vocabulary.add(words.utf8, words.start, words.end))
+        sizes.extend(np.diff(words.word_ptr))
+    return Lists(offsets(sizes.finish()), ids.finish())
+
+
+def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequencies:
+    """Return in how many of these texts each of their words stands. Raises as `fit_forms`."""
+    vocabulary = Vocabulary()
+    lists = numbered(texts, parameters, fit_forms(parameters), vocabulary)
+    counts, _ = count_ids(lists.ids, lists.ptr, vocabulary.n)
+    return WordFrequencies(vocabulary.names(np.arange(vocabulary.n)), counts, len(texts))
+
+
+def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
+    """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
+    counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
+    kept, at = np.flatnonzero(counts), arrays[f"{WORDS}/offsets"]
+    words = texts_between(arrays[f"{WORDS}/utf8"], at[kept], at[kept + 1])
+    return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))
+
+
+_QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
+
+
+def build_names(
+    concepts: Concepts, parameters: NameParameters, frequencies: WordFrequencies | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays that `NameMatcher` takes, by names that begin with GROUP.
+
+    frequencies  of words in texts like those in which names are looked for; None: those in the names
+
+    Words in brackets behind a name are no part of it, but known as its qualifier. Left out are names without
+    words, of more than NAME_WORDS_MAX, and such that `build_trie` leaves out. Raises BadData where none is
+    left. Cost: 10 s a million names, a minute where
+    words are stemmed. Deterministic.
+    """
+    forms, vocabulary = fit_forms(parameters), Vocabulary()
+    divided = [_divided(text) for text in concepts.texts]
+    names = numbered([name for name, _ in divided], parameters, forms, vocabulary)
+    brackets = numbered([words for _, words in divided], parameters, forms, vocabulary)
+    sizes = np.diff(names.ptr)
+    is_usable = (sizes > 0) & (sizes <= NAME_WORDS_MAX)
+    is_usable[np.repeat(np.arange(len(sizes)), sizes)[names.ids < 0]] = False
+    kept = np.flatnonzero(is_usable)
+    if not len(kept):
+        raise BadData("vocabulary: expected names with a word of two characters, found none")
+    texts_with = _counted(vocabulary, frequencies)
+    names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
+    words, counts = vocabulary.names(np.arange(vocabulary.n)), names_with.tolist()
+    by_names = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
+    new_ids, words = inverse(np.array(by_names, np.int64), len(words)), [words[i] for i in by_names]
+    sequences = np.full((len(kept), int(sizes[kept].max())), NONE, np.int32)
+    rows, columns = (
+        np.repeat(np.arange(len(kept)), sizes[kept]),
+        ranges(np.zeros(len(kept), int), sizes[kept]),
+    )
+    sequences[rows, columns] = new_ids[_taken(names, kept).ids]
+    is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[kept]
+    of_each = sequences, concepts.owners[kept], concepts.kinds[kept], is_qualified
+    arrays, order = build_trie(*of_each, len(words))
+    chosen = kept[order]
+    brackets = _taken(brackets, chosen)
+    texts = [concepts.texts[i].encode(errors="replace") for i in chosen.tolist()]
+    by_old = np.argsort(new_ids)
+    n_texts = 0 if frequencies is None else frequencies.n_texts
+    counts = (texts_with if n_texts else names_with)[by_old]
+    arrays |= {
+        "idf": idf_of(counts, n_texts or len(sizes), True),
+        "frequencies": texts_with[by_old].astype(np.int32),
+        "n_texts": np.array([n_texts], np.int64),
+        "qualifier_ptr": brackets.ptr,
+        "qualifiers": new_ids[brackets.ids],
+        "broader_ptr": concepts.broader.ptr,
+        "broader": concepts.broader.ids,
+        "related_ptr": concepts.related.ptr,
+        "related": concepts.related.ids,
+        "text_ptr": offsets(list(map(len, texts))),
+        "texts": np.frombuffer(b"".join(texts), np.uint8),
+    }
+    stops = group_of(STOPS, forms.stops) if forms is not None and forms.stops.n_names else {}
+    return {
+        **{f"{GROUP}/{name}": array for name, array in arrays.items()},
+        **group_of(WORDS, build_table(words)),
+        **stops,
+    }
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """Return a name and what stands in brackets behind it."""
+    found = _QUALIFIER.search(text)
+    if found is None or not text[: found.start()].strip():
+        return text, ""
+    return text[: found.start()], found[1]
+
+
+def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
+    """Return in how many texts each word of a vocabulary stands; words of texts are added to it."""
+    if frequencies is None:
+        return np.zeros(vocabulary.n, np.int64)
+    words = [word.encode() for word in frequencies.words]
+    ends = offsets(list(map(len, words)))
+    utf8 = np.frombuffer(b"".join(words), np.uint8)
+    ids = vocabulary.add(utf8, ends[:-1], ends[1:])
+    counts = np.zeros(vocabulary.n, np.int64)
+    counts[ids] = frequencies.counts
+    return counts
+
+
+def _taken(lists: Lists, chosen: I64) -> Lists:
+    """Return some of the lists, without words that have no number."""
+    sizes = np.diff(lists.ptr)[chosen]
+    ids = lists.ids[ranges(lists.ptr[chosen], sizes)]
+    ptr = offsets(ids >= 0)[offsets(sizes)]
+    return Lists(ptr, ids[ids >= 0])

@@ -1,0 +1,173 @@
+"""Calibrate a version: fit the probability that a label is true to held-out rows, and publish it anew."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
+from xylem.base.errors import BadData, BadParameter
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions
+from xylem.evaluation import PredictedRows
+from xylem.evaluation.probabilities import (
+    ReliabilityBin,
+    apply_calibration,
+    calibration_error,
+    fit_calibration,
+    reliability,
+)
+from xylem.evaluation.ranking import mark_true, ranks_of, rows_of
+from xylem.workflows.evaluate import F_MEASURES, TOP_R
+from xylem.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
+from xylem_store.arrays import group_of
+from xylem_store.extras import Calibration
+from xylem_store.manifest import CALIBRATION, DataInfo
+from xylem_store.origin import FEEDBACK, ORIGIN, REPORT, json_array, learnt_feedback, parent_of, read_report
+from xylem_store.store import Store
+from xylem_store.version import Draft, Model, draft_of
+
+FITTED_TOP_R = 20  # how many predictions of each row are fitted: more than are shown, for low thresholds too
+ROWS_MIN = 100
+"""Rows that a fit takes, at least."""
+
+
+class CalibrationFit(NamedTuple):
+    """A calibration, fitted to all rows, and how reliable scores are without and with one.
+
+    source         the file of these rows, as the origin of a version tells it
+    before, after  of the first TOP_R labels of each row; after: each half of the rows by a fit to the other
+                   half, so that no row is measured by what was fitted to it
+    n_pairs        predictions that were fitted
+    """
+
+    calibration: Calibration
+    source: DataInfo
+    n_pairs: int
+    before: list[ReliabilityBin]
+    after: list[ReliabilityBin]
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Return the expected calibration errors, 0 to 1, `before` and `after`."""
+        both = {"before": self.before, "after": self.after}
+        return {name: calibration_error(bins) or 0.0 for name, bins in both.items()}
+
+
+def refuse_link(model: Model) -> None:
+    """Raise BadParameter for a model whose probabilities are exact, and sum to 1 over the labels."""
+    if model.manifest.link == "softmax":
+        raise BadParameter(
+            f"calibrate: expected a model that scores each label by itself, found one of "
+            f"{model.manifest.trainer.name}: its probabilities sum to 1 over the labels, and would not after"
+        )
+
+
+def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnProgress) -> CalibrationFit:
+    """Fit a calibration of a model's own scores to rows that it was not trained on.
+
+    A model that is calibrated already is fitted anew. Raises BadData for too few rows, BadParameter for a
+    model that cannot be calibrated. Cost: a prediction a row.
+    """
+    refuse_link(model)
+    source, n_rows = labelled.source, labelled.rows.n_rows
+    assert source is not None, "expected rows of a file: windows of words are of models that are refused"
+    known = [model.manifest, *model.manifest.members]
+    if any(source.sha256 == manifest.data.sha256 for manifest in known):
+        raise BadData(
+            "calibrate: expected rows that the model was not trained on, found those that it was trained on"
+        )
+    if n_rows < ROWS_MIN:
+        raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
+    own = replace(model, arrays=_without_calibration(model.arrays))
+    on_progress("fit", 0, 1)
+    found = make_predictor(own).predict(labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads)
+    are_true = mark_true(PredictedRows(found.ptr, found.labels), labelled.labels)
+    if not are_true.any():
+        raise BadData(f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows")
+    is_shown = ranks_of(found.ptr) < TOP_R
+    in_half = np.zeros(n_rows, np.bool_)
+    in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
+    in_half = in_half[rows_of(found.ptr)]
+    honest = found.scores.copy()
+    for fitted in (in_half, ~in_half):
+        if fitted.any():
+            by_half = fit_calibration(found.scores[fitted], are_true[fitted])
+            honest[~fitted] = apply_calibration(by_half, found.scores[~fitted])
+    fit = CalibrationFit(
+        fit_calibration(found.scores, are_true),
+        source,
+        len(found.labels),
+        reliability(found.scores[is_shown], are_true[is_shown]),
+        reliability(honest[is_shown], are_true[is_shown]),
+    )
+    on_progress("fit", 1, 1)
+    return fit
+
+
+def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any]) -> Draft:
+    """Return a draft with a calibration, in place of the one it has if it has one.
+
+    origin  the other fields of its origin
+
+    Its F-measures, and what its report has of a validation file, are left out: they are of other scores.
+    """
+    about = {
+        **fit.source._asdict(),
+        "knots": len(fit.calibration.x),
+        "predictions": fit.n_pairs,
+        **{f"error_{when}": error for when, error in fit.errors.items()},
+    }
+    extra = _without_calibration(draft.extra)
+    extra.update(group_of(CALIBRATION, fit.calibration))
+    if REPORT in extra:
+        told = {name: part for name, part in read_report(extra).items() if name != "validation"}
+        extra[REPORT] = json_array(REPORT, told)
+    extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: about})
+    metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
+    return replace(draft, metrics=metrics, extra=extra)
+
+
+def calibrate_and_publish(
+    store: Store,
+    name: str,
+    reference: str,
+    data: Path,
+    columns: TableColumns = DEFAULT_COLUMNS,
+    threads: int = 1,
+    on_progress: OnProgress = no_progress,
+) -> dict[str, Any]:
+    """Publish a version once more, calibrated on a labelled file, as the model's `latest`.
+
+    Returns the keys of `xylem calibrate --json`. Raises BadInput for a file that cannot be used, the one that
+    the version was trained on among them, and StoreError.
+    """
+    store.prepare()
+    model = store.open(name, reference)
+    refuse_link(model)
+    fit = fit_to_rows(model, read_labelled(model, data, on_progress, columns), threads, on_progress)
+    origin = {"parent": parent_of(model.manifest), FEEDBACK: learnt_feedback(model.arrays)}
+    on_progress("publish", 0, 1)
+    draft = calibrated_draft(draft_of(model), fit, origin)
+    published = store.publish(name, replace(draft, files=store.files_of(model, draft.arrays())))
+    on_progress("publish", 1, 1)
+    return {
+        "model": name,
+        "version": published.version,
+        "parent": model.manifest.version,
+        "rows": fit.source.rows,
+        "predictions": fit.n_pairs,
+        "knots": len(fit.calibration.x),
+        "calibration_error": fit.errors,
+        "reliability": {
+            "before": [each._asdict() for each in fit.before],
+            "after": [each._asdict() for each in fit.after],
+        },
+    }
+
+
+def _without_calibration(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: array for name, array in arrays.items() if not name.startswith(f"{CALIBRATION}/")}

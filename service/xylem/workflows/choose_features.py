@@ -1,0 +1,179 @@
+"""`features.kind=auto`: which features of texts predict best, tried on rows held out of the training rows."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import Dataset
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.features import fit_featurizer, parameters_of
+from xylem.engine.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
+from xylem.engine.predictor import PredictOptions
+from xylem.evaluation.ranking import KS, PredictedRows, Truth, ranking_metrics
+from xylem.trainers import Trained, parse_parameters, train
+from xylem_store.compiled.handles import I64
+from xylem_store.manifest import DataInfo, TrainerInfo
+from xylem_store.names import build_names
+from xylem_store.version import Draft, Model, model_of
+
+HELD_OUT_PARTS = 5
+"""One of so many parts is held out."""
+
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "words": {"kind": "tfidf"},
+    "word pairs": {"kind": "tfidf", "ngram_max": 2},
+    "words+chars": {"kind": "words+chars"},
+    "chars": {"kind": "chars"},
+}
+"""What is tried, in the order in which it is taken where others are no better: the cheapest first, and
+characters beside words before characters alone, which cost hardly less."""
+
+TRAINER = "label-tree"
+"""One tree of it judges the features, whatever trainer is to use them."""
+
+TOLERANCE = 0.2
+"""The first candidate is taken whose precision is so near to the best one's, in percent."""
+
+ROWS_MIN = 50
+BLOCKS = 50
+"""The held-out rows are so many blocks of neighbours, or more."""
+
+_TIMED_TEXTS = 200
+
+
+class Tried(NamedTuple):
+    """What came of features on the held-out rows.
+
+    precision    the mean of P@1, P@3 and P@5, in percent
+    us_per_row   from a text to its labels on one thread, of which `features_us` are to its features
+    n_features   of the rows that were tried
+    """
+
+    features: str
+    precision: float
+    us_per_row: float
+    features_us: float
+    n_features: int
+
+
+class FeatureChoice(NamedTuple):
+    """Which features were taken, of those tried on so many rows, some of them held out."""
+
+    chosen: str
+    rows: int
+    held_out: int
+    tried: list[Tried]
+
+    def as_json(self, *, times: bool = True) -> dict[str, Any]:
+        """Return it as `xylem train --json` says it; without times: the same for the same data and seed."""
+        left_out = () if times else ("us_per_row", "features_us")
+        facts = [tried._asdict().items() for tried in self.tried]
+        tried = [{name: value for name, value in each if name not in left_out} for each in facts]
+        return {**self._asdict(), "tried": tried}
+
+
+def choose_features(
+    dataset: Dataset,
+    auto: AutoParameters,
+    seed: int,
+    crew: Crew,
+    on_progress: Callable[[str, int, int], None],
+) -> tuple[FeatureParameters, FeatureChoice]:
+    """Return the parameters of the features that predict best, and what was tried.
+
+    At most `auto.rows` rows are drawn; a fifth of them is held out. Deterministic but for the times. Raises
+    BadParameter for instances that are no texts and for fewer than ROWS_MIN rows.
+    """
+    if dataset.texts is None:
+        raise BadParameter("features.kind: expected auto for texts, found instances of another kind")
+    if dataset.n_rows < ROWS_MIN:
+        raise BadParameter(
+            f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
+        )
+    held, rest = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
+    tried = []
+    for done, (name, given) in enumerate(CANDIDATES.items()):
+        on_progress("choose features", done, len(CANDIDATES))
+        tried.append(_try(name, _parameters(given, auto), rest, held, seed, crew))
+    on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
+    best = max(found.precision for found in tried)
+    chosen = next(found.features for found in tried if found.precision >= best - TOLERANCE)
+    choice = FeatureChoice(chosen, held.n_rows + rest.n_rows, held.n_rows, tried)
+    return _parameters(CANDIDATES[chosen], auto), choice
+
+
+def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
+    fields = PARAMETERS[given["kind"]].model_fields  # characters have no stems
+    shared = auto.model_dump(include=fields.keys() - {"rows"})
+    return parameters_of({**shared, **given})
+
+
+def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
+    """Return the rows that are held out, a fifth of those that are drawn, and those to learn from; ascending.
+
+    Neighbours in a file are often alike, as the packages of one program: they are held out in blocks, for
+    features that only know a neighbour again would win otherwise.
+    """
+    rng = np.random.default_rng(seed)
+    n_drawn = min(n_rows, rows_max)
+    n_held = n_drawn // HELD_OUT_PARTS
+    block = max(1, n_held // BLOCKS)
+    starts = rng.permutation(-(-n_rows // block))
+    order = (starts[:, None] * block + np.arange(block)).ravel()
+    order = order[order < n_rows]
+    held, others = order[:n_held], order[n_held:]
+    return np.sort(held), np.sort(rng.permutation(others)[: n_drawn - n_held])
+
+
+def _try(
+    name: str, parameters: FeatureParameters, rest: Dataset, held: Dataset, seed: int, crew: Crew
+) -> Tried:
+    """Return what features make of the held-out rows, learnt from the rest."""
+    assert held.texts is not None
+    featurizer, rows = fit_featurizer(rest, parameters, crew)
+    trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, crew.threads)
+    predictor = make_predictor(trial_model(trained, rest.labels.n_labels, featurizer.n_features))
+    held_rows = featurizer.transform_dataset(held)
+    options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
+    predictor.predict(held_rows.cut(0, 1), options, 1)  # compiles
+    start = time.perf_counter()
+    found = predictor.predict(held_rows, options, 1)
+    search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
+    figures = ranking_metrics(
+        PredictedRows(found.ptr, found.labels),
+        Truth(held.labels, held.unknown_labels),
+        np.ones(held.labels.n_labels),
+    )
+    precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
+    taken = []
+    for text in held.texts[:_TIMED_TEXTS]:
+        start = time.perf_counter()
+        featurizer.transform_texts([text])
+        taken.append(time.perf_counter() - start)
+    features_us = 1e6 * median(taken)
+    total_us = round(features_us + search_us, 1)
+    return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
+
+
+def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str = TRAINER) -> Model:
+    """Return what was trained as a model that is never published; its labels are named by their ids."""
+    draft = Draft(
+        kind=trained.kind,
+        link=trained.link,
+        weights="float32",
+        n_features=n_features,
+        trainer=TrainerInfo(trainer, trained.parameters),
+        seed=0,
+        data=DataInfo("trial", 1, "0" * 64),
+        metrics={},
+        features={"kind": "raw"},
+        ensemble=trained.ensemble,
+        labels=build_names(map(str, range(n_labels))),
+        extra=trained.extra,
+    )
+    return model_of(draft)

@@ -1,0 +1,240 @@
+"""`xylem combine`: versions and names of concepts made one version, whose ranker is fitted to labelled rows.
+
+Source of the idea: Annif's fusion backends (Suominen, Inkinen and Lehtinen 2022, "Annif and Finto AI"), and
+re-ranking of candidates by boosted trees (Burges 2010, "From RankNet to LambdaRank to LambdaMART", section 7;
+here each candidate is fitted by itself).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import Dataset, offsets
+from xylem.datasets import read_dataset
+from xylem.engine.combined_predictor import CombinedPredictor, make_predictor
+from xylem.evaluation.ranking import PredictedRows, rows_of
+from xylem.vocabulary.concepts import Concepts, read_concepts
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.names import count_words
+from xylem.workflows.combined_parts import (
+    CombinedParts,
+    NamesToMatch,
+    check_members,
+    combined_parts,
+    name_parameters_for,
+    no_ranker,
+    renumbered,
+)
+from xylem.workflows.label_info import read_label_info
+from xylem.workflows.labelled import Labelled, OnProgress, labelled_dataset, no_progress
+from xylem.workflows.near_rows import near_of, near_or_not
+from xylem.workflows.ranker import (
+    BOOSTED_ROWS,
+    ROWS_MIN,
+    Candidates,
+    best_of,
+    candidates_of,
+    fit_ranker,
+    rank_by_folds,
+    ranking_figures,
+)
+from xylem_store.identifiers import check_model
+from xylem_store.label_info import URI
+from xylem_store.manifest import Parameter, member_prefix
+from xylem_store.members import MEMBER_FEATURES
+from xylem_store.origin import REPORT, json_array, origin_arrays, parent_of
+from xylem_store.store import Store
+from xylem_store.version import Draft, Model, model_of
+
+RANKERS = ("auto", "boosted", "linear")
+
+
+@dataclass(frozen=True)
+class CombineRequest:
+    """What to combine, and how.
+
+    members     names and references of versions in the store
+    data        labelled rows that no member was trained on
+    vocabulary  a file of concepts, whose names are found in texts; None: no names are
+    language    of the names; None: all
+    by          what labels are: "uri", "notation", or a language, in which they are the names
+    candidates  labels of each member that are ranked; beam_width: of the members' searches
+    rerank      the rows that the first member was trained on: near ones rank candidates, if that gains
+    ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
+    origin, latest, made_for  as in TrainRequest
+    """
+
+    members: Sequence[tuple[str, str | int]]
+    data: Path
+    vocabulary: Path | None = None
+    language: str | None = None
+    by: str = URI
+    candidates: int = 50
+    beam_width: int = 3
+    ranker: str = "auto"
+    rerank: Path | None = None
+    columns: TableColumns = DEFAULT_COLUMNS
+    seed: int = 0
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    latest: bool = True
+    made_for: str | None = None
+
+
+def combine_and_publish(
+    store: Store, model: str, request: CombineRequest, on_progress: OnProgress = no_progress
+) -> dict[str, Any]:
+    """Publish the combination of versions of a store as a model's next version; return what is told of it.
+
+    The vocabulary becomes the model's label info where it has none.
+
+    Raises BadInput for members or rows that cannot be combined, and StoreError.
+    """
+    check_model(model)
+    store.prepare()
+    info = None
+    if request.vocabulary is not None and store.label_info(model) is None:
+        info = read_label_info(request.vocabulary, request.by, request.language)
+    members = [store.open(name, reference) for name, reference in request.members]
+    concepts = None
+    if request.vocabulary is not None:
+        concepts = read_concepts(request.vocabulary, request.language, request.by)
+    check_members(members, request.language, concepts is not None)
+    dataset = read_dataset(request.data, columns=request.columns, on_progress=partial(on_progress, "read"))
+    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
+    arrays, files = draft.extra, {}
+    for number, member in enumerate(members):
+        files.update(store.files_of(member, arrays, member_prefix(number)))
+    origin = {"members": [parent_of(member.manifest) for member in members], **request.origin}
+    draft = replace(draft, extra={**arrays, **origin_arrays(origin, request.made_for)}, files=files)
+    on_progress("publish", 0, 1)
+    manifest = store.publish(model, draft, latest=request.latest)
+    if info is not None:
+        store.put_label_info(model, info)
+    on_progress("publish", 1, 1)
+    return {
+        "model": model,
+        "version": manifest.version,
+        "model_bytes": manifest.model_bytes,
+        "labels": manifest.n_labels,
+        **report,
+    }
+
+
+def combine_dataset(
+    members: Sequence[Model],
+    concepts: Concepts | None,
+    dataset: Dataset,
+    trained_on: Dataset | None,
+    request: CombineRequest,
+    on_progress: OnProgress = no_progress,
+) -> tuple[Draft, dict[str, Any]]:
+    """Return the combination of opened versions, which can be published, and what is told of it.
+
+    That is, by folds of the rows: "members", the figures of each alone, and "combined"; "rows", "ranker",
+    "warnings". The files that the request names are passed over: concepts and rows are at hand.
+
+    trained_on  the rows that the first member was trained on: near ones rank candidates, if that gains
+
+    Raises BadInput. Deterministic.
+    """
+    if request.ranker not in RANKERS:
+        raise BadParameter(f"ranker: expected one of {', '.join(RANKERS)}, found {request.ranker[:40]!r}")
+    if dataset.n_rows < ROWS_MIN:
+        raise BadData(
+            f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found {dataset.n_rows}"
+        )
+    names = None
+    if concepts is not None:
+        if dataset.texts is None:
+            raise BadData("combine: expected texts, in which names of concepts are found, found none")
+        parameters = name_parameters_for(members, request.language)
+        names = NamesToMatch(concepts, parameters, count_words(dataset.texts, parameters))
+    parts = combined_parts(members, names, request.candidates, request.beam_width)
+    if trained_on is not None:
+        labels = renumbered(trained_on, parts.labels).labels
+        parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
+        if trained_on.sha256 != members[0].manifest.data.sha256:
+            shown = members[0].manifest.shown
+            warning = f"{trained_on.source}, whose rows rank candidates, is not what {shown} was trained on"
+            parts = replace(parts, warnings=[*parts.warnings, warning])
+    trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
+    on_progress("features", 0, 1)
+    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
+    on_progress("features", 1, 1)
+    return _fitted(parts, trial, labelled, request, on_progress)
+
+
+def _fitted(
+    parts: CombinedParts, trial: Model, labelled: Labelled, request: CombineRequest, on_progress: OnProgress
+) -> tuple[Draft, dict[str, Any]]:
+    """Return the combination with a ranker that is fitted to labelled rows of the trial."""
+    kind = request.ranker
+    if kind == "auto":
+        kind = "boosted" if labelled.n_rows >= BOOSTED_ROWS else "linear"
+    predictor = make_predictor(trial)
+    assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
+    found = candidates_of(predictor, labelled, on_progress)
+    on_progress("fit", 0, 2)
+    margins, reranked = rank_by_folds(kind, found, request.seed), None
+    if parts.near:
+        found, margins, reranked = near_or_not(kind, found, margins, request.seed)
+        parts = parts if reranked["kept"] else replace(parts, near={})
+    by_folds = best_of(found, margins)
+    on_progress("fit", 1, 2)
+    ranker = fit_ranker(kind, found, np.arange(labelled.n_rows), request.seed)
+    on_progress("fit", 2, 2)
+
+    def figures(ranked: PredictedRows) -> dict[str, float]:
+        return ranking_figures(ranked, labelled.labels, labelled.unknown)
+
+    alone = {member.manifest.shown: figures(_of_member(found, i)) for i, member in enumerate(parts.members)}
+    report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
+    report |= {"combined": figures(by_folds), "members": alone}
+    if reranked is not None:
+        report["rerank"] = reranked
+    warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
+    said: dict[str, Parameter] = {"ranker": kind}
+    if parts.name_parameters is not None:
+        said |= {"by": request.by, "language": request.language or ""}
+    draft = parts.draft(ranker, request.seed, said)
+    told = {"combined": report, **({"warnings": warnings} if warnings else {})}
+    draft = replace(
+        draft,
+        data=labelled.source._replace(rows=draft.data.rows),
+        metrics=report["combined"],
+        extra={**draft.extra, REPORT: json_array(REPORT, told)},
+    )
+    return draft, {**report, "warnings": warnings}
+
+
+def _of_member(found: Candidates, number: int) -> PredictedRows:
+    """Return the ranking of a member alone."""
+    own = found.features[:, len(MEMBER_FEATURES) * number :]
+    is_own = own[:, 2] > 0
+    ptr = offsets(np.bincount(rows_of(found.ptr)[is_own], minlength=len(found.ptr) - 1))
+    part = Candidates(ptr, found.labels[is_own], found.features[is_own], found.are_true[is_own])
+    return best_of(part, -own[is_own, 1].astype(np.float64))
+
+
+def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
+    """Return what may be wrong with the rows that the ranker is fitted to."""
+    assert labelled.source is not None
+    found = [
+        f"{member.manifest.shown} was trained on these rows: its scores are better there than "
+        "elsewhere, and the ranker trusts it too much"
+        for member in members
+        if member.manifest.data.sha256 == labelled.source.sha256
+    ]
+    if n_unknown := len(labelled.unknown_names):
+        found.append(
+            f"no member has {n_unknown} of the labels of the rows, as {labelled.unknown_names[0]!r:.80}: "
+            "each counts as missed"
+        )
+    return found

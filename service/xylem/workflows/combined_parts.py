@@ -1,0 +1,231 @@
+"""What a combined version is made of before it has a ranker: members, labels, and names of concepts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import Dataset
+from xylem.datasets.dataset import renumber_labels
+from xylem.engine.features.combined import CombinedFeaturizer
+from xylem.engine.features.languages import FILE_SUFFIX
+from xylem.engine.features.parameters import ContextParameters, NamedParameters, RawParameters, as_config
+from xylem.vocabulary.candidates import NAME_FEATURES
+from xylem.vocabulary.concepts import Concepts
+from xylem.vocabulary.matching import NameMatcher
+from xylem.vocabulary.names import NameParameters, WordFrequencies
+from xylem.vocabulary.names import build_names as build_name_arrays
+from xylem_store.checks import LABEL_COUNTS
+from xylem_store.compiled.handles import I32, I64
+from xylem_store.ensemble import no_trees
+from xylem_store.manifest import (
+    AT_REST,
+    COMBINED,
+    MEMBERS_MAX,
+    WORD_FORMS,
+    Parameter,
+    TrainerInfo,
+    member_prefix,
+)
+from xylem_store.members import (
+    BEAM_MAX,
+    CANDIDATES_MAX,
+    NO_LABEL,
+    Proposing,
+    Ranker,
+    candidate_features,
+    near_features,
+    ranker_arrays,
+)
+from xylem_store.names import NameTable, all_names, build_names, find_all
+from xylem_store.origin import MADE_FOR, ORIGIN, REPORT
+from xylem_store.version import Draft, Model
+
+LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
+"""How arrays of a member begin that tell of it, or are for training: they are of no use to answer."""
+
+
+@dataclass(frozen=True)
+class CombinedParts:
+    """A combined version but for its ranker.
+
+    labels   the vocabulary's concepts first, then labels of the members that it lacks
+    maps     of each member its labels' ids, NO_LABEL
+    near     arrays of near rows; none
+    counts   int64[K], training rows of each label; n_rows: all of them, of files that differ
+    """
+
+    members: Sequence[Model]
+    labels: NameTable
+    maps: list[I32]
+    counts: I64
+    n_rows: int
+    proposing: Proposing
+    warnings: list[str]
+    name_arrays: Mapping[str, NDArray[Any]]
+    name_parameters: NameParameters | None
+    near: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def draft(self, ranker: Ranker, seed: int, parameters: Mapping[str, Parameter]) -> Draft:
+        """Return what can be published with a ranker; `parameters` are told besides the parts' own."""
+        manifests = tuple(member.manifest for member in self.members)
+        extra: dict[str, NDArray[Any]] = {LABEL_COUNTS: self.counts}
+        extra |= ranker_arrays(ranker, self.proposing, self.maps)
+        for number, member in enumerate(self.members):
+            kept = {name: array for name, array in member.arrays.items() if not name.startswith(LEFT_OUT)}
+            extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
+        extra |= {**self.name_arrays, **self.near}
+        features: dict[str, Any] = {}
+        n_features = CombinedFeaturizer(self.members).n_features
+        if self.name_parameters is not None:
+            features = as_config(self.name_parameters)
+            n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
+        own: dict[str, Parameter] = {
+            "members": [member.manifest.shown for member in self.members],
+            "candidates": self.proposing.candidates,
+            "beam_width": self.proposing.beam_width,
+        }
+        return Draft(
+            kind="combined",
+            link="logistic",
+            weights=manifests[0].weights,
+            n_features=n_features,
+            trainer=TrainerInfo("combine", {**own, **parameters}),
+            seed=seed,
+            data=manifests[0].data._replace(rows=self.n_rows),
+            metrics={},
+            features={**features, "kind": COMBINED},
+            ensemble=no_trees(),
+            labels=self.labels,
+            extra=extra,
+            members=manifests,
+        )
+
+
+class NamesToMatch(NamedTuple):
+    """Concepts, how their names become words, and in how many texts each word stands."""
+
+    concepts: Concepts
+    parameters: NameParameters
+    frequencies: WordFrequencies
+
+
+def combined_parts(
+    members: Sequence[Model], names: NamesToMatch | None, candidates: int, beam_width: int
+) -> CombinedParts:
+    """Return what members and names make together. Raises BadParameter for numbers out of range, BadData."""
+    for name, value, most in (
+        ("candidates", candidates, CANDIDATES_MAX),
+        ("beam_width", beam_width, BEAM_MAX),
+    ):
+        if type(value) is not int or not 1 <= value <= most:
+            raise BadParameter(f"{name}: expected 1 to {most}, found {value!r:.40}")
+    labels: dict[str, int] = {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
+    retired = frozenset() if names is None else names.concepts.retired
+    n_concepts, maps, warnings = len(labels), [], []
+    for member in members:
+        own = all_names(member.labels)
+        ids = [NO_LABEL if name in retired else labels.setdefault(name, len(labels)) for name in own]
+        maps.append(np.array(ids, np.int32))
+    n_kept = len(labels) - n_concepts
+    if names is not None and n_kept:
+        if not any(((of_member >= 0) & (of_member < n_concepts)).any() for of_member in maps):
+            raise BadData(
+                f"vocabulary: expected concepts that are labels of the members, found none of their {n_kept} "
+                f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with --by, uri, notation "
+                "or a language"
+            )
+        warnings.append(f"the vocabulary lacks {n_kept} of the members' labels: they are kept")
+    n_retired = sum(int((of_member == NO_LABEL).sum()) for of_member in maps)
+    if n_retired:
+        warnings.append(f"{n_retired} of the members' labels are deprecated concepts: they are left out")
+    counts, n_rows = _counted(members, maps, len(labels))
+    arrays, parameters, n_named = dict[str, NDArray[Any]](), None, 0
+    if names is not None:
+        parameters, n_named = names.parameters, len(NAME_FEATURES)
+        arrays = build_name_arrays(names.concepts.placed(list(labels)), parameters, names.frequencies)
+    proposing, table = Proposing(candidates, beam_width, n_named, n_concepts), build_names(list(labels))
+    return CombinedParts(members, table, maps, counts, n_rows, proposing, warnings, arrays, parameters)
+
+
+def name_parameters_for(members: Sequence[Model], language: str | None) -> NameParameters:
+    """Return how names become words: as a member's texts do, else by the stems of their language."""
+    for member in members:
+        said: dict[str, Any] = {
+            name: value for name, value in member.manifest.features.items() if name in WORD_FORMS
+        }
+        if said.get("stem") or said.get("lemmas"):
+            return NameParameters(**{name: said[name] for name in said if name != "stop_words"})
+    try:
+        return NameParameters(stem=None if language is None else language.partition("-")[0])
+    except BadParameter:  # there is no stemmer of that language
+        return NameParameters()
+
+
+def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tuple[I64, int]:
+    """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
+    counts, n_rows = np.zeros(n_labels, np.int64), 0
+    seen = set()
+    for member, labels in zip(members, maps, strict=True):
+        data = member.manifest.data
+        if data.sha256 in seen or LABEL_COUNTS not in member.arrays:
+            continue
+        seen.add(data.sha256)
+        n_rows += data.rows
+        is_there = labels != NO_LABEL
+        counts[labels[is_there]] += member.arrays[LABEL_COUNTS][is_there]
+    return counts, n_rows
+
+
+def no_ranker(parts: CombinedParts) -> Ranker:
+    """Return a ranker for which all candidates are equal: what serves until one is fitted."""
+    ids, numbers = np.empty(0, np.int32), np.empty(0, np.float32)
+    n_features = candidate_features(len(parts.members), parts.proposing) + near_features(parts.near)
+    linear = np.zeros(n_features + 1, np.float32)
+    return Ranker(linear, np.zeros(1, np.int32), ids, numbers, ids, numbers)
+
+
+def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
+    """Return labelled rows whose labels have the ids of a table; those that it lacks are unknown ones."""
+    names = dataset.names
+    ids = find_all(table, names)
+    labels, unknown = renumber_labels(dataset.labels, ids, table.n_names)
+    unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
+    return replace(
+        dataset, labels=labels, unknown_labels=unknown, unknown_names=unknown_names, label_names=None
+    )
+
+
+def check_members(members: Sequence[Model], language: str | None, has_names: bool) -> None:
+    """Raise BadParameter for versions that cannot be combined."""
+    if not 1 <= len(members) <= MEMBERS_MAX:
+        raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
+    names = [member.manifest.shown for member in members]
+    for number, member in enumerate(members):
+        manifest, shown = member.manifest, f"member {names[number]}"
+        if names[number] in names[:number]:
+            raise BadParameter(f"{shown}: expected each version once, found it twice")
+        if manifest.kind == COMBINED:
+            raise BadParameter(
+                f"{shown}: expected a version of trees, found a combined one: name its members instead"
+            )
+        if manifest.features["kind"] == ContextParameters.kind:
+            raise BadParameter(
+                f"{shown}: expected a version that labels instances, found one that predicts the next word"
+            )
+        for name in WORD_FORMS:
+            found = manifest.features.get(name)
+            if str(found).endswith(FILE_SUFFIX):
+                continue
+            if language is not None and found not in (None, language, language.partition("-")[0]):
+                raise BadParameter(f"{shown}: expected words of {language}, found features.{name} of {found}")
+    if has_names or len(CombinedFeaturizer(members).blocks) > 1:
+        for member in members:
+            if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
+                raise BadParameter(
+                    f"member {member.manifest.shown}: expected one that takes texts, or members whose "
+                    f"features are all the same, found features of kind {member.manifest.features['kind']}"
+                )

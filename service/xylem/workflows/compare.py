@@ -1,0 +1,179 @@
+"""Compare two versions on the same labelled file: what `xylem compare` does."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
+from xylem.base.errors import BadData, BadParameter
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.features.parameters import ContextParameters
+from xylem.engine.predictor import PredictOptions, predict_all
+from xylem.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows
+from xylem.evaluation.bootstrap import (
+    RESAMPLES,
+    RESAMPLES_MAX,
+    RESAMPLES_MIN,
+    DecisionPair,
+    compare_rows,
+    ones_at,
+    row_figures,
+)
+from xylem.evaluation.ranking import mark_true, rows_of
+from xylem.workflows.evaluate import TOP_R
+from xylem.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
+from xylem_store.compiled.handles import F32, I64
+from xylem_store.names import find_names
+from xylem_store.version import Model
+
+
+class Contender(NamedTuple):
+    """An opened version, and its tuned thresholds, float32[K], if it has some."""
+
+    model: Model
+    thresholds: F32 | None
+
+
+class CompareRequest(NamedTuple):
+    """What to compare on, and how: `evaluation.bootstrap` says what resamples and seed are for."""
+
+    data: Path
+    empty: EmptyConvention = USUAL_EMPTY
+    resamples: int = RESAMPLES
+    seed: int = 0
+    threads: int = 1
+    columns: TableColumns = DEFAULT_COLUMNS
+
+
+class _Side(NamedTuple):
+    """What a version made of the file: rankings, and decisions where both versions are tuned."""
+
+    labelled: Labelled
+    ranked: PredictedRows
+    decided: PredictedRows | None
+
+
+def compare(
+    a: Contender,
+    b: Contender,
+    request: CompareRequest,
+    on_progress: OnProgress = no_progress,
+    rows: tuple[Labelled, Labelled] | None = None,
+) -> dict[str, Any]:
+    """Return how two versions differ on a file, with the keys of `xylem compare --json`.
+
+    rows  those of the request's file as each takes them, where they are at hand
+
+    a, b       NAME@VERSION; rows, resamples, seed
+    metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in percent; p of
+               the paired randomisation test, and real: whether p is at most 0.05. macro_f is there if both
+               versions are tuned
+    labels     how many both know, and how many only one of them; `neither`: those of the file that none knows
+    note       why macro_f is not there, else null
+
+    Labels are told apart by name: one that a version does not know is one that it never predicts. Macro-F is
+    the mean over all labels that either knows. Raises BadInput.
+    """
+    if not RESAMPLES_MIN <= request.resamples <= RESAMPLES_MAX:
+        raise BadParameter(
+            f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {request.resamples}"
+        )
+    names = b.model.labels
+    ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
+    n_new = int((ids < 0).sum())
+    ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)  # those that a does not know follow its own
+    _check_windows(a, b, n_new)
+    untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
+    sides = [
+        _predicted(side, not untuned, request, on_progress, labelled)
+        for side, labelled in zip((a, b), rows or (None, None), strict=True)
+    ]
+    _check_rows(sides, request.data)
+    of_a, of_b = (row_figures(side.ranked, side.labelled.truth) for side in sides)
+    found = compare_rows(
+        of_a,
+        of_b,
+        None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
+        request.resamples,
+        request.seed,
+        lambda done: on_progress("resample", done, request.resamples),
+    )
+    n_both = len(ids) - n_new
+    return {
+        "a": a.model.manifest.shown,
+        "b": b.model.manifest.shown,
+        "rows": sides[0].labelled.rows.n_rows,
+        "resamples": request.resamples,
+        "seed": request.seed,
+        "empty_label_convention": request.empty,
+        "labels": {
+            "both": n_both,
+            "only_a": a.model.labels.n_names - n_both,
+            "only_b": n_new,
+            "neither": len(set.intersection(*(set(side.labelled.unknown_names) for side in sides))),
+        },
+        "metrics": {name: {**each._asdict(), "real": each.real} for name, each in found.items()},
+        "note": f"no macro-F: {' and '.join(untuned)} not tuned (xylem thresholds)" if untuned else None,
+    }
+
+
+def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
+    """Raise BadData where rows are words: another vocabulary makes other true labels of the same text."""
+    kinds = [side.model.manifest.features["kind"] for side in (a, b)]
+    same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
+    if ContextParameters.kind in kinds and not same:
+        raise BadData(
+            f"expected two models of next words that know the same words, found "
+            f"{a.model.manifest.shown} and {b.model.manifest.shown}"
+        )
+
+
+def _predicted(
+    side: Contender,
+    decides: bool,
+    request: CompareRequest,
+    on_progress: OnProgress,
+    labelled: Labelled | None,
+) -> _Side:
+    def show(phase: str, done: int, total: int) -> None:
+        on_progress(f"{phase} {side.model.manifest.shown}", done, total)
+
+    if labelled is None:
+        labelled = read_labelled(side.model, request.data, show, request.columns)
+    predictor = make_predictor(side.model)
+    rows = labelled.rows
+    ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)
+    decided = None
+    if decides and side.thresholds is not None:
+        thresholds = predictor.node_thresholds(side.thresholds)
+        found = predict_all(
+            predictor, rows, thresholds, request.threads, lambda done: show("decide", done, rows.n_rows)
+        )
+        decided = PredictedRows(*found)
+    return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
+
+
+def _check_rows(sides: list[_Side], data: Path) -> None:
+    """Raise BadData unless both versions read the file as the same rows with as many true labels."""
+    a, b = (np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides)
+    if not np.array_equal(a, b):
+        raise BadData(
+            f"{data}: expected rows that both models read alike, found {len(a)} rows with {int(a.sum())} "
+            f"labels, and {len(b)} with {int(b.sum())}"
+        )
+
+
+def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
+    """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
+    n_rows, n_labels = a.labelled.n_rows, a.labelled.labels.n_labels
+    hits, predicted, true = [], [], []
+    for side, named in ((a, np.arange(n_labels)), (b, ids)):
+        assert side.decided is not None
+        labels, decided = side.labelled.labels, side.decided
+        is_true, shape = mark_true(decided, labels), (n_labels + n_new, n_rows)
+        rows, of = rows_of(decided.ptr), named[decided.labels]
+        hits.append(ones_at(rows[is_true], of[is_true], shape))
+        predicted.append(ones_at(rows, of, shape))
+        true.append(ones_at(rows_of(labels.indptr), named[labels.indices], shape))
+    return DecisionPair(hits, predicted, true[0].maximum(true[1]), empty)

@@ -1,0 +1,63 @@
+"""Estimate the size of a model, and the memory of its training, from a data file."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from xylem.base.executors.local import Crew
+from xylem.base.executors.values import Held, Named, R, Step, T, n_bytes
+from xylem.trainers import TrainingSet, estimate
+from xylem.trainers.blocks import block_bytes
+from xylem.trainers.label_tree import ClassifierParameters
+from xylem.trainers.registry import estimate_blocks
+from xylem.trainers.registry import trainer as find_trainer
+from xylem.trainers.source import Tools
+from xylem.workflows.labelled import OnProgress, no_progress
+from xylem.workflows.prepared import prepare, prepare_in_memory
+from xylem.workflows.request import TrainRequest
+from xylem.workflows.train import peak_memory_bytes
+
+
+def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
+    """Return the keys of `xylem estimate --json` for a training file. Raises BadInput.
+
+    Of a training by steps on other machines "ray" says what a node holds for all its workers (`node_bytes`),
+    what a worker needs besides (`worker_bytes`), and what this process has taken to read the same rows and to
+    make the same trees (`driver_bytes`), to which the weights come. On a stream "blocks" says what all nodes
+    hold, or the disk (`held_bytes`), and the same of worker and driver.
+    """
+    chosen, crew = request.chosen(), _Measuring(request.threads)
+    if request.ray is not None:
+        request.check(chosen, False)
+    name, parameters, tools = request.trainer, chosen.trainer, Tools(request.seed, crew, on_progress)
+    if request.stream:
+        source = prepare(request, chosen, crew, on_progress)
+        found = estimate_blocks(name, parameters, source, tools)
+        assert isinstance(parameters, ClassifierParameters)  # others have no blocks
+        worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
+        needs = {"held_bytes": crew.held_bytes, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()}
+        return {**found, "blocks": needs}
+    data = prepare_in_memory(request, chosen, crew, on_progress).data
+    found = estimate(name, parameters, data, tools)
+    if request.ray is None:
+        return found
+    worker = find_trainer(name).worker_bytes(data, parameters)
+    node = max(crew.most_bytes, n_bytes(data))
+    return {**found, "ray": {"node_bytes": node, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()}}
+
+
+class _Measuring(Crew):
+    """A crew that knows how large its largest step was, and all that it held; rows of the largest block."""
+
+    most_bytes = held_bytes = most_rows = 0
+
+    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
+        """Run `step` on every item."""
+        self.most_bytes = max(self.most_bytes, n_bytes(step))
+        super().steps(step, items, done)
+
+    def hold(self, value: R) -> Held[R]:
+        """Put a value where steps reach it."""
+        self.held_bytes += n_bytes(value)
+        if isinstance(value, TrainingSet):
+            self.most_rows = max(self.most_rows, value.n_rows)
+        return Named(super().hold(value), "")

@@ -1,0 +1,240 @@
+"""Measure a version on a labelled file."""
+
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.rows import SparseRows
+from xylem.engine.answering import Predictions
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import PredictOptions, predict_all, predict_parts
+from xylem.engine.searcher import Searcher
+from xylem.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
+from xylem.evaluation.kept_figures import Band, frequency_bands, kept_figures
+from xylem.evaluation.probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD
+from xylem.evaluation.probabilities import (
+    ReliabilityBin,
+    ThresholdPoint,
+    ThresholdSweep,
+    calibration_error,
+    reliability,
+)
+from xylem.evaluation.ranking import LabelCounts, constants_of, count_labels, mark_true
+from xylem.evaluation.ranking import empty_convention as empty_convention
+from xylem.workflows.labelled import Labelled, OnProgress, no_progress
+from xylem_store.compiled.handles import F32
+from xylem_store.extras import has_rerank
+from xylem_store.manifest import has_calibration
+from xylem_store.version import Model
+
+TOP_R = 5
+"""What rankings are measured on, and what is timed."""
+
+THRESHOLD_UNTUNED = 0.5
+"""What F-measures are taken at when a version has no tuned thresholds."""
+
+F_MEASURES = ("macro_f", "micro_f", "instance_f")
+
+NAMES_MAX = 20
+"""So many labels that the model does not know are named."""
+
+RERANKED = (
+    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, F-measures "
+    "say nothing before xylem thresholds has tuned the version"
+)
+"""Why a version that re-ranks, and is not calibrated, has no F-measures after training."""
+
+_REPEATS = 5
+_SECONDS_MAX = 10.0
+
+
+class Evaluation(NamedTuple):
+    """What there is to tell of a version on labelled rows.
+
+    report       the keys of `xylem evaluate --json`
+    counts       what was decided of each label
+    thresholds   float32[K], at which it was decided
+    reliability  scores of the first TOP_R labels of each row against the share that is true
+    sweep        what one threshold for all labels would give; empty unless asked for
+    """
+
+    report: dict[str, Any]
+    counts: LabelCounts
+    thresholds: F32
+    reliability: list[ReliabilityBin]
+    sweep: list[ThresholdPoint]
+
+
+def evaluate_rows(
+    model: Model,
+    labelled: Labelled,
+    threads: int = 1,
+    on_progress: OnProgress = no_progress,
+    *,
+    thresholds: F32 | None = None,
+    empty: EmptyConvention = USUAL_EMPTY,
+    sweep: bool = False,
+) -> Evaluation:
+    """Measure an opened version on labelled rows; return the keys of `xylem evaluate --json`, and the rest.
+
+    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
+    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
+    thread, the median of some runs. `note` is there where F-measures say nothing.
+
+    `sweep` asks for the precision and recall of one threshold for all labels, which is an exact search more.
+    """
+    predictor = make_predictor(model)
+    figures, counts, bins, bands = _measure(
+        predictor, model, labelled, threads, on_progress, thresholds, empty
+    )
+    note = note_on(model) if thresholds is None else None
+    at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32) if thresholds is None else thresholds
+    return Evaluation(
+        {
+            **figures,
+            "bands": bands,
+            "unknown_labels": len(labelled.unknown_names),
+            "unknown_label_names": list(labelled.unknown_names[:NAMES_MAX]),
+            "calibration_error": calibration_error(bins),
+            "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
+            "threshold": THRESHOLD_UNTUNED if thresholds is None else "tuned",
+            **({"note": note} if note else {}),
+        },
+        counts,
+        at,
+        bins,
+        _sweep(predictor, labelled, threads, on_progress) if sweep else [],
+    )
+
+
+def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
+    """Return what exact probabilities say of labelled rows.
+
+    log_loss             the mean of -log p over the true labels, in nats a label
+    perplexity           exp(log_loss)
+    without_probability  how often a true label has none, since no training row carried it or the model does
+                         not know it; these are in neither mean
+
+    log_loss and perplexity are None where no true label has one.
+    """
+    logs = predictor.score_labels(labelled.rows, labelled.labels.indptr, labelled.labels.indices).logs
+    known = logs[np.isfinite(logs)].astype(np.float64)
+    log_loss = float(-known.mean()) if len(known) else None
+    return {
+        "log_loss": log_loss,
+        "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
+        "without_probability": len(logs) - len(known) + int(labelled.unknown.sum()),
+    }
+
+
+def list_unknown(report: Mapping[str, Any]) -> str:
+    """Return how many labels the model does not know, and their names, as one line; empty without any."""
+    n_labels, names = report["unknown_labels"], report["unknown_label_names"]
+    more = ", ..." if n_labels > len(names) else ""
+    return f"{n_labels:,}: {', '.join(names)}{more}" if n_labels else ""
+
+
+def note_on(model: Model) -> str | None:
+    """Return what to know about the metrics of a version that is not tuned, if there is something."""
+    return RERANKED if has_rerank(model.arrays) and not has_calibration(model.arrays) else None
+
+
+class ValidFigures(NamedTuple):
+    """What a version keeps of a validation file: its manifest's metrics, and what its report has of it."""
+
+    metrics: dict[str, float]
+    kept: dict[str, Any]
+
+
+def valid_figures(
+    model: Model, valid: Labelled, threads: int, on_progress: OnProgress, thresholds: F32 | None = None
+) -> ValidFigures:
+    """Return what a version keeps of the figures on a validation file, decided at its thresholds, if any.
+
+    Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see RERANKED.
+    """
+    predictor = make_predictor(model)
+    figures, counts, bins, bands = _measure(
+        predictor, model, valid, threads, on_progress, thresholds, USUAL_EMPTY
+    )
+    left_out = F_MEASURES if thresholds is None and note_on(model) else ()
+    metrics = {key: value for key, value in figures.items() if type(value) is float and key not in left_out}
+    kept = kept_figures(counts, bins, bands, model.labels)
+    return ValidFigures(metrics, {"rows": valid.n_rows, **kept, "threshold": THRESHOLD_UNTUNED})
+
+
+def _measure(
+    predictor: Searcher,
+    model: Model,
+    labelled: Labelled,
+    threads: int,
+    on_progress: OnProgress,
+    thresholds: F32 | None,
+    empty: EmptyConvention,
+) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
+    """Return figures in percent, what was decided of each label, reliability, and figures of the bands."""
+    rows, labels, label_counts = labelled.rows, labelled.labels, model.arrays.get("labels/counts")
+    found = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
+    ranked = PredictedRows(found.ptr, found.labels)
+    at = THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
+    decided = PredictedRows(
+        *predict_all(predictor, rows, at, threads, lambda done: on_progress("decide", done, rows.n_rows))
+    )
+    counts = count_labels(decided, labels)
+    report = evaluation_report(
+        ranked,
+        decided,
+        labelled.truth,
+        label_counts,
+        model.manifest.data.rows,
+        empty=empty,
+        constants=constants_of(model.manifest.trainer.parameters),
+    )
+    if model.manifest.link == "softmax":
+        report.update(likelihood_report(predictor, labelled))
+    bins = reliability(found.scores, mark_true(ranked, labels))
+    return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
+
+
+def _sweep(
+    predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
+) -> list[ThresholdPoint]:
+    rows, labels = labelled.rows, labelled.labels
+    counting, first = ThresholdSweep(), 0
+    for found in predict_parts(
+        predictor,
+        rows,
+        lambda: LEAST_THRESHOLD,
+        threads,
+        lambda done: on_progress("sweep", done, rows.n_rows),
+    ):
+        last = first + len(found.ptr) - 1
+        truth = labels.cut(first, last)
+        counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
+        first = last
+    return counting.points(labelled.n_true)
+
+
+def best_threshold(labelled: Labelled, found: Predictions) -> float:
+    """Return the threshold for all labels that has the most micro-F among predictions of labelled rows.
+
+    found  the predictions that reach LEAST_THRESHOLD
+    """
+    counting = ThresholdSweep()
+    counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), labelled.labels))
+    return counting.best(labelled.n_true)
+
+
+def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:
+    """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
+    seconds: list[float] = []
+    while len(seconds) < _REPEATS and sum(seconds) < _SECONDS_MAX:
+        on_progress("time", len(seconds), _REPEATS)
+        start = time.perf_counter()
+        predictor.predict(rows, PredictOptions(top_r=TOP_R))
+        seconds.append(time.perf_counter() - start)
+    on_progress("time", _REPEATS, _REPEATS)
+    return 1e6 * median(seconds) / rows.n_rows

@@ -1,0 +1,68 @@
+"""`xylem extend`: labels added to a version, and thresholds that go on with its next one."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from xylem.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows.going_on import check_base
+from xylem.workflows.labelled import OnProgress, learnt_labels, no_progress
+from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem_store.checks import LABEL_COUNTS
+from xylem_store.decoding import tree_digest
+from xylem_store.manifest import has_calibration
+from xylem_store.origin import read_origin
+from xylem_store.store import Store
+
+
+def extend_and_publish(
+    store: Store, model: str, request: TrainRequest, on_progress: OnProgress = no_progress
+) -> TrainReport:
+    """Publish a version with labels that its base does not have; the trainer is the base's.
+
+    Ids, names, features, calibration and all weights that no new label needs stay to the bit. Raises as
+    `train_and_publish`.
+    """
+    assert request.base is not None
+    base = store.open(*request.base)
+    trainer = base.manifest.trainer.name
+    wanted = replace(request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=())
+    check_base(base, wanted, "extend")
+    return train_and_publish(store, model, wanted, on_progress)
+
+
+def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
+    """Give a version the thresholds of its parent, if they fit, unless it has some.
+
+    They do where labels were added or got a leaf, which begin as untuned ones do, and where the trees are the
+    same; not where scores of one of them are calibrated alone. Returns whether it did. Raises
+    DatabaseUnavailable and StoreError.
+    """
+    model = store.open(name, version)
+    parent = read_origin(model.arrays).get("parent") or {}
+    if parent.get("model") != name or kept_in.load(name, version, model.manifest.digest) is not None:
+        return False
+    number, n_labels = int(parent["version"]), model.manifest.n_labels
+    is_there = number in store.versions(name)
+    tuned = kept_in.load(name, number, store.manifest(name, number).digest if is_there else None)
+    if tuned is None:
+        return False
+    n_old, before = len(tuned.thresholds), store.open(name, number)
+    if has_calibration(before.arrays) != has_calibration(model.arrays):
+        return False
+    gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(before)
+    has_same_labels = n_labels == n_old and not gets_leaf.any()
+    if has_same_labels and tree_digest(before.ensemble) != tree_digest(model.ensemble):
+        return False
+    counters = no_counts(n_labels)
+    bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)
+    thresholds = thresholds_of(counters, tuned.start, bounds)
+    stays = np.flatnonzero(~gets_leaf)
+    thresholds[stays] = tuned.thresholds[stays]
+    for mine, old in zip(counters, tuned.counters, strict=True):
+        mine[stays] = old[stays]
+    carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
+    kept_in.save(name, version, carried, model.manifest.digest)
+    return True

@@ -1,0 +1,239 @@
+"""Files as the rows that a trainer reads again and again: features of instances, or windows of words."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+from itertools import chain, tee
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.executors.local import Crew
+from xylem.base.rows import Dataset, SparseRows
+from xylem.datasets.files import source_of
+from xylem.datasets.reader import DataStream, blocks_of_texts, open_texts
+from xylem.engine.features import Featurizer, streaming_featurizer
+from xylem.engine.features.context import ContextFeaturizer, context_of, tokens_of
+from xylem.engine.features.parameters import ContextParameters
+from xylem.engine.features.registry import MakeRows
+from xylem.trainers.source import Census, Reads, TrainingSet
+from xylem.workflows.choose_features import FeatureChoice
+from xylem.workflows.labelled import OnProgress
+from xylem_store.compiled.handles import I32, I64
+from xylem_store.manifest import DataInfo
+from xylem_store.names import NameTable, build_names
+
+
+class FileSource:
+    """A RowSource over a file, or over standard input, whose rows are seen once.
+
+    Texts and names of features are hashed; ids stay as they are. Label ids follow the names sorted by bytes.
+
+    The first pass over a file is made when the census is first asked for. After it `n_empty` says how many
+    rows have no feature.
+
+    Raises BadData and BadParameter as it reads. Memory: a block of the file and its rows.
+    """
+
+    choice: FeatureChoice | None = None
+
+    def __init__(
+        self,
+        stream: DataStream,
+        features: Mapping[str, Any],
+        on_progress: OnProgress,
+        featurizer: Featurizer | None = None,
+        label_rows: I64 | None = None,
+        crew: Crew | None = None,
+    ) -> None:
+        """Make the rows of a stream; `featurizer` and `label_rows`, by provisional id, are of rows before.
+
+        crew  who makes the rows of texts in a file; else this thread does
+        """
+        self.stream = stream
+        self.reads: Reads = "once" if stream.is_read_once else "passes"
+        self.final_ids: I32 | None = None
+        self.n_empty = 0
+        self._features = dict(features)
+        self._on_progress = on_progress
+        self._census: Census | None = None
+        self._featurizer = featurizer
+        self._crew = crew or Crew(1)
+        self._label_rows = np.zeros(0, np.int64) if label_rows is None else label_rows
+
+    @property
+    def featurizer(self) -> Featurizer:
+        """Return what makes the rows; the first pass has chosen it."""
+        assert self._featurizer is not None
+        return self._featurizer
+
+    @property
+    def names(self) -> NameTable:
+        """Return the names of the labels; numbers where they have none."""
+        return build_names(self.stream.label_names or [str(i) for i in range(len(self.census.label_rows))])
+
+    @property
+    def data_info(self) -> DataInfo:
+        """Return what a manifest says of the data."""
+        return DataInfo(self.stream.source, self.census.n_rows, self.stream.sha256)
+
+    @property
+    def warning(self) -> str | None:
+        """Return what the reader of the file says that may be wrong with it."""
+        return self.stream.warning
+
+    @property
+    def census(self) -> Census:
+        """Return the counts of all rows."""
+        if self._census is None:
+            for _ in self._first_pass():
+                pass
+        assert self._census is not None
+        return self._census
+
+    def parts(self) -> Iterator[TrainingSet]:
+        """Yield the rows, from the first to the last."""
+        if self.reads == "once":
+            yield from self._first_pass()
+            return
+        n_labels = len(self.census.label_rows)
+        for part, rows in self._with_rows(self.stream.parts()):
+            yield TrainingSet(rows, part.labels._replace(n_labels=n_labels))
+
+    def _first_pass(self) -> Iterator[TrainingSet]:
+        """Yield the rows while they are counted; find the labels, choose the featurizer, check every line."""
+        n_rows = n_nonzeros = n_labelled = 0
+        label_rows, label_nonzeros = self._label_rows, np.zeros(0, np.int64)
+        parts = self.stream.parts(partial(self._on_progress, "read"))
+        for part, rows in self._with_rows(parts):
+            counts = np.diff(rows.indptr)
+            label_rows = _added(label_rows, np.bincount(part.labels.indices))
+            of_label = np.bincount(part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr)))
+            label_nonzeros = _added(label_nonzeros, of_label.astype(np.int64))
+            n_rows += part.n_rows
+            self.n_empty += int((counts == 0).sum())
+            n_nonzeros += int(counts.sum())
+            n_labelled += int(np.count_nonzero(np.diff(part.labels.indptr)))
+            yield TrainingSet(rows, part.labels)
+        final = self.stream.settle()
+        self.final_ids = final if self.reads == "once" else None
+        ids = np.arange(self.stream.n_labels) if final is None else final
+        self._census = Census(
+            n_rows,
+            self.featurizer.n_features,  # a file has a row at least
+            n_nonzeros,
+            n_labelled,
+            _placed(label_rows, ids),
+            _placed(label_nonzeros, ids),
+        )
+
+    def _with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
+        """Yield parts and their rows: those of texts in a file are made by the crew, some parts ahead."""
+        first = next(parts)  # a file has a row at least
+        if first.texts is None or self.reads == "once":
+            for part in chain([first], parts):
+                n_features = self.stream.n_features  # of ids: later parts may have more
+                if self._featurizer is None or n_features > self._featurizer.n_features:
+                    self._featurizer = streaming_featurizer(part, self._features, n_features)
+                yield part, self._featurizer.transform_dataset(part)
+            return
+        if self._featurizer is None:
+            self._featurizer = streaming_featurizer(first, self._features, 0)
+        parts, ahead = tee(chain([first], parts))
+        made = self._crew.mapped(MakeRows.by(self._featurizer), (part.texts or [] for part in ahead))
+        yield from zip(parts, made, strict=True)
+
+
+def _added(sums: I64, more: I64) -> I64:
+    """Return the sum of two arrays, the shorter one continued with zeros."""
+    total = np.zeros(max(len(sums), len(more)), np.int64)
+    total[: len(sums)] += sums
+    total[: len(more)] += more
+    return total
+
+
+def _placed(sums: I64, ids: I64 | I32) -> I64:
+    """Return the sums by final id: ids[i] is that of the provisional id i."""
+    placed = np.zeros(len(ids), np.int64)
+    placed[ids[: len(sums)]] = sums
+    return placed
+
+
+class _Found(NamedTuple):
+    """What the first pass finds."""
+
+    featurizer: ContextFeaturizer
+    census: Census
+    sha256: str
+
+
+class TextSource:
+    """A RowSource over a file of texts: a row is a window of words, its label the next word.
+
+    Its first pass, which counts the words, is made when the census is first asked for.
+
+    Raises BadData as it reads. Memory: the words that occur, a block of the file and its windows.
+    """
+
+    reads: Reads = "passes"
+    final_ids = None
+    n_empty = 0
+    warning: str | None = None
+    choice: FeatureChoice | None = None
+
+    def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:
+        open_texts(path)
+        self._path = path
+        self._parameters = parameters
+        self._on_progress = on_progress
+
+    @property
+    def census(self) -> Census:
+        """Return the counts of all windows."""
+        return self._found.census
+
+    @property
+    def featurizer(self) -> ContextFeaturizer:
+        """Return what makes the windows."""
+        return self._found.featurizer
+
+    @property
+    def names(self) -> NameTable:
+        """Return the words, which are the labels."""
+        return self.featurizer.words
+
+    @property
+    def data_info(self) -> DataInfo:
+        """Return what a manifest says of the data."""
+        return DataInfo(source_of(self._path), self.census.n_rows, self._found.sha256)
+
+    def parts(self) -> Iterator[TrainingSet]:
+        """Yield the windows of the file, from the first to the last. Raises BadData if it has changed."""
+        found, file = self._found, open_texts(self._path)
+        for texts in blocks_of_texts(file):
+            if texts:
+                yield TrainingSet(*found.featurizer.windows_of(texts))
+        if file.sha256 != found.sha256:
+            raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
+
+    @cached_property
+    def _found(self) -> _Found:
+        """Read the file once: count its words, choose those of the vocabulary, and check every line."""
+        counts: Counter[str] = Counter()
+        n_texts = 0
+        file = open_texts(self._path, partial(self._on_progress, "read"))
+        for texts in blocks_of_texts(file):
+            n_texts += len(texts)
+            for text in texts:
+                counts.update(tokens_of(text))
+        if not n_texts:
+            raise file.fault(1, "expected at least one row, found none")
+        featurizer, window = context_of(counts, self._parameters), self._parameters.window
+        label_rows = np.zeros(featurizer.words.n_names, np.int64)  # windows: one a word, and one a text's end
+        for word, count in counts.items():
+            label_rows[featurizer.id_of(word)] += count
+        label_rows[featurizer.end] += n_texts
+        n = int(label_rows.sum())
+        census = Census(n, featurizer.n_features, window * n, n, label_rows, window * label_rows)
+        return _Found(featurizer, census, file.sha256)

@@ -1,0 +1,111 @@
+"""A first model of a file of texts alone: what `xylem try` does."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xylem.base.columns import TableColumns
+from xylem.base.db.of_store import ready_database
+from xylem.base.errors import BadData
+from xylem.base.rows import Dataset
+from xylem.datasets import read_dataset
+from xylem.engine.features.parameters import PREFIX, AutoParameters
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.choose_features import ROWS_MIN, divide
+from xylem.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
+from xylem.workflows.labelled import OnProgress, labelled_dataset
+from xylem.workflows.train import TrainRequest, parent_in, train_dataset
+from xylem.workflows.tune import keep, request_of, tune
+from xylem_store.identifiers import check_model
+from xylem_store.origin import read_report
+from xylem_store.store import Store
+from xylem_store.version import model_of
+
+TRAINER = "label-tree"
+
+LEAST_ROWS = 10  # fewer are refused: two of them are held out for each of thresholds and figures
+FEW_ROWS = 100  # fewer held-out rows make figures that may be chance
+
+
+def make_first_model(
+    store: Store,
+    name: str,
+    data: Path,
+    columns: TableColumns,
+    seed: int,
+    threads: int,
+    on_progress: OnProgress,
+) -> dict[str, Any]:
+    """Learn a label tree from most rows of a file, tune it on a tenth, measure it on another, and publish it.
+
+    Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt from, other
+    BadInput, StoreError and DatabaseUnavailable; then nothing is published.
+    """
+    check_model(name)
+    dataset = read_dataset(data, columns=columns, on_progress=partial(on_progress, "read"))
+    train, valid, test = _parts(data, dataset, seed)
+    are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
+    request = TrainRequest(
+        TRAINER,
+        data,
+        parameters={f"{PREFIX}kind": AutoParameters.kind} if are_tried else {},
+        seed=seed,
+        threads=threads,
+        origin={"parent": parent_in(store, name)},
+    )
+    store.prepare()
+    draft = train_dataset(train, request, on_progress)
+    model = model_of(draft)
+    featurizer = featurizer_of(model)
+    held, measured = (labelled_dataset(part, featurizer) for part in (valid, test))
+    draft = replace(draft, metrics=valid_figures(model, measured, threads, on_progress).metrics)
+    outcomes, report = [], read_report(model.arrays)
+    if len(held.labels.indices):
+        outcomes = tune(model, request_of(None, data, None, "zero", threads=threads), on_progress, held)
+    at = outcomes[0].tuned.thresholds if outcomes else None
+    found = evaluate_rows(model, measured, threads, on_progress, thresholds=at)
+    with ready_database(store.root) as database:  # before anything is published
+        version = store.publish(name, draft).version
+        if outcomes:
+            keep(store.open(name, version), database, outcomes)
+    sizes = np.diff(test.labels.indptr)
+    n_hits, n_predicted = int(found.counts.hits.sum()), int(found.counts.predicted.sum())
+    warnings = list(report.get("warnings", ()))
+    if test.n_rows < FEW_ROWS:
+        warnings.append(f"only {test.n_rows} rows were held out to measure on: the figures may be chance")
+    return {
+        "model": name,
+        "version": version,
+        "rows": {"training": train.n_rows, "thresholds": valid.n_rows, "test": test.n_rows},
+        "labels": len(np.unique(train.labels.indices)),
+        "labels_a_row": float(sizes.mean()),
+        "possible": 100.0 * float(np.minimum(sizes, TOP_R).mean()) / TOP_R,
+        "features": report["features"]["chosen"] if are_tried else featurizer.kind,
+        "predicted_a_row": n_predicted / test.n_rows,
+        "precision": 100.0 * n_hits / max(n_predicted, 1),
+        "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
+        **{key: found.report[key] for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")},
+        "warnings": warnings,
+    }
+
+
+def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:
+    """Return the rows to learn from, and those for thresholds and figures. Raises BadData."""
+    used = np.unique(dataset.labels.indices)
+    if dataset.n_rows < LEAST_ROWS:
+        raise BadData(f"{data}: expected {LEAST_ROWS} rows or more to learn from, found {dataset.n_rows}")
+    if len(used) < 2:
+        names = [dataset.names[label] for label in used]
+        found = f"only {names[0]!r:.80}" if names else "rows without labels"
+        raise BadData(f"{data}: expected two labels or more to tell apart, found {found}")
+    held, rest = divide(dataset.n_rows, dataset.n_rows, seed)
+    train, valid, test = (dataset.take(rows) for rows in (rest, held[::2], held[1::2]))
+    if not np.isin(test.labels.indices, train.labels.indices).any():
+        raise BadData(
+            f"{data}: expected labels that several rows share, found none of {test.n_rows} rows held out to "
+            f"measure on among those of the other {train.n_rows} rows"
+        )
+    return train, valid, test

@@ -1,0 +1,319 @@
+"""A training that goes on from a version: labels added, other rows learnt, or the passes that are left.
+
+A version may keep its training rows for that, so that old rows and new ones are learnt together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.parameters import split_items
+from xylem.base.rows import Dataset, LabelRows, SparseRows, offsets
+from xylem.datasets.reader import STDIN, DataStream
+from xylem.engine.features import Featurizer
+from xylem.trainers.registry import check_growth, grow_on, trainer
+from xylem.trainers.representations import matrix_of
+from xylem.trainers.softmax.parameters import SoftmaxParameters
+from xylem.trainers.source import TrainingSet
+from xylem.trainers.spec import Trained
+from xylem.trainers.state import LearnerState, PassPlan, check_that, read_state
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.file_source import FileSource
+from xylem.workflows.labelled import OnProgress, learnt_labels
+from xylem.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
+from xylem.workflows.request import Chosen, TrainRequest
+from xylem_store.arrays import check_all, take
+from xylem_store.bounds import check_bounds
+from xylem_store.checks import LABEL_COUNTS
+from xylem_store.errors import Corrupt
+from xylem_store.extras import EMBEDDING
+from xylem_store.manifest import CALIBRATION, COMBINED, ROWS
+from xylem_store.names import NameTable, all_names, build_names, find_all
+from xylem_store.origin import FEEDBACK, learnt_feedback, parent_of, read_origin
+from xylem_store.version import Model, at_rest
+
+_PARTS = {
+    "indptr": "int64",
+    "indices": "int32",
+    "values": "float32",
+    "label_ptr": "int64",
+    "label_idx": "int32",
+}
+
+
+def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
+    """Return the arrays that keep training rows with a version."""
+    rows, labels = data
+    found: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
+    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, found, strict=True)}
+
+
+def keeps_rows(model: Model) -> bool:
+    """Return whether a version keeps its training rows."""
+    return f"{ROWS}/indptr" in model.arrays
+
+
+def read_kept(model: Model) -> TrainingSet | None:
+    """Return the training rows that a version keeps, None if it keeps none. Raises Corrupt."""
+    if not keeps_rows(model):
+        return None
+    arrays = at_rest(model, ROWS)
+    manifest = model.manifest
+    check_bounds({**model.arrays, **arrays}, {"n_features": manifest.n_features}, ROWS)
+    indptr, indices, values, label_ptr, label_idx = (
+        take(arrays, f"{ROWS}/{name}", dtype, (None,)) for name, dtype in _PARTS.items()
+    )
+    check_all(f"{ROWS}/values", np.isfinite(values), "a finite number", values)
+    if len(values) != len(indices) or len(label_ptr) != len(indptr):
+        raise Corrupt(ROWS, "a value for each index, and labels for each row", "others")
+    rows = SparseRows(indptr, indices, values, manifest.n_features)
+    return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))
+
+
+def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
+    """Return old and new rows; a new row that is an old one, to the bit, gives that its labels.
+
+    Otherwise the document that shows what a new label is would be, without it, one of what it is not.
+    """
+    data = TrainingSet.join([old, new])
+    rows, labels = data
+    sums = matrix_of(rows) @ np.random.default_rng(0).random(rows.n_features)
+    into, first = np.arange(rows.n_rows), dict[bytes, int]()
+    for row in np.flatnonzero(np.isin(sums, sums[old.n_rows :]) & (np.diff(rows.indptr) > 0)).tolist():
+        part = slice(rows.indptr[row], rows.indptr[row + 1])
+        key = rows.indices[part].tobytes() + rows.values[part].tobytes()
+        if row < old.n_rows:
+            first.setdefault(key, row)
+        else:
+            into[row] = first.get(key, row)
+    carrier = np.repeat(into, np.diff(labels.indptr)).astype(np.int64)
+    pairs = np.sort(carrier * labels.n_labels + labels.indices)
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # each once; numpy's unique takes ten times as long
+    carrier, label = np.divmod(pairs, labels.n_labels)
+    indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
+    merged = LabelRows(indptr, label.astype(np.int32), labels.n_labels)
+    return TrainingSet(rows, merged).take(np.flatnonzero(into == np.arange(rows.n_rows)))
+
+
+NEW_LABELS_MAX = 100_000
+"""Labels that are added at once: beyond, and beyond as many as there are, a training is not much longer."""
+
+
+class GoingOn(NamedTuple):
+    """What a training goes on from, and what of its request the version decides.
+
+    state  of a learner that makes further passes; None: trees get labels, or other rows
+    """
+
+    base: Model
+    request: TrainRequest
+    chosen: Chosen
+    state: LearnerState | None = None
+
+
+def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
+    """Return how a training goes on from a version. Raises BadParameter, and Corrupt for a damaged state."""
+    keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
+    request, manifest = replace(request, keep_rows=keep_rows), base.manifest
+    if request.extends or manifest.trainer.name != request.trainer:
+        return GoingOn(base, request, chosen)
+    spec = trainer(request.trainer)
+    own: dict[str, Any] = dict(manifest.trainer.parameters)
+    plan = spec.plan(spec.parameters.from_json(own))
+    if plan is None:
+        return GoingOn(base, request, chosen)
+    state, shown = read_state(base), manifest.shown
+    given = request.parameters
+    changed = set(given if isinstance(given, Mapping) else split_items(given))
+    if changed - {plan.parameter} or request.weights != "float32":
+        what = f"parameters and weights of {shown} to stay, but for {plan.parameter}"
+        raise BadParameter(f"from: expected {what}, found others")
+    if changed:
+        own[plan.parameter] = getattr(chosen.trainer, plan.parameter)
+    parameters = spec.parameters.from_json(own)
+    longer = spec.plan(parameters)
+    assert longer is not None
+    if longer.passes != plan.passes and not plan.is_open:
+        raise BadParameter(
+            f"{plan.parameter}: expected {plan.passes} as {shown}, on which its steps depend, found "
+            f"{longer.passes}"
+        )
+    _check_left(request, state, longer, shown)
+    is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
+    features = {} if is_text else dict(manifest.features)
+    until = request.until if request.until != longer.passes else 0
+    keep_state = plan.is_open or until > 0
+    request = replace(
+        request, seed=manifest.seed, weights=manifest.weights, keep_state=keep_state, until=until
+    )
+    return GoingOn(base, request, Chosen(parameters, features), state)
+
+
+def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, shown: str) -> None:
+    """Raise BadParameter where no pass is left over the data."""
+    if request.data == STDIN:
+        return
+    if state.facts.get("once") is True:
+        found = f"{shown}, which learns from standard input"
+        raise BadParameter(f"data: expected -, to go on from {found}, found a file")
+    if state.passes >= plan.passes:
+        more = f": plan more by -p {plan.parameter}" if plan.is_open else ""
+        found = f"{shown}, which has made all {plan.passes}"
+        raise BadParameter(f"from: expected a version with passes that are left, found {found}{more}")
+    if request.until and request.until <= state.passes:
+        message = f"expected a pass after {state.passes}, the last one of {shown}, found {request.until}"
+        raise BadParameter(f"until: {message}")
+
+
+def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
+    """Return the rows of a training that goes on, with the version's features and labels. Raises BadInput.
+
+    Those of further passes are those of the passes before; or new ones of standard input, whose labels may be
+    new. Where labels are added to trees, they are old rows and new ones; new labels come after the others.
+    """
+    base, request, state = on.base, on.request, on.state
+    if state is None:
+        check_base(base, request, "extend" if request.extends else "from")
+        dataset, shown = request.read(on_progress), base.manifest.shown
+        if not request.extends:
+            if to_learn := _labels_to_learn(base, dataset):
+                raise BadData(
+                    f"{dataset.source}: expected labels that {shown} has learnt, found {len(to_learn)} "
+                    f"others, as {to_learn[0]!r:.80}: add them by xylem extend"
+                )
+            return rows_of_base(base, dataset)
+        table, featurizer = _with_new_names(base, dataset), featurizer_of(base)
+        old, warning = _old_rows(base, table, featurizer, request, on_progress)
+        data = join_rows(old, rows_for(dataset, table, featurizer))
+        return PreparedRows(data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning)
+    if request.data == STDIN and on.chosen.features:
+        ids = state.take("ids", "int32", base.manifest.n_labels)
+        names, counts = all_names(base.labels), base.arrays[LABEL_COUNTS]
+        check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
+        stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
+        return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
+    source = prepare(request, on.chosen, crew, on_progress, base if on.chosen.features else None)
+    _ = source.census  # which takes a pass over a stream
+    info, manifest = source.data_info, base.manifest
+    if info.sha256 != manifest.data.sha256:
+        wanted = f"the rows of {manifest.shown}, over which its passes go"
+        raise BadData(f"{info.source}: expected {wanted}, found others")
+    return source
+
+
+def go_on(
+    base: Model, source: PreparedRows, request: TrainRequest, crew: Crew, on_progress: OnProgress
+) -> Trained:
+    """Return what a training on such rows gives, with weights of the version's type.
+
+    Where labels are added, the calibration and the embeddings stay.
+    """
+    grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
+    manifest, extra = base.manifest, {}
+    if request.extends:
+        stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
+        extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
+    n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
+    report = {
+        "labels_added": n_leaves[1] - n_leaves[0],
+        "groups_divided": grown.divided,
+        "classifiers": grown.classifiers,
+    }
+    parameters: Any = dict(manifest.trainer.parameters)
+    return Trained(grown.ensemble, manifest.kind, manifest.link, parameters, 0, extra, report)
+
+
+def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
+    """Return the origin of what goes on from a version, which has learnt what that one had."""
+    origin = read_origin(base.arrays)
+    calibration = {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
+    feedback = {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})}
+    return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
+
+
+def check_base(base: Model, request: TrainRequest, what: str) -> None:
+    """Raise BadParameter for a version that cannot go on so."""
+    shown, manifest = base.manifest.shown, base.manifest
+    if manifest.kind == COMBINED:
+        raise BadParameter(
+            f"{what}: expected a version of trees, found {shown}, a combined one: take its member, and "
+            "combine anew"
+        )
+    if manifest.trainer.name != request.trainer:
+        found = f"found {shown}, one of {manifest.trainer.name}"
+        raise BadParameter(f"{what}: expected a version of {request.trainer}, {found}")
+    check_growth(manifest, what)
+    if request.parameters or request.weights != "float32":
+        raise BadParameter(f"{what}: expected parameters and weights of {shown} to stay, found others")
+    if request.extends and not request.rows and not keeps_rows(base):
+        raise BadParameter(
+            f"extend: expected --rows, those that {shown} was trained on, or a version that keeps them "
+            "(xylem train --keep-rows), found neither"
+        )
+
+
+def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
+    """Return the labels of the rows that a version does not have, or lists without a leaf, sorted.
+
+    Raises BadData for numbers of labels where those of the version have names.
+    """
+    is_numbered = all_names(model.labels) == list(map(str, range(model.labels.n_names)))
+    if data.label_names is None and not is_numbered:
+        raise BadData(
+            f"{data.source}: expected the names of its labels (--label-names), as {model.manifest.shown} "
+            "has names, found numbers alone"
+        )
+    names = data.label_names
+    labels = np.unique(data.labels.indices).tolist()
+    carried = sorted(map(str, labels) if names is None else {names[label] for label in labels})
+    ids = find_all(model.labels, carried)
+    is_to_learn = (ids < 0) | ~learnt_labels(model)[ids]
+    return [carried[i] for i in np.flatnonzero(is_to_learn).tolist()]
+
+
+def _with_new_names(model: Model, new: Dataset) -> NameTable:
+    """Return the version's labels, and after them those that it does not have, sorted. Raises BadData.
+
+    Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its own id, by
+    which a file without names is read later.
+    """
+    shown, n_labels = model.manifest.shown, model.manifest.n_labels
+    to_learn = _labels_to_learn(model, new)
+    if not to_learn:
+        raise BadData(
+            f"{new.source}: expected labels that {shown} does not have, found "
+            f"{len(np.unique(new.labels.indices))}, which it has"
+        )
+    if new.label_names is None:
+        added: Sequence[int | str] = range(n_labels, max(map(int, to_learn)) + 1)
+    else:
+        is_unknown = find_all(model.labels, to_learn) < 0
+        added = [to_learn[i] for i in np.flatnonzero(is_unknown).tolist()]
+    most = min(NEW_LABELS_MAX, max(1000, n_labels))
+    n_new = max(len(added), len(to_learn))
+    if n_new > most:
+        raise BadData(
+            f"{new.source}: expected at most {most} new labels at once for {n_labels} of {shown}, found "
+            f"{n_new}: train again"
+        )
+    return build_names([*all_names(model.labels), *map(str, added)])
+
+
+def _old_rows(
+    model: Model, table: NameTable, featurizer: Featurizer, request: TrainRequest, on_progress: OnProgress
+) -> tuple[TrainingSet, str | None]:
+    """Return the rows that a version was trained on, and what may be wrong with them. Raises BadInput."""
+    kept = read_kept(model)
+    if not request.rows and kept is not None:
+        return kept._replace(labels=kept.labels._replace(n_labels=table.n_names)), None
+    datasets = [request.read(on_progress, file) for file in request.rows]
+    warning = None
+    if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
+        files = ", ".join(dataset.source for dataset in datasets)
+        warning = f"{files}: not what {model.manifest.shown} was trained on"
+    return TrainingSet.join([rows_for(dataset, table, featurizer) for dataset in datasets]), warning

@@ -1,0 +1,158 @@
+"""`xylem models vocabulary`: a combined version with another vocabulary, without training.
+
+The members, the ranker and the near rows stay as they are. Concepts that are new are found by their names
+from then on; those that the new vocabulary lacks are labels no more. A label keeps what is known of it by its
+key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.engine.features.combined import members_of
+from xylem.vocabulary.concepts import Concepts, read_concepts
+from xylem.vocabulary.featurizers import matcher_of
+from xylem.vocabulary.names import build_names as build_name_arrays
+from xylem.vocabulary.names import kept_frequencies
+from xylem.workflows.combined_parts import CombinedParts
+from xylem.workflows.label_info import read_label_info
+from xylem.workflows.labelled import OnProgress, no_progress
+from xylem.workflows.near_rows import place_near
+from xylem_store.arrays import group_of
+from xylem_store.checks import LABEL_COUNTS
+from xylem_store.label_info import URI
+from xylem_store.manifest import CALIBRATION, COMBINED
+from xylem_store.members import (
+    NEAR,
+    NO_LABEL,
+    assemble_near,
+    assemble_ranker,
+    has_near,
+    map_name,
+    proposing_of,
+)
+from xylem_store.names import all_names, build_names
+from xylem_store.origin import REPORT, origin_arrays, parent_of, read_origin
+from xylem_store.store import Store
+from xylem_store.version import Draft, Model
+
+
+class NewVocabulary(NamedTuple):
+    """What was published, and how its labels differ from those of the version before."""
+
+    model: str
+    version: int
+    parent: int
+    labels: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class VocabularyRequest:
+    """The concepts of a file, told by its suffix, that a combined version is to have in place of its own.
+
+    language, by              as `CombineRequest` has them; left out, as they were
+    origin, latest, made_for  as in TrainRequest
+    """
+
+    file: Path
+    language: str | None = None
+    by: str | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    latest: bool = True
+    made_for: str | None = None
+
+
+def set_vocabulary(
+    store: Store,
+    name: str,
+    reference: str | int,
+    request: VocabularyRequest,
+    on_progress: OnProgress = no_progress,
+) -> NewVocabulary:
+    """Publish a combined version with other concepts, which become the model's label info.
+
+    Raises BadParameter for a version that is not combined, or has no names; BadData where no label of the
+    version is among the concepts; and as `read_concepts` does.
+    """
+    model = store.open(name, reference)
+    manifest, shown = model.manifest, model.manifest.shown
+    if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
+        raise BadParameter(f"{shown}: expected a combined version with a vocabulary, found one without")
+    said = manifest.trainer.parameters
+    by = request.by or str(said.get("by", URI))
+    language = request.language or str(said.get("language") or "") or None
+    on_progress("read", 0, 1)
+    concepts = read_concepts(request.file, language, by)
+    info = read_label_info(request.file, by, language)
+    on_progress("read", 1, 1)
+    draft = _with_concepts(model, concepts)
+    labels, before = set(all_names(draft.labels)), set(all_names(model.labels))
+    if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
+        raise BadData(
+            f"{request.file.name}: expected concepts of {shown}, found none: say what labels are with --by"
+        )
+    before_that = {name: found for name, found in read_origin(model.arrays).items() if name == CALIBRATION}
+    made = {"parent": parent_of(manifest), "vocabulary": request.file.name}
+    origin = {**before_that, **made, **request.origin}
+    told = {**said, "by": by, "language": language or ""}
+    draft = replace(
+        draft,
+        trainer=draft.trainer._replace(parameters=told),
+        extra={**draft.extra, **origin_arrays(origin, request.made_for)},
+        files=store.files_of(model, draft.extra),
+    )
+    on_progress("publish", 0, 1)
+    store.put_label_info(name, info)
+    published = store.publish(name, draft, latest=request.latest)
+    on_progress("publish", 1, 1)
+    return NewVocabulary(
+        name, published.version, manifest.version, len(labels), len(labels - before), len(before - labels)
+    )
+
+
+def _with_concepts(model: Model, concepts: Concepts) -> Draft:
+    """Return a combined version with other concepts."""
+    arrays, manifest = model.arrays, model.manifest
+    old, proposing, matcher = all_names(model.labels), proposing_of(arrays), matcher_of(model)
+    assert matcher is not None
+    place = {key: i for i, key in enumerate(concepts.keys)}
+    known = place.keys() | concepts.retired
+    kept = [label for label in old[proposing.concepts :] if label not in known]
+    place |= {label: len(place) + i for i, label in enumerate(kept)}
+    labels = list(place)
+    to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)
+    counts = np.zeros(len(labels), np.int64)
+    stay = to_new != NO_LABEL
+    counts[to_new[stay]] = arrays[LABEL_COUNTS][stay]
+    maps = []
+    for number in range(len(manifest.members)):
+        of_member = arrays[map_name(number)]
+        maps.append(np.where(of_member == NO_LABEL, NO_LABEL, to_new[of_member]).astype(np.int32))
+    near: dict[str, NDArray[Any]] = {}
+    if has_near(arrays):
+        was = np.full(len(labels), -1, np.int32)
+        was[to_new[stay]] = np.flatnonzero(stay)
+        near = group_of(NEAR, place_near(assemble_near(len(old), arrays), was))
+    parts = CombinedParts(
+        members=members_of(model),
+        labels=build_names(labels),
+        maps=maps,
+        counts=counts,
+        n_rows=manifest.data.rows,
+        proposing=proposing._replace(concepts=len(concepts.keys)),
+        warnings=[],
+        name_arrays=build_name_arrays(concepts.placed(labels), matcher.parameters, kept_frequencies(arrays)),
+        name_parameters=matcher.parameters,
+        near=near,
+    )
+    draft = parts.draft(assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters)
+    kept = [name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")]
+    extra = {**draft.extra, **{name: arrays[name] for name in kept}}
+    return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)

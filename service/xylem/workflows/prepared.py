@@ -1,0 +1,147 @@
+"""The data of a training as a source of rows, and what is known of them besides."""
+
+from typing import TypeAlias
+
+import numpy as np
+
+from xylem.base.errors import BadData, BadInstance, BadParameter
+from xylem.base.executors.local import Crew
+from xylem.base.rows import Dataset
+from xylem.datasets.reader import STDIN, DataStream
+from xylem.engine.features import Featurizer, default_kind, fit_featurizer, parameters_of
+from xylem.engine.features.parameters import AutoParameters, ContextParameters
+from xylem.trainers.softmax.parameters import SoftmaxParameters
+from xylem.trainers.source import MemorySource, TrainingSet
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.choose_features import FeatureChoice, choose_features
+from xylem.workflows.combined_parts import renumbered
+from xylem.workflows.file_source import FileSource, TextSource
+from xylem.workflows.labelled import OnProgress
+from xylem.workflows.request import Chosen, TrainRequest
+from xylem_store.manifest import DataInfo
+from xylem_store.names import NameTable, build_names
+from xylem_store.version import Model
+
+EMPTY_SHARE_MAX = 0.1  # a warning says when a larger share of the training rows has no feature
+
+
+class PreparedRows(MemorySource):
+    """Rows in memory.
+
+    names       of the labels
+    featurizer  makes rows of instances
+    data_info   what a manifest says of the data
+    warning     what the reader of the data says that may be wrong with them
+    choice      what features were tried, if any were
+    n_empty     rows without a feature
+    """
+
+    def __init__(
+        self,
+        data: TrainingSet,
+        names: NameTable,
+        featurizer: Featurizer,
+        data_info: DataInfo,
+        warning: str | None = None,
+        choice: FeatureChoice | None = None,
+    ) -> None:
+        super().__init__(data)
+        self.names = names
+        self.featurizer = featurizer
+        self.data_info = data_info
+        self.warning = warning
+        self.choice = choice
+        self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
+
+
+PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource
+"""Rows to train on, and what a version tells of them: unless they are in memory, once they were read."""
+
+
+def warnings_of(source: PreparedSource) -> list[str]:
+    """Return what may be wrong with training rows that have been read."""
+    found = [] if source.warning is None else [source.warning]
+    n_rows = source.data_info.rows
+    if source.n_empty > EMPTY_SHARE_MAX * n_rows:
+        kind = f"no feature (kind {source.featurizer.kind})"
+        found.append(f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them")
+    return found
+
+
+def prepare(
+    request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress, base: Model | None = None
+) -> PreparedSource:
+    """Return the rows of the data: in memory, as a stream, or as they come. Raises BadInput.
+
+    crew  who makes the rows of texts
+    base  a version whose features and labels they have, and not such as are chosen
+    """
+    if request.stream or request.data == STDIN:
+        context = _context_parameters(chosen)
+        if context is not None and request.stream:
+            return TextSource(request.data, context, on_progress)
+        stream = DataStream(request.data, request.label_names, request.columns)
+        featurizer = None if base is None else featurizer_of(base)
+        return FileSource(stream, chosen.features, on_progress, featurizer, crew=crew)
+    if base is not None:
+        return rows_of_base(base, request.read(on_progress))
+    return prepare_in_memory(request, chosen, crew, on_progress)
+
+
+def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
+    """Return the rows of a data set with a version's features and labels. Raises BadData."""
+    featurizer, info = featurizer_of(base), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    data = rows_for(dataset, base.labels, featurizer)
+    return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
+
+
+def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> TrainingSet:
+    """Return the rows of a data set with features and labels that there are. Raises BadData."""
+    try:
+        return TrainingSet(featurizer.transform_dataset(dataset), renumbered(dataset, labels).labels)
+    except BadInstance as error:
+        raise BadData(f"{dataset.source}: {error}") from None
+
+
+def prepare_in_memory(
+    request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress
+) -> PreparedRows:
+    """Read the training file and make rows of it, windows of words where texts alone are the data.
+
+    Raises BadInput.
+    """
+    context = _context_parameters(chosen)
+    if context is not None:
+        source = TextSource(request.data, context, on_progress)
+        featurizer = source.featurizer  # after a first pass
+        on_progress("features", 0, 1)
+        windows = TrainingSet.join(list(source.parts()))
+        on_progress("features", 1, 1)
+        return PreparedRows(windows, source.names, featurizer, source.data_info)
+    dataset = request.read(on_progress)
+    return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
+
+
+def prepare_dataset(
+    dataset: Dataset, seed: int, crew: Crew, chosen: Chosen, on_progress: OnProgress
+) -> PreparedRows:
+    """Make rows of a data set; choose their features if the parameters leave that open. Raises BadInput."""
+    on_progress("features", 0, 1)
+    parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
+    choice = None
+    if isinstance(parameters, AutoParameters):
+        parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
+    featurizer, rows = fit_featurizer(dataset, parameters, crew)
+    on_progress("features", 1, 1)
+    data, info = TrainingSet(rows, dataset.labels), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    return PreparedRows(data, build_names(dataset.names), featurizer, info, dataset.warning, choice)
+
+
+def _context_parameters(chosen: Chosen) -> ContextParameters | None:
+    """Return how windows are made, where texts alone are the data; else None. Raises BadParameter."""
+    if not isinstance(chosen.trainer, SoftmaxParameters) or chosen.trainer.task != "text":
+        return None
+    if chosen.features:
+        name = f"features.{min(chosen.features)}"
+        raise BadParameter(f"{name}: expected no features with task=text, found some")
+    return ContextParameters(window=chosen.trainer.window, min_count=chosen.trainer.min_count)

@@ -1,0 +1,137 @@
+"""OFO beside a training: thresholds from rows that are predicted before they are learnt.
+
+Source: Jasinska et al. 2016, section 4.3. Deviations: a row is predicted by the trees as they were when its
+part of the first pass began, not by those of the row before; the start values are chosen, out of STARTS.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.errors import BadData
+from xylem.base.rows import LabelRows
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import predict_parts
+from xylem.engine.searcher import Searcher
+from xylem.evaluation import USUAL_EMPTY
+from xylem.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at
+from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds.methods.starts import count_rows
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.trainers import Trained
+from xylem.trainers.plt.descent import PARTS
+from xylem.trainers.source import RowSource, TrainingSet
+from xylem.workflows.choose_features import trial_model
+from xylem_store.compiled.handles import F32
+from xylem_store.ensemble import TreeEnsemble
+from xylem_store.manifest import Manifest
+
+STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0))
+"""Start values that are tried, each with counters and thresholds of its own: 20 bytes a label."""
+
+LATE_SHARE, LATE_ROWS_MIN, LATE_ROWS_MAX = 0.2, 100, 1 << 16
+"""Start values are chosen by what their thresholds, in the end, find on the last rows of the first pass: this
+share of all rows, within these bounds. The trees are then most like those that are published."""
+
+
+class _Learner(NamedTuple):
+    """OFO from some start values."""
+
+    start: Start
+    counters: Counters
+    thresholds: F32
+
+
+class ProgressiveThresholds:
+    """An OnRows that finds thresholds; scores are probabilities (link logistic).
+
+    n_rows  that have been counted
+
+    Memory: the model so far, predictions of 2^24 places at a time, the estimates and labels of LATE_ROWS_MAX
+    rows, and 340 bytes a label.
+    """
+
+    def __init__(self, source: RowSource, threads: int, database: ThresholdDatabase) -> None:
+        """Count the rows of a source on so many threads; what is found goes into the database."""
+        self.n_rows = 0
+        self._database = database
+        self._source = source
+        self._threads = threads
+        self._ensemble: TreeEnsemble | None = None
+        self._predictor: Searcher | None = None
+        self._bounds = np.empty(0, np.float32)
+        self._learners: list[_Learner] = []
+        self._late = EstimateKeeper(self._bounds)
+        self._truth: list[LabelRows] = []
+
+    def __call__(self, ensemble: TreeEnsemble, data: TrainingSet) -> None:
+        """Count rows: predicted by the trees so far, under the thresholds so far."""
+        if not self._learners:
+            census = self._source.census
+            n_labels = len(census.label_rows)
+            self._bounds = lower_bounds(census.label_rows, census.n_rows, n_labels)
+            self._late = EstimateKeeper(self._bounds)
+            for start in STARTS:
+                thresholds = thresholds_of(no_counts(n_labels), start, self._bounds)
+                self._learners.append(_Learner(start, no_counts(n_labels), thresholds))
+        if ensemble is not self._ensemble:
+            self._ensemble, self._predictor = ensemble, predictor_so_far(ensemble, data.rows.n_features)
+        assert self._predictor is not None
+        floor = self._predictor.node_thresholds(self._bounds)
+        first = 0
+        for found in predict_parts(self._predictor, data.rows, lambda: floor, self._threads, lambda n: None):
+            n = len(found.ptr) - 1
+            estimates = Estimates(found.ptr, found.labels, found.scores, self._bounds)
+            truth = data.labels.cut(first, first + n)
+            for start, counters, thresholds in self._learners:
+                count_rows(estimates, truth, self._bounds, start, counters, thresholds)
+            self._keep_late(estimates, truth)
+            first += n
+            self.n_rows += n
+
+    def check(self) -> None:
+        """Raise BadData where no row was counted."""
+        if not self._learners:
+            raise BadData("thresholds: expected two rows at least to find them on, found one")
+
+    def tuned(self) -> Tuned:
+        """Return the thresholds of the best start values."""
+        best = max(self._learners, key=self._macro_f)
+        return Tuned("ofo", USUAL_EMPTY, best.start, best.thresholds, best.counters)
+
+    def keep(self, manifest: Manifest) -> dict[str, Any]:
+        """Keep the thresholds with a version, and return what a report says of them.
+
+        `validation_macro_f` is of the late rows.
+        """
+        best = max(self._learners, key=self._macro_f)
+        version = manifest.model, manifest.version
+        return {
+            "method": "ofo",
+            "epoch": self._database.save(*version, self.tuned(), manifest.digest),
+            "rows": self.n_rows,
+            "start": [best.start.a, best.start.b],
+            "validation_macro_f": self._macro_f(best),
+        }
+
+    def _keep_late(self, estimates: Estimates, truth: LabelRows) -> None:
+        n_rows = self._source.census.n_rows
+        n_left = n_rows - n_rows // PARTS - self.n_rows
+        n_kept = sum(part.n_rows for part in self._truth)
+        if n_left <= max(LATE_SHARE * n_rows, LATE_ROWS_MIN) and n_kept < LATE_ROWS_MAX:
+            self._late.add(estimates.ptr, estimates.labels, estimates.scores)
+            self._truth.append(truth)
+
+    def _macro_f(self, learner: _Learner) -> float:
+        """Return the macro-F of thresholds on the late rows, in percent."""
+        estimates = self._late.all()
+        truth = LabelRows.join(self._truth)
+        at = np.maximum(learner.thresholds, estimates.floor)
+        return 100.0 * count_at(estimates, truth, at).macro_f(USUAL_EMPTY)
+
+
+def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:
+    """Return what answers from trees that are not a version yet."""
+    trained = Trained(ensemble, "label-tree", "logistic", {}, 0)
+    return make_predictor(trial_model(trained, ensemble.label_leaf.shape[1], n_features, "plt"))

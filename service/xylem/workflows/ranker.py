@@ -1,0 +1,249 @@
+"""The ranker of a combined version: fitted by scikit-learn to candidates of labelled rows, kept as arrays."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import LabelRows, offsets
+from xylem.engine.combined_predictor import CombinedPredictor
+from xylem.evaluation.ranking import PredictedRows, mark_true, ranks_of, row_sums, rows_of
+from xylem.workflows.labelled import Labelled, OnProgress
+from xylem_store.compiled.handles import F32, F64, I32, I64, Bools
+from xylem_store.members import Ranker
+
+FOLDS = 5
+"""Rows are measured by a ranker that was fitted to the other folds."""
+
+ROWS_MIN = 30
+"""Fewer rows are refused."""
+
+BOOSTED_ROWS = 100
+"""From so many rows on trees are fitted, unless something else is asked for; a linear ranker to fewer."""
+
+GAIN_MIN = 0.1
+"""Near rows are kept where P@1 or P@5 of held-out rows is greater by so much, in percent."""
+
+TOP = 10
+"""Labels of a row that are measured."""
+
+_BOOSTED = {
+    "learning_rate": 0.05,
+    "max_iter": 200,
+    "max_leaf_nodes": 8,
+    "min_samples_leaf": 20,
+    "l2_regularization": 1.0,
+    "max_features": 0.5,
+    "early_stopping": False,
+}
+_OF_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
+MANY_ROWS = 2000
+"""From so many rows on the trees have more leaves: chosen by held-out rows of two sets of training rows."""
+
+_CLOSE = 1e-3  # how far the margins of the arrays may be from scikit-learn's: float32 rounds them
+
+
+class Candidates(NamedTuple):
+    """The candidates of n rows: row i has those from ptr[i] to ptr[i + 1].
+
+    ptr       int64[n + 1]
+    labels    int32[m]
+    features  float32[m, F]
+    are_true  bool[m]
+    """
+
+    ptr: I64
+    labels: I32
+    features: F32
+    are_true: Bools
+
+
+def candidates_of(predictor: CombinedPredictor, labelled: Labelled, on_progress: OnProgress) -> Candidates:
+    """Return the candidates of labelled rows. Cost: that of answering the rows."""
+    labels, features = [], []
+    for row in range(labelled.n_rows):
+        on_progress("candidates", row, labelled.n_rows)
+        found = predictor.candidates(labelled.rows, row)
+        labels.append(found[0])
+        features.append(found[1])
+    on_progress("candidates", labelled.n_rows, labelled.n_rows)
+    ptr, joined = offsets(map(len, labels)), np.concatenate(labels)
+    are_true = mark_true(PredictedRows(ptr, joined), labelled.labels)
+    return Candidates(ptr, joined, np.concatenate(features), are_true)
+
+
+def fit_ranker(kind: str, found: Candidates, rows: I64, seed: int) -> Ranker:
+    """Return the ranker of some rows' candidates: "boosted" or "linear".
+
+    Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or all are.
+    Deterministic.
+    """
+    is_taken = np.zeros(len(found.ptr) - 1, np.bool_)
+    is_taken[rows] = True
+    of_rows = is_taken[rows_of(found.ptr)]
+    x, y = found.features[of_rows], found.are_true[of_rows]
+    is_large = len(found.ptr) > MANY_ROWS
+    if y.all() or not y.any():
+        raise BadData(
+            f"combine: expected rows of which some candidates are true, and others not, found {y.sum()} true "
+            f"ones among {len(y)} candidates of {len(rows)} rows"
+        )
+    fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
+    _sklearn("sklearn.ensemble")  # before its threads are counted
+    with _sklearn("threadpoolctl").threadpool_limits(1):  # on a busy machine its threads wait for each other
+        return fit(x, y, seed, is_large)
+
+
+def rank_by_folds(kind: str, found: Candidates, seed: int) -> F64:
+    """Return the margin of each candidate by a ranker that was fitted to the other folds, float64[m].
+
+    Folds are of rows, drawn by the seed.
+    """
+    fold = np.random.default_rng(seed).permutation(len(found.ptr) - 1) % FOLDS
+    margins = np.empty(len(found.labels))
+    of_candidate = fold[rows_of(found.ptr)]
+    for number in range(FOLDS):
+        ranker = fit_ranker(kind, found, np.flatnonzero(fold != number), seed)
+        held_out = of_candidate == number
+        margins[held_out] = margins_of(ranker, found.features[held_out])
+    return margins
+
+
+def margins_of(ranker: Ranker, x: F32) -> F64:
+    """Return the ranker's margins of candidates, as `xylem.engine.kernels.search.combined` adds them up."""
+    margins: F64 = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
+    rows = np.arange(len(x))
+    for root in ranker.tree_ptr[:-1].tolist():
+        node = np.full(len(x), root)
+        while True:
+            goes_on = x[rows, ranker.feature[node]] > ranker.threshold[node]
+            after = np.where(ranker.child[node] == node, node, ranker.child[node] + goes_on)
+            if (after == node).all():
+                break
+            node = after
+        margins += ranker.value[node]
+    return margins
+
+
+def precisions(found: Candidates, margins: F64) -> dict[str, float]:
+    """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the first candidate first; in percent."""
+    n_rows, place = len(found.ptr) - 1, ranks_of(found.ptr)
+    hits = found.are_true[np.lexsort((-margins, rows_of(found.ptr)))]
+    return {f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)}
+
+
+def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> dict[str, Any]:
+    """Return what a report says of a ranking anew: whether it is "kept", the rows, and both precisions."""
+    gain = max(round(ranked[name] - alone[name], 2) for name in ("P@1", "P@5"))
+    return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
+
+
+def _fit_linear(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
+    linear_model = _sklearn("sklearn.linear_model")
+    mean, scale = x.mean(0, np.float64), x.std(0, np.float64)
+    scale[scale == 0] = 1.0
+    model = linear_model.LogisticRegression(max_iter=1000, random_state=seed).fit((x - mean) / scale, y)
+    weights = model.coef_[0] / scale
+    return _ranker(np.append(weights, model.intercept_[0] - weights @ mean), [])
+
+
+def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
+    ensemble, options = _sklearn("sklearn.ensemble"), _BOOSTED | (_OF_MANY_ROWS if is_large else {})
+    model = ensemble.HistGradientBoostingClassifier(**options, random_state=seed).fit(x, y)
+    constant = np.zeros(x.shape[1] + 1)
+    constant[-1] = float(np.ravel(model._baseline_prediction)[0])
+    ranker = _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
+    worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
+    if worst > _CLOSE:  # the fields of its trees are no public interface
+        raise BadParameter(
+            f"combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, whose margins are "
+            f"{worst:.3g} from its own"
+        )
+    return ranker
+
+
+def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
+    """Return a ranker of scikit-learn's trees, renumbered: the two children of a node follow each other."""
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("feature", "threshold", "child", "value")}
+    sizes, first = [0], 0
+    for nodes in trees:
+        order = _by_levels(nodes)
+        place = np.empty(len(nodes), np.int64)
+        place[order] = np.arange(len(nodes))
+        own = nodes[order]
+        is_leaf = own["is_leaf"].astype(np.bool_)
+        child = np.where(is_leaf, np.arange(len(own)), place[np.where(is_leaf, 0, own["left"])])
+        threshold = own["num_threshold"].astype(np.float32)
+        # a float32 is above the float64 just where it is above the greatest float32 that is not
+        above = threshold.astype(np.float64) > own["num_threshold"]
+        threshold[above] = np.nextafter(threshold[above], np.float32(-np.inf))
+        parts["feature"].append(np.where(is_leaf, 0, own["feature_idx"]))
+        parts["threshold"].append(np.where(is_leaf, 0, threshold))
+        parts["child"].append(child + first)
+        parts["value"].append(np.where(is_leaf, own["value"], 0))
+        first += len(nodes)
+        sizes.append(first)
+
+    def joined(name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        return np.concatenate([np.empty(0, dtype), *parts[name]]).astype(dtype)
+
+    return Ranker(
+        linear.astype(np.float32),
+        np.array(sizes, np.int32),
+        joined("feature", np.int32),
+        joined("threshold", np.float32),
+        joined("child", np.int32),
+        joined("value", np.float32),
+    )
+
+
+def _by_levels(nodes: NDArray[Any]) -> list[int]:
+    """Return the nodes of a tree, level by level from the root, the left child of a node before the right."""
+    order, at = [0], 0
+    while at < len(order):
+        node = nodes[order[at]]
+        if not node["is_leaf"]:
+            order += [int(node["left"]), int(node["right"])]
+        at += 1
+    return order
+
+
+def check_installed() -> None:
+    """Raise BadParameter where scikit-learn is not installed, which fits rankers."""
+    _sklearn("sklearn.ensemble")
+
+
+def _sklearn(module: str) -> Any:
+    """Return a module of scikit-learn. Raises BadParameter where it is not installed."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BadParameter(
+            "combine: expected scikit-learn, which fits the ranker (pip install 'xylem-serve[sklearn]'), "
+            f"found none: {error}"
+        ) from None
+
+
+def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: I32) -> dict[str, float]:
+    """Return P@1, P@3, P@5, F1@5 and nDCG@10 of rankings, in percent.
+
+    F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10 that of the
+    first ten, divided by what a row's labels could give. Labels that the model does not know count as missed.
+    """
+    sums, _ = row_sums(found, labels, unknown, TOP)
+    n_true, n_found = np.diff(labels.indptr) + unknown, np.minimum(np.diff(found.ptr), 5)
+    of_rows = {f"P@{k}": sums.hits[:, k - 1] / k for k in (1, 3, 5)}
+    of_rows["F1@5"] = 2 * sums.hits[:, 4] / np.maximum(n_found + n_true, 1)
+    of_rows["nDCG@10"] = sums.gain[:, TOP - 1] / sums.ideal[:, TOP - 1]
+    return {name: 100.0 * float(values.mean()) for name, values in of_rows.items()}
+
+
+def best_of(found: Candidates, margins: F64) -> PredictedRows:
+    """Return the first TOP candidates of each row by their margins; of equals the smaller label."""
+    order = np.lexsort((found.labels, -margins, rows_of(found.ptr)))
+    counts = np.minimum(np.diff(found.ptr), TOP)
+    return PredictedRows(offsets(counts), found.labels[order[ranks_of(found.ptr) < TOP]])

@@ -1,0 +1,102 @@
+"""`xylem train ... --rerank`: candidates of a model ranked anew, by its scores and by near training rows.
+
+The rows that a ranker is fitted to are held out: the trainer learns from the others, and its model proposes
+labels for them (stacking: Wolpert 1992, "Stacked generalization"). What is published is a combined version
+of one member, trained on all rows. It is kept only where the held-out rows gain by it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from xylem.base.errors import BadParameter
+from xylem.base.rows import Dataset, SparseRows, offsets
+from xylem.engine.combined_predictor import CombinedPredictor, make_predictor
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.combined_parts import combined_parts, no_ranker
+from xylem.workflows.labelled import OnProgress, labelled_dataset
+from xylem.workflows.near_rows import GROUP_ROWS, check_rerank, group_alike, near_of
+from xylem.workflows.ranker import (
+    BOOSTED_ROWS,
+    Candidates,
+    candidates_of,
+    fit_ranker,
+    gain_of,
+    precisions,
+    rank_by_folds,
+)
+from xylem_store.compiled.handles import I64
+from xylem_store.manifest import TrainerInfo
+from xylem_store.version import Draft, model_of
+
+CANDIDATES = 30
+"""Labels of a row that are ranked."""
+
+BEAM_WIDTH = 10
+
+PARTS = 5
+"""One of so many parts is held out at a time."""
+
+RANKED_ROWS = 20_000  # parts are held out until there are so many rows, or all parts were
+
+
+def rerank(
+    draft: Draft, dataset: Dataset, train_part: Callable[[Dataset], Draft], seed: int, on_progress: OnProgress
+) -> tuple[Draft, dict[str, Any]]:
+    """Return a trained model with a ranker of its candidates, or the draft itself where that gains nothing.
+
+    And what held-out rows gained, which a version's report keeps.
+
+    draft       trained on all rows of the data set
+    train_part  trains on some of them in the same way
+
+    Raises BadParameter for a model whose candidates cannot be ranked, and for fewer than BOOSTED_ROWS rows.
+    Deterministic. Cost: up to PARTS more trainings, and RANKED_ROWS rows answered; six rankers are fitted.
+    """
+    check_rerank(draft.link, draft.trainer.name)
+    if dataset.n_rows < BOOSTED_ROWS:
+        raise BadParameter(f"rerank: expected at least {BOOSTED_ROWS} rows, found {dataset.n_rows}")
+    parts = divide(featurizer_of(model_of(draft)).transform_dataset(dataset), seed)
+    wanted = min(PARTS, -(-RANKED_ROWS // len(parts[0])))
+    found = []
+    for done, held in enumerate(parts[:wanted]):
+        on_progress("rerank", done, wanted + 1)
+        rest = np.setdiff1d(np.arange(dataset.n_rows), held)
+        learnt = dataset.take(rest)
+        trial = model_of(_combined(train_part(learnt), learnt, seed))
+        predictor = make_predictor(trial)
+        assert isinstance(predictor, CombinedPredictor)
+        labelled = labelled_dataset(dataset.take(held), featurizer_of(trial))
+        found.append(candidates_of(predictor, labelled, on_progress))
+    on_progress("rerank", wanted, wanted + 1)
+    ptr = offsets(np.concatenate([np.diff(part.ptr) for part in found]))
+    labels, features, are_true = (np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[1:])
+    joined = Candidates(ptr, labels, features, are_true)
+    member = precisions(joined, -joined.features[:, 1].astype(np.float64))
+    ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
+    report = gain_of(member, ranked, len(joined.ptr) - 1)
+    if report["kept"]:
+        ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
+        draft = _combined(draft, dataset, seed, ranker)
+    on_progress("rerank", wanted + 1, wanted + 1)
+    return draft, report
+
+
+def divide(rows: SparseRows, seed: int) -> list[I64]:
+    """Return PARTS parts of the rows, ascending, of groups of rows alike that the seed deals."""
+    group = group_alike(rows, min(GROUP_ROWS, -(-rows.n_rows // (2 * PARTS))))
+    part = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group] % PARTS
+    return [np.flatnonzero(part == number) for number in range(PARTS)]
+
+
+def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> Draft:
+    """Return a combined version of a model alone with near rows of the data set, which it was trained on."""
+    member = model_of(draft)
+    near = near_of(member, dataset, dataset.labels, seed)
+    candidates = min(CANDIDATES, draft.labels.n_names)
+    parts = replace(combined_parts([member], None, candidates, BEAM_WIDTH), near=near)
+    made = parts.draft(no_ranker(parts) if ranker is None else ranker, draft.seed, {})
+    told: dict[str, Any] = {**made.trainer.parameters, "members": [draft.trainer.name]}
+    return replace(made, trainer=TrainerInfo(made.trainer.name, told))

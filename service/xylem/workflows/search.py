@@ -1,0 +1,327 @@
+"""Search for the trainer and parameters that are best on held-out rows: what `xylem tune` does.
+
+Optuna proposes (an extra, imported when a search begins); a study in a file is gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.base.executors.ray import crew_of
+from xylem.base.executors.values import Calls
+from xylem.base.parameters import Scalar, scalar_of, split_items
+from xylem.base.rows import Dataset
+from xylem.datasets import read_dataset
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.workflows.choose_features import HELD_OUT_PARTS
+from xylem.workflows.evaluate import valid_figures
+from xylem.workflows.labelled import OnProgress, labelled_dataset, no_progress
+from xylem.workflows.request import from_json
+from xylem.workflows.search_space import (
+    DEFAULT_TRAINERS,
+    TRAINER,
+    ask,
+    check_space,
+    digest_of_spaces,
+    dimensions_of,
+    fixed_of,
+    start_of,
+)
+from xylem.workflows.train import TrainRequest, train_dataset
+from xylem_store.names import build_names
+from xylem_store.version import model_of
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
+
+METRICS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@5")
+FOLDS_MAX = 20
+_STUDY = "xylem"
+_ASKED = "asked"
+_FACTS = "facts"
+
+
+class TrialFacts(NamedTuple):
+    """A trial that ended: what was tried, what came of it, in percent, and what it took."""
+
+    trainer: str
+    parameters: dict[str, Scalar]
+    value: float
+    seconds: float
+    model_bytes: int
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What to search, and how long.
+
+    valid    a file to measure on; without one rows of `data` are held out
+    folds    1: a fifth is held out once; more: each of so many parts once, and the mean counts
+    minutes  no trial begins later, and one that still runs then is given up
+    trials   so many at most, those of the study before counted
+    study    a file that keeps the trials, made or gone on with
+    fixed    "key=value" each: these parameters are not searched
+    ray      the address of a Ray cluster whose nodes try side by side, a trial a processor
+    """
+
+    data: Path
+    valid: Path | None = None
+    folds: int = 1
+    trainers: tuple[str, ...] = DEFAULT_TRAINERS
+    metric: str = "P@5"
+    minutes: float = 10.0
+    trials: int = 1000
+    study: Path | None = None
+    fixed: Sequence[str] = ()
+    label_names: Path | None = None
+    columns: TableColumns = field(default=DEFAULT_COLUMNS)
+    seed: int = 0
+    threads: int = 1
+    ray: str | None = None
+
+    def training(self, tried: TrialFacts) -> TrainRequest:
+        """Return the training of a trial's parameters on all rows."""
+        return TrainRequest(
+            tried.trainer,
+            self.data,
+            parameters=tried.parameters,
+            label_names=self.label_names,
+            columns=self.columns,
+            seed=self.seed,
+            threads=self.threads,
+        )
+
+
+class Fold(NamedTuple):
+    """Rows to train on, and rows that are held out; labels have the same ids in both."""
+
+    train: Dataset
+    held_out: Dataset
+
+
+class _TimeIsUp(Exception):
+    """The time of the search is over."""
+
+
+def search(
+    request: SearchRequest,
+    on_progress: OnProgress = no_progress,
+    rows: tuple[Dataset, Dataset | None] | None = None,
+) -> list[TrialFacts]:
+    """Return the trials of a search, the best first; of equals the earliest.
+
+    rows  those of the request's files, where they are at hand; labels of the second have the ids of the first
+
+    Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a new
+    study: the same trials, as many as the time allows; on a cluster what is proposed hangs on which ended
+    before. Raises BadInput, also where a study is of another
+    search or the time was too short for one trial.
+    """
+    fixed = _check(request)
+    if rows is None:
+        like = TrainRequest("", request.data, label_names=request.label_names, columns=request.columns)
+        dataset, valid = like.read(on_progress), None
+        if request.valid is not None:
+            names, columns = build_names(dataset.names), request.columns
+            n_features = None if dataset.rows is None else dataset.rows.n_features
+            valid = read_dataset(request.valid, labels=names, n_features=n_features, columns=columns)
+    else:
+        dataset, valid = rows
+    folds = list(folds_of(dataset, request.folds, request.seed)) if valid is None else [Fold(dataset, valid)]
+    study = _study(request, dataset, valid)
+    spaces = {
+        name: dimensions_of(name, fixed, are_texts=dataset.texts is not None) for name in request.trainers
+    }
+    if not study.get_trials(deepcopy=False):
+        for name in request.trainers:
+            study.enqueue_trial(start_of(name, spaces[name]))
+    running = _Running(study, request, on_progress)
+    asked = running.ask(lambda trial, name: {**fixed_of(name, fixed), **ask(trial, name, spaces[name])})
+    try:
+        if request.ray is None:
+            for one in asked:
+                running.tell(one, try_trial(one, folds, request, on_progress))
+        else:
+            with crew_of(1, request.ray, ahead=1) as crew:
+                crew.steps(Calls(try_trial, (folds, request)), asked, running.tell)
+    finally:
+        running.give_up()
+    trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
+    if not trials:
+        raise BadParameter(f"--minutes: expected time for one trial, found {request.minutes:g} too short")
+    return sorted(trials, key=lambda each: -each.value)
+
+
+def _check(request: SearchRequest) -> dict[str, Scalar]:
+    """Return the values that are fixed. Raises BadParameter for what cannot be asked, and without Optuna."""
+    if request.metric not in METRICS:
+        raise BadParameter(f"--metric: expected one of {', '.join(METRICS)}, found {request.metric!r}")
+    if not 1 <= request.folds <= FOLDS_MAX:
+        raise BadParameter(f"--folds: expected 1 to {FOLDS_MAX}, found {request.folds}")
+    if request.valid is not None and request.folds > 1:
+        raise BadParameter("--folds: expected without --valid, found both")
+    fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
+    check_space(request.trainers, fixed)
+    for name in request.trainers:
+        from_json(name, fixed_of(name, fixed))
+    try:
+        import optuna
+    except ImportError as error:
+        raise BadInput(
+            f"expected optuna to search with (pip install xylem-serve[tune]), found none: {error}"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return fixed
+
+
+def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
+    """Yield `folds` folds, each with another part of the rows held out; with 1 a fifth is held out once.
+
+    Rows are dealt by chance, the same for the same seed. Raises BadData for fewer rows than parts.
+    """
+    n_parts = HELD_OUT_PARTS if folds == 1 else folds
+    if dataset.n_rows < n_parts:
+        raise BadData(f"{dataset.source}: expected {n_parts} rows or more, found {dataset.n_rows}")
+    part_of = np.random.default_rng(seed).permutation(dataset.n_rows) % n_parts
+    for part in range(folds):
+        is_out = part_of == part
+        yield Fold(dataset.take(np.flatnonzero(~is_out)), dataset.take(np.flatnonzero(is_out)))
+
+
+def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> Study:
+    """Return the study of a search: a new one, or that of its file. Raises BadParameter."""
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    asked = json.dumps(
+        {
+            "data": dataset.sha256,
+            "valid": None if valid is None else valid.sha256,
+            "folds": request.folds,
+            "seed": request.seed,
+            "trainers": request.trainers,
+            "metric": request.metric,
+            "fixed": sorted(request.fixed),
+            "spaces": digest_of_spaces(),
+        }
+    )
+    url = None
+    if request.study is not None:
+        if "?" in str(request.study) or not request.study.parent.is_dir():
+            raise BadParameter(
+                f"--study: expected a file in a directory that is there, found {request.study}"
+            )
+        url = f"sqlite:///{request.study.resolve()}"
+    try:
+        study = optuna.create_study(storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True)
+        before = study.user_attrs.get(_ASKED)
+        if before is None:
+            study.set_user_attr(_ASKED, asked)
+        # what was proposed already is not proposed again
+        study.sampler = optuna.samplers.TPESampler(seed=(request.seed + len(study.trials)) % 2**32)
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
+        raise BadParameter(
+            f"--study: expected a file that xylem tune wrote, or none, found {request.study}: "
+            f"{type(error).__name__}"
+        ) from error
+    if before not in (None, asked):
+        raise BadParameter(
+            "--study: expected one of the same data, metric, trainers, folds, seed, parameters and spaces "
+            f"of this release, {asked}, found {before}"
+        )
+    return study
+
+
+class AskedTrial(NamedTuple):
+    """What is to be tried; `until`: given up then, in seconds since 1970, as clocks of machines agree on."""
+
+    number: int
+    trainer: str
+    parameters: dict[str, Scalar]
+    until: float
+
+
+class _Running:
+    """Trials that were asked for and have not ended. Optuna's ask and tell, in the caller's thread."""
+
+    def __init__(self, study: Study, request: SearchRequest, on_progress: OnProgress) -> None:
+        from optuna.trial import TrialState
+
+        self._study = study
+        self._failed = TrialState.FAIL
+        self._request = request
+        self._on_progress = on_progress
+        self._until = time.time() + 60.0 * request.minutes
+        self._trials: dict[int, Trial] = {}
+
+    def ask(self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]) -> Iterator[AskedTrial]:
+        """Yield trials while there is time, and so many have neither ended nor run."""
+        while time.time() < self._until:
+            n_ended = len(_ended(self._study))
+            if n_ended + len(self._trials) >= self._request.trials:
+                return
+            self._on_progress("trials", n_ended, self._request.trials)
+            trial = self._study.ask()
+            self._trials[trial.number] = trial
+            name = trial.suggest_categorical(TRAINER, self._request.trainers)
+            yield AskedTrial(trial.number, name, parameters_of(trial, name), self._until)
+
+    def tell(self, asked: AskedTrial, facts: TrialFacts | None) -> None:
+        """Write down what came of a trial; None: it was given up."""
+        trial = self._trials.pop(asked.number)
+        if facts is None:
+            self._study.tell(trial, state=self._failed)
+        else:
+            trial.set_user_attr(_FACTS, facts._asdict())
+            self._study.tell(trial, facts.value)
+        self._on_progress("trials", len(_ended(self._study)), self._request.trials)
+
+    def give_up(self) -> None:
+        """Write down that what runs has failed."""
+        for trial in self._trials.values():
+            self._study.tell(trial, state=self._failed)
+
+
+def try_trial(
+    asked: AskedTrial, folds: list[Fold], request: SearchRequest, on_progress: OnProgress = no_progress
+) -> TrialFacts | None:
+    """Train and measure on each fold; return None where it took too long. Raises BadInput."""
+
+    def watch(phase: str, done: int, total: int) -> None:
+        if time.time() > asked.until:
+            raise _TimeIsUp
+        on_progress(phase, done, total)
+
+    name, parameters = asked.trainer, asked.parameters
+    threads = request.threads if request.ray is None else 1
+    training = TrainRequest(name, request.data, parameters=parameters, seed=request.seed, threads=threads)
+    start, values, n_bytes = time.monotonic(), [], 0
+    try:
+        for fold in folds:
+            draft = train_dataset(fold.train, training, watch)
+            model = model_of(draft)
+            labelled = labelled_dataset(fold.held_out, featurizer_of(model))
+            values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
+            n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
+    except _TimeIsUp:
+        return None
+    seconds = time.monotonic() - start
+    return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
+
+
+def _ended(study: Study) -> list[FrozenTrial]:
+    """Return the trials that have a value, in the order in which they were tried."""
+    from optuna.trial import TrialState
+
+    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return found

@@ -1,0 +1,148 @@
+"""What a search of parameters tries: for each trainer some of its parameters, and those of text features."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from xylem.base.errors import BadParameter
+from xylem.base.parameters import Scalar
+from xylem.engine.features.parameters import PREFIX, TfidfParameters, WordsCharsParameters
+from xylem.trainers.registry import trainer
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+TRAINER = "trainer"
+"""The name of the first choice of a trial."""
+
+
+class Range(NamedTuple):
+    """Numbers from low to high, integers if both are; `log`: evenly by logarithm. `start` is tried first."""
+
+    low: float
+    high: float
+    start: float
+    log: bool = False
+
+
+class Choice(NamedTuple):
+    """Some values; the first one is tried first."""
+
+    values: tuple[Scalar, ...]
+
+
+Dimension: TypeAlias = Range | Choice
+
+_LINEAR: dict[str, Dimension] = {
+    "cost": Range(0.05, 8.0, 0.5, log=True),
+    "link": Choice(("hinge3", "hinge2")),
+    "rare_decay": Range(0.0, 0.3, 0.0),
+    "prune": Choice(("auto", 0.05, 0.2)),
+}
+_FOREST: dict[str, Dimension] = {
+    "trees": Range(10, 50, 25),
+    "cost": Range(0.1, 4.0, 0.45, log=True),
+    "max_leaf": Range(3, 30, 10, log=True),
+}
+
+SPACES: dict[str, dict[str, Dimension]] = {
+    "label-tree": {
+        **_LINEAR,
+        "trees": Range(1, 3, 1),
+        "leaf_size": Range(20, 400, 100, log=True),
+        "arity": Choice((16, 8, 32)),
+    },
+    "ovr": _LINEAR,
+    "plt": {
+        "cost": Range(0.5, 32.0, 4.0, log=True),
+        "rare_decay": Range(0.0, 0.3, 0.15),
+        "trees": Range(1, 3, 1),
+        "leaf_size": Range(20, 400, 100, log=True),
+    },
+    "fastxml": _FOREST,
+    "pfastrexml": {**_FOREST, "alpha": Range(0.2, 0.9, 0.5), "gamma": Range(5.0, 60.0, 30.0, log=True)},
+    "ldsm": {
+        "trees": Range(10, 50, 25),
+        "arity": Choice((4, 2, 8)),
+        "lambda1": Range(0.5, 4.0, 2.0, log=True),
+        "lambda2": Range(0.5, 4.0, 1.25, log=True),
+    },
+}
+"""The parameters that are tried; all others keep their defaults, or what was asked for."""
+
+_KIND = f"{PREFIX}kind"
+_WORDS, _CHARS = TfidfParameters.kind, WordsCharsParameters.kind
+
+_TEXT: dict[str, Dimension] = {
+    f"{PREFIX}ngram_max": Choice((1, 2)),
+    f"{PREFIX}min_df": Range(1, 3, 1),
+    f"{PREFIX}sublinear_tf": Choice((True, False)),
+}
+
+DEFAULT_TRAINERS = ("label-tree", "plt")
+
+
+def digest_of_spaces() -> str:
+    """Return what is another one as soon as something else is tried: a study goes on with its own spaces."""
+    return hashlib.sha256(repr((SPACES, _TEXT)).encode()).hexdigest()[:8]
+
+
+def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
+    """Raise BadParameter for a trainer without a space, and for a parameter that none of them has."""
+    for name in trainers:
+        if name not in SPACES:
+            raise BadParameter(f"--trainer: expected some of {', '.join(SPACES)}, found {name!r}")
+    if len(set(trainers)) != len(trainers) or not trainers:
+        raise BadParameter(f"--trainer: expected each once, found {', '.join(trainers) or 'none'}")
+    for key in fixed:
+        if not key.startswith(PREFIX) and not any(_has(name, key) for name in trainers):
+            raise BadParameter(f"{key}: expected a parameter of {', '.join(trainers)}, found another name")
+
+
+def dimensions_of(name: str, fixed: Mapping[str, Scalar], *, are_texts: bool) -> dict[str, Dimension]:
+    """Return what is tried with a trainer: not what is fixed; with texts their features too, if of words."""
+    space = dict(SPACES[name])
+    if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
+        names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {"kind"}
+        have_words = names <= TfidfParameters.model_fields.keys()  # or what is fixed is of characters
+        space |= {_KIND: Choice((_WORDS, _CHARS) if have_words else (_CHARS,)), **_TEXT}
+    return {key: dimension for key, dimension in space.items() if key not in fixed}
+
+
+def fixed_of(name: str, fixed: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return what is fixed of a trainer and of the features."""
+    return {key: value for key, value in fixed.items() if key.startswith(PREFIX) or _has(name, key)}
+
+
+def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
+    """Return the values, by the names that trials have them under, that a trainer is first tried with."""
+    values = {
+        _trial_name(name, key): dimension.values[0] if isinstance(dimension, Choice) else dimension.start
+        for key, dimension in dimensions.items()
+    }
+    return {TRAINER: name, **values}
+
+
+def ask(trial: Trial, name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Scalar]:
+    """Return the values that a trial shall be of, by the names that trainers and features take."""
+    found: dict[str, Scalar] = {}
+    for key, dimension in dimensions.items():
+        asked = _trial_name(name, key)
+        if isinstance(dimension, Choice):
+            found[key] = trial.suggest_categorical(asked, dimension.values)
+        elif isinstance(dimension.low, int) and isinstance(dimension.high, int):
+            found[key] = trial.suggest_int(asked, dimension.low, dimension.high, log=dimension.log)
+        else:
+            found[key] = trial.suggest_float(asked, dimension.low, dimension.high, log=dimension.log)
+    return found
+
+
+def _trial_name(name: str, key: str) -> str:
+    """Return what a trial calls a parameter: features are the same for all trainers."""
+    return key if key.startswith(PREFIX) else f"{name}.{key}"
+
+
+def _has(name: str, key: str) -> bool:
+    return key in trainer(name).parameters.model_fields

@@ -1,0 +1,330 @@
+"""Train on a data file and publish what comes of it."""
+
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base.executors.local import Crew
+from xylem.base.rows import Dataset
+from xylem.datasets import check_readable
+from xylem.engine.features.languages import libraries_of
+from xylem.engine.forest_predictor import ForestPredictor
+from xylem.evaluation.model_reports import Reached, forest_report, size_report
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.trainers import Trained, TrainingSet, fit
+from xylem.trainers.source import Tools
+from xylem.trainers.state import Passes
+from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
+from xylem.workflows.evaluate import note_on, valid_figures
+from xylem.workflows.going_on import GoingOn, go_on, going_on, kept_rows, origin_of, prepare_on
+from xylem.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
+from xylem.workflows.prepared import PreparedRows, PreparedSource, prepare, prepare_dataset, warnings_of
+from xylem.workflows.progressive import ProgressiveThresholds
+from xylem.workflows.ranker import check_installed
+from xylem.workflows.request import Chosen
+from xylem.workflows.request import TrainRequest as TrainRequest
+from xylem.workflows.rerank import rerank
+from xylem.workflows.weights import round_weights
+from xylem_store.ensemble import Weights
+from xylem_store.errors import StoreError
+from xylem_store.identifiers import check_model
+from xylem_store.manifest import TrainerInfo
+from xylem_store.origin import MADE_FOR, ORIGIN, REPORT, json_array, origin_arrays, parent_of
+from xylem_store.store import Store
+from xylem_store.version import Draft, Model, model_of
+
+FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
+"""Why a version that was calibrated has no F-measures after training."""
+
+
+class TrainReport(NamedTuple):
+    """A published version and what it took. Metrics are of the validation file, none without one.
+
+    note      what to know about the metrics, if there is something
+    warnings  what may be wrong with the data, if something is
+    features  what `features.kind=auto` chose, and of what
+    calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
+    thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
+    rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is "kept"
+    grown     of a training that goes on from a version: labels added, groups divided, classifiers trained
+    """
+
+    model: str
+    version: int
+    trainer: str
+    train_seconds: float
+    peak_memory_bytes: int
+    model_bytes: int
+    metrics: Mapping[str, float]
+    note: str | None = None
+    warnings: list[str] | None = None
+    features: dict[str, Any] | None = None
+    calibration_error: dict[str, float] | None = None
+    thresholds: dict[str, Any] | None = None
+    rerank: dict[str, Any] | None = None
+    grown: dict[str, Any] | None = None
+
+
+class _Outcome(NamedTuple):
+    """A training's result, and the rows that it was made of.
+
+    valid  the validation rows, if there are any and they were read before the training
+    found  thresholds that were found beside the training
+    """
+
+    trained: Trained
+    source: PreparedSource
+    train_seconds: float
+    valid: Labelled | None = None
+    found: ProgressiveThresholds | None = None
+    weights: Weights = "float32"
+
+    @property
+    def sample(self) -> TrainingSet | None:
+        """Return the training rows, if they are in memory."""
+        return self.source.data if isinstance(self.source, PreparedRows) else None
+
+    def warnings(self) -> list[str]:
+        """Return what may be wrong with the data or the model."""
+        return [*warnings_of(self.source), *self.trained.warnings]
+
+
+def train_and_publish(
+    store: Store,
+    model: str,
+    request: TrainRequest,
+    on_progress: OnProgress = no_progress,
+    kept_in: ThresholdDatabase | None = None,
+) -> TrainReport:
+    """Train on a data file and publish the result as the model's next version.
+
+    `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
+    they are all but publishing. With `kept_in` thresholds are found beside the training, by OFO, and kept
+    there. Raises BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing
+    is. A store that cannot be written to is refused before anything is read, a validation file that cannot be
+    used before the training (on a stream: one that cannot be read).
+    """
+    check_model(model)
+    chosen, on = request.chosen(), None
+    if request.base is not None:
+        on = going_on(store.open(*request.base), request, chosen)
+        request, chosen = on.request, on.chosen
+    request.check(chosen, kept_in is not None)
+    if request.rerank:
+        check_installed()
+    store.prepare()
+    origin = (
+        {"parent": parent_in(store, model), **request.origin} if on is None else origin_of(on.base, request)
+    )
+    if request.valid is not None:
+        check_readable(request.valid)
+    with request.crew() as crew:
+        source = (
+            prepare(request, chosen, crew, on_progress) if on is None else prepare_on(on, crew, on_progress)
+        )
+        found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
+        outcome = _trained(source, request, chosen, crew, on_progress, found, on)
+        finished = _finished(outcome, request, origin, on_progress)
+        ranked = None
+        if request.rerank:
+            finished, ranked = _reranked(finished, request, crew, on_progress)
+        on_progress("publish", 0, 1)
+        manifest = store.publish(model, finished.draft, latest=request.latest)
+        on_progress("publish", 1, 1)
+        thresholds = None if found is None else found.keep(manifest)
+    return TrainReport(
+        model=model,
+        version=manifest.version,
+        trainer=request.trainer,
+        train_seconds=outcome.train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=manifest.model_bytes,
+        metrics=manifest.metrics,
+        note=finished.note,
+        warnings=outcome.warnings() or None,
+        features=source.choice and source.choice.as_json(),
+        calibration_error=finished.calibration_error,
+        thresholds=thresholds,
+        rerank=ranked,
+        grown=None if on is None or on.state is not None else outcome.trained.report,
+    )
+
+
+def train_dataset(
+    dataset: Dataset, request: TrainRequest, on_progress: OnProgress = no_progress, crew: Crew | None = None
+) -> Draft:
+    """Train on rows that are at hand; return what can be published. Raises BadInput.
+
+    crew  who runs the steps; else threads of this process do
+
+    Of the request what names files is passed over: data, valid, label_names and columns.
+    """
+    request = replace(request, valid=None)
+    chosen, crew = request.chosen(), crew or Crew(request.threads)
+    source = prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
+    outcome = _trained(source, request, chosen, crew, on_progress)
+    return _finished(outcome, request, dict(request.origin), on_progress).draft
+
+
+class _Finished(NamedTuple):
+    """What can be published, a note on its metrics, and the calibration errors before and after."""
+
+    draft: Draft
+    note: str | None
+    calibration_error: dict[str, float] | None
+
+
+def _finished(
+    outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
+) -> _Finished:
+    """Return what a training made with its metrics, report and origin, calibrated if that is asked for."""
+    draft = _draft(outcome, request)
+    trial = model_of(draft)
+    valid, kept = outcome.valid, None
+    if valid is None and request.valid is not None:
+        valid = read_labelled(trial, request.valid, on_progress, request.columns)
+    if valid is not None:
+        metrics, kept = valid_figures(trial, valid, request.threads, on_progress)
+        draft = replace(draft, metrics=metrics)
+    on_progress("report", 0, 1)
+    test = valid and TrainingSet(valid.rows, valid.labels)
+    report = version_report(trial, outcome.trained.report, outcome.sample, test)
+    if warnings := outcome.warnings():
+        report["warnings"] = warnings
+    if outcome.source.choice is not None:
+        report["features"] = outcome.source.choice.as_json(times=False)
+    on_progress("report", 1, 1)
+    weights = request.weights if outcome.weights == "float32" else "float32"
+    draft, rounded = round_weights(draft, weights, request.threads, valid, outcome.sample, on_progress)
+    if kept is not None:
+        report["validation"] = rounded or kept
+    if libraries := libraries_of(outcome.source.featurizer.parameters):
+        origin = {**origin, "libraries": libraries}
+    extra = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.made_for)}
+    draft = replace(draft, extra={**draft.extra, **extra})
+    if valid is None or not request.calibrate:
+        return _Finished(draft, None if valid is None else note_on(trial), None)
+    on_progress("calibrate", 0, 1)
+    fit = fit_to_rows(model_of(draft), valid, request.threads, no_progress)
+    return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
+
+
+def _reranked(
+    finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
+) -> tuple[_Finished, dict[str, Any]]:
+    """Return what a training made with a ranker of its candidates, if that gains, and what it gains."""
+    dataset = request.read(on_progress)
+
+    def train_part(part: Dataset) -> Draft:
+        return train_dataset(part, replace(request, weights="float32"), crew=crew)
+
+    draft, gained = rerank(finished.draft, dataset, train_part, request.seed, on_progress)
+    if not gained["kept"]:
+        return finished, gained
+    extra = {name: array for name, array in finished.draft.extra.items() if name in (ORIGIN, MADE_FOR)}
+    report: dict[str, Any] = {"rerank": gained}
+    if request.valid is not None:
+        trial = model_of(draft)
+        valid = read_labelled(trial, request.valid, on_progress, request.columns)
+        metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
+        draft = replace(draft, metrics=metrics)
+    draft = replace(draft, extra={**draft.extra, **extra, REPORT: json_array(REPORT, report)})
+    return finished._replace(draft=draft), gained
+
+
+def parent_in(store: Store, model: str) -> dict[str, Any] | None:
+    """Return what the origin of the next version says of the one before; None where none can be read."""
+    try:
+        return parent_of(store.manifest(model, store.resolve(model)))
+    except StoreError:
+        return None
+
+
+def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
+    trained, source = outcome.trained, outcome.source
+    return Draft(
+        kind=trained.kind,
+        link=trained.link,
+        weights=outcome.weights,
+        n_features=source.featurizer.n_features,
+        trainer=TrainerInfo(request.trainer, trained.parameters),
+        seed=request.seed,
+        data=source.data_info,
+        metrics={},
+        features=source.featurizer.config(),
+        ensemble=trained.ensemble,
+        labels=source.names,
+        extra={
+            **source.featurizer.arrays(),
+            "labels/counts": source.census.label_rows,
+            **(kept_rows(outcome.sample) if request.keep_rows and outcome.sample else {}),
+            **trained.extra,
+            **(trained.state.stored(request.trainer) if trained.state is not None else {}),
+        },
+    )
+
+
+def _trained(
+    source: PreparedSource,
+    request: TrainRequest,
+    chosen: Chosen,
+    crew: Crew,
+    on_progress: OnProgress,
+    found: ProgressiveThresholds | None = None,
+    on: GoingOn | None = None,
+) -> _Outcome:
+    """Train on prepared rows; with rows in memory the validation file, if there is one, is read before."""
+    valid = None
+    if source.reads == "rows" and request.valid is not None:
+        names, featurizer = source.names, source.featurizer
+        valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
+    start = time.perf_counter()
+    if on is not None and on.state is None:
+        assert isinstance(source, PreparedRows)
+        trained = go_on(on.base, source, request, crew, on_progress)
+        return _Outcome(trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights)
+    passes = Passes(None if on is None else on.state, request.until, request.keep_state)
+    tools = Tools(request.seed, crew, on_progress, found, passes)
+    trained = fit(request.trainer, chosen.trainer, source, tools)
+    if found is not None:
+        found.check()
+    return _Outcome(trained, source, time.perf_counter() - start, valid, found)
+
+
+def peak_memory_bytes() -> int:
+    """Return the most memory that this process has had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+ROWS_MAX = 4000
+"""So many rows, at most, are sent down the trees for a report: evenly many of the file."""
+
+
+def version_report(
+    model: Model, training: dict[str, Any], train: TrainingSet | None, test: TrainingSet | None
+) -> dict[str, Any]:
+    """Return the report of a version as JSON takes it.
+
+    training  what the trainer told, kept under "training" unless empty
+    train     the training rows, None when they were not kept; test: a validation file's
+
+    Decision trees have "forest" (`forest_report`) if there are training rows; label trees "size"
+    (`size_report`). Deterministic.
+    """
+    report: dict[str, Any] = {"training": training} if training else {}
+    if model.manifest.kind == "label-tree":
+        report["size"] = size_report(model.ensemble)
+    elif train is not None:
+        predictor = ForestPredictor(model)
+
+        def reached(sample: TrainingSet) -> Reached:
+            n_rows = sample.rows.n_rows
+            chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
+            return Reached(*predictor.leaves_reached(sample.rows, chosen), sample.labels.take(chosen))
+
+        report["forest"] = forest_report(model.ensemble, reached(train), test and reached(test))
+    return report

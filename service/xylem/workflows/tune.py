@@ -1,0 +1,384 @@
+"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does, and what its report says."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection
+
+from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
+from xylem.base.db.engine import Database
+from xylem.base.errors import BadData, BadParameter
+from xylem.base.rows import LabelRows, SparseRows
+from xylem.engine.answering import writeable
+from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.predictor import predict_all, predict_parts
+from xylem.engine.searcher import Searcher
+from xylem.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, PredictedRows, f_measures
+from xylem.evaluation.ranking import empty_convention
+from xylem.thresholds.live.shadow import put_shadow
+from xylem.thresholds.live.threshold_counters import ThresholdCounters, instances_of
+from xylem.thresholds.methods.estimates import (
+    ESTIMATES_MAX,
+    EstimateKeeper,
+    Estimates,
+    count_at,
+    fit_power,
+    mark_hits,
+)
+from xylem.thresholds.methods.fta import fta, sto
+from xylem.thresholds.methods.ofo import (
+    POWER_MIN,
+    Counters,
+    Start,
+    check_start,
+    counts_that_bound,
+    lower_bounds,
+    no_counts,
+    start_for,
+    thresholds_of,
+)
+from xylem.thresholds.methods.starts import choose_kappa, choose_start, replay
+from xylem.thresholds.store.codec import METHODS, Method, Tuned
+from xylem.thresholds.store.state import TUNED, lock_head, replace_state
+from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem_store.compiled.handles import F32, I64
+from xylem_store.version import Model
+
+
+class TuningOutcome(NamedTuple):
+    """What a method found, and how good it is on the rows it was found on and on others.
+
+    kappa     that was chosen; None where it was given
+    rejected  macro-F on the validation rows of the method that was asked for, where one threshold for all
+              labels is better there and was taken; else None
+    """
+
+    tuned: Tuned
+    validation: FMeasures
+    test: FMeasures | None
+    kappa: float | None = None
+    rejected: tuple[Method, float] | None = None
+
+
+def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
+    """Return what a report says of an outcome, as JSON values."""
+    tuned = outcome.tuned
+    facts: dict[str, Any] = {
+        "method": tuned.method,
+        **_named("validation", outcome.validation),
+        **({} if outcome.test is None else _named("test", outcome.test)),
+        "empty_label_convention": tuned.convention,
+        "labels": len(tuned.thresholds),
+        "start": [tuned.start.a, tuned.start.b],
+        "power": tuned.start.power,
+        "scale": tuned.start.scale,
+        **({} if outcome.kappa is None else {"kappa": outcome.kappa}),
+    }
+    if outcome.rejected is not None:
+        method, macro_f = outcome.rejected
+        kept = "one threshold for all labels, which is kept"
+        note = f"{method} has less macro-F on the validation rows than {kept}"
+        facts |= {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
+    return facts
+
+
+def _named(part: str, f: FMeasures) -> dict[str, float]:
+    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
+
+
+KAPPA = 0.01
+KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5
+AUTO: Literal["auto"] = "auto"
+"""The kappa that stands for the best of `kappas.C_GRID`, chosen on the validation rows."""
+
+_POWER_SHARE = 0.75
+"""Before the power is fitted, estimates are kept as if it were this share of the link's usual one: scores of
+rather too low a probability than of one too high."""
+
+_ASKED_MAX = 3
+"""So many times the model is asked for estimates, at most: anew where the power that was fitted is so low
+that thresholds may lie below those that were kept."""
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What to tune on, and how.
+
+    methods  out of METHODS, one at least
+    valid    the labelled file to tune on: not the one that the version was trained on
+    test     another one, on which what was tuned is only measured
+    empty    the convention of empty labels
+    kappa    estimates of a lower probability are not kept, nor those below a label's lower bound; AUTO: it is
+             chosen for the first method, on halves of the validation rows, then as if it had been given
+    start    the start values of OFO; none: chosen on the validation rows. Its power and scale are not used
+    columns  of files that are tables
+    """
+
+    methods: Sequence[Method]
+    valid: Path
+    test: Path | None = None
+    empty: EmptyConvention = USUAL_EMPTY
+    kappa: float | Literal["auto"] = KAPPA
+    start: Start | None = None
+    threads: int = 1
+    estimates_max: int = ESTIMATES_MAX
+    columns: TableColumns = DEFAULT_COLUMNS
+
+    def __post_init__(self) -> None:
+        """Raise BadParameter for what is unknown or out of its range."""
+        for method in self.methods:
+            if method not in METHODS:
+                raise BadParameter(f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}")
+        if not self.methods:
+            raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
+        empty_convention(self.empty, "empty_labels")
+        if self.kappa != AUTO and not KAPPA_MIN <= self.kappa <= KAPPA_MAX:
+            raise BadParameter(
+                f"kappa: expected a number from {KAPPA_MIN} to {KAPPA_MAX}, found {self.kappa}"
+            )
+        if self.start is not None:
+            check_start(self.start)
+
+
+OnKeep = Callable[[Connection, dict[str, Any]], None]
+"""Called with a transaction and the report of what it keeps."""
+
+METHOD: Method = "ofo"
+"""The method where none is named: docs/thresholds.md says why."""
+
+ONE: Method = "fta-one"
+"""One threshold for all labels, which every other method must reach on the validation rows."""
+
+ALL = "all"  # the name that stands for all methods
+
+
+def request_of(
+    methods: Sequence[str] | None,
+    valid: Path,
+    test: Path | None,
+    empty: str,
+    kappa: float | Literal["auto"] | None = None,
+    start: tuple[float, float] | None = None,
+    threads: int = 1,
+    columns: TableColumns = DEFAULT_COLUMNS,
+) -> TuneRequest:
+    """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
+    methods = methods or (METHOD,)
+    named: Any = METHODS if ALL in methods else tuple(methods)
+    return TuneRequest(
+        named,
+        valid,
+        test,
+        empty_convention(empty, "empty_labels"),
+        KAPPA if kappa is None else kappa,
+        None if start is None else Start(*start),
+        threads,
+        columns=columns,
+    )
+
+
+def tune(
+    model: Model, request: TuneRequest, on_progress: OnProgress, valid: Labelled | None = None
+) -> list[TuningOutcome]:
+    """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
+
+    valid  the rows of the request's file, where they are at hand
+
+    A method whose macro-F on the validation rows is below that of one threshold for all labels gives way to
+    it. The model is asked for the estimates of the validation rows (`_prepare`; twice with AUTO), once more
+    by OFO, row by row, as feedback would, and once for the decisions of each method, and of the one
+    threshold. Deterministic, for any number of threads.
+    """
+    if valid is None:
+        valid = read_labelled(model, request.valid, on_progress, request.columns)
+    test = None
+    if request.test is not None:
+        test = read_labelled(model, request.test, on_progress, request.columns)
+    if not len(valid.labels.indices):
+        raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
+    task, kappa = _prepare(model, valid, request, on_progress), None
+    if request.kappa == AUTO:
+        kappa = task.best_kappa(request.methods[0])
+        task = _prepare(model, valid, replace(request, kappa=kappa), on_progress)
+    one = task.tuned(ONE)
+    one_f = task.measure(one, valid)
+    outcomes = []
+    for method in dict.fromkeys(request.methods):
+        tuned, found, rejected = one, one_f, None
+        if method != ONE:
+            tuned = task.tuned(method)
+            found = task.measure(tuned, valid)
+            if found.macro_f < one_f.macro_f:
+                tuned, found, rejected = one, one_f, (method, found.macro_f)
+        beside = None if test is None else task.measure(tuned, test)
+        outcomes.append(TuningOutcome(tuned, found, beside, kappa, rejected))
+    return outcomes
+
+
+def keep(
+    model: Model,
+    database: Database,
+    outcomes: Sequence[TuningOutcome],
+    *,
+    shadow: bool = False,
+    on_keep: OnKeep | None = None,
+) -> dict[str, Any]:
+    """Keep the first of these outcomes with an opened version, and return a report as JSON values.
+
+    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
+    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is kept
+
+    Raises BadInput and DatabaseUnavailable: then nothing is kept.
+    """
+    name, version = model.manifest.model, model.manifest.version
+    facts = [facts_of(outcome) for outcome in outcomes]
+    with database.write() as connection:
+        head = lock_head(connection, name, version, model.manifest.digest)
+        tuned = outcomes[0].tuned
+        head = (
+            put_shadow(connection, head, tuned) if shadow else replace_state(connection, head, TUNED, tuned)
+        )
+        kept = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
+        report = {**kept, **facts[0], "methods": facts}
+        if on_keep is not None:
+            on_keep(connection, report)
+    return report
+
+
+class _Task(NamedTuple):
+    """All that the methods need: a model's estimates of the validation rows, and how to read them."""
+
+    predictor: Searcher
+    valid: Labelled
+    estimates: Estimates
+    bounds: F32
+    label_counts: I64 | None
+    n_training_rows: int
+    read: Start
+    request: TuneRequest
+    on_progress: OnProgress
+
+    def best_kappa(self, method: Method) -> float:
+        """Return the best kappa for a method; OFO is replayed on the estimates for it."""
+
+        def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
+            if method == "ofo":
+                return replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
+            return self._found(method, estimates, truth, bounds)
+
+        self.on_progress("kappa", 0, 1)
+        found = choose_kappa(self.estimates, self.valid.labels, self.bounds, find, self.request.empty)
+        self.on_progress("kappa", 1, 1)
+        return found
+
+    def tuned(self, method: Method) -> Tuned:
+        """Return what a method finds."""
+        estimates, truth, empty = self.estimates, self.valid.labels, self.request.empty
+        if method == "ofo":
+            self.on_progress("start values", 0, 1)
+            start = self._start(estimates, truth, self.bounds)
+            self.on_progress("start values", 1, 1)
+            counted = self.label_counts, self.n_training_rows
+            rows, on_progress = self.valid.rows, self.on_progress
+            counters, thresholds = learn(self.predictor, rows, truth, start, *counted, on_progress)
+            return Tuned(method, empty, start, thresholds, counters)
+        self.on_progress(method, 0, 1)
+        thresholds = self._found(method, estimates, truth, self.bounds)
+        self.on_progress(method, 1, 1)
+        return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
+
+    def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
+        """Return the start values of OFO: those given, or the best of the grid."""
+        given = self.request.start
+        if given is None:
+            return choose_start(estimates, truth, bounds, self.read, self.request.empty)
+        return self.read._replace(a=given.a, b=given.b)
+
+    def _found(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
+        """Return the thresholds of a method other than OFO, float32[K]."""
+        thresholds, one = fta(estimates, truth, bounds, self.read, self.request.empty)
+        if method == "sto":
+            floor = self.read.score_of(bounds)
+            return sto(estimates, truth, floor, np.maximum(one, floor), self.request.empty)
+        return one if method == ONE else thresholds
+
+    def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
+        """Return how good thresholds are on some rows."""
+        thresholds, n_rows = self.predictor.node_thresholds(tuned.thresholds), rows.rows.n_rows
+
+        def show(done: int) -> None:
+            self.on_progress(f"measure {tuned.method}", done, n_rows)
+
+        found = predict_all(self.predictor, rows.rows, thresholds, self.request.threads, show)
+        return f_measures(PredictedRows(*found), rows.truth, self.request.empty)
+
+
+def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
+    """Ask for the estimates of the validation rows, and learn how to read them."""
+    manifest = model.manifest
+    predictor = make_predictor(model)
+    counted = counts_that_bound(model.arrays), manifest.data.rows
+    least = KAPPA if request.kappa == AUTO else request.kappa
+    kappa = np.maximum(lower_bounds(*counted, manifest.n_labels), np.float32(least))
+    read = start_for(manifest.link, model.arrays, manifest.data.rows)
+    kept_by = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
+
+    def show(done: int) -> None:
+        on_progress("estimates", done, valid.rows.n_rows)
+
+    def ask(floor: F32) -> Estimates:
+        keeper = EstimateKeeper(floor, request.estimates_max)
+        for found in predict_parts(
+            predictor, valid.rows, lambda: predictor.node_thresholds(keeper.floor), request.threads, show
+        ):
+            keeper.add(found.ptr, found.labels, found.scores)
+        return keeper.all()
+
+    for _ in range(_ASKED_MAX):
+        asked = kept_by.score_of(kappa)
+        estimates = ask(asked)
+        scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))
+        power = fit_power(scores, mark_hits(estimates, valid.labels), read.power)
+        if power >= kept_by.power or (estimates.floor > asked).any():
+            break
+        kept_by = kept_by._replace(power=power)
+    read = read._replace(power=power)
+    bounds = np.maximum(kappa, read.probability_of(estimates.floor))
+    return _Task(predictor, valid, estimates, bounds, *counted, read, request, on_progress)
+
+
+def learn(
+    predictor: Searcher,
+    rows: SparseRows,
+    truth: LabelRows,
+    start: Start,
+    label_counts: I64 | None,
+    n_rows: int,
+    on_progress: OnProgress,
+    counters: Counters | None = None,
+) -> tuple[Counters, F32]:
+    """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
+
+    Source: Jasinska et al. 2016, algorithm 2. The same predictions, in the same order, as feedback makes:
+    what is left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
+
+    label_counts, n_rows  as `ofo.lower_bounds` takes them
+    counters              what rows before have added up to; none: these are the first
+    """
+    bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
+    counters = no_counts(truth.n_labels) if counters is None else counters
+    begun = Tuned("ofo", USUAL_EMPTY, start, thresholds_of(counters, start, bounds), counters)
+    counts = np.empty(0, np.int64) if label_counts is None else label_counts
+    moving = ThresholdCounters(begun, predictor, counts, n_rows)
+    arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+    events = instances_of(SparseRows(*arrays, rows.n_features), truth)
+    for first in range(0, rows.n_rows, 100):
+        on_progress("ofo", first, rows.n_rows)
+        moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))
+        moving.keep()
+    on_progress("ofo", rows.n_rows, rows.n_rows)
+    after = moving.snapshot()
+    return after.counters, after.thresholds

@@ -1,0 +1,377 @@
+"""A remote store in a directory and in memory: what is pushed is pulled, bit by bit, or refused."""
+
+import json
+import uuid
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.conftest import together
+from tests.small_models import small_draft
+
+from xylem.admin.registry.follower import RemoteFollower
+from xylem.admin.registry.remote import (
+    ATTEMPTS,
+    INDEX,
+    RemoteIndex,
+    RemoteModel,
+    RemoteStore,
+    RemoteVersion,
+    parse_index,
+    render_index,
+)
+from xylem.base.errors import BadParameter, Unavailable
+from xylem.base.files import shown_url
+from xylem.base.settings import Settings
+from xylem.server.serve import follow_remote
+from xylem_store.alias import Alias, Beside, denying, promoted, removed, with_canary, with_shadow
+from xylem_store.documents import render_sealed
+from xylem_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
+from xylem_store.label_info import Subject, build_label_info
+from xylem_store.manifest import manifest_digest
+from xylem_store.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "here")
+    for seed in (1, 2, 3):
+        store.publish("m", small_draft(seed))
+    return store
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"file://{tmp_path}/remote" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def remote(url: str) -> RemoteStore:
+    return RemoteStore(url)
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> RemoteStore:
+    return RemoteStore(f"file://{tmp_path}/remote")
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Store:
+    there = Store(tmp_path / "there")
+    there.prepare()
+    return there
+
+
+def files_of(store: Store, version: int) -> dict[str, bytes]:
+    home = store.root / "models/m/versions" / str(version)
+    return {str(file.relative_to(home)): file.read_bytes() for file in home.rglob("*") if file.is_file()}
+
+
+def test_what_is_pushed_is_pulled_bit_by_bit(store: Store, remote: RemoteStore, there: Store) -> None:
+    pushed = remote.push(store, "m", 2)
+    assert pushed == remote.push(store, "m", 2) == remote.find("m", 2)
+    assert remote.pull(there, "m", pushed).version == 2
+    remote.pull(there, "m", pushed)  # it is there already
+    assert there.versions("m") == (2,)
+    assert files_of(there, 2) == files_of(store, 2)
+    there.verify("m", 2)
+    assert there.publish("m", small_draft(4)).version == 3  # the next number, as everywhere
+
+
+def move(remote: RemoteStore, alias: str, version: RemoteVersion) -> RemoteModel:
+    return remote.change("m", {alias: promoted(version.version)}, version)
+
+
+def test_aliases_are_read_as_they_were_moved(store: Store, url: str, remote: RemoteStore) -> None:
+    assert remote.index() == RemoteIndex()
+    first, second = (remote.push(store, "m", version) for version in (1, 2))
+    move(remote, "latest", second)
+    move(remote, "stable", first)
+    index = remote.index()
+    move(remote, "stable", first)  # nothing to write
+    assert remote.index() is index
+    named = RemoteModel({"latest": Alias(2, serial=1), "stable": Alias(1, serial=2)}, dict((first, second)))
+    assert RemoteStore(url).index() == index == RemoteIndex(2, {"m": named})
+    after = remote.change("m", {"stable": removed, "latest": promoted(1)}, first)  # both or none
+    assert after == RemoteModel({"latest": Alias(1, (2,), serial=3)}, dict((first,))) == remote.model("m")
+
+
+def test_no_change_of_many_at_once_is_lost(store: Store, tmp_path: Path) -> None:
+    """A file is replaced only as it was read; who finds it changed reads and tries again."""
+    url = f"file://{tmp_path}/remote"
+    pushed = RemoteStore(url).push(store, "m", 1)
+    aliases = [f"alias-{i}" for i in range(ATTEMPTS // 2)]
+    together(*(partial(move, RemoteStore(url), alias, pushed) for alias in aliases))
+    found = RemoteStore(url).index()
+    assert found.generation == len(aliases)
+    named = {alias: document.version for alias, document in found.models["m"].aliases.items()}
+    assert named == dict.fromkeys(aliases, 1)
+
+
+def test_an_index_that_others_have_written_is_not_written_over(store: Store, url: str) -> None:
+    """Also by who has read it before, and by who found none."""
+    one, two, late = RemoteStore(url), RemoteStore(url), RemoteStore(url)
+    pushed = one.push(store, "m", 1)
+    assert late.index().generation == 0
+    move(one, "latest", pushed)
+    assert not late._write(RemoteIndex(1, {"m": RemoteModel()}))
+    assert two.index() == one.index()
+    move(one, "stable", pushed)
+    assert not two._write(RemoteIndex(2, {"m": RemoteModel()}))
+    assert two.index() == one.index() and two.index().generation == 2
+
+
+def test_numbers_that_others_use_are_refused(store: Store, url: str, tmp_path: Path) -> None:
+    remote, other = RemoteStore(url), Store(tmp_path / "other")
+    other.publish("m", small_draft(9))
+    pushed = remote.push(store, "m", 1)
+    with pytest.raises(Conflict, match="expected no other m@1"):
+        remote.push(other, "m", 1)
+    with pytest.raises(Conflict, match="m@1: expected the version of"):
+        remote.pull(other, "m", pushed)
+    with pytest.raises(VersionNotFound, match="expected m@7, found no such object"):
+        remote.find("m", 7)
+    with pytest.raises(Conflict, match="as it was pushed, found another"):
+        move(remote, "latest", RemoteVersion(1, "0" * 64))
+    assert remote.index() == RemoteIndex()
+
+
+def test_bad_objects_are_refused(store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store) -> None:
+    pushed, _ = (on_disk.push(store, "m", version) for version in (1, 2))
+    file, other = sorted((tmp_path / "remote" / "m" / "versions").iterdir())
+    whole = file.read_bytes()
+    for harmed, fault in (
+        (whole[:-5000] + bytes([whole[-5000] ^ 1]) + whole[-4999:], "archive"),
+        (whole[: len(whole) // 2], "archive"),
+        (b"", "archive"),
+        (b"x" * 9, "archive"),
+        (other.read_bytes(), "expected m@1 of"),
+    ):
+        file.write_bytes(harmed)
+        with pytest.raises(Corrupt, match=fault):
+            on_disk.pull(there, "m", pushed)
+    assert there.models() == []
+
+
+INDEX_OF_ONE = render_index(RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}))
+
+ALIAS = Alias(1).fields()
+MODEL = {"aliases": {"latest": ALIAS}, "digests": {"1": "0" * 64}, "label_info": None}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, b"", b"[]"),
+        *(INDEX_OF_ONE[:end] for end in (1, 20, len(INDEX_OF_ONE) - 1)),
+        INDEX_OF_ONE.replace(b'"version": 1', b'"version": 2'),
+        render_sealed({}),
+        render_sealed({"generation": 0, "models": {}}),
+        render_sealed({"generation": 1, "models": []}),
+        render_sealed({"generation": 1, "models": {"M M": MODEL}}),
+        *(
+            render_sealed({"generation": 1, "models": {"m": {**MODEL, **change}}})
+            for change in (
+                {"more": 1},
+                {"aliases": {"12": ALIAS}},
+                {"aliases": {"latest": {**ALIAS, "version": 0}}},
+                {"aliases": {"latest": {**ALIAS, "version": 2}}},
+                {"digests": {"1": "0" * 63}},
+                {"digests": {"x": "0" * 64}},
+                {"label_info": {"digest": "0" * 64, "bytes": 0}},
+            )
+        ),
+    ],
+)
+def test_an_index_that_is_none_is_refused_and_not_written_over(
+    store: Store, tmp_path: Path, content: bytes | None, on_disk: RemoteStore, there: Store
+) -> None:
+    pushed = on_disk.push(store, "m", 1)
+    move(on_disk, "latest", pushed)
+    follower = followed(on_disk, there)
+    assert follower.look()
+    file = tmp_path / "remote" / INDEX
+    whole = file.read_bytes()
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    assert not follower.look()
+    with pytest.raises(Corrupt, match=INDEX):
+        move(on_disk, "stable", pushed)
+    assert there.info("m").aliases == {"latest": 1}
+    file.write_bytes(whole)
+    assert follower.look()
+
+
+def test_an_index_is_what_was_written_and_bounded() -> None:
+    assert parse_index(INDEX_OF_ONE, "there").models["m"].aliases == {"latest": Alias(1)}
+    big = Alias(1, denied=tuple(f"{k:06d}" + "x" * 900 for k in range(1000)))
+    big.check()
+    for models, fault in (
+        ({f"m{i}": RemoteModel({"latest": big}) for i in range(20)}, "at most 16777216 bytes"),
+        ({"m": RemoteModel({f"a{i}": Alias(1) for i in range(257)})}, "256 aliases"),
+        ({f"m{i}": RemoteModel() for i in range(10_001)}, "10000 models"),
+    ):
+        with pytest.raises(BadNames, match=fault):
+            render_index(RemoteIndex(1, models))
+
+
+def test_a_url_of_an_unknown_kind_is_refused_and_what_may_be_secret_is_not_shown() -> None:
+    for url, says in (("nothing://x/y", "Protocol not known"), ("gs://bucket/x", "gcsfs")):
+        with pytest.raises(BadParameter, match=says):
+            RemoteStore(url)
+    assert shown_url("s3://user:secret@bucket/a?key=b") == "s3://bucket/a"
+
+
+def followed(remote: RemoteStore, there: Store, keep: int = 0) -> RemoteFollower:
+    return RemoteFollower(remote, there, poll_seconds=3600, keep=keep)
+
+
+def test_a_store_that_follows_has_what_aliases_name(store: Store, remote: RemoteStore, there: Store) -> None:
+    there.publish("own", small_draft(5))
+    follower = followed(remote, there)
+    assert not follower.look()  # nothing was pushed: that is told, and nothing is touched
+    pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
+    move(remote, "stable", pushed[3])
+    move(remote, "latest", pushed[2])
+    assert follower.look()
+    assert there.info("m").aliases == {"latest": 2, "stable": 3}
+    assert there.versions("m") == (2, 3)
+    move(remote, "latest", pushed[1])
+    remote.change("m", {"stable": removed})
+    assert follower.look()
+    assert there.info("m").aliases == {"latest": 1}
+    assert there.versions("m") == there.versions("own") == (1,)  # it keeps none besides
+    for version in (1, 3):
+        assert manifest_digest(store.manifest("m", version)) == pushed[version].digest
+
+
+def test_a_store_that_follows_has_the_splits(store: Store, remote: RemoteStore, there: Store) -> None:
+    follower = followed(remote, there)
+    pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
+    for change, version, expected in (
+        (promoted(1), 1, Alias(1)),
+        (with_canary(2, 0.05), 2, Alias(1, (), Beside(2, 500))),
+        (with_shadow(3, 1), 3, Alias(1, (), Beside(2, 500), Beside(3, 10_000))),
+        (with_canary(2, 0.2), 2, Alias(1, (), Beside(2, 2000), Beside(3, 10_000))),
+        (promoted(1), 1, Alias(1)),  # what it names already: the split ends
+        (with_canary(2, 0.05), 2, Alias(1, (), Beside(2, 500))),
+        (promoted(2), 2, Alias(2, (1,))),
+    ):
+        remote.change("m", {"latest": change}, pushed[version])
+        assert follower.look()
+        assert there.alias("m")[:4] == expected[:4]
+        assert there.versions("m") == tuple(sorted(expected.versions))
+    assert remote.model("m").aliases == {"latest": Alias(2, (1,), serial=7)}
+
+
+def test_a_split_that_does_not_fit_is_refused(store: Store, remote: RemoteStore) -> None:
+    pushed, other = (remote.push(store, "m", version) for version in (1, 2))
+    with pytest.raises(AliasNotFound, match="m@latest: expected an alias"):
+        remote.change("m", {"latest": with_canary(1, 0.05)}, pushed)
+    move(remote, "latest", pushed)
+    for change in (
+        with_canary(1, 0.05),
+        lambda alias: alias._replace(canary=Beside(2, 10_000)),
+        lambda alias: alias._replace(shadow=Beside(2, 0)),
+    ):
+        with pytest.raises(BadSplit):
+            remote.change("m", {"stable": promoted(1), "latest": change}, other)
+    assert remote.index().generation == 1
+
+
+def test_some_that_nobody_names_are_kept(store: Store, remote: RemoteStore, there: Store) -> None:
+    follower = followed(remote, there, keep=1)
+    for version in (1, 2, 3):
+        move(remote, "latest", remote.push(store, "m", version))
+        assert follower.look()
+    assert there.versions("m") == (2, 3)
+
+
+def test_a_fault_leaves_the_store_as_it_is_and_ends(
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str], on_disk: RemoteStore, there: Store
+) -> None:
+    follower = followed(on_disk, there)
+    move(on_disk, "latest", on_disk.push(store, "m", 1))
+    assert follower.look()
+    move(on_disk, "latest", on_disk.push(store, "m", 2))
+    path = next(tmp_path.glob("remote/m/versions/2.*"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:1000])
+    assert [follower.look(), follower.look()] == [False, False]
+    assert there.info("m").aliases == {"latest": 1}
+    path.write_bytes(whole)
+    assert follower.look()
+    assert there.info("m").aliases == {"latest": 2}
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    events = [json.loads(line)["event"] for line in lines]
+    assert events.count("remote_failed") == 1  # once a fault
+    assert events[-1] == "remote_works_again"
+
+
+def test_a_replica_starts_with_what_it_has(store: Store, tmp_path: Path, on_disk: RemoteStore) -> None:
+    (tmp_path / "remote").write_text("a file, no directory")
+    with pytest.raises(Unavailable, match="expected to look for m@1, found NotADirectoryError"):
+        on_disk.push(store, "m", 1)
+    settings = Settings(store=tmp_path / "empty", store_remote=f"file://{tmp_path}/remote/below")
+    with pytest.raises(Unavailable, match="expected to fetch models, found none: see the log"):
+        follow_remote(settings)
+    follower = follow_remote(settings.model_copy(update={"store": store.root}))
+    assert follower is not None
+    follower.stop(60.0)
+    assert follow_remote(Settings(store=store.root)) is None
+
+
+def labelled(store: Store, name: str = "dog") -> None:
+    subjects = [Subject("label::1", "12", {"en": name}), Subject("label::2", None, {"fi": "kissa"})]
+    store.put_label_info("m", build_label_info(subjects))
+
+
+def info_bytes(store: Store) -> bytes:
+    return (store.root / "models" / "m" / "label_info").read_bytes()
+
+
+def test_label_info_and_denied_labels_travel(store: Store, remote: RemoteStore, there: Store) -> None:
+    assert remote.push_label_info(store, "m") is None
+    labelled(store)
+    info = remote.push_label_info(store, "m")
+    assert info is not None and remote.push_label_info(store, "m") == info
+
+    def deny(alias: str, *labels: str) -> object:
+        return remote.change("m", {alias: denying(lambda _: labels)}).aliases[alias].denied
+
+    pushed = remote.push(store, "m", 2)
+    changes = {name: promoted(2) for name in ("latest", "next")}
+    assert remote.change("m", changes, pushed, info).label_info == info
+    assert (deny("latest", "label::3"), deny("next", "label::4", "b")) == (("label::3",), ("b", "label::4"))
+    follower = followed(remote, there, keep=2)
+    assert follower.look()
+    assert info_bytes(there) == info_bytes(store)
+    assert there.alias("m").denied == ("label::3",)
+    labelled(store, "hound")
+    remote.change("m", {}, info=remote.push_label_info(store, "m"))
+    deny("latest")
+    assert follower.look()
+    assert info_bytes(there) == info_bytes(store)
+    assert (there.alias("m").denied, there.alias("m", "next").denied) == ((), ("b", "label::4"))
+    with pytest.raises(BadNames, match="at most 10000 denied labels"):
+        deny("latest", *(f"label {i}" for i in range(10_001)))
+
+
+def test_bad_label_info_is_refused(store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store) -> None:
+    labelled(store)
+    info = on_disk.push_label_info(store, "m")
+    assert info is not None
+    on_disk.pull(there, "m", on_disk.push(store, "m", 1))
+    file = tmp_path / "remote" / "m" / "label_info" / f"{info.digest}.bin"
+    whole = file.read_bytes()
+    labelled(store, "another")
+    changed = whole[:8200] + b"x" + whole[8201:]
+    for bad in (whole[:-1], whole + b"x", changed, whole.replace(b"dog", b"god"), info_bytes(store)):
+        file.write_bytes(bad)
+        with pytest.raises(Corrupt):
+            on_disk.pull_label_info(there, "m", info)
+        assert there.label_info("m") is None
+    file.write_bytes(whole)
+    on_disk.pull_label_info(there, "m", info)
+    assert info_bytes(there) == whole
