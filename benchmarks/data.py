@@ -10,7 +10,8 @@ import scipy.sparse as sp
 
 from xylem.base.rows import Dataset, LabelRows, SparseRows
 from xylem.datasets import read_dataset
-from xylem.engine.features import default_kind, fit_featurizer, parameters_of
+from xylem.engine.features.parameters import parameters_of
+from xylem.engine.features.registry import default_kind, fit_featurizer
 from xylem_store.names import build_names
 
 _SUFFIXES = (".txt.gz", ".txt", ".jsonl.gz", ".jsonl")

@@ -22,7 +22,7 @@ from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post,
 from benchmarks.ours import instances_of
 from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import ROOT, cpu_nanoseconds, family, run_cli, served
-from xylem.engine.features import load_featurizer
+from xylem.engine.features.registry import load_featurizer
 from xylem_store.store import Store
 
 EXAMPLES = ROOT / "examples" / "debtags"

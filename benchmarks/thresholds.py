@@ -23,7 +23,7 @@ from xylem.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f
 from xylem.thresholds.store.codec import METHODS
 from xylem.workflows.labelled import Labelled, read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tune import TuneRequest, tune
+from xylem.workflows.tuning import TuneRequest, tune
 from xylem_store.store import Store
 from xylem_store.version import Model
 

@@ -27,10 +27,10 @@ from fastapi import FastAPI
 from tests.databases import database, database_url, postgresql  # noqa: F401 - fixtures of all tests
 from tests.served_models import publish_all
 from tests.small_models import small_draft
-from xylem import cli
 from xylem.api.app import create_app
 from xylem.base import logs
 from xylem.base.settings import Settings, read_settings
+from xylem.cli import application
 from xylem_store.store import Store
 
 READY_SECONDS = 240.0
@@ -130,7 +130,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
             standard_input.write(input)
             standard_input.seek(0)
             monkeypatch.setattr(sys, "stdin", standard_input)
-            status = cli.run()
+            status = application.run()
         return subprocess.CompletedProcess(sys.argv, status, *capfd.readouterr())
 
     return run

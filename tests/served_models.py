@@ -9,7 +9,8 @@ from tests.small_models import small_draft
 from xylem.base.settings import Limits
 from xylem.base.stages import StageTimings
 from xylem.datasets import read_dataset
-from xylem.engine.features import fit_featurizer, parameters_of
+from xylem.engine.features.parameters import parameters_of
+from xylem.engine.features.registry import fit_featurizer
 from xylem.serving.answer import SearchDialect
 from xylem.serving.dialect import Body, Reply
 from xylem.serving.predict import PREDICT

@@ -23,6 +23,9 @@ PACKAGE = "xylem-serve"
 SUFFIXES = {".pyi", ".pyx", ".pxd", ".pxi", ".h", ".hpp", ".c", ".cpp", ".a", ".f", ".f90", ".tmpl"}
 """Files for compilers and type checkers. A library is a `.so`, or a `.so.` and a number."""
 
+OURS = {"xylem", "xylem_store"}
+"""Their stubs stay: they list what each package shows to others, and the packages read them."""
+
 TESTS = {"tests", "_tests"}
 """Directories of libraries' own tests."""
 
@@ -125,7 +128,8 @@ def is_unused(path: Path, site: Path) -> bool:
     )
     if path.is_dir():
         return (is_listed and not is_kept) or path.name in TESTS
-    return (is_listed and not is_kept) or path.suffix in SUFFIXES
+    is_ours = name.split("/")[0] in OURS
+    return (is_listed and not is_kept) or (path.suffix in SUFFIXES and not is_ours)
 
 
 def unused(directory: Path, site: Path) -> Iterator[Path]:

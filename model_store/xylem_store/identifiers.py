@@ -7,8 +7,8 @@ from xylem_store.errors import InvalidName
 
 VERSION_MAX = 999_999_999
 
-NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
-ALIAS = rf"(?![0-9]+\Z){NAME}"
+NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
+ALIAS = rf"(?![0-9]+\Z){NAME_PATTERN}"
 VERSION = r"[1-9][0-9]{0,8}"
 """Patterns of names of models and aliases, and of the number of a version in the one way to write it."""
 
@@ -17,7 +17,7 @@ _GRAMMAR = "1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
 
 def is_model(name: str) -> bool:
     """Return whether a model may have this name."""
-    return re.fullmatch(NAME, name, re.ASCII) is not None
+    return re.fullmatch(NAME_PATTERN, name, re.ASCII) is not None
 
 
 def is_alias(name: str) -> bool:

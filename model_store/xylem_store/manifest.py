@@ -29,7 +29,7 @@ from xylem_store.documents import (
 )
 from xylem_store.ensemble import LINKS, Kind, Link, Weights
 from xylem_store.errors import Corrupt, UnsupportedSchema
-from xylem_store.identifiers import NAME, VERSION_MAX
+from xylem_store.identifiers import NAME_PATTERN, VERSION_MAX
 
 SCHEMA_VERSION = 6
 """The newest schema; a version is of the least that has what it needs: see `schema_of`."""
@@ -264,7 +264,7 @@ _PARAMETERS = object_of(
 )
 _FACTS: dict[str, Check] = {
     "schema_version": _schema,
-    "model": text(NAME),
+    "model": text(NAME_PATTERN),
     "version": integer(1, VERSION_MAX),
     "created_at": text(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
     "kind": choice(*get_args(Kind)),
@@ -275,7 +275,7 @@ _FACTS: dict[str, Check] = {
     "n_chunks": integer(0, IDS_MAX),
     "n_labels": integer(1, IDS_MAX),
     "n_features": integer(1, IDS_MAX),
-    "trainer": record(TrainerInfo, name=text(NAME), parameters=_PARAMETERS),
+    "trainer": record(TrainerInfo, name=text(NAME_PATTERN), parameters=_PARAMETERS),
     "seed": _COUNT,
     "code_version": text(r"[0-9A-Za-z.+_-]{1,64}"),
     "data": record(DataInfo, source=text(r"[^\x00-\x1f\x7f/]{0,255}"), rows=_COUNT, sha256=DIGEST),

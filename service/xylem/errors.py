@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 if TYPE_CHECKING:
-    from xylem.base.errors import BadData as BadData
-    from xylem.base.errors import BadInput as BadInput
-    from xylem.base.errors import BadInstance as BadInstance
-    from xylem.base.errors import BadParameter as BadParameter
-    from xylem.base.errors import DatabaseUnavailable as DatabaseUnavailable
-    from xylem.base.errors import NotTuned as NotTuned
-    from xylem.base.errors import Unavailable as Unavailable
-    from xylem.base.errors import UnknownLabel as UnknownLabel
-    from xylem.base.errors import XylemError as XylemError
-    from xylem_store.errors import StoreError as StoreError
+    from xylem.base import BadData as BadData
+    from xylem.base import BadInput as BadInput
+    from xylem.base import BadInstance as BadInstance
+    from xylem.base import BadParameter as BadParameter
+    from xylem.base import DatabaseUnavailable as DatabaseUnavailable
+    from xylem.base import NotTuned as NotTuned
+    from xylem.base import Unavailable as Unavailable
+    from xylem.base import UnknownLabel as UnknownLabel
+    from xylem.base import XylemError as XylemError
+    from xylem_store import StoreError as StoreError
 
 _OF_MODELS = {
     "xylem_store.errors": "StoreError",

@@ -2,8 +2,8 @@
 
 import sys
 
-from xylem.base.start import prepare
-from xylem_store.compiled.faults import BadProcessor
+from xylem.base import prepare
+from xylem_store import BadProcessor
 
 _BAD_INPUT = 2
 
@@ -13,11 +13,11 @@ def main() -> int:
     prepare()
     try:
         if sys.argv[1:] == ["answers"]:
-            from xylem.server.warm.answers import compile_answers
+            from xylem.server import compile_answers
 
             compile_answers()
         else:
-            from xylem.server.warm.kernels import compile_all  # looks at the environment while it is imported
+            from xylem.server import compile_all  # looks at the environment while it is imported
 
             compile_all()
     except BadProcessor as error:

@@ -17,12 +17,12 @@ from tests.schemas import fault_of, openapi, openapi_under
 import xylem.api.door.problems as problems
 import xylem.base.errors
 import xylem_store.errors
-from xylem import cli
 from xylem.admin.jobs.kinds import KINDS
 from xylem.api.app import create_app
 from xylem.base.errors import BadInput
 from xylem.base.parameters import Parameters, expected_of
 from xylem.base.settings import ELSEWHERE, Limits, read_settings, variables
+from xylem.cli.application import application
 from xylem.cli.options import TRAINER_NAMES
 from xylem.engine.features.parameters import PARAMETERS
 from xylem.serving.parse import parse_options
@@ -46,7 +46,7 @@ def commands(group: Any, prefix: str = "") -> dict[str, list[str]]:
     return found
 
 
-COMMANDS = commands(typer.main.get_command(cli.application()))
+COMMANDS = commands(typer.main.get_command(application()))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -15,6 +15,7 @@ import benchmarks
 import pytest
 from tests.checkout import PACKAGES, ROOT
 
+from xylem_store.faces import modules_of_names
 from xylem_store.store import Store
 
 OURS = {"xylem", "xylem_store"}
@@ -23,6 +24,9 @@ ROOMS_OF_BASE = {f"xylem.base.{name}" for name in ("access", "db", "executors", 
 """All else in `base` is what every part of the service may import; it imports nothing of ours but itself."""
 
 FOR_ALL = "xylem.base.traces.tracer"
+
+FACES = "xylem_store.faces"
+"""By which every package has its face."""
 
 BESIDE_THE_SERVICE = {"xylem.client", "xylem.command", "xylem.errors"}
 """They import nothing of `base` but what their rows say."""
@@ -39,7 +43,7 @@ TABLE = {
         " datasets server client errors"
     ),
     # what the Python face does: it trains by workflows, and explains as the service answers
-    "xylem.python": f"{_COMMON}; xylem: workflows serving",
+    "xylem.python": f"{_COMMON}; xylem: workflows serving evaluation",
     "xylem.python.from_memory": f"{_COMMON}; xylem: workflows datasets",
     "xylem.python.estimators": "xylem: python",
     "xylem.server.warm": (
@@ -143,6 +147,29 @@ def modules() -> dict[str, ast.Module]:
     return trees
 
 
+@cache
+def faces() -> dict[str, dict[str, str]]:
+    """The names that each package shows to others, and the module that each is in."""
+    named_in = {}
+    for package in PACKAGES:
+        for stub in package.rglob("__init__.pyi"):
+            name = ".".join(stub.parent.relative_to(package.parent).parts)
+            modules_of = modules_of_names(stub.read_text())
+            assert len(modules_of) == stub.read_text().count("import "), (
+                f"{stub}: a line that face_of cannot read"
+            )
+            named_in[name] = {each: f"{name}{module}".rstrip(".") for each, module in modules_of.items()}
+    return named_in
+
+
+def defined_in(module: str, name: str) -> str:
+    """The module that a name is defined in, which a package's face may show as its own."""
+    if f"{module}.{name}" in modules():
+        return f"{module}.{name}"
+    source = faces().get(module, {}).get(name, module)
+    return source if source == module else defined_in(source, name)
+
+
 def imported(name: str, tree: ast.Module) -> set[str]:
     """The absolute names of all modules that a module imports, wherever the import stands."""
     found: set[str] = set()
@@ -151,9 +178,7 @@ def imported(name: str, tree: ast.Module) -> set[str]:
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: relative import at line {node.lineno}"
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in modules() else node.module)
+            found.update(defined_in(node.module or "", alias.name) for alias in node.names)
     return found
 
 
@@ -188,7 +213,7 @@ def violations(name: str, names: set[str]) -> list[str]:
         "xylem.command",
     )
     ours = [other for other in sorted(names) if other.split(".")[0] in OURS]
-    forbidden = [other for other in ours if not within(other, allowed)]
+    forbidden = [other for other in ours if other != FACES and not within(other, allowed)]
     return [f"{name} imports {other}" for other in forbidden if not (is_of_service and is_for_all(other))]
 
 
@@ -221,6 +246,81 @@ def test_every_room_imports_rooms_of_lower_floors_alone() -> None:
             if other.split(".")[0] in OURS and lower != upper and of_room[lower] >= of_room[upper]:
                 faults.append(f"{name} imports {other}")
     assert faults == []
+
+
+def package_of(name: str) -> str:
+    """The package that has a face of its own: xylem_store, or a folder of xylem."""
+    first, *rest = name.split(".")
+    return f"xylem.{rest[0]}" if first == "xylem" and rest else first
+
+
+def crossings() -> dict[tuple[str, str], set[str]]:
+    """The names that cross a package's border, each with its package, and the modules that use it."""
+    users: dict[tuple[str, str], set[str]] = {}
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in OURS:
+                continue
+            for alias in node.names:
+                package = package_of(defined_in(node.module or "", alias.name))
+                if package not in (package_of(name), "xylem"):
+                    users.setdefault((package, alias.name), set()).add(name)
+    return users
+
+
+def imports_past(name: str, node: ast.ImportFrom) -> bool:
+    """Whether an import takes something of another package that the package's face does not show."""
+    source = node.module or ""
+    package = package_of(source)
+    if source.split(".")[0] not in OURS or package == package_of(name) or package not in faces():
+        return False
+    return source != package or not {alias.name for alias in node.names} <= set(faces()[package])
+
+
+def test_nobody_imports_past_a_face() -> None:
+    faults = [
+        f"{name}:{node.lineno}: {ast.unparse(node)}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and imports_past(name, node)
+    ]
+    assert faults == []
+
+
+PUBLIC = {("xylem.trainers", name) for name in ("TRAINERS", "Trained", "TrainerSpec", "TrainingSet")}
+"""What trainers of other people use (docs/add_a_trainer.md)."""
+
+
+def test_a_face_shows_what_others_use_and_no_more() -> None:
+    shown = {(package, name) for package, names in faces().items() if package != "xylem" for name in names}
+    used = crossings().keys() | PUBLIC | {("xylem.cli", name) for name in ("main", "run")}
+    used |= {(package_of(module), name) for name, module in faces()["xylem"].items()}
+    assert sorted(shown - used) == []
+
+
+def test_every_name_of_a_face_can_be_had() -> None:
+    for package, names in faces().items():
+        face = importlib.import_module(package)
+        assert sorted(names) == face.__all__ == dir(face)
+        if package != "xylem":  # an import of the module would hide the name
+            assert not {f"{package}.{name}" for name in names} & modules().keys(), package
+        for name in names:
+            assert getattr(face, name) is getattr(importlib.import_module(names[name]), name, None) or (
+                f"{package}.{name}" in modules()
+            )
+        with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+            _ = face.nothing
+
+
+BORDER_MAX, PRIVATE_MAX = 983, 479
+"""How many names cross borders, and how many of them for one module alone: these bounds only fall."""
+
+
+def test_few_names_cross_borders() -> None:
+    users = crossings()
+    assert len(users) <= BORDER_MAX
+    private = {key: names for key, names in users.items() if len(names) == 1}
+    assert len(private) <= PRIVATE_MAX, "\n".join(f"{key}: {names}" for key, names in private.items())
 
 
 @pytest.mark.parametrize(
@@ -282,7 +382,8 @@ def test_a_trainer_has_kernels_in_files_of_their_own() -> None:
             assert top <= {*sys.stdlib_module_names, *OURS, "numpy", "numba"}, name
         elif within(name, {"xylem.trainers"}):
             used = {other for other in imported(name, tree) if within(other, compilers)}
-            assert used <= {"xylem_store.compiled.handles"}, name  # the names of kinds of arrays
+            kinds_of_arrays = {"xylem_store.compiled.bits", "xylem_store.compiled.handles"}
+            assert used <= kinds_of_arrays, name
 
 
 def test_inner_parts_of_the_compiler_stay_in_one_room() -> None:
@@ -309,7 +410,7 @@ _FOR_PEOPLE = {"rich"}
 
 _PREDICT = """
 import json, sys
-from xylem.cli import run
+from xylem.cli.application import run
 sys.argv = ["xylem", "predict", "text", "--data", sys.argv[1], "--store", sys.argv[2]]
 status = run()
 print(json.dumps(sorted(sys.modules)))
@@ -328,7 +429,7 @@ print(json.dumps(sorted(sys.modules)))
 
 _HELP = """
 import json, sys
-from xylem.cli import application
+from xylem.cli.application import application
 application()
 print(json.dumps(sorted(sys.modules)))
 """

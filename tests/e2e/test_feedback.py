@@ -28,7 +28,7 @@ from xylem.cli.feedback import RESULTS
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem_store.store import Store
 
-_RUN = "from xylem.cli import main; main()"
+_RUN = "from xylem.cli.application import main; main()"
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 TUNED = {"instances": [RAW], "threshold": "tuned"}
 PREDICT, FEEDBACK = "/v1/models/raw/predict", "/v1/models/raw/feedback"

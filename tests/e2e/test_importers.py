@@ -15,7 +15,8 @@ from benchmarks.data import Prepared, prepare
 from benchmarks.peers.environments import DIRECTORY, HERE, python_of
 
 from xylem.datasets import read_dataset
-from xylem.engine.features import default_kind, fit_featurizer, load_featurizer, parameters_of
+from xylem.engine.features.parameters import parameters_of
+from xylem.engine.features.registry import default_kind, fit_featurizer, load_featurizer
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem_store.store import Store
 

@@ -127,7 +127,7 @@ def test_warming_for_an_image_compiles_what_tuning_and_larger_data_need() -> Non
 def test_to_import_the_server_loads_no_kernel() -> None:
     """A kernel that is called while modules are imported costs each process a quarter second."""
     code = (
-        "import gc, xylem.server.serve, xylem.cli; from numba.core.dispatcher import Dispatcher;"
+        "import gc, xylem.server.serve, xylem.cli.application; from numba.core.dispatcher import Dispatcher;"
         "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
     )
     assert said_by(code) == "[]\n"

@@ -21,7 +21,8 @@ from tests.unit.serving import test_event_bodies
 
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits
-from xylem.engine.features import Featurizer, load_featurizer
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, RequestBodies
 from xylem.engine.features.tensor_request import TensorBodies
 from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines

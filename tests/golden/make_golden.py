@@ -26,7 +26,7 @@ from xylem.engine.predictor import PredictOptions
 from xylem.vocabulary.concepts import concepts_of
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.vocabulary.names import NameParameters, count_words
-from xylem.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
+from xylem.workflows.combined import NamesToMatch, combined_parts, no_ranker
 from xylem.workflows.near_rows import draw_near_rows
 from xylem_store.arrays import group_of
 from xylem_store.label_info import Subject

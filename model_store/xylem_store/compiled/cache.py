@@ -23,6 +23,7 @@ import numba
 import numpy as np
 
 from xylem_store.compiled.processors import CONFIG, chosen_level, compile_for, directory_for
+from xylem_store.faces import modules_of_names
 
 PACKAGES = ("xylem", "xylem_store")
 """The packages of ours that kernels, and the helpers that they call, are in."""
@@ -42,7 +43,7 @@ def package_folders() -> dict[str, Path]:
 
 @functools.cache
 def _file_of(module: str) -> Path | None:
-    """Return the file of a module of ours; None for any other name."""
+    """Return the file of a module of ours; None for a package, and for any other name."""
     package, _, path = module.partition(".")
     if not path or package not in package_folders():
         return None
@@ -51,16 +52,30 @@ def _file_of(module: str) -> Path | None:
 
 
 @functools.cache
+def _names_of_face(package: str) -> dict[str, str]:
+    """Return the names that a package of ours shows to others, and the module that each is in."""
+    first, _, path = package.partition(".")
+    if first not in package_folders():
+        return {}
+    stub = package_folders()[first] / path.replace(".", "/") / "__init__.pyi"
+    names = modules_of_names(stub.read_text(encoding="utf-8")) if stub.is_file() else {}
+    return {name: f"{package}{module}" for name, module in names.items()}
+
+
+@functools.cache
 def _source(path: Path) -> tuple[bytes, set[Path]]:
     """Return the sha256 of the module at `path`, and the files of ours that it imports.
 
-    A word that only looks like an import counts as one: it does no harm.
+    A name that is imported of a package is in the module that the package's face names. A word that only
+    looks like an import counts as one: it does no harm.
     """
     content = path.read_bytes()
     names: set[str] = set()
     for module, imported, modules in _IMPORT.findall(content):
         names.update(name.decode() for name in re.findall(rb"[\w.]+", modules) or [module])
-        names.update(f"{module.decode()}.{name.decode()}" for name in re.findall(rb"\w+", imported))
+        face = _names_of_face(module.decode())
+        for name in re.findall(r"(?<!\bas )\b\w+", imported.decode()):
+            names.update({f"{module.decode()}.{name}", face.get(name, "")})
     return hashlib.sha256(content).digest(), {file for name in names if (file := _file_of(name))}
 
 

@@ -1,1 +1,5 @@
 """What admins ask for, without HTTP: jobs, aliases, versions here and in an object store, and their JSON."""
+
+from xylem_store import face_of
+
+__getattr__, __dir__, __all__ = face_of(__name__, __file__)

@@ -13,10 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from xylem.admin.jobs.figures import JobFigures
-from xylem.admin.jobs.jobs import Jobs
-from xylem.admin.jobs.schedules import Schedules
-from xylem.admin.registry.registry import Registry
+from xylem.admin import JobFigures, Jobs, Registry, Schedules
 from xylem.api.door.admission import Admission
 from xylem.api.door.answering import Answering, WholeRequests
 from xylem.api.door.collectors import read_rows, read_streams
@@ -44,25 +41,21 @@ from xylem.api.routes import (
 )
 from xylem.api.routes.openapi import openapi_document
 from xylem.api.routes.requests import Services
-from xylem.base.access.audit import AuditLog
-from xylem.base.access.ring import KeyRing
-from xylem.base.files import shown_url
-from xylem.base.logs import log
-from xylem.base.process import settle
-from xylem.base.settings import Settings, read_settings
-from xylem.base.traces.switch import open_tracer
-from xylem.serving.denied import with_denied
-from xylem.serving.dialect import Dialect
-from xylem.serving.feedback import FeedbackDesk
-from xylem.serving.label_info import LabelInfos
-from xylem.serving.learning import OnlineLearning
-from xylem.serving.live import LiveModels
-from xylem.serving.oip import TENSORS
-from xylem.serving.opening import serve_model
-from xylem.serving.predict import PREDICT
-from xylem.serving.scores import SCORES
-from xylem.serving.shadows import Shadows
-from xylem.serving.stores import store_of
+from xylem.base import AuditLog, KeyRing, Settings, log, open_tracer, read_settings, settle, shown_url
+from xylem.serving import (
+    PREDICT,
+    SCORES,
+    TENSORS,
+    Dialect,
+    FeedbackDesk,
+    LabelInfos,
+    LiveModels,
+    OnlineLearning,
+    Shadows,
+    serve_model,
+    store_of,
+    with_denied,
+)
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
 """Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""

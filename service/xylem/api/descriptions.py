@@ -21,23 +21,18 @@ from xylem.api.schemas.labels import (
     Thresholds,
 )
 from xylem.api.schemas.models import ValidationFigures, VersionFigures, VersionSummary
-from xylem.base.db.engine import Database
-from xylem.base.errors import BadRequest, NotTuned, UnknownLabel
-from xylem.engine.label_weights import label_features
-from xylem.serving.label_info import (
+from xylem.base import BadRequest, Database, NotTuned, UnknownLabel
+from xylem.engine import label_features
+from xylem.serving import (
     LabelInfoOptions,
+    ServedVersion,
     label_info_options,
     labels_named,
     languages_of,
     told_of_label,
 )
-from xylem.serving.served import ServedVersion
-from xylem.thresholds.live.shadow import Shadow
-from xylem.thresholds.store.codec import Tuned
-from xylem.thresholds.store.state import checkpoints, find_head, label_history
-from xylem_store.names import NameTable, find_name, name_of, names_with
-from xylem_store.origin import read_report
-from xylem_store.store import Store
+from xylem.thresholds import Shadow, Tuned, checkpoints, find_head, label_history
+from xylem_store import NameTable, Store, find_name, name_of, names_with, read_report
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:

@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from xylem.base.db.of_store import opened_database
-from xylem.base.errors import BadParameter
+from xylem.base import BadParameter, opened_database
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, LATEST, Json, ModelName, StoreDir, parse_version
 from xylem.cli.places import store_at, user_name
 
 if TYPE_CHECKING:
-    from xylem.admin.registry.registry import Registry
-    from xylem.base.db.engine import Database
-    from xylem_store.alias import Alias as AliasDocument
-    from xylem_store.alias import Change
-    from xylem_store.alias_writing import AliasChange
-    from xylem_store.moves import Cause
-    from xylem_store.store import Store
+    from xylem.admin import Registry
+    from xylem.base import Database
+    from xylem_store import Alias as AliasDocument
+    from xylem_store import AliasChange, Cause, Change, Store
 
 app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
 
@@ -35,21 +31,21 @@ Ends = Annotated[bool, Option("--end", help="Only end the one there is.")]
 
 def registry_of(store: Path, database: Database | None = None) -> Registry:
     """Return the registry of a store; without a database it asks none."""
-    from xylem.admin.registry.registry import Registry
+    from xylem.admin import Registry
 
     return Registry(store_at(store), database)
 
 
 def store_to_publish(store: Path, why: str) -> Store:
     """Return a store whose publications are told as those of who runs the command."""
-    from xylem.serving.stores import store_of
+    from xylem.serving import store_of
 
     return store_of(store, cause_of(why))
 
 
 def cause_of(reason: str) -> Cause:
     """Return who runs the command, and why."""
-    from xylem_store.moves import Cause
+    from xylem_store import Cause
 
     return Cause(user_name(), reason)
 
@@ -92,7 +88,7 @@ def rollback(
 
 def print_move(found: AliasChange, json: bool) -> None:
     """Print what an alias names now."""
-    from xylem.admin.registry.facts import move_facts
+    from xylem.admin import move_facts
 
     print_result(json, f"{found.model}: {found.alias} -> {found.now}", **move_facts(found))
 
@@ -124,7 +120,7 @@ def canary(
     json: Json = False,
 ) -> None:
     """Have a version answer a part of the requests to an alias; `promote` finishes it, `rollback` ends it."""
-    from xylem_store.alias import with_canary, without_canary
+    from xylem_store import with_canary, without_canary
 
     if end == (weight is not None):
         raise BadParameter("expected --weight or --end, one of them")
@@ -147,7 +143,7 @@ def shadow(
     json: Json = False,
 ) -> None:
     """Have a version answer copies of an alias's requests; answers are compared, and never returned."""
-    from xylem_store.alias import with_shadow, without_shadow
+    from xylem_store import with_shadow, without_shadow
 
     if end and share is not None:
         raise BadParameter("expected --share or --end, not both")
@@ -157,14 +153,14 @@ def shadow(
 
 
 def _change_split(store: Path, model: str, alias: str, change: Change, reason: str, json: bool) -> None:
-    from xylem_store.moves import SPLIT
+    from xylem_store import SPLIT
 
     print_split(registry_of(store).change(model, alias, SPLIT, change, cause_of(reason)), json)
 
 
 def print_split(found: AliasChange, json: bool) -> None:
     """Print what stands beside the version that an alias names now."""
-    from xylem.admin.registry.facts import split_facts
+    from xylem.admin import split_facts
 
     beside = "" if found.after is None else what_is_beside(found.after)
     print_result(json, f"{found.model}: {found.alias} -> {found.now}{beside}", **split_facts(found))
@@ -223,7 +219,7 @@ def delete(
 
 def _version_of(model: str, store: Path) -> tuple[str, int]:
     """Return the model and number of NAME@VERSION; a number need not be there: it may have been deleted."""
-    from xylem_store.identifiers import parse_ref
+    from xylem_store import parse_ref
 
     name, reference = parse_version(model)
     parsed = parse_ref(reference)
@@ -239,7 +235,7 @@ def history(
     json: Json = False,
 ) -> None:
     """Show who moved the aliases of a model, when, from where to where, and why; the newest first."""
-    from xylem.admin.registry.facts import history_facts
+    from xylem.admin import history_facts
 
     moves = registry_of(store).history(model, alias, limit=limit)
     changes = [history_facts(model, move) for move in moves]

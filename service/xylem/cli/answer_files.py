@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from typer import Option
 
-from xylem.base.columns import TableColumns
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.files import absolute, file_path
+from xylem.base import BadData, BadParameter, TableColumns, absolute, file_path
 from xylem.cli.console import print_facts, print_json, progress
 from xylem.cli.options import RayAddress, in_panel, parse_reference
 from xylem.cli.places import opened_learning, store_at
-from xylem.serving.line_files import STDIN
+from xylem.serving import STDIN
 
 if TYPE_CHECKING:
-    from xylem.serving.parts import AnswerParts, Format
+    from xylem.serving import AnswerParts, Format
 
 
 Wanted: TypeAlias = tuple[str, str, bool]
@@ -64,8 +62,8 @@ class AnswerFiles(NamedTuple):
         self, data: str, columns: TableColumns, store: Path, wanted: Wanted, threads: int, *, json: bool
     ) -> None:
         """Write the answers, and print how many. Raises BadData at the end where lines had none."""
-        from xylem.base.executors.ray import crew_of
-        from xylem.serving.parts import answer_files
+        from xylem.base import crew_of
+        from xylem.serving import answer_files
 
         assert self.out is not None
         form: Format = "parquet" if self.form == "parquet" else "jsonl"
@@ -91,15 +89,10 @@ def step_of(
     store: Path, wanted: Wanted, columns: TableColumns, out: str, form: Format, threads: int
 ) -> AnswerParts:
     """Return the step that answers parts. Raises BadInput for a version or options that cannot be used."""
-    from xylem.base.settings import read_settings
-    from xylem.serving.blocks import answers_of
-    from xylem.serving.denied import denied_by
-    from xylem.serving.opening import open_named
-    from xylem.serving.parse import parse_options
-    from xylem.serving.parts import AnswerParts
-    from xylem.serving.schemas.predict import TUNED
-    from xylem.thresholds.store.state import Head
-    from xylem_store.manifest import manifest_digest
+    from xylem.base import read_settings
+    from xylem.serving import TUNED, AnswerParts, answers_of, denied_by, open_named, parse_options
+    from xylem.thresholds import Head
+    from xylem_store import manifest_digest
 
     limits = read_settings().limits
     model, query, explain = wanted

@@ -81,7 +81,7 @@ def combine(
     are by folds of these rows, beside those of each member alone. What is published is a version like any
     other. Needs the extra sklearn.
     """
-    from xylem.workflows.combine import CombineRequest, combine_and_publish
+    from xylem.workflows import CombineRequest, combine_and_publish
 
     columns = table.columns(data)
     request = CombineRequest(
@@ -135,7 +135,7 @@ def vocabulary(
     New concepts are found by their names from then on. Concepts that the file does not have are removed.
     The others keep what was learnt about them; --by says what matches labels and concepts.
     """
-    from xylem.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
+    from xylem.workflows import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
     home = store_to_publish(store, "xylem models vocabulary")

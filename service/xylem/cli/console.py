@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
-from xylem.base.processors import n_processors
+from xylem.base import n_processors
 
 if TYPE_CHECKING:  # rich is for people, and loaded where something is shown to one
     from rich.console import Console
     from rich.table import Table
 
-    from xylem.base.bars import OnProgress
+    from xylem.base import OnProgress
 
 _WIDTH_PIPED = 120
 
@@ -133,7 +133,7 @@ def progress(json: bool) -> Iterator[OnProgress]:
     if json or not sys.stderr.isatty():  # rich is not loaded for nobody
         yield lambda phase, done, total: None
         return
-    from xylem.base.bars import shown_progress
+    from xylem.base import shown_progress
 
     with shown_progress(True) as show:
         yield show
@@ -144,7 +144,7 @@ def _announce_compilation() -> None:
 
     The process beside ends by itself. Whichever comes to a kernel first compiles it, the other waits for it.
     """
-    from xylem_store.compiled.cache import cache_dir, shipped_dir
+    from xylem_store import cache_dir, shipped_dir
 
     if shipped_dir() is not None or any(cache_dir().rglob("*.nbi")):
         return

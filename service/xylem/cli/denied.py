@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from xylem.base.errors import BadParameter
+from xylem.base import BadParameter
 from xylem.cli.aliases import Reason, cause_of, registry_of
 from xylem.cli.console import print_json, print_line
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
 from xylem.cli.places import store_at
 
 if TYPE_CHECKING:
-    from xylem.admin.registry.registry import Denial
-    from xylem_store.alias import LabelChange
+    from xylem.admin import Denial
+    from xylem_store import LabelChange
 
 app = typer.Typer(help="Denied labels: a part of `xylem models`.")
 
@@ -49,10 +49,10 @@ def deny(
     Without labels, these are listed. Running servers follow without a restart. Requests that name a version
     by its number are not affected. --url is for servers that follow an object store.
     """
-    from xylem.admin.registry import registry
-    from xylem.datasets.sparse_text import read_label_names
-    from xylem_store.identifiers import is_version
-    from xylem_store.moves import DENIED
+    from xylem.admin import allow_again as allowing_again
+    from xylem.admin import denial_of, denying_known
+    from xylem.datasets import read_label_names
+    from xylem_store import DENIED, is_version
 
     name, alias = parse_reference(model)
     if is_version(alias):
@@ -66,7 +66,7 @@ def deny(
         raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
     change: LabelChange | None = None
     if allow_again:
-        change = registry.allow_again(names)
+        change = allowing_again(names)
     elif names:
         change = set(names).union
     elif clear:
@@ -76,9 +76,9 @@ def deny(
         return
     opened = store_at(store)
     if change is not None:
-        known = registry.denying_known(opened, name, alias, change)
+        known = denying_known(opened, name, alias, change)
         registry_of(store).change(name, alias, DENIED, known, cause_of(reason))
-    print_denial(registry.denial_of(opened, name, alias, opened.alias(name, alias)), json)
+    print_denial(denial_of(opened, name, alias, opened.alias(name, alias)), json)
 
 
 def denying(labels: Collection[str]) -> str:
@@ -92,10 +92,9 @@ def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange
     That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
     is not there, and what the store raises.
     """
-    from xylem.admin.registry.registry import Denial, check_known, unknown_in
-    from xylem.admin.registry.remote import RemoteStore
+    from xylem.admin import Denial, RemoteStore, check_known, unknown_in
     from xylem.cli.remote import alias_there
-    from xylem_store.alias import denying
+    from xylem_store import denying
 
     remote = RemoteStore(url)
     found = alias_there(remote, name, alias)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
-from xylem.base.files import file_path
+from xylem.base import file_path
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
 from xylem.cli.options import (
@@ -57,8 +57,7 @@ def extend(
     For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get ids after
     the old ones. Nothing else changes: calibration and tuned thresholds stay.
     """
-    from xylem.workflows.extend import extend_and_publish
-    from xylem.workflows.train import TrainRequest
+    from xylem.workflows import TrainRequest, extend_and_publish
 
     rows = learnt.rows or []
     request = TrainRequest(
@@ -97,7 +96,7 @@ def calibrate(
     It rises, so rankings stay the same. The tables show how often predictions are true at each score, before
     and after. After: each half of the rows is measured with a map that was fitted to the other half.
     """
-    from xylem.workflows.calibrate import calibrate_and_publish
+    from xylem.workflows import calibrate_and_publish
 
     columns = table.columns(data)
     name, reference = parse_reference(model)
@@ -137,8 +136,7 @@ def import_vectorizer(
     json: Json = False,
 ) -> None:
     """Publish a version again so that it reads texts by the vocabulary of a scikit-learn vectorizer."""
-    from xylem.extras.importers.registry import text_draft
-    from xylem.extras.importers.vectorizer import read_vectorizer
+    from xylem.extras import read_vectorizer, text_draft
 
     name, reference = parse_reference(model)
     opened = store_to_publish(store, "xylem import-vectorizer")

@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from xylem.base.process import collect_seldom
+from xylem.base import collect_seldom
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if sys.argv[1:2] in (["serve"], ["predict"]):  # most of what they do is to begin
         collect_seldom()
-    from xylem.cli import main as run
+    from xylem.cli.application import main as run
 
     run()
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base.db.of_store import opened_database
-from xylem.base.errors import BadParameter
+from xylem.base import BadParameter, opened_database
 from xylem.cli.console import print_facts, print_json, print_line, print_table, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from xylem_store.version import Model as OpenedModel
+    from xylem_store import Model as OpenedModel
 
 
 class Written(NamedTuple):
@@ -70,10 +69,8 @@ def evaluate(
     Bands are groups of labels by their number of training rows. With --trees, scores are means over the
     first trees.
     """
-    from xylem.evaluation.ranking import empty_convention
-    from xylem.workflows.charts import PageSubject, prepare_files, write_files
-    from xylem.workflows.evaluate import evaluate_rows
-    from xylem.workflows.labelled import read_labelled
+    from xylem.evaluation import empty_convention
+    from xylem.workflows import PageSubject, evaluate_rows, prepare_files, read_labelled, write_files
 
     columns = table.columns(data)
     per_label, report = files
@@ -107,8 +104,7 @@ def evaluate(
 
 def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     """Return the model with its first trees only. Raises BadParameter where it has not so many."""
-    from xylem_store.manifest import COMBINED
-    from xylem_store.version import first_trees
+    from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
         found = f"{model.manifest.shown}, a combined one"
@@ -120,7 +116,7 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
 
 
 def _print_report(title: str, report: dict[str, Any]) -> None:
-    from xylem.workflows.evaluate import list_unknown
+    from xylem.workflows import list_unknown
 
     rows = [
         (metric, *("unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"] for k in _CUTS))
@@ -161,7 +157,7 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
 
 def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None:
     """Return the thresholds that are kept with a version, float32[K]; None if there are none."""
-    from xylem.thresholds.store.state import ThresholdDatabase
+    from xylem.thresholds import ThresholdDatabase
 
     with opened_database(store) as database:
         manifest = model.manifest
@@ -189,9 +185,9 @@ def compare(
     A difference is real when so large a one comes up by chance in at most 5% of all samples of rows, by a
     paired randomisation test. Labels are matched by name; macro-F is compared where both versions are tuned.
     """
-    from xylem.evaluation.ranking import empty_convention
-    from xylem.workflows.compare import CompareRequest, Contender
-    from xylem.workflows.compare import compare as compare_versions
+    from xylem.evaluation import empty_convention
+    from xylem.workflows import CompareRequest, Contender
+    from xylem.workflows import compare as compare_versions
 
     empty = empty_convention(empty_labels, "--empty-labels")
     request = CompareRequest(data, empty, resamples, seed, n_threads(threads), table.columns(data))

@@ -14,17 +14,15 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from xylem.base.errors import BadData, BadInput, Unavailable
+from xylem.base import BadData, BadInput, Unavailable
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
 from xylem.cli.options import Json, Model, ModelName, grouped, parse_reference
 from xylem.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key, store_at
-from xylem.serving.line_files import STDIN, blocks, opened
+from xylem.serving import STDIN, blocks_of, opened
 
 if TYPE_CHECKING:
-    from xylem.base.db.engine import Database
-    from xylem.base.settings import Limits, Settings
-    from xylem.serving.feedback import KeptRows
-    from xylem.serving.served import ServedVersion
+    from xylem.base import Database, Limits, Settings
+    from xylem.serving import KeptRows, ServedVersion
 
 
 class SendsByDefault(TyperGroup):
@@ -69,8 +67,8 @@ def send(
     event counts once: a file that was sent in part can be sent again as a whole. Events that were not counted
     are listed by reason, the first ones with their lines. Exit status 2 when some were rejected.
     """
-    from xylem.base.settings import read_settings
-    from xylem.serving.lines import value_of
+    from xylem.base import read_settings
+    from xylem.serving import value_of
 
     limits = read_settings().limits
     tally = _Tally()
@@ -80,7 +78,7 @@ def send(
         sender = _to_server(model, place.url, read_key(place.key_file), limits)
     try:
         with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
-            for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
+            for block in blocks_of(source, limits.line_bytes_max, EVENTS_A_BLOCK):
                 values = [value_of(line, limits) for line in block.lines]
                 for number, verdict in enumerate(send(values), block.first):
                     tally.add(number, verdict)
@@ -136,8 +134,8 @@ def delete_rows(
 
 
 def _local_rows(database: Database, settings: Settings) -> KeptRows:
-    from xylem.serving.feedback import KeptRows
-    from xylem.thresholds.store.feedback_rows import FeedbackRows
+    from xylem.serving import KeptRows
+    from xylem.thresholds import FeedbackRows
 
     return KeptRows(store_at(settings.store), FeedbackRows(database, settings), settings.limits)
 
@@ -198,9 +196,7 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
 
 def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
     """Return the verdict on what is no event with an id, by which it would count once; None: it is one."""
-    from xylem.serving.events import refused
-    from xylem.serving.parse import validated
-    from xylem.serving.schemas.feedback import FeedbackEvent
+    from xylem.serving import FeedbackEvent, refused, validated
 
     if isinstance(value, dict) and "event_id" in value:
         return None
@@ -222,8 +218,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     """
     import asyncio
 
-    from xylem.serving.feedback import FeedbackDesk
-    from xylem.serving.opening import open_version
+    from xylem.serving import FeedbackDesk, open_version
 
     opened_model = open_model(store, model)
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:

@@ -14,8 +14,7 @@ from xylem.cli.options import Json, grouped
 from xylem.cli.places import Place, asked
 
 if TYPE_CHECKING:
-    from xylem.base.db.engine import Database
-    from xylem.base.settings import Settings
+    from xylem.base import Database, Settings
 
 app = typer.Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
@@ -27,7 +26,7 @@ Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs
 
 def _local(database: Database, settings: Settings) -> Any:
     """Return the calls of a database's jobs, by the names that the client has for them."""
-    from xylem.admin.jobs.jobs import Jobs
+    from xylem.admin import Jobs
 
     of = Jobs(database, settings)
     return SimpleNamespace(jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry)

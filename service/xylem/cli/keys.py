@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.base.db.of_store import ready_database
-from xylem.base.errors import BadParameter
+from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
 from xylem.cli.places import user_name
 
 if TYPE_CHECKING:
-    from xylem.base.access.keys import AccessKeys
-    from xylem.base.db.engine import Database
+    from xylem.base import AccessKeys, Database
 
 app = typer.Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
@@ -35,7 +33,7 @@ _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 @contextmanager
 def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
-    from xylem.base.access.keys import AccessKeys
+    from xylem.base import AccessKeys
 
     with ready_database(store) as database:
         yield AccessKeys(database), database
@@ -64,7 +62,7 @@ def create(
 
     A key with the scope admin opens everything. Servers that share the database know it within two seconds.
     """
-    from xylem.base.access.key_text import parse_scopes
+    from xylem.base import parse_scopes
 
     lifetime, scopes = seconds_of("--expires", expires), parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
@@ -123,8 +121,7 @@ def seconds_of(option: str, text: str | None) -> float | None:
 
 
 def _note(database: Database, action: str, target: str) -> None:
-    from xylem.base.access.audit import AuditLog
-    from xylem.base.access.ring import Principal
+    from xylem.base import AuditLog, Principal
 
     AuditLog(database).append(Principal("", user_name()), action, target)
 

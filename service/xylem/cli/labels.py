@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.base.errors import BadInput, BadParameter
+from xylem.base import BadInput, BadParameter
 from xylem.cli.console import print_facts, print_json, print_line, print_result, print_table
 from xylem.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from xylem.cli.places import open_model, store_at
 
 if TYPE_CHECKING:
-    from xylem.workflows.label_info import Attached
+    from xylem.workflows import Attached
 
 
 app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
@@ -48,7 +48,7 @@ def label_info(
 
     It belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from xylem.workflows.label_info import attach_label_info, attached_info, read_label_info
+    from xylem.workflows import attach_label_info, attached_info, read_label_info
 
     opened = store_at(store)
     if remove:
@@ -93,7 +93,7 @@ def explain(
     In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's siblings. With
     several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.
     """
-    from xylem.engine.label_weights import label_features
+    from xylem.engine import label_features
 
     found = label_features(open_model(store, model), label, top)
     if json:
@@ -129,8 +129,8 @@ def tree(
     """Show the nodes of a label tree: how many labels each has, how often, and the most frequent."""
     import numpy as np
 
-    from xylem.evaluation.tree_criteria import tree_labels
-    from xylem_store.names import name_of
+    from xylem.evaluation import tree_labels
+    from xylem_store import name_of
 
     opened = open_model(store, model)
     name = opened.manifest.model

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.base.errors import BadInput, BadParameter
-from xylem.base.files import unfinished
+from xylem.base import BadInput, BadParameter, unfinished
 from xylem.cli.aliases import cause_of, store_to_publish, what_is_beside
 from xylem.cli.console import (
     as_option,
@@ -28,8 +27,7 @@ from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_refere
 from xylem.cli.places import store_at
 
 if TYPE_CHECKING:
-    from xylem_store.manifest import Manifest
-    from xylem_store.store import ModelInfo
+    from xylem_store import Manifest, ModelInfo
 
 app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
@@ -80,8 +78,7 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
 @app.command()
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show what a version is and where it came from."""
-    from xylem_store.identifiers import is_version
-    from xylem_store.origin import read_origin, read_report
+    from xylem_store import is_version, read_origin, read_report
 
     opened = store_at(store)
     name, reference = parse_reference(model)
@@ -111,8 +108,8 @@ def draw(
     json: Json = False,
 ) -> None:
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
-    from xylem.workflows.charts import draw_report
-    from xylem_store.origin import read_report
+    from xylem.workflows import draw_report
+    from xylem_store import read_report
 
     opened = store_at(store)
     name, reference = parse_reference(model)
@@ -169,7 +166,7 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 @app.command()
 def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
-    from xylem_store.migrating import OldStore
+    from xylem_store import OldStore
 
     models = OldStore(store, by=cause_of("xylem models migrate")).migrate()
     line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
@@ -223,7 +220,7 @@ def import_model(
     """Check an exported file, or a model that another library saved, and publish it as a new version."""
     opened = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
-        from xylem.extras.importers.registry import import_model as import_foreign
+        from xylem.extras import import_model as import_foreign
 
         stored = weights or "float32"
         manifest = import_foreign(opened, library, path, labels, model, features, stored)

@@ -15,10 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from typer import Argument, Option
 
-from xylem.base.columns import TableColumns, columns_of, refuse_without_table
-from xylem.base.errors import BadParameter
-from xylem.base.files import file_path
-from xylem.base.processors import n_processors
+from xylem.base import BadParameter, TableColumns, columns_of, file_path, n_processors, refuse_without_table
 
 LATEST = "latest"
 
@@ -171,7 +168,7 @@ class Table(NamedTuple):
 
     def guessed(self, file: Path) -> TableColumns:
         """Return the columns that are named, others as they look in a file. Raises BadInput."""
-        from xylem.datasets.tables import guess_columns
+        from xylem.datasets import guess_columns
 
         return guess_columns(file, *self)
 

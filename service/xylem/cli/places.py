@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer import Option
 
-from xylem.base.db.of_store import is_there, opened_database
-from xylem.base.errors import BadInput, BadParameter, Unavailable
+from xylem.base import BadInput, BadParameter, Unavailable, is_there, opened_database
 from xylem.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_reference
 
 if TYPE_CHECKING:
-    from xylem.base.db.engine import Database
-    from xylem.base.settings import Settings
-    from xylem.client._sync.client import Client
-    from xylem.serving.learning import OnlineLearning
-    from xylem_store.store import Store
-    from xylem_store.version import Model
+    from xylem.base import Database, Settings
+    from xylem.client import Client
+    from xylem.serving import OnlineLearning
+    from xylem_store import Model, Store
 
 
 KEY_VARIABLE = "XYLEM_KEY"
@@ -44,7 +41,7 @@ class Place(NamedTuple):
 
 def store_at(path: Path) -> Store:
     """Return the store of a directory, which need not be there."""
-    from xylem.serving.stores import store_of
+    from xylem.serving import store_of
 
     return store_of(path)
 
@@ -83,7 +80,7 @@ def connect_server(url: str, key: str | None) -> Iterator[Client]:
     Raises BadInput where the server refuses (4xx), Unavailable where it fails or does not answer, and
     BadParameter for a URL, a key or an argument that cannot be used.
     """
-    from xylem.client._sync.client import Client
+    from xylem.client import Client
     from xylem.errors import ClientError, ProblemError
 
     try:
@@ -108,14 +105,13 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 
     It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
     """
-    from xylem.base.logs import configure
-    from xylem.base.settings import read_settings
+    from xylem.base import configure, read_settings
 
     settings = read_settings(store=store)
     if not create and not is_there(store, settings.database_url):
         yield None
         return
-    from xylem.serving.learning import OnlineLearning
+    from xylem.serving import OnlineLearning
 
     configure("critical")
     learning = OnlineLearning(settings)
@@ -139,7 +135,7 @@ def asked(
         with connect_server(place.url, read_key(place.key_file)) as client:
             yield client
         return
-    from xylem.base.settings import read_settings
+    from xylem.base import read_settings
 
     with opened_database(place.store, create=create) as database:
         yield local(database, read_settings(store=place.store))

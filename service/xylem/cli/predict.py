@@ -14,8 +14,7 @@ import typer
 from orjson import loads
 from typer import Argument, Option
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.files import file_path, is_directory, unfinished
+from xylem.base import BadData, BadParameter, file_path, is_directory, unfinished
 from xylem.cli.answer_files import AnswerFiles
 from xylem.cli.console import complain, print_result, print_table, progress
 from xylem.cli.options import (
@@ -33,11 +32,11 @@ from xylem.cli.options import (
     parse_reference,
 )
 from xylem.cli.places import Place, connect_server, opened_learning, read_key, refuse_beside_url, store_at
-from xylem.serving.line_files import STDIN, Source, blocks, idle, in_order, opened, source_of
+from xylem.serving import STDIN, Source, blocks_of, idle, in_order, opened, source_of
 
 if TYPE_CHECKING:
-    from xylem.base.settings import Limits
-    from xylem.serving.lines import Answered, LineBlock
+    from xylem.base import Limits
+    from xylem.serving import Answered, LineBlock
 
 
 Instances = Annotated[
@@ -213,7 +212,7 @@ class ResultFiles:
 
     def __init__(self, directory: Path, *, force: bool) -> None:
         """Refuse results that are there, unless they are to be replaced. Raises BadData, BadParameter."""
-        from xylem.datasets.annif import CorpusDirectory
+        from xylem.datasets import CorpusDirectory
 
         names = CorpusDirectory(directory).names
         files = [(directory / name).with_suffix(RESULTS) for name in names]
@@ -240,7 +239,7 @@ def _names_of(data: str) -> list[str]:
     path = file_path(data)
     if data == STDIN or path.is_file() or _is_corpus(path):
         return [data]
-    from xylem.datasets.files import find_files  # and kernels
+    from xylem.datasets import find_files  # and kernels
 
     return [str(file.path) for file in find_files(path)]
 
@@ -249,8 +248,7 @@ def _is_corpus(path: Path) -> bool:
     """Tell whether a path is a directory of documents. Raises BadData for one that has other data, too."""
     if not is_directory(path):
         return False
-    from xylem.datasets.annif import CorpusDirectory
-    from xylem.datasets.files import open_data
+    from xylem.datasets import CorpusDirectory, open_data
 
     return isinstance(open_data(path), CorpusDirectory)
 
@@ -266,11 +264,8 @@ def _query(given: dict[str, Any]) -> str:
 def _by_store(
     store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool
 ) -> Iterator[Answers]:
-    from xylem.base.settings import read_settings
-    from xylem.serving.blocks import answers_of
-    from xylem.serving.opening import open_named
-    from xylem.serving.parse import parse_options
-    from xylem.serving.schemas.predict import TUNED
+    from xylem.base import read_settings
+    from xylem.serving import TUNED, answers_of, open_named, parse_options
 
     limits = read_settings().limits
     options = parse_options(_query(given).encode(), limits)
@@ -286,7 +281,7 @@ def _by_store(
 def _by_threads(
     source: Source, answer: Callable[[LineBlock], Answered], threads: int, limits: Limits
 ) -> Iterator[Answered]:
-    todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+    todo = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
     return in_order(todo, answer, threads, idle(source))
 
 
@@ -301,11 +296,11 @@ def _by_server(
 
     Raises BadInput where the server refuses, BadParameter, Unavailable.
     """
-    from xylem.base.settings import read_settings
-    from xylem.serving.lines import Answered
+    from xylem.base import read_settings
+    from xylem.serving import Answered
 
     limits = read_settings().limits
-    todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+    todo = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
     long_lines: list[int] = []
     number = int(model.version) if model.version.isdecimal() else None
     alias = model.version if number is None else None
@@ -328,8 +323,7 @@ def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[by
 
 def _with_long(lines: list[bytes], first: int, long_lines: list[int], limits: Limits) -> list[bytes]:
     """Return answers, those to lines that were too long to send as the server gives them."""
-    from xylem.serving.lines import dump, too_long
-    from xylem.serving.problems import describe_error
+    from xylem.serving import describe_error, dump, too_long
 
     while long_lines and long_lines[0] < first + len(lines):
         number = long_lines.pop(0)
@@ -349,9 +343,8 @@ def score(
     A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that cannot be
     used has an error in its place, and the exit status is 2 at the end.
     """
-    from xylem.base.settings import read_settings
-    from xylem.serving.opening import open_named
-    from xylem.serving.scores import score_block
+    from xylem.base import read_settings
+    from xylem.serving import open_named, score_block
 
     limits = read_settings().limits
     served = open_named(store_at(store), *parse_reference(model))

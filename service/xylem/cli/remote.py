@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from xylem.base.errors import BadInput, BadParameter
+from xylem.base import BadInput, BadParameter
 from xylem.cli.aliases import fraction_of, what_is_beside
 from xylem.cli.console import mebibytes, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
-from xylem_store.errors import AliasNotFound
+from xylem_store import AliasNotFound
 
 if TYPE_CHECKING:
-    from xylem.admin.registry.remote import RemoteStore
-    from xylem_store.alias import Alias, Change
-    from xylem_store.store import Store
+    from xylem.admin import RemoteStore
+    from xylem_store import Alias, Change, Store
 
 app = typer.Typer(help="Object stores: a part of `xylem models`.")
 
@@ -47,8 +46,8 @@ def push(
 
     The model's label info goes with it, and what the aliases deny here is denied there too.
     """
-    from xylem.admin.registry.remote import RemoteStore
-    from xylem_store.alias import promoted, with_canary, with_shadow
+    from xylem.admin import RemoteStore
+    from xylem_store import promoted, with_canary, with_shadow
 
     opened, remote = store_at(store), RemoteStore(url)
     name, reference = parse_reference(model)
@@ -82,7 +81,7 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     But `latest` names a model's first version. All digests are checked before it is published. Label info
     comes with it unless the model has some here.
     """
-    from xylem.admin.registry.remote import RemoteStore
+    from xylem.admin import RemoteStore
 
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
@@ -102,7 +101,7 @@ def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Cha
     here: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
         here = store.alias(model, alias).denied
-    from xylem_store.alias import denying
+    from xylem_store import denying
 
     deny = denying(lambda there: {*there, *here})
     return lambda before: change(deny(before) or before)

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.base.errors import BadData
-from xylem.base.files import refuse_special
+from xylem.base import BadData, refuse_special
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import Json, grouped
 from xylem.cli.places import Place, asked
 
 if TYPE_CHECKING:
-    from xylem.admin.jobs.schedules import Schedules
-    from xylem.base.db.engine import Database
-    from xylem.base.settings import Settings
+    from xylem.admin import Schedules
+    from xylem.base import Database, Settings
 
 app = typer.Typer(
     help="Schedules: jobs that are submitted automatically; of the store, or with --url of a server.",
@@ -27,7 +25,7 @@ app = typer.Typer(
 
 
 def _local(database: Database, settings: Settings) -> Schedules:
-    from xylem.admin.jobs.schedules import Schedules
+    from xylem.admin import Schedules
 
     return Schedules(database, settings)
 

@@ -37,8 +37,8 @@ def serve(
     The log is JSON lines on standard error; with --json a line on standard output says at the end that the
     server has stopped.
     """
-    from xylem.base.settings import read_settings
-    from xylem.server.serve import run
+    from xylem.base import read_settings
+    from xylem.server import run
 
     given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
     run(read_settings(**{name: value for name, value in given.items() if value is not None}))
@@ -67,9 +67,8 @@ def worker(
     jobs, and the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines
     on standard error; with --json a line on standard output says at the end that the worker has stopped.
     """
-    from xylem.admin.jobs.worker import run_workers
-    from xylem.base.logs import configure, write_in_background
-    from xylem.base.settings import read_settings
+    from xylem.admin import run_workers
+    from xylem.base import configure, read_settings, write_in_background
 
     settings = read_settings(**({} if store is None else {"store": store}))
     configure(settings.log_level)

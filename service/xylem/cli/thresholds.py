@@ -5,9 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from typer import Option
 
-from xylem.base.db.of_store import ready_database
-from xylem.base.errors import BadParameter
-from xylem.base.files import file_path
+from xylem.base import BadParameter, file_path, ready_database
 from xylem.cli.console import print_facts, print_json, print_table, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
@@ -106,7 +104,7 @@ def thresholds(
         raise BadParameter(
             "expected --data FILE to tune on, or --switch, --drop or --reset, found none of them"
         )
-    from xylem.workflows.tune import keep, request_of, tune
+    from xylem.workflows import keep, request_of, tune
 
     request = request_of(
         tuning.method,
@@ -140,9 +138,8 @@ def thresholds(
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
     """Put a version's candidate in force, or take it away; or start its thresholds anew."""
-    from xylem.serving.opening import open_version
-    from xylem.thresholds.live.shadow import take_shadow
-    from xylem.thresholds.store.state import ThresholdDatabase
+    from xylem.serving import open_version
+    from xylem.thresholds import ThresholdDatabase, take_shadow
 
     opened = open_model(store, model)
     name, version = opened.manifest.model, opened.manifest.version

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer import Argument, Option
 
-from xylem.base.db.of_store import opened_database, ready_database
-from xylem.base.errors import BadParameter
-from xylem.base.files import file_path
+from xylem.base import BadParameter, file_path, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import mebibytes, print_facts, print_json, progress
 from xylem.cli.options import (
@@ -34,9 +32,9 @@ from xylem.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from xylem.thresholds.store.state import ThresholdDatabase
-    from xylem.workflows.train import TrainReport
-    from xylem_store.store import Store
+    from xylem.thresholds import ThresholdDatabase
+    from xylem.workflows import TrainReport
+    from xylem_store import Store
 
 
 Valid = Annotated[
@@ -174,11 +172,9 @@ def train(
     from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
     published.
     """
-    from xylem.datasets.reader import STDIN
-    from xylem.trainers.registry import trainer as find_trainer
-    from xylem.workflows.label_info import read_label_info, with_label_info
-    from xylem.workflows.train import TrainRequest, train_and_publish
-    from xylem.workflows.weights import weight_type
+    from xylem.datasets import STDIN
+    from xylem.trainers import trainer as find_trainer
+    from xylem.workflows import TrainRequest, read_label_info, train_and_publish, weight_type, with_label_info
 
     request = TrainRequest(
         trainer=trainer,
@@ -228,8 +224,8 @@ def make_latest(store: Store, report: TrainReport) -> None:
 
     Until then it is published and no more, as jobs do it: nobody is answered without the thresholds.
     """
-    from xylem.thresholds.store.state import ThresholdDatabase
-    from xylem.workflows.extend import carry_thresholds
+    from xylem.thresholds import ThresholdDatabase
+    from xylem.workflows import carry_thresholds
 
     with opened_database(store.root) as database:
         carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
@@ -244,11 +240,11 @@ def _threshold_database(store: Store, thresholds: str | None) -> Iterator[Thresh
         return
     if thresholds != "ofo":
         raise BadParameter(f"thresholds: expected ofo, found {thresholds!r}")
-    from xylem.thresholds.store import state
+    from xylem.thresholds import ThresholdDatabase
 
     store.prepare()  # the database may be beside it
     with ready_database(store.root) as database:
-        yield state.ThresholdDatabase(database)
+        yield ThresholdDatabase(database)
 
 
 def _facts_of(report: TrainReport) -> dict[str, object]:
@@ -310,8 +306,7 @@ def estimate(
     type of weights (train --weights), and includes embeddings. Most models leave out small weights, so a
     version is far smaller. Names of labels and features, and the memory of training, are not counted.
     """
-    from xylem.workflows.estimate import estimate_size
-    from xylem.workflows.request import TrainRequest
+    from xylem.workflows import TrainRequest, estimate_size
 
     request = TrainRequest(
         trainer=trainer,

@@ -7,9 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.errors import BadData
-from xylem.base.files import file_path
+from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, file_path
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import complain, print_json, print_line, progress
 from xylem.cli.options import DEFAULT_STORE, FORMATS, Json, StoreDir, Table, Work, grouped, n_threads
@@ -39,8 +37,8 @@ def try_file(
     It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is held out for
     thresholds, another tenth for the figures. It tries several kinds of features. The model is published.
     """
-    from xylem.datasets.files import source_of
-    from xylem.workflows.first_model import make_first_model
+    from xylem.datasets import source_of
+    from xylem.workflows import make_first_model
 
     columns = table.guessed(file)
     guess = "" if columns == DEFAULT_COLUMNS else _guess(columns)
@@ -97,9 +95,8 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
 
 
 def _serve(store: Path, port: int | None, json: bool) -> None:
-    from xylem.base.settings import read_settings
-    from xylem.base.sockets import url_of
-    from xylem.server.serve import run
+    from xylem.base import read_settings, url_of
+    from xylem.server import run
 
     given: dict[str, object] = {"store": store}
     if port is not None:

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from typer import Option
 
-from xylem.base.files import file_path
+from xylem.base import file_path
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
 from xylem.cli.options import (
@@ -82,10 +82,8 @@ def tune(
     search are too good, because they are the best of many trials. Measure the published model on another
     file with xylem evaluate.
     """
-    from xylem.workflows.search import SearchRequest, search
-    from xylem.workflows.search_space import DEFAULT_TRAINERS
-    from xylem.workflows.train import train_and_publish
-    from xylem_store.identifiers import check_model
+    from xylem.workflows import DEFAULT_TRAINERS, SearchRequest, search, train_and_publish
+    from xylem_store import check_model
 
     columns = table.columns(data, held.valid)
     check_model(model)

@@ -1,5 +1,5 @@
 """Data files to rows: readers of .txt, .svm, .jsonl and .npz, with errors that name file, line and fault."""
 
-from xylem.datasets.reader import check_readable, read_dataset
+from xylem_store import face_of
 
-__all__ = ["check_readable", "read_dataset"]
+__getattr__, __dir__, __all__ = face_of(__name__, __file__)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from xylem.base.errors import BadData
+from xylem.base import BadData
 from xylem.datasets.delimited import text_lines
 from xylem.datasets.json_lines import TextRow
 from xylem.datasets.stream import LINE_BYTES_MAX, DataFile, Progress

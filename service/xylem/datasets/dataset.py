@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows, offsets
-from xylem.engine.kernels.text.sort_and_sum import sort_labels
-from xylem_store.compiled.handles import I32, I64, Bools
+from xylem.base import LabelRows, SparseRows, offsets
+from xylem.engine import sort_labels
+from xylem_store import I32, I64, Bools
 
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""

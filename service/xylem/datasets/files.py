@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from xylem.base.columns import TABLES
-from xylem.base.errors import BadData, XylemError
-from xylem.base.files import (
+from xylem.base import (
+    TABLES,
+    BadData,
     RemotePath,
+    XylemError,
     faults_of,
     is_directory,
     is_pattern,

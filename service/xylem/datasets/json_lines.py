@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from xylem.base.faults import what_is
-from xylem.base.rows import Dataset, LabelRows, inverse, offsets
+from xylem.base import Dataset, LabelRows, inverse, offsets, what_is
 from xylem.datasets.dataset import N_ROWS_MAX, renumber_labels
 from xylem.datasets.stream import BLOCK_BYTES, DataFile
-from xylem.engine.kernels.text.sort_and_sum import sort_labels
-from xylem_store.compiled.handles import I32
-from xylem_store.errors import BadNames
-from xylem_store.names import NameTable, check_name, find_all
+from xylem.engine import sort_labels
+from xylem_store import I32, BadNames, NameTable, check_name, find_all
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 

@@ -10,12 +10,11 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData
-from xylem.base.rows import LabelRows, SparseRows, offsets
+from xylem.base import BadData, LabelRows, SparseRows, offsets
 from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from xylem.datasets.stream import DataFile, Progress
-from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
-from xylem_store.compiled.handles import I32, I64
+from xylem.engine import sort_and_sum_rows, sort_labels
+from xylem_store import I32, I64
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from xylem.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import Dataset, inverse
+from xylem.base import DEFAULT_COLUMNS, TABLES, BadData, BadParameter, Dataset, TableColumns, inverse
 from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from xylem.datasets.files import JSON_LINES, open_data, source_of
@@ -18,8 +16,7 @@ from xylem.datasets.npz_pair import partner, read_npz
 from xylem.datasets.sparse_text import parts_of, read_label_names, read_rows
 from xylem.datasets.stream import DataFile, Progress, StandardInput
 from xylem.datasets.tables import check_installed, table_rows
-from xylem_store.compiled.handles import I32
-from xylem_store.names import NameTable, find_all
+from xylem_store import I32, NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` says of a .txt file of texts and labels
 NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from xylem.base.errors import BadData, BadParameter
+from xylem.base import BadData, BadParameter
 from xylem.datasets.delimited import DELIMITERS, delimited_rows, text_lines
 from xylem.datasets.stream import DataFile
-from xylem_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
+from xylem_store import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
 
 _LABEL_COLUMN = "label_"  # what the names of columns begin with that have names, in a language
 

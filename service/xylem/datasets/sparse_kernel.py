@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.engine.kernels.text.digits import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8
+from xylem.engine import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
+from xylem_store import F32, I32, I64, U8, inlined, kernel
 
 NO_FAULT, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, NO_COLON, FEATURE_RANGE, BAD_VALUE, INFINITE, EXTRA_ROW = (
     range(9)

@@ -8,15 +8,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from xylem.base.errors import BadData
-from xylem.base.rows import Growing, LabelRows, SparseRows, offsets
+from xylem.base import BadData, Growing, LabelRows, SparseRows, offsets
 from xylem.datasets import sparse_kernel as kernels
 from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from xylem.datasets.delimited import text_lines
 from xylem.datasets.stream import DataFile
-from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
-from xylem_store.errors import BadNames
-from xylem_store.names import build_names
+from xylem.engine import sort_and_sum_rows, sort_labels
+from xylem_store import BadNames, build_names
 
 _FOUND_MAX = 40
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from xylem.base.errors import BadData, BadParameter, XylemError
-from xylem.base.files import faults_of, plain_name, refuse_special, said_by
+from xylem.base import BadData, BadParameter, XylemError, faults_of, plain_name, refuse_special, said_by
 
 BLOCK_BYTES = 1 << 20
 """How much is read and parsed at once."""

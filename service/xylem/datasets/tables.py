@@ -9,16 +9,20 @@ from typing import Any, Self
 
 import orjson
 
-from xylem.base.columns import (
+from xylem.base import (
     DEFAULT_COLUMNS,
+    PACKED,
     TABLES,
+    BadData,
+    BadParameter,
     TableColumns,
     TextColumn,
     columns_of,
+    faults_of,
+    n_bytes_of,
     refuse_without_table,
+    said_by,
 )
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.files import PACKED, faults_of, n_bytes_of, said_by
 from xylem.datasets.annif import CorpusDirectory, corpus_lines, is_corpus, uris_in
 from xylem.datasets.delimited import DELIMITERS, delimited_rows
 from xylem.datasets.files import open_data

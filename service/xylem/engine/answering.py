@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import offsets
-from xylem.base.rows import writeable as writeable
-from xylem_store.compiled.handles import F32, I32, I64, U8
+from xylem.base import offsets
+from xylem.base import writeable as writeable
+from xylem_store import F32, I32, I64, U8
 
 NOT_WANTED = np.empty((0, 2), np.int64)
 """Costs of rows that nobody asked for."""

@@ -9,9 +9,18 @@ from xylem.engine.answering import NOT_WANTED, places_for
 from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
 from xylem.engine.kernels.search.scorer_kernels import scorer_of
 from xylem.engine.kernels.search.workspace import Workspace, make_workspace
-from xylem_store.compiled.handles import I64, U8, Uncopyable, empty_handle, handle_of, set_field, word_of
-from xylem_store.ensemble import TreeEnsemble
-from xylem_store.extras import Calibration, Rerank
+from xylem_store import (
+    I64,
+    U8,
+    Calibration,
+    Rerank,
+    TreeEnsemble,
+    Uncopyable,
+    empty_handle,
+    handle_of,
+    set_field,
+    word_of,
+)
 
 FIRST, LAST = word_of(Call, "first"), word_of(Call, "last")
 """The places in a call's handle of the rows to answer."""

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from xylem.base.errors import BadParameter
-from xylem.base.rows import SparseRows, offsets
+from xylem.base import BadParameter, SparseRows, offsets
 from xylem.engine.answering import Predictions
 from xylem.engine.options import PredictOptions
-from xylem_store.compiled.handles import F32, I64, Bools
+from xylem_store import F32, I64, Bools
 
 CHUNK_CHARACTERS_MIN = 500
 """The least length of a chunk: what a chunk needs besides its text has a bound then."""

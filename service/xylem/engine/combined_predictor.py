@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.rows import SparseRows, offsets
+from xylem.base import SparseRows, offsets
 from xylem.engine.answering import places_for
 from xylem.engine.buffers import Need
 from xylem.engine.explain import CombinedExplanation, Explanation, MemberExplanation
@@ -19,19 +19,23 @@ from xylem.engine.kernels.search.ranker_trees import BLOCK, trees_of
 from xylem.engine.options import PredictOptions
 from xylem.engine.predictor import EmbeddedPredictor, Predictor
 from xylem.engine.searcher import LabelSearcher, Searcher
-from xylem_store.compiled.handles import F32, I32, U8, handle, handle_of
-from xylem_store.ensemble import LANES
-from xylem_store.members import (
+from xylem_store import (
+    F32,
+    I32,
+    LANES,
     MEMBER_FEATURES,
     NEAREST,
+    U8,
+    Model,
     Proposing,
     assemble_near,
     assemble_ranker,
+    handle,
+    handle_of,
     has_near,
     map_name,
     proposing_of,
 )
-from xylem_store.version import Model
 
 
 class CombinedPredictor(LabelSearcher):

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from xylem.engine.kernels.search.explain import FEATURES_MAX, NO_FEATURE, keep_shares
-from xylem_store.compiled.handles import F32, I32
+from xylem_store import F32, I32
 
 
 class FeatureShare(NamedTuple):

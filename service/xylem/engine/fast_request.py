@@ -13,11 +13,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from xylem.base.rows import SparseRows
-from xylem.base.stages import N_TIMES, StageTimes
+from xylem.base import N_TIMES, SparseRows, StageTimes
 from xylem.engine.answering import NOT_WANTED
 from xylem.engine.buffers import FIRST, Need
-from xylem.engine.features import Featurizer
+from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.named import NamedFeaturizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery, read_body
 from xylem.engine.features.rows import NORM_CODES
@@ -50,11 +49,7 @@ from xylem.engine.prediction_json import (
     text_room,
 )
 from xylem.engine.predictor import Predictor
-from xylem_store.compiled.calls import address_of
-from xylem_store.compiled.handles import F32, I64, U8, Uncopyable, handle_of
-from xylem_store.ensemble import LINK_CODES
-from xylem_store.names import NameTable
-from xylem_store.version import Model
+from xylem_store import F32, I64, LINK_CODES, U8, Model, NameTable, Uncopyable, address_of, handle_of
 
 _NO_THRESHOLDS = np.empty(0, np.float32)
 NO_FORM = np.empty(0, np.int64)

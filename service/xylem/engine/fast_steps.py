@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
+from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 from xylem.engine.fast_request import (
     BeamRequests,
     FastAnswer,
@@ -17,7 +17,7 @@ from xylem.engine.fast_request import (
     Writer,
     with_identity,
 )
-from xylem.engine.features import Featurizer
+from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.tensor_request import TensorBodies
 from xylem.engine.kernels.search.call import NUMBER, TUNED
 from xylem.engine.kernels.search.fast_request import TENSORS, is_taken
@@ -26,8 +26,7 @@ from xylem.engine.options import NodeThresholds, PredictOptions
 from xylem.engine.prediction_json import spans_of
 from xylem.engine.predictor import EmbeddedPredictor, Predictor
 from xylem.engine.searcher import LabelSearcher, Searcher
-from xylem_store.compiled.handles import I64, U8
-from xylem_store.version import Model
+from xylem_store import I64, U8, Model
 
 
 class TwoSteps(ABC):

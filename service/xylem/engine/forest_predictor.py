@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xylem.base.rows import SparseRows
+from xylem.base import SparseRows
 from xylem.engine.buffers import FIRST, Buffers, Need
 from xylem.engine.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
@@ -10,10 +10,7 @@ from xylem.engine.kernels.search.routing import reach_leaves, route_rows
 from xylem.engine.kernels.search.workspace import RoutingWorkspace, make_routing, routing_rows
 from xylem.engine.options import PredictOptions
 from xylem.engine.searcher import LabelSearcher, SearchPlan
-from xylem_store.compiled.handles import I32, I64, U8
-from xylem_store.ensemble import levels_of
-from xylem_store.extras import NO_RERANK, assemble_rerank, has_rerank
-from xylem_store.version import Model
+from xylem_store import I32, I64, NO_RERANK, U8, Model, assemble_rerank, has_rerank, levels_of
 
 
 class ForestPredictor(LabelSearcher):

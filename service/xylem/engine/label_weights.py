@@ -6,16 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import UnknownLabel, UnsupportedOption
-from xylem.engine.features import feature_names
+from xylem.base import UnknownLabel, UnsupportedOption
+from xylem.engine.features.registry import feature_names
 from xylem.engine.features.tables import FeatureNames
 from xylem.engine.kernels.search.explain import depth_of
-from xylem_store.compiled.handles import F32, I32
-from xylem_store.decoding import chunk_of
-from xylem_store.ensemble import TreeEnsemble
-from xylem_store.manifest import COMBINED
-from xylem_store.names import find_name
-from xylem_store.version import Model
+from xylem_store import COMBINED, F32, I32, Model, TreeEnsemble, chunk_of, find_name
 
 
 class LeafWeights(NamedTuple):

@@ -4,10 +4,10 @@ from typing import NamedTuple, NewType
 
 import numpy as np
 
-from xylem.engine.answering import writeable
+from xylem.base import writeable
 from xylem.engine.kernels.search.calibrated import NO_KNOTS, Knots
 from xylem.engine.kernels.search.subtrees import set_logs
-from xylem_store.compiled.handles import F32, U8
+from xylem_store import F32, U8
 
 ALL_ALLOWED = np.empty(0, np.uint8)
 ALL_EQUAL = np.empty(0, np.float32)

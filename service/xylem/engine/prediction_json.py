@@ -21,8 +21,7 @@ from xylem.engine.kernels.text.tensors import (
 )
 from xylem.engine.kernels.text.tensors import OUTPUTS as OUTPUTS
 from xylem.engine.options import ALL_ALLOWED
-from xylem_store.compiled.handles import F32, I32, I64, U8
-from xylem_store.names import NameTable
+from xylem_store import F32, I32, I64, U8, NameTable
 
 _BYTES_A_LABEL, _BYTES_A_ROW = 128, 512
 """Room made for a label and a row at first; labels with long names are written again with more."""

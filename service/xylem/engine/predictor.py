@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from xylem.base.rows import SparseRows, offsets
-from xylem.engine.answering import Predictions, writeable
+from xylem.base import SparseRows, offsets, writeable
+from xylem.engine.answering import Predictions
 from xylem.engine.buffers import FIRST, LAST, Need
 from xylem.engine.explain import Explanation, PathNode, most_shares, told_shares, top_features
 from xylem.engine.features.combined import RowEmbedding
@@ -27,11 +27,19 @@ from xylem.engine.options import NodeThresholds as NodeThresholds
 from xylem.engine.options import NodeWeights as NodeWeights
 from xylem.engine.options import PredictOptions as PredictOptions
 from xylem.engine.searcher import Searcher, SearchPlan
-from xylem_store.compiled.handles import F32, F64, I32, I64, U8, read_only
-from xylem_store.decoding import dense_weights
-from xylem_store.ensemble import LANES, TreeEnsemble
-from xylem_store.extras import assemble_embedding
-from xylem_store.version import Model
+from xylem_store import (
+    F32,
+    F64,
+    I32,
+    I64,
+    LANES,
+    U8,
+    Model,
+    TreeEnsemble,
+    assemble_embedding,
+    dense_weights,
+    read_only,
+)
 
 _BLOCK_ROWS_MIN = 32  # from so many rows on, rows that need the same chunk are answered together
 _BLOCK_ENTRIES_MAX = 1 << 16

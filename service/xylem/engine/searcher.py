@@ -10,9 +10,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from xylem.base.errors import UnknownLabel
-from xylem.base.rows import SparseRows
-from xylem.engine.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
+from xylem.base import SparseRows, UnknownLabel, writeable
+from xylem.engine.answering import NOT_WANTED, Predictions, gather, in_parts, places_for
 from xylem.engine.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
 from xylem.engine.explain import AnyExplanation
 from xylem.engine.kernels.search.calibrated import Knots
@@ -28,12 +27,21 @@ from xylem.engine.options import (
     log_thresholds,
     logs_of,
 )
-from xylem_store.compiled.calls import address_of
-from xylem_store.compiled.handles import F32, I32, I64, U8, Uncopyable
-from xylem_store.ensemble import LINK_CODES
-from xylem_store.extras import NO_RERANK, Rerank, assemble_calibration
-from xylem_store.names import NameTable, find_all
-from xylem_store.version import Model
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    LINK_CODES,
+    NO_RERANK,
+    U8,
+    Model,
+    NameTable,
+    Rerank,
+    Uncopyable,
+    address_of,
+    assemble_calibration,
+    find_all,
+)
 
 PREDICTED_MAX = 1000
 """Labels that a row counts as predicted, at most: the best ones. A finite bound on what an event touches."""

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from xylem.evaluation.ranking import KS, EmptyConvention, PredictedRows, Truth, f_scores, row_sums
-from xylem_store.compiled.handles import F64, I64, Bools
+from xylem_store import F64, I64, Bools
 
 NDCG_K = 5
 RESAMPLES = 1000

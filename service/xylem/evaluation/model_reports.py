@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, ranges
+from xylem.base import LabelRows, ranges
 from xylem.evaluation.ranking import rows_of
 from xylem.evaluation.tree_criteria import (
     FLAT_WEIGHT_BYTES,
@@ -27,8 +27,7 @@ from xylem.evaluation.tree_criteria import (
     leaf_criteria,
     splits_by_depth,
 )
-from xylem_store.compiled.handles import I32, I64
-from xylem_store.ensemble import TreeEnsemble, levels_of
+from xylem_store import I32, I64, TreeEnsemble, levels_of
 
 _POINTS = 40  # numbers of splits, at most, at which the criteria are told
 _TREES_MAX = 100

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.engine.kernels.search.calibrated import calibrate_scores
-from xylem_store.compiled.handles import F32, F64, I64, Bools
-from xylem_store.extras import KNOTS_MAX, Calibration
+from xylem.engine import calibrate_scores
+from xylem_store import F32, F64, I64, KNOTS_MAX, Bools, Calibration
 
 BLOCK_MIN = 50
 """Predictions that a block of the fit has, at least: with fewer, its share of true ones is an accident."""

@@ -10,9 +10,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from xylem.base.errors import BadParameter
-from xylem.base.rows import LabelRows
-from xylem_store.compiled.handles import F64, I32, I64, Bools
+from xylem.base import BadParameter, LabelRows
+from xylem_store import F64, I32, I64, Bools
 
 A = 0.55
 B = 1.5

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.compiled.handles import F64, I32, I64
-from xylem_store.ensemble import TreeEnsemble, levels_of
+from xylem_store import F64, I32, I64, TreeEnsemble, levels_of
 
 MODIFIED_GINI_C = 3.0
 """The constant of the modified Gini entropy where a report names none; the paper asks for more than 2."""

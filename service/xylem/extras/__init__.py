@@ -1,1 +1,5 @@
 """Optional parts: each is for few users, or needs an optional dependency. Nothing else imports them."""
+
+from xylem_store import face_of
+
+__getattr__, __dir__, __all__ = face_of(__name__, __file__)

@@ -8,15 +8,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from xylem.base.db.of_store import opened_database
-from xylem.base.errors import BadData, BadParameter, NotTuned, UnknownLabel
-from xylem.base.processors import n_processors
-from xylem.base.rows import SparseRows, offsets
-from xylem.engine.answering import Predictions
-from xylem.engine.chunks import check_chunk_characters, divide, search_chunks
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.features.context import ContextFeaturizer
-from xylem.engine.predictor import PredictOptions
+from xylem.base import (
+    BadData,
+    BadParameter,
+    NotTuned,
+    SparseRows,
+    UnknownLabel,
+    n_processors,
+    offsets,
+    opened_database,
+)
+from xylem.engine import (
+    ContextFeaturizer,
+    Predictions,
+    PredictOptions,
+    check_chunk_characters,
+    divide,
+    make_predictor,
+    search_chunks,
+)
 from xylem.python.from_memory import (
     InMemoryInstances,
     TextColumn,
@@ -25,17 +35,13 @@ from xylem.python.from_memory import (
     is_matrix,
     label_lists,
 )
-from xylem.thresholds.store.codec import Tuned
-from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.vocabulary.featurizers import featurizer_of
-from xylem_store.compiled.handles import F32, I32, I64
-from xylem_store.names import find_all, name_of
-from xylem_store.origin import read_report
-from xylem_store.version import Model as Opened
-from xylem_store.version import Packed, pack, unpack
+from xylem.thresholds import ThresholdDatabase, Tuned
+from xylem.vocabulary import featurizer_of
+from xylem_store import F32, I32, I64, Packed, find_all, name_of, pack, read_report, unpack
+from xylem_store import Model as Opened
 
 if TYPE_CHECKING:
-    from xylem.serving.served import ServedVersion
+    from xylem.serving import ServedVersion
 
 TUNED = "tuned"
 """The threshold that stands for each label's own."""
@@ -183,10 +189,8 @@ class AskedModel:
         The keys are those of a predict request with `explain`: `label`, `id`, `score`, `explanation`.
         `top_r` and `top_k` are as for `predict`.
         """
-        from xylem.base.settings import Limits
-        from xylem.serving.dialect import Body
-        from xylem.serving.opening import open_version
-        from xylem.serving.predict import PREDICT
+        from xylem.base import Limits
+        from xylem.serving import PREDICT, Body, open_version
 
         has_row = is_matrix(instance)
         checked = self._instances(instance if has_row else [instance])

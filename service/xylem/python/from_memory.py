@@ -9,13 +9,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import Dataset, LabelRows, SparseRows, offsets
-from xylem.datasets.dataset import N_IDS_MAX, first_labels
-from xylem.datasets.json_lines import RowCollector
-from xylem.datasets.stream import DataFile
-from xylem.engine.features.rows import rows_of_csr
-from xylem_store.names import NameTable
+from xylem.base import BadData, BadParameter, Dataset, LabelRows, SparseRows, offsets
+from xylem.datasets import N_IDS_MAX, DataFile, RowCollector, first_labels
+from xylem.engine import rows_of_csr
+from xylem_store import NameTable
 
 SOURCE = "python"
 """What the origin of a version says instead of a file's name."""

@@ -6,20 +6,21 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from xylem.base.bars import shown_progress
-from xylem.base.errors import BadParameter
-from xylem.base.faults import unknown
-from xylem.base.processors import n_processors
+from xylem.base import BadParameter, n_processors, shown_progress, unknown
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.model import Model
-from xylem.serving.stores import store_of
-from xylem.vocabulary.concepts import read_concepts
-from xylem.workflows.combine import CombineRequest, combine_dataset
-from xylem.workflows.combined_parts import check_members
-from xylem.workflows.search import SearchRequest, search
-from xylem.workflows.train import TrainRequest, train_dataset
-from xylem_store.names import build_names
-from xylem_store.version import model_of
+from xylem.serving import store_of
+from xylem.vocabulary import read_concepts
+from xylem.workflows import (
+    CombineRequest,
+    SearchRequest,
+    TrainRequest,
+    check_members,
+    combine_dataset,
+    search,
+    train_dataset,
+)
+from xylem_store import build_names, model_of
 
 COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
 

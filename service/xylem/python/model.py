@@ -7,22 +7,30 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from xylem.base.bars import shown_progress
-from xylem.base.db.of_store import ready_database
-from xylem.base.errors import BadParameter
-from xylem.base.processors import n_processors
+from xylem.base import BadParameter, n_processors, ready_database, shown_progress
+from xylem.evaluation import LEAST_THRESHOLD, empty_convention
 from xylem.python.asked import AskedModel, threads_for
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
-from xylem.serving.stores import store_of
-from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.calibrate import calibrated_draft, fit_to_rows, refuse_link
-from xylem.workflows.compare import CompareRequest, Contender, compare
-from xylem.workflows.evaluate import LEAST_THRESHOLD, best_threshold, empty_convention, evaluate_rows
-from xylem.workflows.labelled import Labelled, labelled_dataset
-from xylem.workflows.tune import facts_of, keep, request_of, tune
-from xylem_store.origin import parent_of
-from xylem_store.version import Model as Opened
-from xylem_store.version import draft_of, model_of
+from xylem.serving import store_of
+from xylem.thresholds import ThresholdDatabase
+from xylem.workflows import (
+    CompareRequest,
+    Contender,
+    Labelled,
+    best_threshold,
+    calibrated_draft,
+    compare,
+    evaluate_rows,
+    facts_of,
+    fit_to_rows,
+    keep,
+    labelled_dataset,
+    refuse_link,
+    request_of,
+    tune,
+)
+from xylem_store import Model as Opened
+from xylem_store import draft_of, model_of, parent_of
 
 _ROWS = Path("rows")  # what faults call rows that are no file's
 

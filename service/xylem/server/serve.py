@@ -21,21 +21,24 @@ from types import FrameType
 
 import uvicorn
 
-from xylem.admin.jobs.process import JobWorkers
-from xylem.admin.registry.follower import RemoteFollower
-from xylem.admin.registry.remote import RemoteStore
-from xylem.api.app import create_app
-from xylem.api.door.neighbours import WorkerPlace
-from xylem.api.door.protocol import bounded_protocol
-from xylem.base.access.key_text import describe_access
-from xylem.base.errors import Unavailable
-from xylem.base.files import shown_url
-from xylem.base.logs import configure, log, write_in_background
-from xylem.base.process import are_used_up, collect_seldom, raise_limit
-from xylem.base.settings import Settings
-from xylem.base.sockets import listen, url_of
-from xylem.base.traces.switch import are_on
-from xylem.serving.stores import store_of
+from xylem.admin import JobWorkers, RemoteFollower, RemoteStore
+from xylem.api import WorkerPlace, bounded_protocol, create_app
+from xylem.base import (
+    Settings,
+    Unavailable,
+    are_on,
+    are_used_up,
+    collect_seldom,
+    configure,
+    describe_access,
+    listen,
+    log,
+    raise_limit,
+    shown_url,
+    url_of,
+    write_in_background,
+)
+from xylem.serving import store_of
 
 RESTART_SECONDS = 1.0
 """A worker that died is started again after this pause, so that one that cannot live costs little."""

@@ -8,9 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadInstance, BadRequest, UnknownLabel
-from xylem.base.settings import Limits
-from xylem.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
+from xylem.base import (
+    FEATURES,
+    QUEUE,
+    READ,
+    SEARCH,
+    WRITE,
+    BadInstance,
+    BadRequest,
+    Limits,
+    StageTimings,
+    UnknownLabel,
+)
 from xylem.serving.dialect import Body, Dialect, Longer, Reply
 from xylem.serving.label_info import check_language, languages_of
 from xylem.serving.lines import dump
@@ -31,8 +40,7 @@ from xylem.serving.schemas.instances import TextInstance
 from xylem.serving.schemas.limits import refuse_beyond
 from xylem.serving.schemas.predict import Options
 from xylem.serving.served import ServedVersion
-from xylem_store.label_info import NOTATION, URI
-from xylem_store.names import find_all, name_of
+from xylem_store import NOTATION, URI, find_all, name_of
 
 FORM = frozenset({b"application/x-www-form-urlencoded"})
 """What HTML forms send, and clients of Annif."""

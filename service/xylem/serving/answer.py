@@ -6,18 +6,26 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from xylem.base.rows import SparseRows
-from xylem.base.settings import Limits
-from xylem.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
-from xylem.engine.fast_request import FastAnswer, FastForms, FastLimits, RowsRead, Signed, Writer
-from xylem.engine.features.request_bodies import NO_THRESHOLD, NUMBER, BodyForms, BodyQuery
-from xylem.engine.features.request_bodies import TUNED as TUNED_KIND
+from xylem.base import FEATURES, QUEUE, READ, SEARCH, WRITE, Limits, SparseRows, StageTimings
+from xylem.engine import (
+    NO_THRESHOLD,
+    NUMBER,
+    BodyForms,
+    BodyQuery,
+    FastAnswer,
+    FastForms,
+    FastLimits,
+    RowsRead,
+    Signed,
+    Writer,
+)
+from xylem.engine import TUNED as TUNED_KIND
 from xylem.serving.dialect import Body, Dialect, Longer, Query, Reply
 from xylem.serving.rows import search_chunked, to_options
 from xylem.serving.schemas.limits import utf8_length
 from xylem.serving.schemas.predict import TUNED, Options
 from xylem.serving.served import ServedVersion
-from xylem_store.compiled.handles import U8
+from xylem_store import U8
 
 SHORT_BEAMS = 64
 """Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""

@@ -7,19 +7,21 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from xylem.base.rows import SparseRows
-from xylem.engine.answering import Predictions
-from xylem.engine.explain import (
+from xylem.base import SparseRows
+from xylem.engine import (
     CombinedExplanation,
     Explanation,
+    FeatureNames,
     PathNode,
+    Predictions,
+    PredictOptions,
     RoutedExplanation,
     RoutedStep,
+    Spans,
+    feature_names,
+    predictions_json,
+    spans_of,
 )
-from xylem.engine.features import feature_names
-from xylem.engine.features.tables import FeatureNames
-from xylem.engine.prediction_json import Spans, predictions_json, spans_of
-from xylem.engine.predictor import PredictOptions
 from xylem.serving.label_info import LabelInfoOptions, members_of
 from xylem.serving.lines import dump
 from xylem.serving.schemas.predictions import (
@@ -30,8 +32,8 @@ from xylem.serving.schemas.predictions import (
     TreesExplanation,
 )
 from xylem.serving.served import ServedVersion
-from xylem.vocabulary.matching import NameMatcher
-from xylem_store.manifest import member_arrays
+from xylem.vocabulary import NameMatcher
+from xylem_store import member_arrays
 
 ShownFeature: TypeAlias = Callable[[int], dict[str, str]]
 """Returns the members of a FeatureContribution that say which feature it is."""

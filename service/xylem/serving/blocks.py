@@ -9,12 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base.errors import BadInput
-from xylem.base.settings import Limits
-from xylem.base.stages import QUEUE, READ, SEARCH, WRITE, StageTimings
-from xylem.engine.features import Featurizer
-from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
-from xylem.engine.predictor import PredictOptions
+from xylem.base import QUEUE, READ, SEARCH, WRITE, BadInput, Limits, StageTimings
+from xylem.engine import Featurizer, PredictOptions, read_sparse_lines, text_rows_of_lines
 from xylem.serving.answers import describe_labels, write_predictions
 from xylem.serving.label_info import LabelInfoOptions, label_info_options
 from xylem.serving.lines import Answered, LineBlock, dump, value_of

@@ -5,16 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import UnknownLabel
-from xylem.base.settings import Limits
-from xylem.base.stages import StageTimes
-from xylem.engine.fast_steps import fast_requests
+from xylem.base import Limits, StageTimes, UnknownLabel
+from xylem.engine import fast_requests
 from xylem.serving.answer import fast_forms
 from xylem.serving.label_choice import LabelMasks
 from xylem.serving.served import DeniedLabels, ServedVersion
-from xylem_store.identifiers import is_version
-from xylem_store.names import find_all, name_of
-from xylem_store.store import Store
+from xylem_store import Store, find_all, is_version, name_of
 
 
 def with_denied(

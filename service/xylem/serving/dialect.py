@@ -10,12 +10,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from xylem.base.settings import Limits
-from xylem.base.stages import StageTimings
-from xylem.engine.answering import Predictions
-from xylem.engine.fast_request import NO_FORM, FastAnswer
-from xylem.engine.features import Featurizer
-from xylem.engine.predictor import PredictOptions
+from xylem.base import Limits, StageTimings
+from xylem.engine import NO_FORM, FastAnswer, Featurizer, Predictions, PredictOptions
 from xylem.serving.rows import ChunkedRows
 from xylem.serving.schemas.predict import Options
 from xylem.serving.served import ServedVersion

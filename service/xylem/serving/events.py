@@ -14,11 +14,8 @@ import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadInput, UnknownLabel
-from xylem.base.rows import LabelRows, SparseRows, offsets
-from xylem.base.settings import Limits
-from xylem.engine.features import Featurizer
-from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
+from xylem.base import BadInput, LabelRows, Limits, SparseRows, UnknownLabel, offsets
+from xylem.engine import Featurizer, read_sparse_lines, text_rows_of_lines
 from xylem.serving.lines import dump
 from xylem.serving.parse import validated
 from xylem.serving.problems import code_of
@@ -26,17 +23,20 @@ from xylem.serving.rows import rows_and_faults, transform
 from xylem.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
 from xylem.serving.schemas.limits import longest, utf8_length
 from xylem.serving.served import ServedVersion
-from xylem.thresholds.live.threshold_counters import (
+from xylem.thresholds import (
     NO_EPOCH,
     NO_LABELS,
     Events,
     Result,
+    Token,
+    TokenFault,
+    Tokens,
     event_keys,
     instances_of,
     label_rows,
+    model_hash,
 )
-from xylem.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
-from xylem_store.names import find_all
+from xylem_store import find_all
 
 
 class _Event(Struct, forbid_unknown_fields=True):

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from xylem.base.settings import Limits
-from xylem.base.stages import COMMIT, READ, StageTimings
+from xylem.base import COMMIT, READ, Limits, StageTimings
 from xylem.serving.denied import denying_as
 from xylem.serving.events import (
     CheckedEvent,
@@ -31,10 +30,8 @@ from xylem.serving.schemas.feedback import (
     RowsDeleted,
 )
 from xylem.serving.served import ServedVersion
-from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, event_keys
-from xylem.thresholds.store.feedback_rows import PAGE_ROWS, FeedbackRows
-from xylem_store.errors import VersionNotFound
-from xylem_store.store import Store
+from xylem.thresholds import ALL_COUNT, PAGE_ROWS, Events, FeedbackRows, event_keys
+from xylem_store import Store, VersionNotFound
 
 
 class KeptRows(NamedTuple):

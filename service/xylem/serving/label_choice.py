@@ -9,11 +9,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import UnsupportedOption
-from xylem.engine.predictor import NodeWeights
-from xylem.engine.searcher import Searcher, label_ids
-from xylem.evaluation.ranking import constants_of, propensities
-from xylem_store.version import Model
+from xylem.base import UnsupportedOption
+from xylem.engine import NodeWeights, Searcher, label_ids
+from xylem.evaluation import constants_of, propensities
+from xylem_store import Model
 
 
 class LabelWeights:

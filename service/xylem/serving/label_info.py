@@ -8,14 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadInput, UnsupportedOption, told_of
-from xylem.base.logs import log
+from xylem.base import BadInput, UnsupportedOption, log, told_of
 from xylem.serving.lines import dump
 from xylem.serving.schemas.predict import InfoQuery
-from xylem_store.errors import StoreError
-from xylem_store.label_info import NAME, NOTATION, OTHERS, UNDETERMINED, URI, LabelInfo
-from xylem_store.names import NameTable, find_names, names_with
-from xylem_store.store import Store
+from xylem_store import (
+    NAME,
+    NOTATION,
+    OTHERS,
+    UNDETERMINED,
+    URI,
+    LabelInfo,
+    NameTable,
+    Store,
+    StoreError,
+    find_names,
+    names_with,
+)
 
 
 class LabelFacts(NamedTuple):

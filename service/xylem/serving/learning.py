@@ -1,13 +1,15 @@
 """What the service needs for thresholds that learn: a database, who writes to it and who follows it."""
 
-from xylem.base.db.engine import Database
-from xylem.base.settings import Settings
-from xylem.thresholds.live.feedback import FeedbackWriter
-from xylem.thresholds.live.follower import Follower
-from xylem.thresholds.live.served import ServedThresholds
-from xylem.thresholds.live.tokens import Tokens
-from xylem.thresholds.store.feedback_rows import FeedbackRows
-from xylem.thresholds.store.state import find_secret, shared_secret
+from xylem.base import Database, Settings
+from xylem.thresholds import (
+    FeedbackRows,
+    FeedbackWriter,
+    Follower,
+    ServedThresholds,
+    Tokens,
+    find_secret,
+    shared_secret,
+)
 
 _DAY_SECONDS = 86_400
 _TOKEN_KEY = "token-key"

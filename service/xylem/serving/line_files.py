@@ -13,9 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
-from xylem.base.errors import BadData
-from xylem.base.files import file_path, is_directory, plain_name
+from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, file_path, is_directory, is_table, plain_name
 
 if TYPE_CHECKING:
     from xylem.serving.lines import Answered, LineBlock
@@ -65,7 +63,7 @@ def opened(
         return
     path = file_path(data)
     if is_table(path) or is_directory(path):
-        from xylem.datasets.tables import TableLines  # and kernels: `xylem --help` needs neither
+        from xylem.datasets import TableLines  # and kernels: `xylem --help` needs neither
 
         with TableLines(path, columns) as table:
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
@@ -73,7 +71,7 @@ def opened(
     if not plain_name(path).endswith((".jsonl", ".ndjson")):
         wanted = f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} for standard input"
         raise BadData(f"{data}: expected a name that ends in {wanted}, found {path.name!r}")
-    from xylem.datasets.stream import open_unpacked
+    from xylem.datasets import open_unpacked
 
     file, raw = open_unpacked(path)
     with file:
@@ -98,7 +96,7 @@ class _Piece:
         return found
 
 
-def blocks(source: Source, line_bytes_max: int, rows_max: int, first: int = 1) -> Iterator[LineBlock]:
+def blocks_of(source: Source, line_bytes_max: int, rows_max: int, first: int = 1) -> Iterator[LineBlock]:
     """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
 
     first  the number of the first line

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from xylem.base.errors import BadInput, LimitExceeded
-from xylem.base.settings import Limits
+from xylem.base import BadInput, LimitExceeded, Limits
 from xylem.serving.parse import parse_json
 
 

@@ -14,9 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from xylem.base.errors import ModelUnavailable, TimedOut, Unavailable, told_of
-from xylem.base.logs import log
-from xylem.base.process import succeeded_at
+from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, succeeded_at, told_of
 from xylem.serving.split import (
     EARLY,
     AliasKey,
@@ -28,19 +26,21 @@ from xylem.serving.split import (
     State,
     state_of,
 )
-from xylem_store.alias import Alias
-from xylem_store.errors import (
+from xylem_store import (
+    LABEL_INFO,
+    Alias,
     AliasNotFound,
     InvalidName,
+    Model,
+    ModelInfo,
     ModelNotFound,
     NotFound,
+    Store,
     StoreError,
     StoreUnreadable,
+    check_model,
+    is_version,
 )
-from xylem_store.identifiers import check_model, is_version
-from xylem_store.label_info import LABEL_INFO
-from xylem_store.store import ModelInfo, Store
-from xylem_store.version import Model
 
 T = TypeVar("T")
 Key = tuple[str, int]

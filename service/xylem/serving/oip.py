@@ -14,14 +14,18 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadInput, BadRequest, UnsupportedOption
-from xylem.base.faults import what_is
-from xylem.base.settings import Limits
-from xylem.engine.answering import Predictions
-from xylem.engine.fast_request import AS_TENSORS, FastAnswer
-from xylem.engine.features import Featurizer
-from xylem.engine.prediction_json import OUTPUTS, form_of, spans_of, tensors_json
-from xylem.engine.predictor import PredictOptions
+from xylem.base import BadInput, BadRequest, Limits, UnsupportedOption, what_is
+from xylem.engine import (
+    AS_TENSORS,
+    OUTPUTS,
+    FastAnswer,
+    Featurizer,
+    Predictions,
+    PredictOptions,
+    form_of,
+    spans_of,
+    tensors_json,
+)
 from xylem.serving.answer import SearchDialect
 from xylem.serving.dialect import Body, Query, Reply
 from xylem.serving.lines import dump
@@ -31,7 +35,7 @@ from xylem.serving.schemas.limits import refuse_beyond, utf8_length
 from xylem.serving.schemas.oip import INPUTS, InferParameters, InferRequest, InferTensor, RequestedOutput
 from xylem.serving.schemas.predict import TUNED
 from xylem.serving.served import ServedVersion
-from xylem_store.names import name_of
+from xylem_store import name_of
 
 _DTYPES = {name: np.dtype(kind) for name, kind in (("INT64", "<i8"), ("INT32", "<i4"), ("FP32", "<f4"))}
 _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xylem.base.errors import BadInstance
-from xylem.base.settings import Limits
-from xylem.base.stages import StageTimes
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.fast_steps import fast_requests
-from xylem.engine.features import feature_names
-from xylem.engine.features.long_json import PIECE_BYTES, load_in_pieces, size_of
-from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
-from xylem.engine.options import ALL_ALLOWED
+from xylem.base import BadInstance, Limits, StageTimes
+from xylem.engine import (
+    ALL_ALLOWED,
+    PIECE_BYTES,
+    fast_requests,
+    feature_names,
+    load_in_pieces,
+    make_predictor,
+    read_sparse_lines,
+    size_of,
+    text_rows_of_lines,
+)
 from xylem.serving.answer import fast_forms
 from xylem.serving.denied import denied_by, with_denied
 from xylem.serving.dialect import Body
@@ -30,13 +33,9 @@ from xylem.serving.prediction_ids import PredictionIds
 from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from xylem.serving.schemas.predict import PredictRequest
 from xylem.serving.served import ServedVersion
-from xylem.thresholds.live.served import ServedThresholds
-from xylem.thresholds.methods.ofo import counts_that_bound, start_for
-from xylem.vocabulary.featurizers import featurizer_of
-from xylem_store.checks import LABEL_COUNTS
-from xylem_store.names import name_of
-from xylem_store.store import Store
-from xylem_store.version import Model
+from xylem.thresholds import ServedThresholds, counts_that_bound, start_for
+from xylem.vocabulary import featurizer_of
+from xylem_store import LABEL_COUNTS, Model, Store, name_of
 
 if TYPE_CHECKING:
     from xylem.serving.learning import OnlineLearning

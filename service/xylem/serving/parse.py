@@ -12,10 +12,8 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from xylem.base.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
-from xylem.base.faults import what_is
-from xylem.base.settings import Limits
-from xylem.engine.features.long_json import JsonSize, load_in_pieces, size_of
+from xylem.base import BadRequest, LimitExceeded, Limits, MalformedJson, UnsupportedOption, what_is
+from xylem.engine import JsonSize, load_in_pieces, size_of
 from xylem.serving.schemas.faults import faults_of
 from xylem.serving.schemas.feedback import FeedbackEvents
 from xylem.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
@@ -29,7 +27,7 @@ from xylem.serving.schemas.predict import (
     SparseLine,
     TextLine,
 )
-from xylem_store.alias import DENIED_MAX
+from xylem_store import DENIED_MAX
 
 M = TypeVar("M", bound=BaseModel)
 

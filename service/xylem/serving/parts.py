@@ -13,25 +13,30 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Self
 
 import orjson
 
-from xylem.base.columns import TableColumns, is_table
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.files import absolute, faults_of, file_path, n_bytes_of, names_in, plain_name, whole_file
-from xylem.base.settings import Limits
-from xylem.datasets.files import JSON_LINES, find_files, kind_of
-from xylem.datasets.stream import DataFile
-from xylem.datasets.tables import check_installed
+from xylem.base import (
+    BadData,
+    BadParameter,
+    Crew,
+    Limits,
+    TableColumns,
+    absolute,
+    faults_of,
+    file_path,
+    is_table,
+    n_bytes_of,
+    names_in,
+    plain_name,
+    whole_file,
+)
+from xylem.datasets import JSON_LINES, DataFile, check_installed, find_files, kind_of
 from xylem.serving.blocks import answers_of
-from xylem.serving.line_files import blocks, in_order, opened
+from xylem.serving.line_files import blocks_of, in_order, opened
 from xylem.serving.lines import Answered, LineBlock
 from xylem.serving.opening import open_named
 from xylem.serving.parse import parse_options
 from xylem.serving.stores import store_of
-from xylem.thresholds.store.codec import Tuned
-from xylem.thresholds.store.state import Head
-from xylem_store.compiled.handles import U8
-from xylem_store.errors import StoreError
-from xylem_store.manifest import manifest_digest
+from xylem.thresholds import Head, Tuned
+from xylem_store import U8, StoreError, manifest_digest
 
 GROUP_ROWS = 1 << 14
 """Rows of a group of the file, about."""
@@ -176,7 +181,7 @@ class AnswerParts:
             if source.n_bytes != item.size:
                 fault = f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
                 raise BadData(f"{item.file}: {fault}: it has changed")
-            todo = blocks(source, self.limits.line_bytes_max, self.limits.block_rows_max, item.first)
+            todo = blocks_of(source, self.limits.line_bytes_max, self.limits.block_rows_max, item.first)
             for answered in in_order(todo, workspace, self.threads, lambda: False):
                 if stop[0]:
                     raise InterruptedError

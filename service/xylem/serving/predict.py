@@ -4,11 +4,8 @@ from collections.abc import Sequence
 
 import orjson
 
-from xylem.base.settings import Limits
-from xylem.engine.answering import Predictions
-from xylem.engine.fast_request import AS_PREDICTIONS, FastAnswer
-from xylem.engine.features import Featurizer
-from xylem.engine.predictor import PredictOptions
+from xylem.base import Limits
+from xylem.engine import AS_PREDICTIONS, FastAnswer, Featurizer, Predictions, PredictOptions
 from xylem.serving.answer import SearchDialect
 from xylem.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions
 from xylem.serving.dialect import Body, Query, Reply

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.engine.fast_request import Present, Signed
-from xylem.thresholds.live.served import ServedThresholds
-from xylem.thresholds.live.tokens import Tokens, model_hash
+from xylem.engine import Present, Signed
+from xylem.thresholds import ServedThresholds, Tokens, model_hash
 
 if TYPE_CHECKING:
     from xylem.serving.learning import OnlineLearning

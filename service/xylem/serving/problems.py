@@ -6,9 +6,8 @@
 import logging
 from typing import Any, NamedTuple
 
-from xylem.base.errors import BadFields, BadInput, XylemError, told_of
-from xylem.base.logs import log
-from xylem_store.errors import StoreError
+from xylem.base import BadFields, BadInput, XylemError, log, told_of
+from xylem_store import StoreError
 
 
 class ProblemType(NamedTuple):

@@ -9,16 +9,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from xylem.base.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
-from xylem.base.rows import SparseRows
-from xylem.engine.answering import Predictions
-from xylem.engine.chunks import chunks_of, search_chunks
-from xylem.engine.features import Featurizer
-from xylem.engine.predictor import NodeThresholds, PredictOptions
+from xylem.base import BadInput, BadInstance, DatabaseUnavailable, NotTuned, SparseRows
+from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions, chunks_of, search_chunks
 from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
 from xylem.serving.schemas.predict import Options
 from xylem.serving.served import ServedVersion
-from xylem_store.compiled.handles import I64, U8
+from xylem_store import I64, U8
 
 Rows = TypeVar("Rows")
 

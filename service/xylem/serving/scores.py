@@ -9,11 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from xylem.base.errors import BadInput, BadInstance, UnknownLabel
-from xylem.base.rows import offsets
-from xylem.base.settings import Limits
-from xylem.base.stages import StageTimings
-from xylem.engine.features.context import ContextFeaturizer
+from xylem.base import BadInput, BadInstance, Limits, StageTimings, UnknownLabel, offsets
+from xylem.engine import ContextFeaturizer
 from xylem.serving.denied import check_not_denied
 from xylem.serving.dialect import Body, Dialect, Longer, Reply
 from xylem.serving.lines import Answered, LineBlock, dump, dump_line, value_of
@@ -31,7 +28,7 @@ from xylem.serving.schemas.predict import (
     ScoreRequest,
 )
 from xylem.serving.served import ServedVersion
-from xylem_store.names import find_all, name_of
+from xylem_store import find_all, name_of
 
 SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)

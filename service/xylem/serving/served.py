@@ -5,17 +5,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.engine.fast_steps import FastRequests
-from xylem.engine.features import Featurizer
-from xylem.engine.features.tables import FeatureNames
-from xylem.engine.searcher import Searcher
+from xylem.engine import FastRequests, FeatureNames, Featurizer, Searcher
 from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LiveLabelInfo
 from xylem.serving.live import LiveModels
 from xylem.serving.prediction_ids import PredictionIds
-from xylem.thresholds.live.served import ServedThresholds
-from xylem_store.names import NameTable
-from xylem_store.version import Model
+from xylem.thresholds import ServedThresholds
+from xylem_store import Model, NameTable
 
 DEFAULT_ALIAS = "latest"
 

@@ -17,13 +17,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import XylemError
-from xylem.base.logs import log
-from xylem.base.settings import Limits
+from xylem.base import Limits, XylemError, log
 from xylem.serving.answer import SearchDialect
 from xylem.serving.dialect import Body, Reply
 from xylem.serving.served import ServedVersion
-from xylem_store.errors import StoreError
+from xylem_store import StoreError
 
 TOPS = (1, 5)
 """How many of the first labels are compared."""

@@ -7,9 +7,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from xylem.base.logs import log
-from xylem_store.alias import PARTS, Alias, Beside
-from xylem_store.store import ModelInfo
+from xylem.base import log
+from xylem_store import PARTS, Alias, Beside, ModelInfo
 
 T = TypeVar("T")
 

@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-from xylem.base.errors import XylemError
-from xylem_store.errors import Corrupt, StoreError
-from xylem_store.moves import NOBODY, Cause
-from xylem_store.store import Store
-from xylem_store.version import Model
+from xylem.base import XylemError
+from xylem_store import NOBODY, Cause, Corrupt, Model, Store, StoreError
 
 
 def store_of(root: Path, by: Cause = NOBODY) -> Store:

@@ -1,16 +1,5 @@
 """Trainers: from rows and their labels to a TreeEnsemble."""
 
-from xylem.trainers.registry import TRAINERS, estimate, fit, parse_parameters, train
-from xylem.trainers.source import TrainingSet
-from xylem.trainers.spec import Trained, TrainerSpec
+from xylem_store import face_of
 
-__all__ = [
-    "TRAINERS",
-    "Trained",
-    "TrainerSpec",
-    "TrainingSet",
-    "estimate",
-    "fit",
-    "parse_parameters",
-    "train",
-]
+__getattr__, __dir__, __all__ = face_of(__name__, __file__)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.executors.values import Calls
-from xylem.base.rows import LabelRows, inverse, offsets
+from xylem.base import Calls, LabelRows, inverse, offsets
+from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
     SOLVERS,
     Solve,
@@ -31,13 +31,12 @@ from xylem.trainers.classifiers import (
 from xylem.trainers.held_blocks import Blocks, dealt
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile
-from xylem.trainers.shape import Shape, parents_of
+from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import HeldRows, JoinedRows, Tools, TrainingSet, derived_seed
 from xylem.trainers.spec import rows_by_label
 from xylem.trainers.weighing import weighed
-from xylem_store.compiled.handles import F32, I32, I64, U8, U16
-from xylem_store.ensemble import LANES, Chunk
+from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 PASSES_MAX = 20
 """Passes over all blocks: late ones change little (docs/adr/0020-steps-and-who-runs-them.md has figures)."""

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import SparseRows, inverse, offsets, ranges
+from xylem.base import SparseRows, inverse, offsets, ranges
 from xylem.trainers.kernels.newton import Known, nothing_known, refine
 from xylem.trainers.kernels.problem import (
     NO_ROOM,
@@ -21,8 +21,7 @@ from xylem.trainers.kernels.problem import (
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools, derived_seed
-from xylem_store.compiled.handles import F32, I32, I64, U8, U16
-from xylem_store.ensemble import LANES, Chunk
+from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}

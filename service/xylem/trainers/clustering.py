@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.executors.values import Calls
-from xylem.base.rows import SparseRows
+from xylem.base import Calls, SparseRows
 from xylem.trainers.kernels.cluster import bisect, kmeans
 from xylem.trainers.shape import Shape, join
 from xylem.trainers.source import Tools, derived_seed
-from xylem_store.compiled.handles import I32, I64
+from xylem_store import I32, I64
 
 STAGE = "clustering"
 

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadData
-from xylem.base.executors.values import Calls, Held
-from xylem.base.rows import SparseRows, offsets
+from xylem.base import BadData, Calls, Held, SparseRows, offsets
 from xylem.trainers.representations import (
     VECTORS,
     label_sums,
@@ -20,7 +18,7 @@ from xylem.trainers.representations import (
 )
 from xylem.trainers.source import Census, HeldRows, JoinedRows, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.weighing import FeatureCounts, count_features, weighed
-from xylem_store.compiled.handles import F32
+from xylem_store import F32
 
 _PARTS = 2  # a block is of so many times fewer MiB of the file than a step may hold of rows
 _SUMS = 8  # sums of labels are added in parts that take so many times less than a step may hold

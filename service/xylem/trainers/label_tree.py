@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from xylem.base.faults import fault
-from xylem.base.parameters import Parameters
-from xylem.base.rows import NO_ROWS, LabelRows, SparseRows
+from xylem.base import NO_ROWS, LabelRows, Parameters, SparseRows, fault
 from xylem.trainers.blocks import features_used, train_blocks
 from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from xylem.trainers.clustering import balanced_shape, kmeans_shape
@@ -33,9 +31,7 @@ from xylem.trainers.spec import (
     rows_by_label,
 )
 from xylem.trainers.weighing import Weighed, weigh
-from xylem_store.compiled.handles import F32, I32
-from xylem_store.ensemble import Chunk, Link, Tree
-from xylem_store.manifest import IDS_MAX
+from xylem_store import F32, I32, IDS_MAX, Chunk, Link, Tree
 
 Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
 

@@ -12,12 +12,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from xylem.base.errors import BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.faults import did_you_mean
-from xylem.base.logs import log
-from xylem.base.parameters import Parameters
-from xylem.base.rows import NO_ROWS, LabelRows, SparseRows
+from xylem.base import NO_ROWS, BadParameter, Crew, LabelRows, Parameters, SparseRows, did_you_mean, log
 from xylem.trainers.label_tree import LABEL_TREE, OVR
 from xylem.trainers.ldsm.trainer import LDSM
 from xylem.trainers.lomtree.trainer import LOMTREE
@@ -35,8 +30,7 @@ from xylem.trainers.source import (
     no_progress,
 )
 from xylem.trainers.spec import Regrows, Trained, TrainerSpec
-from xylem_store.manifest import Manifest
-from xylem_store.version import Model
+from xylem_store import Manifest, Model
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec

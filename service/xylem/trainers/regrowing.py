@@ -13,18 +13,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows, inverse, offsets
+from xylem.base import LabelRows, SparseRows, inverse, offsets
+from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import Again, Loss, Members, Solving, Some, merge_chunks, train_classifiers
 from xylem.trainers.kernels.problem import add_margins, forget_rows, rows_of
 from xylem.trainers.representations import label_representations, label_sums
-from xylem.trainers.shape import Shape, parents_of, shape_of
+from xylem.trainers.shape import Shape, shape_of
 from xylem.trainers.source import Tools, TrainingSet, derived_seed
 from xylem.trainers.weighing import Weighed, weigh
-from xylem_store.build import build_ensemble, forest_order, put_chunks
-from xylem_store.compiled.handles import I32, I64, Bools
-from xylem_store.decoding import OldTree, chunk_of, trees_of
-from xylem_store.ensemble import Chunk, Tree, TreeEnsemble
-from xylem_store.version import Model
+from xylem_store import (
+    I32,
+    I64,
+    Bools,
+    Chunk,
+    Model,
+    OldTree,
+    Tree,
+    TreeEnsemble,
+    build_ensemble,
+    chunk_of,
+    forest_order,
+    put_chunks,
+    trees_of,
+)
 
 _NO_LABELS = np.empty(0, np.int32)
 

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xylem.base.executors.values import Calls, Step, T
-from xylem.base.rows import LabelRows, SparseRows, offsets
+from xylem.base import Calls, LabelRows, SparseRows, Step, T, offsets
 from xylem.trainers.kernels.cluster import add_projected
 from xylem.trainers.source import RowSource, Tools, parts_told
 from xylem.trainers.spec import rows_by_label
-from xylem_store.compiled.handles import F64, I32, I64
+from xylem_store import F64, I32, I64
 
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""

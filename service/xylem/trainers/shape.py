@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import offsets
-from xylem.evaluation.tree_criteria import parents_of as parents_of
-from xylem_store.compiled.handles import I32, I64
-from xylem_store.ensemble import levels_of
+from xylem.base import offsets
+from xylem.evaluation import parents_of as parents_of
+from xylem_store import I32, I64, levels_of
 
 
 class Shape(NamedTuple):

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.executors.values import Calls
-from xylem.base.rows import SparseRows
-from xylem.evaluation.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
+from xylem.base import Calls, SparseRows
+from xylem.evaluation import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem.trainers.classifiers import Members
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools
-from xylem_store.compiled.handles import I64
-from xylem_store.ensemble import Weights
+from xylem_store import I64, Weights
 
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
 """A weight of a sparse row as a version of each type has it: the child's position and the value."""

@@ -10,13 +10,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData
-from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Held, R, Step, T
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import BadData, Crew, Held, LabelRows, R, SparseRows, Step, T
 from xylem.trainers.state import EVERY_PASS, Passes
-from xylem_store.compiled.handles import I32, I64
-from xylem_store.ensemble import TreeEnsemble
+from xylem_store import I32, I64, TreeEnsemble
 
 Reads = Literal["rows", "passes", "once"]
 """How rows are read: all at hand, from the first to the last as often as needed, or as they come."""

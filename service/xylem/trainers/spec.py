@@ -11,15 +11,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy import sparse
 
-from xylem.base.parameters import Parameters, Scalar
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import LabelRows, Parameters, Scalar, SparseRows
 from xylem.trainers.size import SizeEstimate
 from xylem.trainers.source import Reads, RowSource, Tools, TrainingSet
 from xylem.trainers.state import LearnerState, PassPlan
-from xylem_store.build import build_ensemble
-from xylem_store.compiled.handles import I32, I64
-from xylem_store.ensemble import LINKS, Kind, Link, Tree, TreeEnsemble
-from xylem_store.version import Model
+from xylem_store import I32, I64, LINKS, Kind, Link, Model, Tree, TreeEnsemble, build_ensemble
 
 if TYPE_CHECKING:
     from xylem.trainers.regrowing import Regrown

@@ -7,13 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadParameter
-from xylem_store.arrays import take
-from xylem_store.ensemble import TreeEnsemble
-from xylem_store.errors import Corrupt
-from xylem_store.manifest import STATE
-from xylem_store.origin import json_array, read_json_array
-from xylem_store.version import Model, at_rest
+from xylem.base import BadParameter
+from xylem_store import STATE, Corrupt, Model, TreeEnsemble, at_rest, json_array, read_json_array, take
 
 FORMAT = 1
 """Another number whenever what a trainer keeps, or what it does with it, is another."""

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import SparseRows, offsets
-from xylem_store.compiled.handles import F32, F64, I32, I64
-from xylem_store.ensemble import Chunk
+from xylem.base import SparseRows, offsets
+from xylem_store import F32, F64, I32, I64, Chunk
 
 PART_ROWS = 1 << 16
 

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from xylem.base.errors import BadParameter
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import BadParameter, LabelRows, SparseRows
 from xylem.trainers.source import (
     Census,
     HeldRows,
@@ -30,7 +29,7 @@ from xylem.trainers.source import (
     derived_seed,
     parts_told,
 )
-from xylem_store.compiled.handles import I64
+from xylem_store import I64
 
 WINDOW_ENTRIES_MAX = 1 << 23
 """A window has about so many units of 8 bytes (`source.entries_of`): 64 MiB."""

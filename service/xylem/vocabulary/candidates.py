@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import RowArrays
+from xylem.base import RowArrays
 from xylem.vocabulary.search import (
     ADJACENT,
     COUNT,
@@ -27,9 +27,8 @@ from xylem.vocabulary.search import (
     slot_of,
 )
 from xylem.vocabulary.trie import NameTrie
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.decorators import nonallocating_inlined as reading
-from xylem_store.compiled.handles import F32, I32, I64, U8, Handle, struct_at
+from xylem_store import F32, I32, I64, U8, Handle, inlined, kernel, struct_at
+from xylem_store import nonallocating_inlined as reading
 
 NameFeatures = namedtuple(
     "NameFeatures",

@@ -9,13 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import offsets
-from xylem.datasets.skos import read_subjects
-from xylem.datasets.stream import DataFile
+from xylem.base import BadData, BadParameter, offsets
+from xylem.datasets import DataFile, read_subjects
 from xylem.vocabulary.trie import Lists
-from xylem_store.compiled.handles import I32, U8
-from xylem_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
+from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_language
 
 PREFERRED, ALTERNATIVE, HIDDEN = 0, 1, 2
 """Kinds of names, as SKOS has them; of two that are the same words the first counts."""

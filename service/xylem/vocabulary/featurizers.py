@@ -2,15 +2,11 @@
 
 from typing import Any
 
-from xylem.engine.features import Featurizer, load_featurizer
-from xylem.engine.features.combined import CombinedFeaturizer, members_of
+from xylem.engine import CombinedFeaturizer, Featurizer, load_featurizer, members_of
 from xylem.vocabulary.candidates import NAME_FEATURES
 from xylem.vocabulary.matching import NameMatcher
 from xylem.vocabulary.names import NameParameters
-from xylem_store.errors import Corrupt
-from xylem_store.manifest import CLEAN, COMBINED
-from xylem_store.members import proposing_of
-from xylem_store.version import Model
+from xylem_store import CLEAN, COMBINED, Corrupt, Model, proposing_of
 
 
 def featurizer_of(model: Model) -> Featurizer:

@@ -7,19 +7,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import SparseRows
-from xylem.engine.features.tables import take_names
-from xylem.engine.features.word_forms import STOPS as FEATURE_STOPS
-from xylem.engine.features.word_forms import load_forms, words_of
-from xylem.engine.features.words import Words, split_words, texts_between
+from xylem.base import SparseRows
+from xylem.engine import STOPS as FEATURE_STOPS
+from xylem.engine import Words, load_forms, split_words, take_names, texts_between, words_of
 from xylem.vocabulary.candidates import NAME_FEATURES, name_rows
 from xylem.vocabulary.names import GROUP, STOPS, WORDS, NameParameters
 from xylem.vocabulary.trie import NameTrie, check_trie
-from xylem_store.arrays import file_name, group_of, take, take_group
-from xylem_store.bounds import check_bounds
-from xylem_store.compiled.handles import I64, U8, handle_of
-from xylem_store.errors import Corrupt
-from xylem_store.names import new_seed
+from xylem_store import (
+    I64,
+    U8,
+    Corrupt,
+    check_bounds,
+    file_name,
+    group_of,
+    handle_of,
+    new_seed,
+    take,
+    take_group,
+)
 
 _CONTINUATION_MASK = 0xC0
 _CONTINUATION = 0x80  # so masked, a byte of UTF-8 begins no character

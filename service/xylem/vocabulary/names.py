@@ -7,19 +7,22 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData
-from xylem.base.rows import Growing, inverse, offsets, ranges
-from xylem.engine.features.characters import in_blocks
-from xylem.engine.features.ngram_counts import Vocabulary, count_ids
-from xylem.engine.features.parameters import WordParameters
-from xylem.engine.features.rows import idf_of
-from xylem.engine.features.word_forms import WordForms, fit_forms, words_of
-from xylem.engine.features.words import texts_between
+from xylem.base import BadData, Growing, inverse, offsets, ranges
+from xylem.engine import (
+    Vocabulary,
+    WordForms,
+    WordParameters,
+    count_ids,
+    fit_forms,
+    idf_of,
+    in_blocks,
+    texts_between,
+    words_of,
+)
 from xylem.vocabulary.concepts import Concepts
 from xylem.vocabulary.trie import NAME_WORDS_MAX, NONE, Lists, build_trie
-from xylem_store.arrays import group_of
-from xylem_store.compiled.handles import I64
-from xylem_store.names import build_names as build_table
+from xylem_store import I64, group_of
+from xylem_store import build_names as build_table
 
 GROUP = "names"
 """What the names of the arrays begin with."""

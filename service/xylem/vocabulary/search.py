@@ -5,10 +5,20 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.vocabulary.trie import NAME_WORDS_MAX, NameTrie
-from xylem_store.compiled.decorators import inlined
-from xylem_store.compiled.decorators import nonallocating_inlined as reading
-from xylem_store.compiled.handles import F32, I32, I64, U8
-from xylem_store.names import hash_byte, hash_end, hash_start, id_by_hash, id_of, slot_start
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    U8,
+    hash_byte,
+    hash_end,
+    hash_start,
+    id_by_hash,
+    id_of,
+    inlined,
+    slot_start,
+)
+from xylem_store import nonallocating_inlined as reading
 
 PART_CHARACTERS_MIN, REST_CHARACTERS_MIN = 5, 2
 """Characters that a name has at least that begins a compound, and that follow it."""

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import inverse, offsets
-from xylem_store.arrays import check_all
-from xylem_store.compiled.handles import F32_1, I32, I32_1, I64, I64_1, U8, U8_1, handle
-from xylem_store.errors import Corrupt
+from xylem.base import inverse, offsets
+from xylem_store import F32_1, I32, I32_1, I64, I64_1, U8, U8_1, Corrupt, check_all, handle
 
 NAME_WORDS_MAX = 16
 """A name of more words is left out: it would stand in no text."""

@@ -8,27 +8,39 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.errors import BadData, BadParameter
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.predictor import PredictOptions
-from xylem.evaluation import PredictedRows
-from xylem.evaluation.probabilities import (
+from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, TableColumns
+from xylem.engine import PredictOptions, make_predictor
+from xylem.evaluation import (
+    PredictedRows,
     ReliabilityBin,
     apply_calibration,
     calibration_error,
     fit_calibration,
+    mark_true,
+    ranks_of,
     reliability,
+    rows_of,
 )
-from xylem.evaluation.ranking import mark_true, ranks_of, rows_of
+from xylem.trainers import no_progress
 from xylem.workflows.evaluate import F_MEASURES, TOP_R
-from xylem.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
-from xylem_store.arrays import group_of
-from xylem_store.extras import Calibration
-from xylem_store.manifest import CALIBRATION, DataInfo
-from xylem_store.origin import FEEDBACK, ORIGIN, REPORT, json_array, learnt_feedback, parent_of, read_report
-from xylem_store.store import Store
-from xylem_store.version import Draft, Model, draft_of
+from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem_store import (
+    CALIBRATION,
+    FEEDBACK,
+    ORIGIN,
+    REPORT,
+    Calibration,
+    DataInfo,
+    Draft,
+    Model,
+    Store,
+    draft_of,
+    group_of,
+    json_array,
+    learnt_feedback,
+    parent_of,
+    read_report,
+)
 
 FITTED_TOP_R = 20  # how many predictions of each row are fitted: more than are shown, for low thresholds too
 ROWS_MIN = 100

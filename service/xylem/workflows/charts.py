@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import orjson
 
-from xylem.base.errors import BadInput, BadParameter
-from xylem.base.files import unfinished
-from xylem.evaluation.kept_figures import Band
-from xylem.evaluation.probabilities import ReliabilityBin, ThresholdPoint
-from xylem.evaluation.ranking import KS
+from xylem.base import BadInput, BadParameter, unfinished
+from xylem.evaluation import KS, Band, ReliabilityBin, ThresholdPoint
 from xylem.workflows.evaluate import Evaluation, list_unknown
-from xylem_store.names import NameTable, name_of
+from xylem_store import NameTable, name_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

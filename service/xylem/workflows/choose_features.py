@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.rows import Dataset
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.features import fit_featurizer, parameters_of
-from xylem.engine.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
-from xylem.engine.predictor import PredictOptions
-from xylem.evaluation.ranking import KS, PredictedRows, Truth, ranking_metrics
+from xylem.base import BadParameter, Crew, Dataset
+from xylem.engine import (
+    PARAMETERS,
+    AutoParameters,
+    FeatureParameters,
+    PredictOptions,
+    fit_featurizer,
+    make_predictor,
+    parameters_of,
+)
+from xylem.evaluation import KS, PredictedRows, Truth, ranking_metrics
 from xylem.trainers import Trained, parse_parameters, train
-from xylem_store.compiled.handles import I64
-from xylem_store.manifest import DataInfo, TrainerInfo
-from xylem_store.names import build_names
-from xylem_store.version import Draft, Model, model_of
+from xylem_store import I64, DataInfo, Draft, Model, TrainerInfo, build_names, model_of
 
 HELD_OUT_PARTS = 5
 """One of so many parts is held out."""

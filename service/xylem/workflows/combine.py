@@ -13,16 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import Dataset, offsets
+from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, Dataset, TableColumns, offsets
 from xylem.datasets import read_dataset
-from xylem.engine.combined_predictor import CombinedPredictor, make_predictor
-from xylem.evaluation.ranking import PredictedRows, rows_of
-from xylem.vocabulary.concepts import Concepts, read_concepts
-from xylem.vocabulary.featurizers import featurizer_of
-from xylem.vocabulary.names import count_words
-from xylem.workflows.combined_parts import (
+from xylem.engine import CombinedPredictor, make_predictor
+from xylem.evaluation import PredictedRows, rows_of
+from xylem.trainers import no_progress
+from xylem.vocabulary import Concepts, count_words, featurizer_of, read_concepts
+from xylem.workflows.combined import (
     CombinedParts,
     NamesToMatch,
     check_members,
@@ -32,7 +29,7 @@ from xylem.workflows.combined_parts import (
     renumbered,
 )
 from xylem.workflows.label_info import read_label_info
-from xylem.workflows.labelled import Labelled, OnProgress, labelled_dataset, no_progress
+from xylem.workflows.labelled import Labelled, OnProgress, labelled_dataset
 from xylem.workflows.near_rows import near_of, near_or_not
 from xylem.workflows.ranker import (
     BOOSTED_ROWS,
@@ -44,13 +41,21 @@ from xylem.workflows.ranker import (
     rank_by_folds,
     ranking_figures,
 )
-from xylem_store.identifiers import check_model
-from xylem_store.label_info import URI
-from xylem_store.manifest import Parameter, member_prefix
-from xylem_store.members import MEMBER_FEATURES
-from xylem_store.origin import REPORT, json_array, origin_arrays, parent_of
-from xylem_store.store import Store
-from xylem_store.version import Draft, Model, model_of
+from xylem_store import (
+    MEMBER_FEATURES,
+    REPORT,
+    URI,
+    Draft,
+    Model,
+    Parameter,
+    Store,
+    check_model,
+    json_array,
+    member_prefix,
+    model_of,
+    origin_arrays,
+    parent_of,
+)
 
 RANKERS = ("auto", "boosted", "linear")
 

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Held, Named, R, Step, T, n_bytes
-from xylem.trainers import TrainingSet, estimate
-from xylem.trainers.blocks import block_bytes
-from xylem.trainers.label_tree import ClassifierParameters
-from xylem.trainers.registry import estimate_blocks
-from xylem.trainers.registry import trainer as find_trainer
-from xylem.trainers.source import Tools
-from xylem.workflows.labelled import OnProgress, no_progress
+from xylem.base import Crew, Held, Named, R, Step, T, n_bytes
+from xylem.trainers import (
+    ClassifierParameters,
+    Tools,
+    TrainingSet,
+    block_bytes,
+    estimate,
+    estimate_blocks,
+    no_progress,
+)
+from xylem.trainers import trainer as find_trainer
+from xylem.workflows.labelled import OnProgress
 from xylem.workflows.prepared import prepare, prepare_in_memory
 from xylem.workflows.request import TrainRequest
 from xylem.workflows.train import peak_memory_bytes

@@ -7,28 +7,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import SparseRows
-from xylem.engine.answering import Predictions
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.predictor import PredictOptions, predict_all, predict_parts
-from xylem.engine.searcher import Searcher
-from xylem.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
-from xylem.evaluation.kept_figures import Band, frequency_bands, kept_figures
-from xylem.evaluation.probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD
-from xylem.evaluation.probabilities import (
+from xylem.base import SparseRows
+from xylem.engine import Predictions, PredictOptions, Searcher, make_predictor, predict_all, predict_parts
+from xylem.evaluation import LEAST_THRESHOLD as LEAST_THRESHOLD
+from xylem.evaluation import (
+    USUAL_EMPTY,
+    Band,
+    EmptyConvention,
+    LabelCounts,
+    PredictedRows,
     ReliabilityBin,
+    Report,
     ThresholdPoint,
     ThresholdSweep,
     calibration_error,
+    constants_of,
+    count_labels,
+    evaluation_report,
+    frequency_bands,
+    kept_figures,
+    mark_true,
     reliability,
 )
-from xylem.evaluation.ranking import LabelCounts, constants_of, count_labels, mark_true
-from xylem.evaluation.ranking import empty_convention as empty_convention
-from xylem.workflows.labelled import Labelled, OnProgress, no_progress
-from xylem_store.compiled.handles import F32
-from xylem_store.extras import has_rerank
-from xylem_store.manifest import has_calibration
-from xylem_store.version import Model
+from xylem.evaluation import empty_convention as empty_convention
+from xylem.trainers import no_progress
+from xylem.workflows.labelled import Labelled, OnProgress
+from xylem_store import F32, Model, has_calibration, has_rerank
 
 TOP_R = 5
 """What rankings are measured on, and what is timed."""

@@ -4,17 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from xylem.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
-from xylem.thresholds.store.codec import Tuned
-from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds import ThresholdDatabase, Tuned, lower_bounds, no_counts, thresholds_of
+from xylem.trainers import no_progress
 from xylem.workflows.going_on import check_base
-from xylem.workflows.labelled import OnProgress, learnt_labels, no_progress
+from xylem.workflows.labelled import OnProgress, learnt_labels
 from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
-from xylem_store.checks import LABEL_COUNTS
-from xylem_store.decoding import tree_digest
-from xylem_store.manifest import has_calibration
-from xylem_store.origin import read_origin
-from xylem_store.store import Store
+from xylem_store import LABEL_COUNTS, Store, has_calibration, read_origin, tree_digest
 
 
 def extend_and_publish(

@@ -9,20 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.executors.local import Crew
-from xylem.base.rows import Dataset, SparseRows
-from xylem.datasets.files import source_of
-from xylem.datasets.reader import DataStream, blocks_of_texts, open_texts
-from xylem.engine.features import Featurizer, streaming_featurizer
-from xylem.engine.features.context import ContextFeaturizer, context_of, tokens_of
-from xylem.engine.features.parameters import ContextParameters
-from xylem.engine.features.registry import MakeRows
-from xylem.trainers.source import Census, Reads, TrainingSet
+from xylem.base import Crew, Dataset, SparseRows
+from xylem.datasets import DataStream, blocks_of_texts, open_texts, source_of
+from xylem.engine import (
+    ContextFeaturizer,
+    ContextParameters,
+    Featurizer,
+    MakeRows,
+    context_of,
+    streaming_featurizer,
+    tokens_of,
+)
+from xylem.trainers import Census, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
 from xylem.workflows.labelled import OnProgress
-from xylem_store.compiled.handles import I32, I64
-from xylem_store.manifest import DataInfo
-from xylem_store.names import NameTable, build_names
+from xylem_store import I32, I64, DataInfo, NameTable, build_names
 
 
 class FileSource:

@@ -7,22 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.columns import TableColumns
-from xylem.base.db.of_store import ready_database
-from xylem.base.errors import BadData
-from xylem.base.rows import Dataset
+from xylem.base import BadData, Dataset, TableColumns, ready_database
 from xylem.datasets import read_dataset
-from xylem.engine.features.parameters import PREFIX, AutoParameters
-from xylem.vocabulary.featurizers import featurizer_of
+from xylem.engine import PREFIX, AutoParameters
+from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import ROWS_MIN, divide
 from xylem.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
 from xylem.workflows.labelled import OnProgress, labelled_dataset
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
-from xylem.workflows.tune import keep, request_of, tune
-from xylem_store.identifiers import check_model
-from xylem_store.origin import read_report
-from xylem_store.store import Store
-from xylem_store.version import model_of
+from xylem.workflows.tuning import keep, request_of, tune
+from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
 

@@ -10,32 +10,48 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.parameters import split_items
-from xylem.base.rows import Dataset, LabelRows, SparseRows, offsets
-from xylem.datasets.reader import STDIN, DataStream
-from xylem.engine.features import Featurizer
-from xylem.trainers.registry import check_growth, grow_on, trainer
-from xylem.trainers.representations import matrix_of
-from xylem.trainers.softmax.parameters import SoftmaxParameters
-from xylem.trainers.source import TrainingSet
-from xylem.trainers.spec import Trained
-from xylem.trainers.state import LearnerState, PassPlan, check_that, read_state
-from xylem.vocabulary.featurizers import featurizer_of
+from xylem.base import BadData, BadParameter, Crew, Dataset, LabelRows, SparseRows, offsets, split_items
+from xylem.datasets import STDIN, DataStream
+from xylem.engine import Featurizer
+from xylem.trainers import (
+    LearnerState,
+    PassPlan,
+    SoftmaxParameters,
+    Trained,
+    TrainingSet,
+    check_growth,
+    check_that,
+    grow_on,
+    matrix_of,
+    read_state,
+    trainer,
+)
+from xylem.vocabulary import featurizer_of
 from xylem.workflows.file_source import FileSource
 from xylem.workflows.labelled import OnProgress, learnt_labels
 from xylem.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from xylem.workflows.request import Chosen, TrainRequest
-from xylem_store.arrays import check_all, take
-from xylem_store.bounds import check_bounds
-from xylem_store.checks import LABEL_COUNTS
-from xylem_store.errors import Corrupt
-from xylem_store.extras import EMBEDDING
-from xylem_store.manifest import CALIBRATION, COMBINED, ROWS
-from xylem_store.names import NameTable, all_names, build_names, find_all
-from xylem_store.origin import FEEDBACK, learnt_feedback, parent_of, read_origin
-from xylem_store.version import Model, at_rest
+from xylem_store import (
+    CALIBRATION,
+    COMBINED,
+    EMBEDDING,
+    FEEDBACK,
+    LABEL_COUNTS,
+    ROWS,
+    Corrupt,
+    Model,
+    NameTable,
+    all_names,
+    at_rest,
+    build_names,
+    check_all,
+    check_bounds,
+    find_all,
+    learnt_feedback,
+    parent_of,
+    read_origin,
+    take,
+)
 
 _PARTS = {
     "indptr": "int64",

@@ -5,14 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.datasets.skos import read_subjects
-from xylem.datasets.stream import DataFile
+from xylem.base import BadData, BadParameter
+from xylem.datasets import DataFile, read_subjects
 from xylem.workflows.train import TrainReport
-from xylem_store.errors import BadNames
-from xylem_store.label_info import NAME, URI, LabelInfo, build_label_info, is_language
-from xylem_store.names import find_names
-from xylem_store.store import Store
+from xylem_store import NAME, URI, BadNames, LabelInfo, Store, build_label_info, find_names, is_language
 
 
 class Attached(NamedTuple):

@@ -7,22 +7,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.errors import BadData, BadInstance
-from xylem.base.rows import Dataset, LabelRows, SparseRows, offsets
-from xylem.datasets import read_dataset
-from xylem.datasets.reader import read_texts
-from xylem.engine.features import Featurizer
-from xylem.engine.features.context import ContextFeaturizer
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadInstance,
+    Dataset,
+    LabelRows,
+    SparseRows,
+    TableColumns,
+    offsets,
+)
+from xylem.datasets import read_dataset, read_texts
+from xylem.engine import ContextFeaturizer, Featurizer
 from xylem.evaluation import Truth
-from xylem.trainers.source import Progress
-from xylem.trainers.source import no_progress as no_progress
-from xylem.vocabulary.featurizers import featurizer_of
-from xylem_store.checks import LABEL_COUNTS
-from xylem_store.compiled.handles import I32, Bools
-from xylem_store.manifest import COMBINED, DataInfo
-from xylem_store.names import NameTable
-from xylem_store.version import Model
+from xylem.trainers import Progress
+from xylem.trainers import no_progress as no_progress
+from xylem.vocabulary import featurizer_of
+from xylem_store import COMBINED, I32, LABEL_COUNTS, Bools, DataInfo, Model, NameTable
 
 OnProgress = Progress
 """Called with a phase's name, how much of it is done, and how much it is in all."""

@@ -10,23 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from xylem.base.errors import BadParameter
-from xylem.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
-from xylem.vocabulary.featurizers import featurizer_of
+from xylem.base import BadParameter, Dataset, LabelRows, SparseRows, offsets, ranges
+from xylem.vocabulary import featurizer_of
 from xylem.workflows.ranker import Candidates, gain_of, precisions, rank_by_folds
-from xylem_store.arrays import group_of
-from xylem_store.compiled.handles import F32, F64, I32, I64
-from xylem_store.members import (
+from xylem_store import (
     CONTEXT,
+    F32,
+    F64,
+    I32,
+    I64,
     NEAR,
     NEAR_FEATURES,
     OTHERS_MAX,
     POSTINGS_MAX,
     ROWS_MAX,
     ZERO,
+    Model,
     NearRows,
+    group_of,
 )
-from xylem_store.version import Model
 
 KEPT_ROWS = 1 << 16
 """Rows in all, unless those of labels are more: all vote, so that more of them find nearer ones."""

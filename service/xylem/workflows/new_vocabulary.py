@@ -13,33 +13,38 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.engine.features.combined import members_of
-from xylem.vocabulary.concepts import Concepts, read_concepts
-from xylem.vocabulary.featurizers import matcher_of
-from xylem.vocabulary.names import build_names as build_name_arrays
-from xylem.vocabulary.names import kept_frequencies
-from xylem.workflows.combined_parts import CombinedParts
+from xylem.base import BadData, BadParameter
+from xylem.engine import members_of
+from xylem.trainers import no_progress
+from xylem.vocabulary import Concepts, kept_frequencies, matcher_of, read_concepts
+from xylem.vocabulary import build_names as build_name_arrays
+from xylem.workflows.combined import CombinedParts
 from xylem.workflows.label_info import read_label_info
-from xylem.workflows.labelled import OnProgress, no_progress
+from xylem.workflows.labelled import OnProgress
 from xylem.workflows.near_rows import place_near
-from xylem_store.arrays import group_of
-from xylem_store.checks import LABEL_COUNTS
-from xylem_store.label_info import URI
-from xylem_store.manifest import CALIBRATION, COMBINED
-from xylem_store.members import (
+from xylem_store import (
+    CALIBRATION,
+    COMBINED,
+    LABEL_COUNTS,
     NEAR,
     NO_LABEL,
+    REPORT,
+    URI,
+    Draft,
+    Model,
+    Store,
+    all_names,
     assemble_near,
     assemble_ranker,
+    build_names,
+    group_of,
     has_near,
     map_name,
+    origin_arrays,
+    parent_of,
     proposing_of,
+    read_origin,
 )
-from xylem_store.names import all_names, build_names
-from xylem_store.origin import REPORT, origin_arrays, parent_of, read_origin
-from xylem_store.store import Store
-from xylem_store.version import Draft, Model
 
 
 class NewVocabulary(NamedTuple):

@@ -4,23 +4,24 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base.errors import BadData, BadInstance, BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.rows import Dataset
-from xylem.datasets.reader import STDIN, DataStream
-from xylem.engine.features import Featurizer, default_kind, fit_featurizer, parameters_of
-from xylem.engine.features.parameters import AutoParameters, ContextParameters
-from xylem.trainers.softmax.parameters import SoftmaxParameters
-from xylem.trainers.source import MemorySource, TrainingSet
-from xylem.vocabulary.featurizers import featurizer_of
+from xylem.base import BadData, BadInstance, BadParameter, Crew, Dataset
+from xylem.datasets import STDIN, DataStream
+from xylem.engine import (
+    AutoParameters,
+    ContextParameters,
+    Featurizer,
+    default_kind,
+    fit_featurizer,
+    parameters_of,
+)
+from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
+from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import FeatureChoice, choose_features
-from xylem.workflows.combined_parts import renumbered
+from xylem.workflows.combined import renumbered
 from xylem.workflows.file_source import FileSource, TextSource
 from xylem.workflows.labelled import OnProgress
 from xylem.workflows.request import Chosen, TrainRequest
-from xylem_store.manifest import DataInfo
-from xylem_store.names import NameTable, build_names
-from xylem_store.version import Model
+from xylem_store import DataInfo, Model, NameTable, build_names
 
 EMPTY_SHARE_MAX = 0.1  # a warning says when a larger share of the training rows has no feature
 

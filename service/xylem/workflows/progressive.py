@@ -8,24 +8,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadData
-from xylem.base.rows import LabelRows
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.predictor import predict_parts
-from xylem.engine.searcher import Searcher
+from xylem.base import BadData, LabelRows
+from xylem.engine import Searcher, make_predictor, predict_parts
 from xylem.evaluation import USUAL_EMPTY
-from xylem.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at
-from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from xylem.thresholds.methods.starts import count_rows
-from xylem.thresholds.store.codec import Tuned
-from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.trainers import Trained
-from xylem.trainers.plt.descent import PARTS
-from xylem.trainers.source import RowSource, TrainingSet
+from xylem.thresholds import (
+    Counters,
+    EstimateKeeper,
+    Estimates,
+    Start,
+    ThresholdDatabase,
+    Tuned,
+    count_at,
+    count_rows,
+    lower_bounds,
+    no_counts,
+    thresholds_of,
+)
+from xylem.trainers import PARTS, RowSource, Trained, TrainingSet
 from xylem.workflows.choose_features import trial_model
-from xylem_store.compiled.handles import F32
-from xylem_store.ensemble import TreeEnsemble
-from xylem_store.manifest import Manifest
+from xylem_store import F32, Manifest, TreeEnsemble
 
 STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0))
 """Start values that are tried, each with counters and thresholds of its own: 20 bytes a label."""

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import LabelRows, offsets
-from xylem.engine.combined_predictor import CombinedPredictor
-from xylem.evaluation.ranking import PredictedRows, mark_true, ranks_of, row_sums, rows_of
+from xylem.base import BadData, BadParameter, LabelRows, offsets
+from xylem.engine import CombinedPredictor
+from xylem.evaluation import PredictedRows, mark_true, ranks_of, row_sums, rows_of
 from xylem.workflows.labelled import Labelled, OnProgress
-from xylem_store.compiled.handles import F32, F64, I32, I64, Bools
-from xylem_store.members import Ranker
+from xylem_store import F32, F64, I32, I64, Bools, Ranker
 
 FOLDS = 5
 """Rows are measured by a ranker that was fitted to the other folds."""

@@ -9,23 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.errors import BadParameter, ParameterFault
-from xylem.base.executors.kept import kept_steps
-from xylem.base.executors.local import Crew
-from xylem.base.executors.ray import crew_of
-from xylem.base.parameters import Parameters, json_object, scalar_of, split_items
-from xylem.base.rows import Dataset
-from xylem.datasets import read_dataset
-from xylem.datasets.reader import STDIN
-from xylem.engine.features.languages import FILE_SUFFIX
-from xylem.engine.features.parameters import PREFIX, WordParameters, check_features
-from xylem.engine.features.word_forms import fit_forms
-from xylem.trainers.label_tree import ClassifierParameters
-from xylem.trainers.registry import TRAINERS, check_spreads, trainer
-from xylem.trainers.source import Progress
-from xylem_store.ensemble import Weights
-from xylem_store.manifest import WORD_FORMS
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadParameter,
+    Crew,
+    Dataset,
+    ParameterFault,
+    Parameters,
+    TableColumns,
+    crew_of,
+    json_object,
+    kept_steps,
+    scalar_of,
+    split_items,
+)
+from xylem.datasets import STDIN, read_dataset
+from xylem.engine import FILE_SUFFIX, PREFIX, WordParameters, check_features, fit_forms
+from xylem.trainers import TRAINERS, ClassifierParameters, Progress, check_spreads, trainer
+from xylem_store import WORD_FORMS, Weights
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.errors import BadParameter
-from xylem.base.rows import Dataset, SparseRows, offsets
-from xylem.engine.combined_predictor import CombinedPredictor, make_predictor
-from xylem.vocabulary.featurizers import featurizer_of
-from xylem.workflows.combined_parts import combined_parts, no_ranker
+from xylem.base import BadParameter, Dataset, SparseRows, offsets
+from xylem.engine import CombinedPredictor, make_predictor
+from xylem.vocabulary import featurizer_of
+from xylem.workflows.combined import combined_parts, no_ranker
 from xylem.workflows.labelled import OnProgress, labelled_dataset
 from xylem.workflows.near_rows import GROUP_ROWS, check_rerank, group_alike, near_of
 from xylem.workflows.ranker import (
@@ -27,9 +26,7 @@ from xylem.workflows.ranker import (
     precisions,
     rank_by_folds,
 )
-from xylem_store.compiled.handles import I64
-from xylem_store.manifest import TrainerInfo
-from xylem_store.version import Draft, model_of
+from xylem_store import I64, Draft, TrainerInfo, model_of
 
 CANDIDATES = 30
 """Labels of a row that are ranked."""

@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from xylem.base.errors import BadParameter
-from xylem.base.parameters import Scalar
-from xylem.engine.features.parameters import PREFIX, TfidfParameters, WordsCharsParameters
-from xylem.trainers.registry import trainer
+from xylem.base import BadParameter, Scalar
+from xylem.engine import PREFIX, TfidfParameters, WordsCharsParameters
+from xylem.trainers import trainer
 
 if TYPE_CHECKING:
     from optuna import Trial

@@ -8,20 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.executors.local import Crew
-from xylem.base.rows import Dataset
+from xylem.base import Crew, Dataset
 from xylem.datasets import check_readable
-from xylem.engine.features.languages import libraries_of
-from xylem.engine.forest_predictor import ForestPredictor
-from xylem.evaluation.model_reports import Reached, forest_report, size_report
-from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.trainers import Trained, TrainingSet, fit
-from xylem.trainers.source import Tools
-from xylem.trainers.state import Passes
+from xylem.engine import ForestPredictor, libraries_of
+from xylem.evaluation import Reached, forest_report, size_report
+from xylem.thresholds import ThresholdDatabase
+from xylem.trainers import Passes, Tools, Trained, TrainingSet, fit, no_progress
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.evaluate import note_on, valid_figures
 from xylem.workflows.going_on import GoingOn, go_on, going_on, kept_rows, origin_of, prepare_on
-from xylem.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
+from xylem.workflows.labelled import Labelled, OnProgress, read_labelled, read_labelled_with
 from xylem.workflows.prepared import PreparedRows, PreparedSource, prepare, prepare_dataset, warnings_of
 from xylem.workflows.progressive import ProgressiveThresholds
 from xylem.workflows.ranker import check_installed
@@ -29,13 +25,22 @@ from xylem.workflows.request import Chosen
 from xylem.workflows.request import TrainRequest as TrainRequest
 from xylem.workflows.rerank import rerank
 from xylem.workflows.weights import round_weights
-from xylem_store.ensemble import Weights
-from xylem_store.errors import StoreError
-from xylem_store.identifiers import check_model
-from xylem_store.manifest import TrainerInfo
-from xylem_store.origin import MADE_FOR, ORIGIN, REPORT, json_array, origin_arrays, parent_of
-from xylem_store.store import Store
-from xylem_store.version import Draft, Model, model_of
+from xylem_store import (
+    MADE_FOR,
+    ORIGIN,
+    REPORT,
+    Draft,
+    Model,
+    Store,
+    StoreError,
+    TrainerInfo,
+    Weights,
+    check_model,
+    json_array,
+    model_of,
+    origin_arrays,
+    parent_of,
+)
 
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
 """Why a version that was calibrated has no F-measures after training."""

@@ -5,15 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.errors import BadParameter
+from xylem.base import BadParameter
 from xylem.trainers import TrainingSet
 from xylem.workflows.evaluate import valid_figures
 from xylem.workflows.labelled import Labelled, OnProgress
-from xylem_store.build import store_weights, to_bfloat16
-from xylem_store.ensemble import TreeEnsemble, Weights
-from xylem_store.extras import EMBEDDING
-from xylem_store.manifest import WEIGHTS
-from xylem_store.version import Draft, model_of
+from xylem_store import EMBEDDING, WEIGHTS, Draft, TreeEnsemble, Weights, model_of, store_weights, to_bfloat16
 
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
 """By these figures is it told what storing weights in fewer bits costs."""

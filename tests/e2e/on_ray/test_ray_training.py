@@ -25,7 +25,8 @@ from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.executors.local import Crew
 from xylem.base.executors.ray import RayCrew, connect
 from xylem.base.executors.values import digest_of
-from xylem.engine.features import fit_featurizer, parameters_of
+from xylem.engine.features.parameters import parameters_of
+from xylem.engine.features.registry import fit_featurizer
 from xylem.trainers import Trained, fit, parse_parameters
 from xylem.trainers.registry import TRAINERS
 from xylem.trainers.source import MemorySource, Tools, TrainingSet

@@ -67,8 +67,8 @@ def test_some_commands_begin_without_it(command: str, seldom: bool) -> None:
 import gc, sys
 import xylem.cli.entry
 sys.argv = ["xylem", {command!r}]
-sys.modules["xylem.cli"] = type(sys)("xylem.cli")
-sys.modules["xylem.cli"].main = lambda: print(gc.get_threshold()[0] > 5000)
+sys.modules["xylem.cli.application"] = type(sys)("xylem.cli.application")
+sys.modules["xylem.cli.application"].main = lambda: print(gc.get_threshold()[0] > 5000)
 xylem.cli.entry.main()
 """)
     assert done.stdout == f"{seldom}\n"

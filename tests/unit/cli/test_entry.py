@@ -18,9 +18,9 @@ from rich.console import Console
 from tests.checkout import PACKAGES, SOURCE_ROOTS
 from typer.testing import CliRunner
 
-from xylem import cli
 from xylem.base.bars import phase_bars
 from xylem.base.parameters import scalar_of
+from xylem.cli import application
 from xylem.cli.console import as_option
 from xylem.cli.options import grouped, in_panel
 from xylem.trainers.source import Tools
@@ -28,8 +28,8 @@ from xylem.trainers.source import Tools
 SCRIPT = """
 import signal, sys
 import xylem.cli.entry
-sys.modules["xylem.cli"] = type(sys)("xylem.cli")  # imported after the signal is seen to
-sys.modules["xylem.cli"].main = lambda: (print(end=sys.argv[1], flush=True), sys.stdin.readline())
+sys.modules["xylem.cli.application"] = type(sys)("xylem.cli.application")
+sys.modules["xylem.cli.application"].main = lambda: (print(end=sys.argv[1], flush=True), sys.stdin.readline())
 xylem.cli.entry.main()
 """
 
@@ -57,8 +57,10 @@ def test_ctrl_c_while_pydantic_makes_a_model(
             raise KeyboardInterrupt
 
     model = model_schema(Interrupted("Model", (), {}), model_fields_schema({}))
-    monkeypatch.setattr("xylem.cli.application", lambda: lambda standalone_mode: SchemaValidator(model))
-    assert (cli.run(), capsys.readouterr().err) == (130, "xylem: interrupted\n")
+    monkeypatch.setattr(
+        "xylem.cli.application.application", lambda: lambda standalone_mode: SchemaValidator(model)
+    )
+    assert (application.run(), capsys.readouterr().err) == (130, "xylem: interrupted\n")
 
 
 def last_picture(told: list[tuple[str, int, int]], wait: float = 0.0) -> list[str]:

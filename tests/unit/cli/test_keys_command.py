@@ -10,8 +10,8 @@ from tests.unit.cli.conftest import Cli
 from xylem.base.access.audit import AuditLog
 from xylem.base.access.key_text import AccessScope
 from xylem.base.access.ring import KeyRing
-from xylem.base.db import FILE_NAME
 from xylem.base.db.engine import Database, default_url
+from xylem.base.db.names import FILE_NAME
 from xylem.base.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("versions_of_m")

@@ -134,7 +134,7 @@ async def test_the_asynchronous_client_does_the_same(service: StubService, tmp_p
 
 
 OTHERS = {"httpcore", "h11", "orjson", "pydantic", "asyncio"}
-OURS = {"xylem.base", "xylem_store", "numba", "numpy"}
+OURS = {"xylem.base", "xylem_store.errors", "xylem_store.store", "xylem_store.compiled", "numba", "numpy"}
 
 
 @pytest.mark.parametrize(("module", "put_off"), [("xylem", OTHERS | OURS), ("xylem.errors", OURS)])

@@ -21,7 +21,7 @@ from tests.copied_models import LABELS, TEXTS, answers_of
 import xylem
 from xylem.base.errors import BadInput
 from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.features import load_featurizer
+from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, RequestBodies
 from xylem.serving.opening import serve_model
 from xylem_store.errors import Corrupt
@@ -82,7 +82,8 @@ def test_classes_are_cross_validated() -> None:
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "xylem.python.estimators", raising=False)
-    monkeypatch.delitem(vars(xylem), "LabelTreeClassifier", raising=False)
+    for face in (xylem, xylem.python):
+        monkeypatch.delitem(vars(face), "LabelTreeClassifier", raising=False)
     for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install 'xylem-serve\[sklearn\]'"):

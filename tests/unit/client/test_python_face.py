@@ -26,10 +26,10 @@ import xylem.errors
 from xylem.base.errors import BadInput
 from xylem.client import calls
 from xylem.evaluation.probabilities import ThresholdSweep
-from xylem.workflows.compare import CompareRequest, Contender, compare
+from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tune import TuneRequest, tune
+from xylem.workflows.tuning import TuneRequest, tune
 from xylem_store.names import name_of
 from xylem_store.store import Store
 

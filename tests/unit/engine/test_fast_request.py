@@ -15,7 +15,7 @@ from xylem.engine import fast_request as fast
 from xylem.engine.answering import Predictions
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.fast_steps import FastRequests, fast_requests
-from xylem.engine.features import load_featurizer
+from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from xylem.engine.prediction_json import OUTPUTS, form_of, predictions_json, spans_of, tensors_json

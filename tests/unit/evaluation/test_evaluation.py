@@ -13,9 +13,17 @@ from tests.oracles import metrics as oracle
 from tests.oracles.problems import flat
 
 from xylem.base.rows import LabelRows
-from xylem.evaluation import PredictedRows, Truth, evaluation_report, probabilities
+from xylem.evaluation import probabilities
 from xylem.evaluation.probabilities import calibration_error, fit_calibration, reliability
-from xylem.evaluation.ranking import constants_of, f_measures, propensities, ranking_metrics
+from xylem.evaluation.ranking import (
+    PredictedRows,
+    Truth,
+    constants_of,
+    f_measures,
+    propensities,
+    ranking_metrics,
+)
+from xylem.evaluation.report import evaluation_report
 from xylem_store.extras import KNOTS_MAX, check_calibration
 
 K = 9

@@ -10,7 +10,10 @@ from scipy.sparse import csr_array
 from tests.oracles.problems import flat
 
 from xylem.base.rows import LabelRows
-from xylem.evaluation import (
+from xylem.evaluation.bootstrap import DecisionPair, _counts, _macro_f, compare_rows, ones_at, row_figures
+from xylem.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
+from xylem.evaluation.ranking import count_labels, mark_true, ranks_of
+from xylem.evaluation.report import (
     EmptyConvention,
     PredictedRows,
     Truth,
@@ -18,10 +21,7 @@ from xylem.evaluation import (
     f_measures,
     ranking_metrics,
 )
-from xylem.evaluation.bootstrap import DecisionPair, _counts, _macro_f, compare_rows, ones_at, row_figures
-from xylem.evaluation.kept_figures import frequency_bands
-from xylem.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
-from xylem.evaluation.ranking import count_labels, mark_true, ranks_of
+from xylem.evaluation.stored_figures import frequency_bands
 
 K, N = 12, 60
 NAMES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100-999": (100, 999), "1000+": (1000, 10**9)}

@@ -19,7 +19,7 @@ from xylem.vocabulary.featurizers import featurizer_of
 from xylem.vocabulary.names import NameParameters, count_words
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem.workflows.combine import CombineRequest, combine_and_publish
-from xylem.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
+from xylem.workflows.combined import NamesToMatch, combined_parts, no_ranker
 from xylem.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.identifiers import parse_named

@@ -18,10 +18,11 @@ import xylem
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions, predict_all
-from xylem.evaluation import EmptyConvention, kept_figures
+from xylem.evaluation import stored_figures
+from xylem.evaluation.ranking import EmptyConvention
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem.workflows.charts import label_lines
-from xylem.workflows.compare import CompareRequest, Contender, compare
+from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
 from xylem.workflows.labelled import no_progress, read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
@@ -172,9 +173,9 @@ def test_the_labels_that_are_true_most_often_are_kept(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kept_of(tmp_path / "all", file)["labels"][-1]["label"] == "rare"
-    monkeypatch.setattr(kept_figures, "LABELS_MAX", 3)
+    monkeypatch.setattr(stored_figures, "LABELS_MAX", 3)
     assert [label["support"] for label in kept_of(tmp_path / "few", file)["labels"]] == [20, 20, 20]
-    monkeypatch.setattr(kept_figures, "NAMES_BYTES_MAX", 10)
+    monkeypatch.setattr(stored_figures, "NAMES_BYTES_MAX", 10)
     kept = kept_of(tmp_path / "short", file)
     assert sum(len(label["label"]) for label in kept["labels"]) <= 10 and len(kept["labels"]) == 2
     assert kept["labels_true"] == 5

@@ -30,7 +30,7 @@ from xylem.trainers.windows import STAGE
 from xylem.workflows.labelled import no_progress, read_labelled
 from xylem.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tune import TuneRequest, keep, learn, tune
+from xylem.workflows.tuning import TuneRequest, keep, learn, tune
 from xylem_store.ensemble import TreeEnsemble
 from xylem_store.names import find_name
 from xylem_store.store import Store

@@ -23,8 +23,8 @@ from xylem.datasets import read_dataset
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.evaluate import evaluate_rows
 from xylem.workflows.labelled import labelled_dataset
+from xylem.workflows.parameter_search import SearchRequest, folds_of, search
 from xylem.workflows.request import from_json
-from xylem.workflows.search import SearchRequest, folds_of, search
 from xylem.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from xylem.workflows.train import TrainRequest, train_dataset
 from xylem_store.store import Store

@@ -25,7 +25,7 @@ from xylem.thresholds.store.codec import METHODS
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.labelled import Labelled, no_progress, read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
+from xylem.workflows.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
 from xylem_store.store import Store
 from xylem_store.version import Model
 

@@ -10,7 +10,7 @@ from tests.conftest import Command
 from tests.datasets_helpers import refused, write_lines
 from tests.foreign_models import save_pecos
 
-from xylem.base.db import FILE_NAME
+from xylem.base.db.names import FILE_NAME
 from xylem.base.db.of_store import ready_database
 from xylem.base.errors import BadInput
 from xylem.base.rows import LabelRows, SparseRows

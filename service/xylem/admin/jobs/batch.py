@@ -16,17 +16,20 @@ from typing import BinaryIO, NamedTuple
 from xylem.admin.jobs.context import JobContext, WatchedFiles
 from xylem.admin.jobs.files import OFFSET, PART, RESULT
 from xylem.admin.jobs.requests import BatchJob
-from xylem.base.columns import TableColumns
-from xylem.base.errors import BadData
-from xylem.base.files import unfinished
-from xylem.serving.blocks import answers_of
-from xylem.serving.denied import denied_by
-from xylem.serving.learning import OnlineLearning
-from xylem.serving.line_files import blocks, in_order, opened
-from xylem.serving.lines import Answered, LineBlock
-from xylem.serving.opening import open_named
-from xylem.serving.schemas.predict import TUNED
-from xylem.serving.served import DEFAULT_ALIAS
+from xylem.base import BadData, TableColumns, unfinished
+from xylem.serving import (
+    DEFAULT_ALIAS,
+    TUNED,
+    Answered,
+    LineBlock,
+    OnlineLearning,
+    answers_of,
+    blocks_of,
+    denied_by,
+    in_order,
+    open_named,
+    opened,
+)
 
 SYNC_SECONDS = 2.0  # between two moments from which a later run can continue
 
@@ -91,7 +94,7 @@ def _answer(
         out.truncate(offset.bytes)
         out.seek(offset.bytes)
         synced_at = time.monotonic()
-        todo = _after(blocks(source, limits.line_bytes_max, limits.block_rows_max), offset.lines)
+        todo = _after(blocks_of(source, limits.line_bytes_max, limits.block_rows_max), offset.lines)
         for answered in in_order(todo, answer, context.threads, lambda: False):
             out.write(answered.lines)
             offset = offset._replace(

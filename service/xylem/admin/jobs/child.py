@@ -17,8 +17,7 @@ from typing import Any
 from xylem.admin.jobs.confinement import confine
 from xylem.admin.jobs.files import directory_of
 from xylem.admin.jobs.messages import Reporter
-from xylem.base.logs import configure, log
-from xylem.base.settings import Settings
+from xylem.base import Settings, configure, log
 
 LOCK_SECONDS = 10.0
 """So long it waits for the process of a worker that lost the job, on the same machine, to end."""
@@ -51,8 +50,8 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     from xylem.admin.jobs.jobs import Jobs
     from xylem.admin.jobs.kinds import run_job
     from xylem.admin.jobs.leases import Claim, Leases
-    from xylem.base.db.engine import Database
-    from xylem.serving.stores import store_of
+    from xylem.base import Database
+    from xylem.serving import store_of
 
     database = Database.of(settings, creates=False)  # the job is in one that is there
     job = patiently(lambda: Jobs(database, settings).get(job_id))
@@ -86,7 +85,7 @@ def _lock(directory: Path) -> int:
 
     Raises Unavailable when another one holds it on.
     """
-    from xylem.base.errors import Unavailable
+    from xylem.base import Unavailable
 
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     until = time.monotonic() + LOCK_SECONDS
@@ -104,8 +103,8 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
     """Return what callers are told of an error, and its code."""
     from xylem.admin.jobs.data import DataRoot
     from xylem.admin.jobs.process import memory_exceeded
-    from xylem.base.errors import located
-    from xylem.serving.problems import code_of
+    from xylem.base import located
+    from xylem.serving import code_of
 
     if isinstance(error, MemoryError):
         outcome = memory_exceeded(settings.limits)

@@ -16,7 +16,7 @@ import resource
 import signal
 from pathlib import Path
 
-from xylem.base.settings import Limits
+from xylem.base import Limits
 
 SLACK_BYTES = 512 << 20
 """What a process may ask for beyond its memory: libraries, stacks and spare of the allocator."""

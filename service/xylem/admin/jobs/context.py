@@ -9,12 +9,9 @@ from xylem.admin.jobs.data import DataRoot, Fingerprint, fingerprint
 from xylem.admin.jobs.files import WORK
 from xylem.admin.jobs.job import Job
 from xylem.admin.jobs.leases import Claim, Leases
-from xylem.base.db.engine import Database
-from xylem.base.errors import BadData, DatabaseUnavailable
-from xylem.base.settings import Settings
-from xylem.workflows.labelled import OnProgress
-from xylem_store.identifiers import LATEST
-from xylem_store.store import Store
+from xylem.base import BadData, Database, DatabaseUnavailable, Settings
+from xylem.workflows import OnProgress
+from xylem_store import LATEST, Store
 
 PATIENCE_SECONDS = 60.0
 """So long a run waits for a database that does not answer; then the job waits again for a worker."""

@@ -16,8 +16,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from xylem.admin.schemas.jobs import UploadedFile
-from xylem.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
-from xylem_store.fs import FileSystem
+from xylem.base import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+from xylem_store import FileSystem
 
 NAME_MAX = 512
 """The most characters of a name."""
@@ -193,7 +193,7 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
 
 def fingerprint(path: Path) -> Fingerprint:
     """Return the fingerprint of a data file, and of its partner if it is one of a pair. Raises BadData."""
-    from xylem.datasets.npz_pair import partner  # with it come readers and their kernels
+    from xylem.datasets import partner  # with it come readers and their kernels
 
     files = [path, partner(path)] if ".npz" in path.suffixes[-2:] else [path]
     try:

@@ -19,18 +19,23 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Row, and_, case, func, select
 
 from xylem.admin.jobs.job import ENDED
-from xylem.base.access.key_text import AccessScope
-from xylem.base.access.ring import KeyRing
-from xylem.base.db.clock import now
-from xylem.base.db.engine import Database
-from xylem.base.db.tables import JOB_TOTALS, JOBS
-from xylem.base.errors import DatabaseUnavailable, XylemError
-from xylem.base.figures import ProcessFigures
-from xylem.base.logs import log
-from xylem.base.process import Repeating
-from xylem.base.settings import Settings
-from xylem.base.sockets import listen, url_of
-from xylem.serving.problems import PROBLEMS, code_of, describe_error
+from xylem.base import (
+    JOB_TOTALS,
+    JOBS,
+    AccessScope,
+    Database,
+    DatabaseUnavailable,
+    KeyRing,
+    ProcessFigures,
+    Repeating,
+    Settings,
+    XylemError,
+    listen,
+    log,
+    now,
+    url_of,
+)
+from xylem.serving import PROBLEMS, code_of, describe_error
 
 READ_SECONDS = 2.0  # the pause between two reads of the figures of a server
 REQUEST_SECONDS = 5.0

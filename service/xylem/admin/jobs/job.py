@@ -13,10 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from sqlalchemy import Connection, Row, delete, select, text, update
 
 from xylem.admin.jobs.files import is_id
-from xylem.base.db.clock import now
-from xylem.base.db.engine import insert_new
-from xylem.base.db.tables import JOB_TOTALS, JOBS
-from xylem.base.errors import JobNotFound
+from xylem.base import JOB_TOTALS, JOBS, JobNotFound, insert_new, now
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 

@@ -30,21 +30,21 @@ from xylem.admin.jobs.job import (
     job_of,
     take_turns,
 )
-from xylem.base.db.clock import now
-from xylem.base.db.engine import Database
-from xylem.base.db.tables import JOBS
-from xylem.base.errors import (
+from xylem.base import (
+    JOBS,
     BadFields,
     BadRequest,
+    Database,
     IdempotencyConflict,
     JobConflict,
     JobNotFound,
     LimitExceeded,
     Overloaded,
+    Settings,
     Unavailable,
+    now,
 )
-from xylem.base.settings import Settings
-from xylem_store.errors import Conflict
+from xylem_store import Conflict
 
 REQUEST_BYTES_MAX = 64 << 10  # the most bytes of a job's request, as JSON
 
@@ -109,7 +109,7 @@ class Jobs:
                 "train elsewhere, and push"
             )
         from xylem.admin.jobs.kinds import check_request  # trainers and readers: not before they are needed
-        from xylem.serving.stores import store_of
+        from xylem.serving import store_of
 
         request, model = check_request(kind, body, self.data, self._limits)
         n_bytes = len(_kept(request).encode())

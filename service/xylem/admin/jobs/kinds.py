@@ -30,22 +30,25 @@ from xylem.admin.jobs.requests import (
     TuningJob,
     VocabularyJob,
 )
-from xylem.base.columns import TABLES, is_table, refuse_without_table
-from xylem.base.errors import BadFields, BadInput, BadParameter, BadRequest
-from xylem.base.faults import what_is
-from xylem.base.files import plain_name
-from xylem.base.settings import Limits
-from xylem.engine.features.parameters import PARAMETERS
-from xylem.serving.parse import PREDICT_ONLY
-from xylem.serving.schemas.faults import all_faults_of
-from xylem.serving.schemas.instances import RequestModel
-from xylem.thresholds.methods.ofo import Start, check_start
-from xylem.trainers.registry import TRAINERS, check_spreads, installed
-from xylem.trainers.registry import trainer as find_trainer
-from xylem.workflows.request import from_json
-from xylem_store.errors import InvalidName
-from xylem_store.identifiers import check_alias, check_model, parse_named, parse_ref
-from xylem_store.label_info import is_language
+from xylem.base import (
+    TABLES,
+    BadFields,
+    BadInput,
+    BadParameter,
+    BadRequest,
+    Limits,
+    is_table,
+    plain_name,
+    refuse_without_table,
+    what_is,
+)
+from xylem.engine import PARAMETERS
+from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
+from xylem.thresholds import Start, check_start
+from xylem.trainers import TRAINERS, check_spreads, installed
+from xylem.trainers import trainer as find_trainer
+from xylem.workflows import from_json
+from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
     from xylem.admin.jobs.context import JobContext

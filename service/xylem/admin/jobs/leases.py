@@ -23,11 +23,7 @@ from xylem.admin.jobs.job import (
     forget_old,
     job_of,
 )
-from xylem.base.db.clock import now
-from xylem.base.db.engine import Database
-from xylem.base.db.tables import JOBS
-from xylem.base.errors import JobNotFound, XylemError
-from xylem.base.settings import Limits
+from xylem.base import JOBS, Database, JobNotFound, Limits, XylemError, now
 
 Word = Literal["go on", "cancel", "lost"]
 """What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from xylem.admin.jobs.job import JobProgress
-from xylem.base.settings import Settings
+from xylem.base import Settings
 
 LINE_BYTES_MAX = 1 << 20
 """The longest line: results of jobs are small."""

@@ -20,8 +20,7 @@ from xylem.admin.jobs.files import WORK, BoundedLog
 from xylem.admin.jobs.job import JobProgress
 from xylem.admin.jobs.leases import Claim, Word
 from xylem.admin.jobs.messages import LINE_BYTES_MAX, Rate, send_order
-from xylem.base.logs import log
-from xylem.base.settings import Limits, Settings
+from xylem.base import Limits, Settings, log
 
 TICK_SECONDS = 0.1  # the pause between two looks at the memory of a job, and at whether its worker stops
 GROUP_TICKS = 10  # every so many of them all processes of the group are looked at, else the first one only

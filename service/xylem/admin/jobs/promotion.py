@@ -10,13 +10,10 @@ from xylem.admin.jobs.context import JobContext, patiently
 from xylem.admin.jobs.job import PromotionVerdict
 from xylem.admin.jobs.requests import PromotionCondition, PromotionRule
 from xylem.admin.registry.registry import Registry
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.evaluate import valid_figures
-from xylem.workflows.labelled import Labelled, read_labelled
-from xylem_store.errors import NotFound, StoreError
-from xylem_store.moves import Cause
-from xylem_store.version import Model
+from xylem.base import DEFAULT_COLUMNS, TableColumns
+from xylem.thresholds import ThresholdDatabase
+from xylem.workflows import Labelled, read_labelled, valid_figures
+from xylem_store import Cause, Model, NotFound, StoreError
 
 ROUNDS_MAX = 3
 """So often the alias may move while the two are compared; then it stays where it is."""

@@ -7,13 +7,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from xylem.base.columns import COLUMNS_MAX, TableColumns, columns_of
-from xylem.base.faults import fault
-from xylem.serving.schemas.instances import HIDDEN, RequestModel
-from xylem.serving.schemas.predict import Options, null_or
-from xylem.workflows.tune import KAPPA_MAX, KAPPA_MIN
-from xylem_store.manifest import MEMBERS_MAX
-from xylem_store.members import BEAM_MAX, CANDIDATES_MAX
+from xylem.base import COLUMNS_MAX, TableColumns, columns_of, fault
+from xylem.serving import HIDDEN, Options, RequestModel, null_or
+from xylem.workflows import KAPPA_MAX, KAPPA_MIN
+from xylem_store import BEAM_MAX, CANDIDATES_MAX, MEMBERS_MAX
 
 Name = Annotated[str, Field(max_length=512)]
 Language = Annotated[str, Field(max_length=64)]
@@ -48,7 +45,7 @@ ParameterValue = Annotated[
 
 
 class TuningChoice(RequestModel):
-    """How thresholds are tuned; `xylem.workflows.tune.TuneRequest` says what the fields mean.
+    """How thresholds are tuned; `xylem.workflows.tuning.TuneRequest` says what the fields mean.
 
     method  "all": the thresholds of ofo are kept, the others are reported
     """

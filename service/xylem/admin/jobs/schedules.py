@@ -16,21 +16,21 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from xylem.admin.jobs.job import ENDED, feedback_models, take_turns, time_text
 from xylem.admin.jobs.jobs import PUBLISHING, Jobs
-from xylem.base.db.clock import now
-from xylem.base.db.engine import Database
-from xylem.base.db.tables import JOBS, SCHEDULES
-from xylem.base.errors import (
+from xylem.base import (
+    JOBS,
+    SCHEDULES,
     BadFields,
     BadRequest,
+    Database,
     LimitExceeded,
+    Repeating,
     ScheduleNotFound,
+    Settings,
+    log,
+    now,
 )
-from xylem.base.logs import log
-from xylem.base.process import Repeating
-from xylem.base.settings import Settings
-from xylem.thresholds.store.feedback_rows import count_after, newest_number
-from xylem_store.errors import Conflict
-from xylem_store.identifiers import LATEST
+from xylem.thresholds import count_after, newest_number
+from xylem_store import LATEST, Conflict
 
 SCHEDULES_MAX = 100  # schedules of a database
 

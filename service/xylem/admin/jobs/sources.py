@@ -8,13 +8,10 @@ from typing import BinaryIO
 
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
 from xylem.admin.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
-from xylem.base.errors import BadData
-from xylem.base.files import plain_name
-from xylem.thresholds.store.feedback_rows import FeedbackRows
-from xylem.workflows.labelled import OnProgress
-from xylem_store.identifiers import parse_named
-from xylem_store.origin import learnt_feedback
+from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, is_table, plain_name
+from xylem.thresholds import FeedbackRows
+from xylem.workflows import OnProgress
+from xylem_store import learnt_feedback, parse_named
 
 _TELL_EVERY = 10_000
 
@@ -33,7 +30,7 @@ def split_lines(
     Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
     Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
-    from xylem.datasets.annif import is_fasttext  # with it come kernels
+    from xylem.datasets import is_fasttext  # with it come kernels
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
@@ -105,8 +102,10 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
 
 
 def _opened(data: Path, columns: TableColumns) -> BinaryIO:
-    from xylem.datasets.stream import open_unpacked  # with it come kernels
-    from xylem.datasets.tables import TableLines
+    from xylem.datasets import (
+        TableLines,
+        open_unpacked,  # with it come kernels
+    )
 
     if is_table(data):
         return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]

@@ -26,25 +26,36 @@ from xylem.admin.jobs.requests import (
     VocabularyJob,
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
-from xylem.base.columns import TableColumns
-from xylem.base.errors import BadParameter
-from xylem.serving.stores import store_of
-from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.combine import CombineRequest, combine_and_publish
-from xylem.workflows.extend import carry_thresholds, extend_and_publish
-from xylem.workflows.label_info import read_label_info
-from xylem.workflows.labelled import OnProgress
-from xylem.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
-from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tune import OnKeep, keep, request_of
-from xylem.workflows.tune import tune as tune_version
-from xylem_store.errors import VersionNotFound
-from xylem_store.identifiers import LATEST, parse_named
-from xylem_store.label_info import URI
-from xylem_store.manifest import Manifest
-from xylem_store.moves import Cause
-from xylem_store.origin import FEEDBACK, read_report
-from xylem_store.store import Store
+from xylem.base import BadParameter, TableColumns
+from xylem.serving import store_of
+from xylem.thresholds import ThresholdDatabase
+from xylem.workflows import (
+    CombineRequest,
+    OnKeep,
+    OnProgress,
+    TrainRequest,
+    VocabularyRequest,
+    carry_thresholds,
+    combine_and_publish,
+    extend_and_publish,
+    keep,
+    read_label_info,
+    request_of,
+    set_vocabulary,
+    train_and_publish,
+)
+from xylem.workflows import tune as tune_version
+from xylem_store import (
+    FEEDBACK,
+    LATEST,
+    URI,
+    Cause,
+    Manifest,
+    Store,
+    VersionNotFound,
+    parse_named,
+    read_report,
+)
 
 
 class Publication(NamedTuple):

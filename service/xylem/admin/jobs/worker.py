@@ -25,15 +25,19 @@ from xylem.admin.jobs.job import Job, JobProgress
 from xylem.admin.jobs.leases import Claim, ClaimLost, Leases, Word
 from xylem.admin.jobs.process import CHILD, JobProcess, Outcome
 from xylem.admin.jobs.schedules import Schedules
-from xylem.base.db.engine import Database
-from xylem.base.errors import DatabaseUnavailable
-from xylem.base.logs import configure, log, write_in_background
-from xylem.base.settings import Settings
-from xylem.base.stages import Stretch
-from xylem.base.traces.switch import open_tracer
-from xylem.base.traces.tracer import SpanShape, Tracer
-from xylem_store.fs import FileSystem
-from xylem_store.writing import collect
+from xylem.base import (
+    Database,
+    DatabaseUnavailable,
+    Settings,
+    SpanShape,
+    Stretch,
+    Tracer,
+    configure,
+    log,
+    open_tracer,
+    write_in_background,
+)
+from xylem_store import FileSystem, collect
 
 PHASES_MAX = 256  # the most phases that are told of
 

@@ -9,8 +9,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xylem_store.fs import FileSystem, write_file
-from xylem_store.writing import locked
+from xylem_store import FileSystem, locked, write_file
 
 _CONFLICTS = (404, 409, 412)
 """Answers of S3 to a write on a condition that does not hold: it is gone, being written, or another one."""

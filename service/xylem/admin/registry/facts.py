@@ -3,11 +3,7 @@
 import datetime
 from typing import Any
 
-from xylem_store.alias import Alias
-from xylem_store.alias_writing import AliasChange
-from xylem_store.moves import DENIED, SPLIT, Move
-from xylem_store.origin import content_digest, read_origin
-from xylem_store.store import Store
+from xylem_store import DENIED, SPLIT, Alias, AliasChange, Move, Store, content_digest, read_origin
 
 
 def move_facts(change: AliasChange) -> dict[str, Any]:

@@ -4,14 +4,8 @@ import contextlib
 import logging
 
 from xylem.admin.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
-from xylem.base.errors import XylemError
-from xylem.base.logs import log
-from xylem.base.process import Repeating
-from xylem_store.alias import Alias
-from xylem_store.errors import Conflict, NotFound, StoreError
-from xylem_store.manifest import manifest_digest
-from xylem_store.moves import FOUND, Cause
-from xylem_store.store import LATEST, Store
+from xylem.base import Repeating, XylemError, log
+from xylem_store import FOUND, LATEST, Alias, Cause, Conflict, NotFound, Store, StoreError, manifest_digest
 
 
 class RemoteFollower:

@@ -6,19 +6,37 @@ from typing import NamedTuple
 
 from sqlalchemy import delete, select
 
-from xylem.base.db.engine import Database
-from xylem.base.db.tables import FEEDBACK_ROWS, VERSIONS
-from xylem.base.errors import BadParameter, DatabaseUnavailable, UnknownLabel
-from xylem.base.faults import did_you_mean
-from xylem_store.alias import Alias, Change, LabelChange, canary_promoted, denying
-from xylem_store.alias_writing import AliasChange
-from xylem_store.archive import Readable
-from xylem_store.errors import BadNames, Conflict, VersionInUse
-from xylem_store.identifiers import check_alias, is_alias
-from xylem_store.manifest import Manifest
-from xylem_store.moves import PROMOTED, Cause, Move
-from xylem_store.names import NameTable, find_all
-from xylem_store.store import LATEST, Store
+from xylem.base import (
+    FEEDBACK_ROWS,
+    VERSIONS,
+    BadParameter,
+    Database,
+    DatabaseUnavailable,
+    UnknownLabel,
+    did_you_mean,
+)
+from xylem_store import (
+    LATEST,
+    PROMOTED,
+    Alias,
+    AliasChange,
+    BadNames,
+    Cause,
+    Change,
+    Conflict,
+    LabelChange,
+    Manifest,
+    Move,
+    NameTable,
+    Readable,
+    Store,
+    VersionInUse,
+    canary_promoted,
+    check_alias,
+    denying,
+    find_all,
+    is_alias,
+)
 
 
 class Denial(NamedTuple):
@@ -235,7 +253,7 @@ class Registry:
                 query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
                 there = [version for version in connection.execute(query).scalars() if version in versions]
             if there:
-                from xylem.thresholds.store.state import ThresholdDatabase  # and its kernels
+                from xylem.thresholds import ThresholdDatabase  # and its kernels
 
                 for version in there:
                     ThresholdDatabase(self._database).delete(model, version)

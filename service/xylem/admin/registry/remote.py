@@ -12,13 +12,30 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from xylem.admin.registry.conditional import object_at
-from xylem.base.errors import Unavailable, XylemError
-from xylem.base.files import file_system, shown_url
-from xylem_store.alias import SERIAL_MAX, Alias, Change, alias_of, apply
-from xylem_store.archive import Readable
-from xylem_store.documents import (
+from xylem.base import Unavailable, XylemError, file_system, shown_url
+from xylem_store import (
+    ALIAS,
     DIGEST,
+    NAME_PATTERN,
+    SERIAL_MAX,
+    VERSION,
+    Alias,
+    BadNames,
+    Change,
+    Conflict,
+    Corrupt,
+    Manifest,
+    Readable,
+    Store,
+    StoreError,
+    VersionNotFound,
+    alias_of,
+    apply,
+    check_alias,
+    check_model,
+    head_digest,
     integer,
+    manifest_digest,
     object_of,
     optional,
     parse_sealed,
@@ -26,11 +43,6 @@ from xylem_store.documents import (
     refusal,
     render_sealed,
 )
-from xylem_store.errors import BadNames, Conflict, Corrupt, StoreError, VersionNotFound
-from xylem_store.identifiers import ALIAS, NAME, VERSION, check_alias, check_model
-from xylem_store.label_info import head_digest
-from xylem_store.manifest import Manifest, manifest_digest
-from xylem_store.store import Store
 
 MODELS_MAX = 10_000  # models of an object store
 ALIASES_MAX = 256  # aliases of a model
@@ -111,7 +123,9 @@ _MODEL = record(
     digests=object_of(DIGEST, 3 * ALIASES_MAX, VERSION),
     label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
 )
-_INDEX = record(RemoteIndex, generation=integer(1, SERIAL_MAX), models=object_of(_model_of, MODELS_MAX, NAME))
+_INDEX = record(
+    RemoteIndex, generation=integer(1, SERIAL_MAX), models=object_of(_model_of, MODELS_MAX, NAME_PATTERN)
+)
 
 
 ATTEMPTS = 16

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from xylem.serving.schemas.instances import RequestModel
+from xylem.serving import RequestModel
 
 
 class KindQuery(RequestModel):

@@ -10,8 +10,7 @@ from starlette.types import Receive, Scope
 
 from xylem.api.door.problems import BodyTimeout, UnsupportedMediaType
 from xylem.api.door.slow_clients import SlowClients
-from xylem.base.errors import Overloaded
-from xylem.base.settings import Limits
+from xylem.base import Limits, Overloaded
 
 PROBES = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
 """Routes that machines ask every few seconds whether the service runs, and is ready."""

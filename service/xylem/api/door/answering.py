@@ -31,20 +31,23 @@ from xylem.api.door.heads import (
 from xylem.api.door.problems import error_response
 from xylem.api.door.request_log import RequestLog, RequestOutcome
 from xylem.api.door.request_timings import TRACE, AnsweredBy, EndedRequest
-from xylem.base.access.key_text import AccessScope
-from xylem.base.access.ring import KeyRing
-from xylem.base.errors import AccessRefused, XylemError
-from xylem.base.logs import log
-from xylem.base.settings import Limits
-from xylem.base.stages import StageTimings
-from xylem.serving.answer import SHORT_ITEMS, SearchDialect
-from xylem.serving.dialect import Body, Dialect, Longer, Reply
-from xylem.serving.oip import HEADER
-from xylem.serving.served import LiveServed, ServedVersion
-from xylem.serving.shadows import ShadowCopy, Shadows
-from xylem.serving.split import ChosenVersion, LiveSplit
-from xylem_store.errors import StoreError
-from xylem_store.identifiers import is_version
+from xylem.base import AccessRefused, AccessScope, KeyRing, Limits, StageTimings, XylemError, log
+from xylem.serving import (
+    HEADER,
+    SHORT_ITEMS,
+    Body,
+    ChosenVersion,
+    Dialect,
+    LiveServed,
+    LiveSplit,
+    Longer,
+    Reply,
+    SearchDialect,
+    ServedVersion,
+    ShadowCopy,
+    Shadows,
+)
+from xylem_store import StoreError, is_version
 
 _SHORT_BYTES = 8 * SHORT_ITEMS
 """Bytes of a body up to which it is read here: what is longer hardly takes short."""

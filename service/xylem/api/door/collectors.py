@@ -10,9 +10,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.streams import Streams
-from xylem.base.stages import STAGE_SECONDS, StageTimes
-from xylem.serving.shadows import TOPS, ShadowOutcome
-from xylem.thresholds.store.feedback_rows import FeedbackRows
+from xylem.base import STAGE_SECONDS, StageTimes
+from xylem.serving import TOPS, ShadowOutcome
+from xylem.thresholds import FeedbackRows
 
 AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
 

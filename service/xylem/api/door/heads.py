@@ -12,12 +12,9 @@ from msgspec.structs import astuple
 from starlette.types import Scope
 
 from xylem.api.door.encodings import codings_of
-from xylem.base.traces.tracer import TRACESTATE_MAX
-from xylem.serving.dialect import Dialect
-from xylem.serving.served import DEFAULT_ALIAS
-from xylem.serving.split import KEY_HEADER
-from xylem_store.errors import AliasNotFound, VersionNotFound
-from xylem_store.identifiers import is_alias, is_version
+from xylem.base import TRACESTATE_MAX
+from xylem.serving import DEFAULT_ALIAS, KEY_HEADER, Dialect
+from xylem_store import AliasNotFound, VersionNotFound, is_alias, is_version
 
 HEAD_LENGTH_KEPT = 1024
 """Bytes of a head up to which it is remembered, without what each request has of its own."""

@@ -30,13 +30,10 @@ from prometheus_client.utils import floatToGoString
 from xylem.api.door.admission import Admission
 from xylem.api.door.collectors import Reading, ShadowFigures, labelled, read_stages
 from xylem.api.door.work import WorkPool
-from xylem.base.figures import ProcessFigures
-from xylem.base.stages import StageTimes
-from xylem.base.traces.tracer import Trace
-from xylem.serving.split import LiveStatus, roles_of
-from xylem.thresholds.live.follower import Follower
-from xylem_store.alias import PARTS
-from xylem_store.version import code_version
+from xylem.base import ProcessFigures, StageTimes, Trace
+from xylem.serving import LiveStatus, roles_of
+from xylem.thresholds import Follower
+from xylem_store import PARTS, code_version
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 

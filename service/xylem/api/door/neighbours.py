@@ -12,7 +12,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from xylem.base.logs import log
+from xylem.base import log
 
 SECONDS_MAX = 1.0
 """So long a worker is waited for."""

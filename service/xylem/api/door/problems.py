@@ -12,9 +12,9 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from xylem.api.door.request_timings import trace_id_of
-from xylem.base.errors import AccessRefused, BadInput, XylemError
-from xylem.serving.problems import PROBLEMS, code_of, describe_error, log_untold
-from xylem_store.errors import StoreError
+from xylem.base import AccessRefused, BadInput, XylemError
+from xylem.serving import PROBLEMS, code_of, describe_error, log_untold
+from xylem_store import StoreError
 
 
 class BodyTooLarge(BadInput, code="body-too-large"):

@@ -14,9 +14,7 @@ from xylem.api.door.admission import BODY_IS_HERE
 from xylem.api.door.answering import WholeRequests
 from xylem.api.door.request_scope import UnparsedRequests
 from xylem.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
-from xylem.base.errors import Overloaded
-from xylem.base.logs import log
-from xylem.base.settings import Limits
+from xylem.base import Limits, Overloaded, log
 
 
 class JoinedWrites:

@@ -14,10 +14,19 @@ from xylem.api.door.admission import ALWAYS, PROBES
 from xylem.api.door.heads import RequestHeaders
 from xylem.api.door.metrics import SECONDS, Metrics, Series, Timing
 from xylem.api.door.request_timings import EndedRequest, shape_of
-from xylem.base.access.key_text import without_secrets
-from xylem.base.logs import Request, log_requests, said_of
-from xylem.base.stages import Noted, StageTimings, Stretch
-from xylem.base.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
+from xylem.base import (
+    EndedTrace,
+    Noted,
+    Request,
+    SpanShape,
+    StageTimings,
+    Stretch,
+    Trace,
+    Tracer,
+    log_requests,
+    said_of,
+    without_secrets,
+)
 
 SETTLE_SECONDS = 0.002
 """For so long requests that were answered wait to be counted and logged: what is done for several at once

@@ -33,12 +33,9 @@ from xylem.api.door.problems import (
 from xylem.api.door.request_log import RequestLog, new_request_id
 from xylem.api.door.request_timings import ANSWERED_BY, TIMINGS, TRACE, EndedRequest, trace_id_of
 from xylem.api.door.slow_clients import SlowClient
-from xylem.base.errors import Overloaded, XylemError
-from xylem.base.logs import log
-from xylem.base.settings import Settings
-from xylem.base.stages import StageTimings
-from xylem.serving.oip import HEADER
-from xylem_store.errors import StoreError
+from xylem.base import Overloaded, Settings, StageTimings, XylemError, log
+from xylem.serving import HEADER
+from xylem_store import StoreError
 
 _METHODS = ["GET", "POST", "PUT", "DELETE"]
 _REQUEST_HEADERS = [

@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from starlette.types import Scope
 
-from xylem.base.access.key_text import without_secrets
-from xylem.base.stages import StageTimes, StageTimings
-from xylem.base.traces.tracer import SpanShape, Trace
+from xylem.base import SpanShape, StageTimes, StageTimings, Trace, without_secrets
 
 TIMINGS = "xylem.stages"
 """The key of a request's scope under which its timings are."""

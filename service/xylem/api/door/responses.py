@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from xylem.serving.lines import dump
+from xylem.serving import dump
 
 _JSON = b"content-type", b"application/json"
 

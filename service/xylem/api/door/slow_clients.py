@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xylem.base.errors import Overloaded
+from xylem.base import Overloaded
 
 HEAD_START = 64 << 10
 """Bytes that count as moved when a client begins: who has just come is not slow yet."""

@@ -19,10 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from xylem.api.door.admission import paced
 from xylem.api.door.problems import BodyTimeout
-from xylem.base.errors import BadInput, Overloaded, Unavailable
-from xylem.base.settings import Limits
-from xylem.serving.lines import Answered, LineBlock, dump_line
-from xylem.serving.problems import describe_error, log_untold
+from xylem.base import BadInput, Limits, Overloaded, Unavailable
+from xylem.serving import Answered, LineBlock, describe_error, dump_line, log_untold
 
 
 class LineReader:

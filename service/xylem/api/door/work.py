@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from xylem.base.errors import Overloaded, TimedOut
-from xylem.serving.parse import LONG_BYTES
+from xylem.base import Overloaded, TimedOut
+from xylem.serving import LONG_BYTES
 
 T = TypeVar("T")
 

@@ -11,12 +11,8 @@ from starlette.types import Receive, Scope, Send
 from xylem.api.door.responses import etag_of, unless_known
 from xylem.api.routes.operations import OPENAPI, operation_of
 from xylem.api.routes.requests import Services
-from xylem.base.access.audit import BEGUN
-from xylem.base.access.key_text import AccessScope
-from xylem.base.access.ring import Principal
-from xylem.base.errors import XylemError
-from xylem.base.logs import log
-from xylem.serving.problems import code_of
+from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
+from xylem.serving import code_of
 
 
 def needs(scope: str) -> Any:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from fastapi import Request
 
-from xylem.admin.registry.facts import split_facts
-from xylem.admin.registry.registry import Denial, denial_of, denying_known
+from xylem.admin import Denial, denial_of, denying_known, split_facts
 from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import ModelName
 from xylem.api.routes.registry import cause_of
@@ -18,8 +17,7 @@ from xylem.api.schemas.registry import (
     ShadowRequest,
     SplitChanged,
 )
-from xylem_store.alias import Change, with_canary, with_shadow, without_canary, without_shadow
-from xylem_store.moves import DENIED, SPLIT, Cause
+from xylem_store import DENIED, SPLIT, Cause, Change, with_canary, with_shadow, without_canary, without_shadow
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/aliases/{alias}")
 

@@ -12,22 +12,25 @@ from xylem.api.routes.admins import RawRoute, keeps_rows, router_of
 from xylem.api.routes.models import kept_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import Wired, find_version, reply_in
-from xylem.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS, events_of, refuse_rejected
-from xylem.serving.label_info import languages_of
-from xylem.serving.schemas.annif import (
+from xylem.serving import (
+    BATCH_SUGGESTIONS,
+    DEFAULT_ALIAS,
+    FORM,
+    SUGGESTIONS,
     DocumentSuggestions,
     LearnDocuments,
     Project,
     Projects,
+    ServedVersion,
     SuggestBatchRequest,
     SuggestForm,
     Suggestions,
     SuggestOptions,
+    events_of,
+    languages_of,
+    refuse_rejected,
 )
-from xylem.serving.served import DEFAULT_ALIAS, ServedVersion
-from xylem_store.errors import AliasNotFound, StoreError
-from xylem_store.identifiers import is_alias, is_version
-from xylem_store.store import Store
+from xylem_store import AliasNotFound, Store, StoreError, is_alias, is_version
 
 router = router_of("annif", "predict", RawRoute)
 learn_router = router_of("annif", "feedback", RawRoute)

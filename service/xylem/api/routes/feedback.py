@@ -12,12 +12,14 @@ from xylem.api.door.responses import json_response, stream_of
 from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
 from xylem.api.routes.operations import ModelName, answers, content, of_version, takes
 from xylem.api.routes.requests import Services, Wired, find_served, json_body, query_of
-from xylem.serving.feedback import BLOCK_EVENTS_MAX, KeptRows
-from xylem.serving.lines import Answered, LineBlock
-from xylem.serving.schemas.feedback import (
+from xylem.serving import (
+    BLOCK_EVENTS_MAX,
+    Answered,
     DeleteRowsRequest,
     FeedbackAnswer,
     FeedbackEvent,
+    KeptRows,
+    LineBlock,
     RowsDeleted,
     RowsQuery,
 )

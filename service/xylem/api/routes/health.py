@@ -9,7 +9,7 @@ from xylem.api.routes.admins import may, needs, router_of
 from xylem.api.routes.operations import answers, content
 from xylem.api.routes.requests import Wired
 from xylem.api.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
-from xylem.base.access.key_text import AccessScope
+from xylem.base import AccessScope
 
 router = router_of("service")
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from starlette.responses import FileResponse
 
-from xylem.admin.jobs.job import Job
-from xylem.admin.schemas.jobs import (
+from xylem.admin import (
+    Job,
     JobAnswer,
     JobList,
     JobQuery,
@@ -38,9 +38,8 @@ from xylem.api.routes.operations import (
     takes_json,
 )
 from xylem.api.routes.requests import Services, Wired, json_body
-from xylem.base.errors import Overloaded
-from xylem.serving.lines import dump
-from xylem.serving.parse import parse_json, parse_query
+from xylem.base import Overloaded
+from xylem.serving import dump, parse_json, parse_query
 
 router = router_of("jobs", "admin", AuditedRoute, "/v1/admin")
 

@@ -16,9 +16,7 @@ from xylem.api.schemas.registry import (
     NewKey,
     RotateKeyRequest,
 )
-from xylem.base.access.key_text import parse_scopes
-from xylem.base.access.keys import AccessKeys
-from xylem.base.errors import Unavailable
+from xylem.base import AccessKeys, Unavailable, parse_scopes
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
 _CREATE = {"name": "shop", "scopes": ["predict", "feedback"]}

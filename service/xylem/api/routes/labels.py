@@ -15,7 +15,7 @@ from xylem.api.schemas.labels import (
     LabelsQuery,
     ThresholdHistory,
 )
-from xylem.serving.parse import parse_query
+from xylem.serving import parse_query
 
 router = router_of("models", "predict", RawRoute)
 

@@ -18,13 +18,9 @@ from xylem.api.schemas.models import (
     VersionFigures,
     VersionSummary,
 )
-from xylem.base.errors import Unavailable
-from xylem.serving.problems import describe_error
-from xylem.serving.served import LiveServed
-from xylem_store.alias import Alias
-from xylem_store.errors import ModelNotFound, StoreError
-from xylem_store.manifest import Manifest
-from xylem_store.store import ModelInfo, Store
+from xylem.base import Unavailable
+from xylem.serving import LiveServed, describe_error
+from xylem_store import Alias, Manifest, ModelInfo, ModelNotFound, Store, StoreError
 
 router = router_of("models", "predict", TaggedRoute)
 

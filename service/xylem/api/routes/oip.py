@@ -8,12 +8,12 @@ from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import content, of_version, problems, takes
 from xylem.api.routes.requests import Wired, find_served, reply_in
-from xylem.base.errors import Unavailable
-from xylem.engine.features import Featurizer
-from xylem.engine.prediction_json import OUTPUTS
-from xylem.serving.oip import HEADER, TENSORS
-from xylem.serving.schemas.oip import (
+from xylem.base import Unavailable
+from xylem.engine import OUTPUTS, Featurizer
+from xylem.serving import (
+    HEADER,
     INPUTS,
+    TENSORS,
     InferAnswer,
     InferRequest,
     ModelMetadata,
@@ -23,7 +23,7 @@ from xylem.serving.schemas.oip import (
     ServerReady,
     TensorMetadata,
 )
-from xylem_store.version import code_version
+from xylem_store import code_version
 
 router = router_of("inference", "predict", RawRoute)
 

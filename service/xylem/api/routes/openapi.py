@@ -13,14 +13,18 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
 from xylem.api.routes.operations import COMPONENTS, problems
-from xylem.base.settings import Limits
-from xylem.serving.problems import PROBLEMS
-from xylem.serving.schemas.feedback import FeedbackLine, FeedbackRequest
-from xylem.serving.schemas.limits import LIMIT_KEY
-from xylem.serving.schemas.oip import InferAnswer
-from xylem.serving.schemas.predict import BatchLine
-from xylem.serving.schemas.predictions import BatchAnswerLine, ProblemDetails
-from xylem_store.version import code_version
+from xylem.base import Limits
+from xylem.serving import (
+    LIMIT_KEY,
+    PROBLEMS,
+    BatchAnswerLine,
+    BatchLine,
+    FeedbackLine,
+    FeedbackRequest,
+    InferAnswer,
+    ProblemDetails,
+)
+from xylem_store import code_version
 
 TAGS = {
     "predict": "Labels of instances: a request, or lines streamed both ways",
@@ -67,8 +71,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
         servers=[{"url": root_path}] if root_path else None,
     )
     # trainers come with these, so not before they are needed
-    from xylem.admin.jobs.kinds import KINDS, parameter_schemas
-    from xylem.admin.jobs.requests import TuneThresholdsRequest
+    from xylem.admin import KINDS, TuneThresholdsRequest, parameter_schemas
 
     job_models: list[type[BaseModel]] = [TuneThresholdsRequest, *(kind.request for kind in KINDS.values())]
     schemas = document["components"]["schemas"]

@@ -7,9 +7,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from fastapi import APIRouter, Path
 from pydantic import WithJsonSchema
 
-from xylem.serving.problems import PROBLEMS
-from xylem_store.errors import VersionNotFound
-from xylem_store.identifiers import is_version
+from xylem.serving import PROBLEMS
+from xylem_store import VersionNotFound, is_version
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 
 from xylem.api.door.responses import etag_of, unless_known
 from xylem.api.routes.admins import router_of
-from xylem.serving.lines import dump
+from xylem.serving import dump
 
 CONSOLE = Path(__file__).parents[2] / "console"
 _STATIC = Path(__file__).parent / "static"

@@ -19,20 +19,22 @@ from xylem.api.routes.operations import (
     takes_json,
 )
 from xylem.api.routes.requests import Wired, choose_served, reply_in
-from xylem.serving.blocks import answers_of
-from xylem.serving.lines import Answered, LineBlock
-from xylem.serving.parse import PREDICT_ONLY, parse_options
-from xylem.serving.predict import PREDICT
-from xylem.serving.schemas.predict import (
+from xylem.serving import (
+    PREDICT,
+    PREDICT_ONLY,
+    SCORES,
     TUNED,
+    Answered,
     InfoQuery,
+    LineBlock,
     Options,
+    PredictAnswer,
     PredictRequest,
     ScoreAnswer,
     ScoreRequest,
+    answers_of,
+    parse_options,
 )
-from xylem.serving.schemas.predictions import PredictAnswer
-from xylem.serving.scores import SCORES
 
 router = router_of("predict", "predict", RawRoute)
 

@@ -8,8 +8,7 @@ from typing import IO, Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin.registry.facts import history_facts, move_facts, provenance
-from xylem.admin.registry.registry import Removal
+from xylem.admin import Removal, history_facts, move_facts, provenance
 from xylem.api.door.admission import pieces
 from xylem.api.door.responses import stream_of
 from xylem.api.routes.admins import AuditedRoute, router_of, who
@@ -30,11 +29,8 @@ from xylem.api.schemas.registry import (
     Removed,
     RollbackRequest,
 )
-from xylem.base.errors import BadData, LimitExceeded, Unavailable
-from xylem_store.alias_writing import AliasChange
-from xylem_store.archive import spool_archive
-from xylem_store.errors import Corrupt
-from xylem_store.moves import Cause
+from xylem.base import BadData, LimitExceeded, Unavailable
+from xylem_store import AliasChange, Cause, Corrupt, spool_archive
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}")
 _PROMOTE = {"version": 3, "alias": "latest", "reason": "better"}

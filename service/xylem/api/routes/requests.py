@@ -8,9 +8,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from fastapi import Depends, Request, Response
 
-from xylem.admin.jobs.jobs import Jobs
-from xylem.admin.jobs.schedules import Schedules
-from xylem.admin.registry.registry import Registry
+from xylem.admin import Jobs, Registry, Schedules
 from xylem.api.door.admission import read_body
 from xylem.api.door.answering import Answering, headers_for
 from xylem.api.door.heads import OWN, reference_of, said_of
@@ -21,21 +19,23 @@ from xylem.api.door.responses import RawResponse
 from xylem.api.door.streams import Streams
 from xylem.api.door.work import WorkPool
 from xylem.api.routes.operations import OPENAPI, query_parameters, takes_json
-from xylem.base.access.audit import AuditLog
-from xylem.base.access.ring import KeyRing
-from xylem.base.settings import Limits, Settings
-from xylem.base.stages import READ
-from xylem.serving.dialect import Body, Dialect, Longer
-from xylem.serving.feedback import FeedbackDesk
-from xylem.serving.learning import OnlineLearning
-from xylem.serving.parse import LONG_BYTES, parse_body, parse_query
-from xylem.serving.schemas.instances import RequestModel
-from xylem.serving.served import LiveServed, ServedVersion
-from xylem.serving.shadows import Shadows
-from xylem.serving.split import ChosenVersion
-from xylem_store.compiled.progress import PROGRESS
-from xylem_store.identifiers import is_version
-from xylem_store.store import Store
+from xylem.base import READ, AuditLog, KeyRing, Limits, Settings
+from xylem.serving import (
+    LONG_BYTES,
+    Body,
+    ChosenVersion,
+    Dialect,
+    FeedbackDesk,
+    LiveServed,
+    Longer,
+    OnlineLearning,
+    RequestModel,
+    ServedVersion,
+    Shadows,
+    parse_body,
+    parse_query,
+)
+from xylem_store import PROGRESS, Store, is_version
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin.jobs.job import Job
+from xylem.admin import Job
 from xylem.api.descriptions import describe_thresholds
 from xylem.api.door.admission import read_body
 from xylem.api.door.request_timings import span_of
@@ -24,11 +24,9 @@ from xylem.api.schemas.labels import (
     Thresholds,
     TuneAnswer,
 )
-from xylem.base.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
-from xylem.serving.parse import parse_json, parse_query
-from xylem.serving.served import DEFAULT_ALIAS
-from xylem.thresholds.live.shadow import take_shadow
-from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.base import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
+from xylem.serving import DEFAULT_ALIAS, parse_json, parse_query
+from xylem.thresholds import ThresholdDatabase, take_shadow
 
 router = router_of("thresholds", "predict", RawRoute)
 admin_router = router_of("thresholds", "admin", AuditedRoute, "/v1/admin/models/{model}/thresholds")
@@ -113,7 +111,7 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
 
 def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
     """Return the request of the job that a body asks for. Blocking. Raises BadFields with all its faults."""
-    from xylem.admin.jobs.kinds import check_request  # readers of files: not before they are needed
+    from xylem.admin import check_request  # readers of files: not before they are needed
 
     if isinstance(body, dict):
         if "model" in body:

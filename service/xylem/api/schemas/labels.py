@@ -5,9 +5,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from xylem.serving.schemas.instances import RequestModel
-from xylem.serving.schemas.predict import InfoQuery
-from xylem.serving.schemas.predictions import DescribedLabel, Float32, VersionAnswer
+from xylem.serving import DescribedLabel, Float32, InfoQuery, RequestModel, VersionAnswer
 
 INTEGER_MAX = (1 << 31) - 1
 

@@ -6,8 +6,8 @@ from pydantic import BaseModel, FailFast, Field
 
 from xylem.api.schemas.labels import INTEGER_MAX, VersionNumber
 from xylem.api.schemas.models import AliasSplit
-from xylem.serving.schemas.instances import RequestModel
-from xylem_store.alias import DENIED_MAX
+from xylem.serving import RequestModel
+from xylem_store import DENIED_MAX
 
 PAGE_MAX = 1000  # rows of one answer, at most
 _Reason = Annotated[str, Field(max_length=1024)]

@@ -13,7 +13,7 @@ from xylem.base.access.key_text import ID_PLACE, AccessScope, digest_of, is_id, 
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import ACCESS_KEYS
 from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
-from xylem_store.identifiers import is_model
+from xylem_store import is_model
 
 KEYS_MAX = 1000
 """Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest

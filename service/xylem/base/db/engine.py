@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.selectable import Select
 
-from xylem.base.db import FILE_NAME
+from xylem.base.db.names import FILE_NAME
 from xylem.base.db.tables import SCHEMA_VERSION, migrate
 from xylem.base.errors import BadParameter, DatabaseUnavailable
 from xylem.base.settings import Settings

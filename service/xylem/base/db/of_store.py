@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from xylem.base.db import FILE_NAME
+from xylem.base.db.names import FILE_NAME
 
 if TYPE_CHECKING:
     from xylem.base.db.engine import Database

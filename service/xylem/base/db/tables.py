@@ -52,7 +52,7 @@ from sqlalchemy import (
     text,
 )
 
-from xylem.base.db import EVENT_KEY_BYTES
+from xylem.base.db.names import EVENT_KEY_BYTES
 from xylem.base.errors import DatabaseUnsupported
 
 METADATA = MetaData()

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, get_type_hints
 from xylem.base.errors import Unavailable
 from xylem.base.executors.local import Crew
 from xylem.base.executors.values import Held, Named, R, Step, T, digest_of, function_of, packed, unpacked
-from xylem_store.compiled.cache import source_digest
+from xylem_store import source_digest
 
 _NAME_BYTES = 32
 _HEAD_BYTES = _NAME_BYTES + 8

@@ -27,7 +27,7 @@ from xylem.base.executors.local import Crew
 from xylem.base.executors.values import Held, R, Step, T, mapped, shared
 from xylem.base.logs import log
 from xylem.base.rows import writeable
-from xylem_store.compiled.cache import package_folders, source_digest
+from xylem_store import package_folders, source_digest
 
 EXTRA = "pip install 'xylem-serve[ray]'"
 

@@ -29,7 +29,7 @@ from opentelemetry.trace import SpanContext, TraceState
 from xylem.base.errors import BadParameter
 from xylem.base.logs import log
 from xylem.base.traces.tracer import REQUEST_ID, SPAN_ID, EndedTrace, SpanShape
-from xylem_store.version import code_version
+from xylem_store import code_version
 
 _KINDS = {"server": Span.SPAN_KIND_SERVER, "consumer": Span.SPAN_KIND_CONSUMER}
 _IS_BEGUN, _IS_CONTINUED = 0x100, 0x300

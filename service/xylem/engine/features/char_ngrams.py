@@ -12,9 +12,20 @@ its bytes. Here a slot holds the bytes, and the id.
 import numpy as np
 
 from xylem.engine.features.characters import SPACE, code_at, size_at
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, U64
-from xylem_store.names import NameTable, hash_end, seeded_hash, slot_next, slot_start
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    U8,
+    U64,
+    NameTable,
+    hash_end,
+    inlined,
+    kernel,
+    seeded_hash,
+    slot_next,
+    slot_start,
+)
 
 SHORT_BYTES = 8
 """A name of so many bytes at most is its own key."""

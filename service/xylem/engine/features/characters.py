@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import offsets
+from xylem.base import offsets
 from xylem.engine.kernels.text.texts import LINE_END
-from xylem_store.compiled.decorators import inlined
-from xylem_store.compiled.handles import I32, I64, U8
+from xylem_store import I32, I64, U8, inlined
 
 WORD, MARK, UNSPACED, SPACE = 1, 2, 4, 8
 """Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes with the

@@ -6,10 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Calls
-from xylem.base.rows import RowArrays, SparseRows
+from xylem.base import BadData, BadParameter, Calls, Crew, RowArrays, SparseRows
 from xylem.engine.features.char_ngrams import (
     char_counts,
     char_spans,
@@ -26,11 +23,23 @@ from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from xylem.engine.features.word_forms import WordForms, load_forms
 from xylem.engine.features.words import NgramSpans, Words, ngrams_a_word
-from xylem_store.arrays import group_of
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, F32_1, I64, I64_1, U8, U8_1, U64_2, Handle, handle, struct_at
-from xylem_store.errors import Corrupt
-from xylem_store.names import NameTable, new_seed
+from xylem_store import (
+    F32,
+    F32_1,
+    I64,
+    I64_1,
+    U8,
+    U8_1,
+    U64_2,
+    Corrupt,
+    Handle,
+    NameTable,
+    group_of,
+    handle,
+    kernel,
+    new_seed,
+    struct_at,
+)
 
 CHAR_IDF = "features/char_idf"  # the array of the weights of n-grams of characters
 FIT_CHARACTERS = 1 << 18

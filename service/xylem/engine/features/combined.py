@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from xylem.base.rows import SparseRows, offsets, writeable
+from xylem.base import SparseRows, offsets, writeable
 from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import Norm, RawParameters, WordParameters
@@ -17,11 +17,18 @@ from xylem.engine.features.text_featurizer import TextFeaturizer
 from xylem.engine.features.word_forms import WordForms
 from xylem.engine.features.words import Words
 from xylem.engine.kernels.search.embed_rows import embed_rows
-from xylem_store.checks import assemble
-from xylem_store.compiled.handles import F32, F64, I32, read_only
-from xylem_store.extras import Embedding, assemble_embedding
-from xylem_store.manifest import COMBINED, member_arrays
-from xylem_store.version import Model
+from xylem_store import (
+    COMBINED,
+    F32,
+    F64,
+    I32,
+    Embedding,
+    Model,
+    assemble,
+    assemble_embedding,
+    member_arrays,
+    read_only,
+)
 
 _SUMS = read_only(np.zeros(1, np.int32))  # in place of `mean`: sums stay as they are
 

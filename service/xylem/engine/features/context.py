@@ -12,15 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData
-from xylem.base.rows import LabelRows, SparseRows, ranges
+from xylem.base import BadData, LabelRows, SparseRows, ranges
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import ContextParameters
 from xylem.engine.features.tables import NAMES, take_feature_names
-from xylem_store.arrays import group_of
-from xylem_store.compiled.handles import I32
-from xylem_store.errors import Corrupt
-from xylem_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, all_names, build_names, find_name
+from xylem_store import (
+    I32,
+    N_NAMES_MAX,
+    NAME_BYTES_MAX,
+    Corrupt,
+    NameTable,
+    all_names,
+    build_names,
+    find_name,
+    group_of,
+)
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 """Before a text, after it, and any word that the vocabulary lacks."""

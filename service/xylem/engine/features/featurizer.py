@@ -5,9 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadInstance
-from xylem.base.parameters import Scalar
-from xylem.base.rows import Dataset, SparseRows
+from xylem.base import BadInstance, Dataset, Scalar, SparseRows
 from xylem.engine.features.parameters import FeatureParameters, RawParameters, as_config
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from xylem.engine.features.word_forms import WordForms

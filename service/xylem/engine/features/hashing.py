@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import RowArrays, SparseRows, offsets
+from xylem.base import RowArrays, SparseRows, offsets
 from xylem.engine.features.characters import classes
 from xylem.engine.features.parameters import HashingParameters
 from xylem.engine.features.rows import NORM_CODES, finite_values, normalise_rows, tidied
@@ -14,9 +14,7 @@ from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.word_forms import WordForms
 from xylem.engine.features.words import Words, ngram_spans, ngrams_a_word, split
 from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, U8_1, Handle, handle, struct_at
-from xylem_store.names import hash_bytes
+from xylem_store import F32, I32, I64, U8, U8_1, Handle, handle, hash_bytes, kernel, struct_at
 
 
 @handle

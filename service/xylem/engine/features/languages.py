@@ -9,9 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.faults import fault, unknown
-from xylem.base.files import refuse_special
+from xylem.base import BadData, BadParameter, fault, refuse_special, unknown
 
 EXTRA = "pip install 'xylem-serve[languages]'"
 

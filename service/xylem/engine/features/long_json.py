@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import I64, U8
+from xylem_store import I64, U8, inlined, kernel
 
 PIECE_BYTES = 1 << 14
 """A piece has so many bytes, and less than twice as many if it can be cut."""

@@ -7,18 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData
-from xylem.base.rows import SparseRows, offsets
+from xylem.base import BadData, SparseRows, offsets
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import NamedParameters
 from xylem.engine.features.request_bodies import finish_rows
 from xylem.engine.features.rows import NORM_CODES, finite_values, tidied
 from xylem.engine.features.tables import NAMES
-from xylem_store.arrays import group_of
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I32, I64
-from xylem_store.errors import BadNames
-from xylem_store.names import NameTable, build_names, find_all
+from xylem_store import F32, I32, I64, BadNames, NameTable, build_names, find_all, group_of, kernel
 
 
 class NamedFeaturizer(Featurizer):

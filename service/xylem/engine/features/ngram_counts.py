@@ -4,17 +4,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadData
+from xylem.base import BadData
 from xylem.engine.features.parameters import CharsParameters, TfidfParameters
 from xylem.engine.features.rows import idf_of
 from xylem.engine.features.words import NgramSpans, texts_between
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, Bools
-from xylem_store.names import (
+from xylem_store import (
+    F32,
+    I32,
+    I64,
     N_NAMES_MAX,
     NAME_BYTES_MAX,
+    U8,
+    Bools,
     NameTable,
     build_names,
+    kernel,
     new_seed,
     probe,
     seeded_hash,

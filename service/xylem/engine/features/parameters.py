@@ -7,13 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from xylem.base.errors import BadParameter, ParameterFault
-from xylem.base.faults import fault, what_is
-from xylem.base.parameters import Expected, Parameters, Scalar
+from xylem.base import BadParameter, Expected, ParameterFault, Parameters, Scalar, fault, what_is
 from xylem.engine.features.characters import TextReading
 from xylem.engine.features.languages import FILE_SUFFIX, check_language
-from xylem_store.manifest import CLEAN, UNICODE, WORD_FORMS
-from xylem_store.manifest import NEWER_FEATURE_KINDS as NEWER_KINDS
+from xylem_store import CLEAN, UNICODE, WORD_FORMS
+from xylem_store import NEWER_FEATURE_KINDS as NEWER_KINDS
 
 Norm = Literal["l2", "l1", "none"]
 """How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not."""

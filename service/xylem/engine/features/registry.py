@@ -8,9 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.rows import Dataset, SparseRows
+from xylem.base import BadData, BadParameter, Crew, Dataset, SparseRows
 from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.chars import fit_chars, load_chars
 from xylem.engine.features.context import load_context
@@ -33,8 +31,7 @@ from xylem.engine.features.parameters import (
 from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
 from xylem.engine.features.tfidf import fit_tfidf, load_tfidf
 from xylem.engine.features.word_forms import fit_forms, load_forms
-from xylem_store.compiled.handles import U8
-from xylem_store.errors import Corrupt
+from xylem_store import U8, Corrupt
 
 
 def default_kind(dataset: Dataset) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import RowArrays, SparseRows
+from xylem.base import RowArrays, SparseRows
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.rows import NORM_CODES, normalise_rows
 from xylem.engine.features.text_featurizer import TextFeaturizer, body_texts
@@ -33,9 +33,19 @@ from xylem.engine.kernels.text.sparse_json import (
     skip_blanks,
 )
 from xylem.engine.kernels.text.texts import ROWS, TEXTS, BodyTexts, is_text, read_text, write_rows
-from xylem_store.compiled.calls import address_of
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, Handle, Uncopyable, handle_of, struct_at
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    U8,
+    Handle,
+    Uncopyable,
+    address_of,
+    handle_of,
+    inlined,
+    kernel,
+    struct_at,
+)
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)

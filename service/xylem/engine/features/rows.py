@@ -8,12 +8,10 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadInstance
-from xylem.base.rows import SparseRows
+from xylem.base import BadInstance, SparseRows
 from xylem.engine.features.parameters import Norm
 from xylem.engine.kernels.text.sort_and_sum import narrow_features, sort_and_sum_rows
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I32, I64
+from xylem_store import F32, I32, I64, kernel
 
 _NUMBER = frozenset({int, float})
 

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.arrays import take
-from xylem_store.errors import Corrupt
-from xylem_store.names import NameTable, name_of, names_in
+from xylem_store import Corrupt, NameTable, name_of, names_in, take
 
 NAMES = "features/names"
 """The group that holds the table of feature names: of the words, if n-grams of characters are beside them."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xylem.base.rows import RowArrays
+from xylem.base import RowArrays
 from xylem.engine.features.request_bodies import COUNT_LIMIT
 from xylem.engine.kernels.text.digits import parse_id
 from xylem.engine.kernels.text.sparse_json import (
@@ -15,8 +15,7 @@ from xylem.engine.kernels.text.sparse_json import (
     skip_blanks,
 )
 from xylem.engine.kernels.text.texts import BodyTexts, read_bytes, read_string
-from xylem_store.compiled.decorators import inlined
-from xylem_store.compiled.handles import I64, U8
+from xylem_store import I64, U8, inlined
 
 INDPTR, INDICES, VALUES, TEXT = range(4)
 """The tensors, also their types: INT64, INT32, FP32 and BYTES."""

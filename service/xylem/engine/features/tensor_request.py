@@ -6,7 +6,7 @@ and what it does not take is left to the models of requests, which say what is w
 
 import numpy as np
 
-from xylem.base.rows import RowArrays
+from xylem.base import RowArrays
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.request_bodies import (
     BodyForms,
@@ -51,8 +51,7 @@ from xylem.engine.kernels.text.tensors import (
     PLACES,
 )
 from xylem.engine.kernels.text.texts import TEXTS, BodyTexts
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I64, U8, Handle, struct_at
+from xylem_store import F32, I64, U8, Handle, inlined, kernel, struct_at
 
 Words = tuple[U8, I64]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import RowArrays, SparseRows
+from xylem.base import RowArrays, SparseRows
 from xylem.engine.features.characters import encoded, in_blocks, ready_codes
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import (
@@ -18,7 +18,7 @@ from xylem.engine.features.parameters import (
 )
 from xylem.engine.features.words import Words, split_words
 from xylem.engine.kernels.text.texts import UTF8_A_CHARACTER, BodyTexts
-from xylem_store.compiled.handles import Uncopyable, handle_of
+from xylem_store import Uncopyable, handle_of
 
 
 class TextRows(Uncopyable):

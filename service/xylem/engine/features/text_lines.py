@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xylem.base.rows import SparseRows
+from xylem.base import SparseRows
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.text_featurizer import TextFeaturizer, body_texts
 from xylem.engine.kernels.text.sparse_json import END, read_instance, skip_blanks
 from xylem.engine.kernels.text.texts import read_text_lines
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I64, U8, handle_of
+from xylem_store import F32, I64, U8, handle_of, kernel
 
 
 def read_sparse_lines(lines: Sequence[bytes], features_max: int) -> tuple[I64, I64, F32] | None:

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.executors.local import Crew
-from xylem.base.rows import RowArrays, SparseRows, inverse, offsets
+from xylem.base import BadData, BadParameter, Crew, RowArrays, SparseRows, inverse, offsets
 from xylem.engine.features.characters import classes, in_blocks
 from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_meant
 from xylem.engine.features.parameters import TfidfParameters
@@ -19,9 +17,7 @@ from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.word_forms import WordForms, fit_forms, load_forms, words_of
 from xylem.engine.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split
 from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
-from xylem_store.arrays import group_of
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import (
+from xylem_store import (
     F32,
     F32_1,
     I32,
@@ -31,10 +27,13 @@ from xylem_store.compiled.handles import (
     U8,
     U8_1,
     Handle,
+    NameTable,
+    group_of,
     handle,
+    id_of,
+    kernel,
     struct_at,
 )
-from xylem_store.names import NameTable, id_of
 
 IDF = "features/idf"
 """The array of the words' weights."""

@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData
+from xylem.base import BadData
 from xylem.engine.features.languages import lemmas_of, stemmer_of, stop_list
 from xylem.engine.features.parameters import WordParameters
 from xylem.engine.features.tables import take_names
 from xylem.engine.features.words import Words, split_words, texts_between
-from xylem_store.arrays import group_of
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import I64, U8
-from xylem_store.names import NameTable, all_names, build_names
+from xylem_store import I64, U8, NameTable, all_names, build_names, group_of, kernel
 
 _SPACE = 32
 

@@ -15,8 +15,7 @@ from xylem.engine.features.characters import (
     encoded,
     size_at,
 )
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import I64, U8
+from xylem_store import I64, U8, inlined, kernel
 
 _SPACE = 32
 _SHORTEST = 2  # characters of a word, at least; one of a script without blanks is a word by itself

@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from xylem.base.errors import BadModel
-from xylem.base.faults import what_is
+from xylem.base import BadModel, what_is
 
 
 class ModelFile:

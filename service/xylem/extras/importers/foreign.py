@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import offsets, ranges
-from xylem.engine.features.parameters import Norm
+from xylem.base import offsets, ranges
+from xylem.engine import Norm
 from xylem.extras.importers.files import ModelFile
-from xylem_store.compiled.handles import F32, I64
-from xylem_store.ensemble import Chunk, Link, Tree
+from xylem_store import F32, I64, Chunk, Link, Tree
 
 DEPTH_MAX = 1000
 """The most levels of a tree."""

@@ -23,8 +23,7 @@ from xylem.extras.importers.foreign import (
     split_bias,
 )
 from xylem.extras.importers.pickled import Noted, read_pickle, shown
-from xylem_store.compiled.handles import I64
-from xylem_store.ensemble import Tree
+from xylem_store import I64, Tree
 
 SLOPE = 3.0  # libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
 BIAS_MAX = 1e6

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import offsets
+from xylem.base import offsets
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.foreign import (
     IDS_MAX,
@@ -29,8 +29,7 @@ from xylem.extras.importers.foreign import (
     plant,
     split_bias,
 )
-from xylem_store.compiled.handles import F32, I64
-from xylem_store.ensemble import Link
+from xylem_store import F32, I64, Link
 
 VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
 LINKS: tuple[Link, ...] = ("logistic", "hinge2")

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.foreign import IDS_MAX, Imported, Nested, Setting, finite_weights, plant
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I64, U8
-from xylem_store.ensemble import Chunk, Link
+from xylem_store import F32, I64, U8, Chunk, Link, kernel
 
 NESTED_MAX = 300  # how deep arrays and maps may stand in each other
 _UINT, _TEXT, _ARRAY, _MAP, _FLOAT = 0, 3, 4, 5, 7

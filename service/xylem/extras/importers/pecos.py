@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import load_npz
 
-from xylem.base.errors import BadModel
-from xylem.base.rows import offsets
+from xylem.base import BadModel, offsets
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.foreign import (
     IDS_MAX,
@@ -26,8 +25,7 @@ from xylem.extras.importers.foreign import (
     plant,
     split_bias,
 )
-from xylem_store.compiled.handles import I64
-from xylem_store.ensemble import Chunk, Link
+from xylem_store import I64, Chunk, Link
 
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
 """The post-processors whose scores multiply along the path, and the links that they are."""

@@ -9,21 +9,22 @@ from pathlib import Path
 
 import numpy as np
 
-from xylem.base.errors import BadData, BadModel, BadParameter
-from xylem.datasets.sparse_text import read_label_names
-from xylem.engine.features import Featurizer
-from xylem.engine.features.chars import CharsFeaturizer, WeightedNames
-from xylem.engine.features.parameters import (
+from xylem.base import BadData, BadModel, BadParameter
+from xylem.datasets import read_label_names
+from xylem.engine import (
     N_FEATURES_MAX,
+    CharsFeaturizer,
     CharsParameters,
+    Featurizer,
     Norm,
     RawParameters,
+    TfidfFeaturizer,
     TfidfParameters,
+    WeightedNames,
     as_config,
+    forms_of_list,
     parameters_of,
 )
-from xylem.engine.features.tfidf import TfidfFeaturizer
-from xylem.engine.features.word_forms import forms_of_list
 from xylem.extras.importers.files import ModelFiles
 from xylem.extras.importers.foreign import Imported
 from xylem.extras.importers.libmultilabel import read_libmultilabel
@@ -31,18 +32,27 @@ from xylem.extras.importers.napkinxc import read_napkinxc
 from xylem.extras.importers.omikuji import read_omikuji
 from xylem.extras.importers.pecos import read_pecos
 from xylem.extras.importers.vectorizer import SavedVectorizer
-from xylem.workflows.weights import store_as, weight_type
-from xylem_store.build import build_ensemble
-from xylem_store.compiled.bits import n_groups
-from xylem_store.compiled.handles import U32
-from xylem_store.ensemble import TreeEnsemble
-from xylem_store.extras import EMBEDDING
-from xylem_store.identifiers import check_model
-from xylem_store.manifest import DataInfo, Manifest, TrainerInfo
-from xylem_store.names import NameTable, build_names
-from xylem_store.origin import ORIGIN, json_array, parent_of
-from xylem_store.store import Store
-from xylem_store.version import Draft, Model, draft_of
+from xylem.workflows import store_as, weight_type
+from xylem_store import (
+    EMBEDDING,
+    ORIGIN,
+    U32,
+    DataInfo,
+    Draft,
+    Manifest,
+    Model,
+    NameTable,
+    Store,
+    TrainerInfo,
+    TreeEnsemble,
+    build_ensemble,
+    build_names,
+    check_model,
+    draft_of,
+    json_array,
+    n_groups,
+    parent_of,
+)
 
 IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
     "pecos": read_pecos,

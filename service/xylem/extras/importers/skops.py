@@ -12,8 +12,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadModel
-from xylem.base.faults import what_is
+from xylem.base import BadModel, what_is
 from xylem.extras.importers.files import ModelFile
 
 MEMBER_BYTES_MAX = 1 << 30

@@ -10,15 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadModel, BadParameter
-from xylem.base.faults import what_is
-from xylem.engine.features.parameters import CharsParameters, TfidfParameters
+from xylem.base import BadModel, BadParameter, what_is
+from xylem.engine import CharsParameters, TfidfParameters
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.skops import read_skops
-from xylem_store.compiled.handles import F32
-from xylem_store.errors import BadNames
-from xylem_store.manifest import CLEAN, UNICODE
-from xylem_store.names import NameTable, build_names
+from xylem_store import CLEAN, F32, UNICODE, BadNames, NameTable, build_names
 
 CLASSES = ("TfidfVectorizer", "CountVectorizer")
 

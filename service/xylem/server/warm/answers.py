@@ -5,19 +5,20 @@ A tree of two labels is made by hand and answers, as each model does when it is 
 
 import numpy as np
 
-from xylem.base.settings import Limits
-from xylem.engine.features.parameters import TfidfParameters
-from xylem.engine.features.tfidf import fit_tfidf
-from xylem.serving.blocks import answer_block
-from xylem.serving.lines import LineBlock
-from xylem.serving.opening import serve_model
-from xylem.serving.rows import to_options
-from xylem.serving.schemas.predict import Options
-from xylem_store.build import build_ensemble
-from xylem_store.ensemble import Chunk, Tree
-from xylem_store.manifest import DataInfo, TrainerInfo
-from xylem_store.names import build_names
-from xylem_store.version import Draft, Model, model_of
+from xylem.base import Limits
+from xylem.engine import TfidfParameters, fit_tfidf
+from xylem.serving import LineBlock, Options, answer_block, serve_model, to_options
+from xylem_store import (
+    Chunk,
+    DataInfo,
+    Draft,
+    Model,
+    TrainerInfo,
+    Tree,
+    build_ensemble,
+    build_names,
+    model_of,
+)
 
 _TEXTS = ["a text", "another text"]
 

@@ -22,34 +22,47 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from xylem.base.process import collect_seldom
-from xylem.base.processors import n_processors
-from xylem.base.settings import Limits
+from xylem.base import Limits, collect_seldom, n_processors
 from xylem.datasets import read_dataset
-from xylem.serving.blocks import answer_block
-from xylem.serving.label_info import LabelInfos, LiveLabelInfo
-from xylem.serving.lines import LineBlock
-from xylem.serving.opening import serve_model
-from xylem.serving.rows import to_options
-from xylem.serving.schemas.predict import Options
-from xylem.serving.stores import store_of
-from xylem.thresholds.store.codec import METHODS
-from xylem.trainers import TRAINERS
-from xylem.vocabulary.concepts import concepts_of
-from xylem.vocabulary.names import NameParameters, count_words
-from xylem.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker, renumbered
-from xylem.workflows.estimate import estimate_size
-from xylem.workflows.evaluate import evaluate_rows
-from xylem.workflows.labelled import no_progress, read_labelled
-from xylem.workflows.near_rows import near_of
-from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tune import TuneRequest, tune
-from xylem_store.compiled.cache import cache_dir
-from xylem_store.compiled.processors import PORTABLE, VARIABLE, levels_here
-from xylem_store.ensemble import Weights
-from xylem_store.label_info import Subject, build_label_info
-from xylem_store.manifest import WEIGHTS
-from xylem_store.version import Model, model_of
+from xylem.serving import (
+    LabelInfos,
+    LineBlock,
+    LiveLabelInfo,
+    Options,
+    answer_block,
+    serve_model,
+    store_of,
+    to_options,
+)
+from xylem.thresholds import METHODS
+from xylem.trainers import TRAINERS, no_progress
+from xylem.vocabulary import NameParameters, concepts_of, count_words
+from xylem.workflows import (
+    NamesToMatch,
+    TrainRequest,
+    TuneRequest,
+    combined_parts,
+    estimate_size,
+    evaluate_rows,
+    near_of,
+    no_ranker,
+    read_labelled,
+    renumbered,
+    train_and_publish,
+    tune,
+)
+from xylem_store import (
+    PORTABLE,
+    VARIABLE,
+    WEIGHTS,
+    Model,
+    Subject,
+    Weights,
+    build_label_info,
+    cache_dir,
+    levels_here,
+    model_of,
+)
 
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""

@@ -5,8 +5,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from xylem.base.errors import BadInput, BadRequest, LimitExceeded
-from xylem.base.faults import FAULT, sentence_of, shortened, unknown, what_is
+from xylem.base import FAULT, BadInput, BadRequest, LimitExceeded, sentence_of, shortened, unknown, what_is
 from xylem.serving.schemas.instances import FIELDS_MAX, HIDDEN, KINDS, TAGS, too_many_fields
 from xylem.serving.schemas.limits import LIMIT
 

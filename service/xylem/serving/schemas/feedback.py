@@ -8,12 +8,12 @@ from typing import Annotated, NotRequired, TypeAlias, cast
 from pydantic import Field, SkipValidation, model_validator
 from typing_extensions import TypedDict
 
-from xylem.base.faults import fault
+from xylem.base import fault
 from xylem.serving.schemas.instances import AnyInstance, Instance, RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
 from xylem.serving.schemas.predict import LabelList
 from xylem.serving.schemas.predictions import LineError, VersionAnswer
-from xylem.thresholds.live.threshold_counters import Result
+from xylem.thresholds import Result
 
 
 class FeedbackEvent(RequestModel):

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from xylem.base.faults import fault
+from xylem.base import fault
 from xylem.serving.schemas.limits import AtMost, longest, utf8_length
 
 FIELDS_MAX = 100

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
 
-from xylem.base.errors import LimitExceeded
+from xylem.base import LimitExceeded
 
 _FIELDS_AT_ONCE = 4096  # of a long object; between two parts other threads get the interpreter's lock
 LIMIT = "limit-exceeded"

@@ -16,8 +16,8 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from xylem.base.faults import fault, what_is
-from xylem.engine.chunks import CHUNK_CHARACTERS_MIN
+from xylem.base import fault, what_is
+from xylem.engine import CHUNK_CHARACTERS_MIN
 from xylem.serving.schemas.instances import (
     NAMED,
     SPARSE,

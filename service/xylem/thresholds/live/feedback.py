@@ -12,10 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
-from xylem.base.db.clock import AgeClock, now
-from xylem.base.db.engine import Database
-from xylem.base.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
-from xylem.base.logs import log
+from xylem.base import AgeClock, Database, DatabaseUnavailable, Overloaded, Unavailable, XylemError, log, now
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.shadow import keep_shadow
 from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
@@ -23,7 +20,7 @@ from xylem.thresholds.store import state
 from xylem.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_events, add_rows, forget_events
 from xylem.thresholds.store.state import Head
-from xylem_store.compiled.handles import I64, U8, Bools
+from xylem_store import I64, U8, Bools
 
 EVENTS_LOGGED_MAX = DELTA_MAX // 2
 """Events of one entry of the log, at most: each adds up to 2 to a label's marks."""

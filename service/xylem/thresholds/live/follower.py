@@ -8,10 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-from xylem.base.db.engine import Database
-from xylem.base.errors import DatabaseUnavailable, ForeignThresholds, XylemError
-from xylem.base.logs import log
-from xylem.base.process import Repeating
+from xylem.base import Database, DatabaseUnavailable, ForeignThresholds, Repeating, XylemError, log
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.store.state import Head, all_heads, lock_head
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import DatabaseUnavailable
-from xylem.base.rows import NO_ROWS, SparseRows
-from xylem.evaluation.ranking import USUAL_EMPTY
+from xylem.base import NO_ROWS, DatabaseUnavailable, SparseRows
+from xylem.evaluation import USUAL_EMPTY
 from xylem.thresholds.live.threshold_counters import ThresholdCounters, instances_of, label_rows
 from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from xylem.thresholds.store.codec import Tuned, decode_scored

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from xylem.base.db.engine import Database
-from xylem.base.db.tables import SHADOWS
-from xylem.base.errors import DatabaseUnavailable, NotTuned
+from xylem.base import SHADOWS, Database, DatabaseUnavailable, NotTuned
 from xylem.thresholds.live.threshold_counters import ThresholdCounters
 from xylem.thresholds.methods.ofo import Counters, no_counts
 from xylem.thresholds.store import state

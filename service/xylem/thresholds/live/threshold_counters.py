@@ -13,16 +13,11 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from xylem.base.db import EVENT_KEY_BYTES
-from xylem.base.rows import LabelRows, SparseRows, offsets
-from xylem.engine.kernels.search.calibrated import Knots
-from xylem.engine.kernels.search.call import Rows
-from xylem.engine.kernels.search.subtrees import Paths, move_thresholds
+from xylem.base import EVENT_KEY_BYTES, LabelRows, SparseRows, offsets
+from xylem.engine import Knots, Paths, Rows, move_thresholds
 from xylem.thresholds.methods.ofo import Counters, lower_bound_at, threshold_at
 from xylem.thresholds.store.codec import Deltas, Tuned
-from xylem_store.compiled.calls import caller
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, write_struct
+from xylem_store import F32, I32, I64, U8, caller, inlined, kernel, write_struct
 
 NO_EPOCH = -1
 """The epoch of an event whose instance is predicted when it is counted."""

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.engine.kernels.text.blake2 import MAC_BYTES, absorb_key
-from xylem.engine.kernels.text.prediction_json import Seal
+from xylem.engine import MAC_BYTES, Seal, absorb_key
 
 _HEAD = struct.Struct("<B4sIQIQ")
 _FORMAT = 1

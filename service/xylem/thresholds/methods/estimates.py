@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import NO_ROWS, LabelRows, SparseRows, offsets
+from xylem.base import NO_ROWS, LabelRows, SparseRows, offsets
 from xylem.thresholds.methods.ofo import POWER_MAX, POWER_MIN, Counters, no_counts
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8
+from xylem_store import F32, I32, I64, U8, kernel
 
 ESTIMATES_MAX = 1 << 26
 """The most estimates that are kept, 8 bytes each; tuning takes three times that memory."""

@@ -14,12 +14,11 @@ to go by.
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, offsets
-from xylem.evaluation.ranking import EmptyConvention, f_scores
+from xylem.base import LabelRows, offsets
+from xylem.evaluation import EmptyConvention, f_scores
 from xylem.thresholds.methods.estimates import Estimates, mark_hits
 from xylem.thresholds.methods.ofo import Counters, Start
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8
+from xylem_store import F32, I32, I64, U8, inlined, kernel
 
 GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))
 """The probabilities that are tried, ascending: the paper's list."""

@@ -23,14 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadParameter
-from xylem.evaluation.ranking import EmptyConvention, f_scores
-from xylem_store.checks import LABEL_COUNTS
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I64
-from xylem_store.ensemble import Link
-from xylem_store.extras import has_rerank
-from xylem_store.manifest import has_calibration
+from xylem.base import BadParameter
+from xylem.evaluation import EmptyConvention, f_scores
+from xylem_store import F32, I64, LABEL_COUNTS, Link, has_calibration, has_rerank, inlined, kernel
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
 SCALE_MAX = 1e6

@@ -16,12 +16,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows
-from xylem.evaluation.ranking import EmptyConvention
+from xylem.base import LabelRows, SparseRows
+from xylem.evaluation import EmptyConvention
 from xylem.thresholds.methods.estimates import Estimates, count_at
 from xylem.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, I32, I64
+from xylem_store import F32, I32, I64, kernel
 
 A_GRID = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0, 10000.0)
 """The a of section 6.2, and the paper's list C. The larger a is, the less a row moves a threshold."""

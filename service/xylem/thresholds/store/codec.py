@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import DatabaseUnavailable
-from xylem.evaluation.ranking import EmptyConvention
+from xylem.base import DatabaseUnavailable
+from xylem.evaluation import EmptyConvention
 from xylem.thresholds.methods.ofo import Counters, Start, check_start
 
 Method = Literal["sto", "fta", "fta-one", "ofo"]

@@ -28,12 +28,18 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from xylem.base.db import EVENT_KEY_BYTES
-from xylem.base.db.clock import AgeClock, now
-from xylem.base.db.engine import Compiled, Database, insert_new
-from xylem.base.db.tables import EVENTS, FEEDBACK_ROWS
-from xylem.base.process import Repeating
-from xylem.base.settings import Settings
+from xylem.base import (
+    EVENT_KEY_BYTES,
+    EVENTS,
+    FEEDBACK_ROWS,
+    AgeClock,
+    Compiled,
+    Database,
+    Repeating,
+    Settings,
+    insert_new,
+    now,
+)
 
 _COLUMNS = EVENTS.c.event_key, EVENTS.c.day
 

@@ -12,9 +12,20 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from xylem.base.db.engine import Compiled, Database, insert_new
-from xylem.base.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
-from xylem.base.errors import BadParameter, DatabaseUnavailable, ForeignThresholds, NotTuned
+from xylem.base import (
+    CHECKPOINTS,
+    LOG,
+    SECRETS,
+    SHADOWS,
+    VERSIONS,
+    BadParameter,
+    Compiled,
+    Database,
+    DatabaseUnavailable,
+    ForeignThresholds,
+    NotTuned,
+    insert_new,
+)
 from xylem.thresholds.store.codec import (
     Deltas,
     Tuned,

@@ -6,12 +6,9 @@ without repeats.
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import LabelRows, SparseRows
 from xylem.trainers.kernels.random import random_below, shuffle
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, F64, I32, I64
-from xylem_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
-from xylem_store.ensemble import LANES
+from xylem_store import F32, F64, I32, I64, LANES, inlined, kernel, vadd, vbroadcast, vload, vmul, vstore
 
 ROUNDS_MAX = 20
 

@@ -15,9 +15,13 @@ import numpy as np
 
 from xylem.trainers.kernels.problem import Problem
 from xylem.trainers.kernels.solver import Tile, add_row, margins_of
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, U8, U16
-from xylem_store.compiled.vectors import (
+from xylem_store import (
+    F32,
+    LANES,
+    U8,
+    U16,
+    inlined,
+    kernel,
     vadd,
     vbroadcast,
     vdiv,
@@ -30,7 +34,6 @@ from xylem_store.compiled.vectors import (
     vstore,
     vsub,
 )
-from xylem_store.ensemble import LANES
 
 PASSES = 5  # conjugate gradients, at most: on debdeps-src the sum that is minimised is within 1% then
 _SHARE = 0.01

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import SparseRows
-from xylem.engine.kernels.search.scorer import place
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, U16
-from xylem_store.ensemble import Chunk
+from xylem.base import SparseRows
+from xylem.engine import place
+from xylem_store import F32, I32, I64, U8, U16, Chunk, inlined, kernel
 
 
 class Problem(NamedTuple):

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from xylem_store.compiled.decorators import inlined
-from xylem_store.compiled.handles import I32, U64
+from xylem_store import I32, U64, inlined
 
 
 @inlined

@@ -20,12 +20,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.engine.kernels.search.scorer import place
+from xylem.engine import place
 from xylem.trainers.kernels.problem import Problem
 from xylem.trainers.kernels.random import shuffle
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, U8, U16
-from xylem_store.compiled.vectors import (
+from xylem_store import (
+    F32,
+    I32,
+    LANES,
+    U8,
+    U16,
+    inlined,
+    kernel,
     prefetch,
     vadd,
     vbroadcast,
@@ -41,7 +46,6 @@ from xylem_store.compiled.vectors import (
     vstore,
     vsub,
 )
-from xylem_store.ensemble import LANES
 
 Integer = int | np.int64
 

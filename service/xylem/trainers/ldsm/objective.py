@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.engine.kernels.search.scorer import place
+from xylem.engine import place
 from xylem.trainers.kernels.problem import NodeLabels
-from xylem_store.compiled.decorators import inlined, kernel, nonallocating_inlined
-from xylem_store.compiled.handles import F64, I32, U16
+from xylem_store import F64, I32, U16, inlined, kernel, nonallocating_inlined
 
 Integer = int | np.int64
 

@@ -9,13 +9,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.engine.kernels.search.scorer import place
+from xylem.engine import place
 from xylem.trainers.kernels.problem import NodeLabels, Problem
 from xylem.trainers.kernels.random import next_random, shuffle
 from xylem.trainers.ldsm.objective import Tally, best_directions, count_share, empty_tally
-from xylem_store.compiled.decorators import kernel, nonallocating_inlined, nonallocating_kernel
-from xylem_store.compiled.handles import F32, I32, U8, U64
-from xylem_store.compiled.vectors import EIGHT, add_scaled8, load8, vstore, zero8
+from xylem_store import (
+    EIGHT,
+    F32,
+    I32,
+    U8,
+    U64,
+    add_scaled8,
+    kernel,
+    load8,
+    nonallocating_inlined,
+    nonallocating_kernel,
+    vstore,
+    zero8,
+)
 
 Integer = int | np.int64
 

@@ -4,12 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import LabelRows, SparseRows
 from xylem.trainers.kernels.problem import Problem, localise, localise_labels
 from xylem.trainers.ldsm.objective import count_labels, split_quality
 from xylem.trainers.ldsm.regressors import Learning, Regressors, margins_of, train_regressors
-from xylem_store.compiled.decorators import kernel
-from xylem_store.compiled.handles import F32, F64, I32, I64, U8, U16, U64
+from xylem_store import F32, F64, I32, I64, U8, U16, U64, kernel
 
 RETRIES = 2
 """A split that serves nothing, or is lopsided, is trained anew, with lambda1 halved, so often; if it serves

@@ -10,10 +10,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.faults import fault
-from xylem.base.parameters import Parameters
-from xylem.base.rows import LabelRows, offsets
+from xylem.base import BadData, BadParameter, LabelRows, Parameters, fault, offsets
 from xylem.trainers.kernels.problem import pack_tile
 from xylem.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from xylem.trainers.ldsm.split import Examples, Split, split_node
@@ -34,8 +31,7 @@ from xylem.trainers.spec import (
 )
 from xylem.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
 from xylem.trainers.windows import at_hand, mapped
-from xylem_store.compiled.handles import F32, I32, U8
-from xylem_store.ensemble import Chunk, Tree
+from xylem_store import F32, I32, U8, Chunk, Tree
 
 
 class SplitFacts(NamedTuple):

@@ -6,14 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import offsets, ranges
-from xylem.evaluation.tree_criteria import (
-    NodeCounts,
-    counts_of,
-    criteria_by_splits,
-    depths,
-    splits_by_depth,
-)
+from xylem.base import offsets, ranges
+from xylem.evaluation import NodeCounts, counts_of, criteria_by_splits, depths, splits_by_depth
 from xylem.trainers.lomtree.learning import route_rows
 from xylem.trainers.lomtree.tables import (
     BITS_MIN,
@@ -39,8 +33,7 @@ from xylem.trainers.lomtree.tree import (
 from xylem.trainers.representations import pieces_of
 from xylem.trainers.source import TrainingSet
 from xylem.trainers.state import LearnerState, check_that
-from xylem_store.compiled.handles import F32, I32, I64
-from xylem_store.ensemble import Chunk
+from xylem_store import F32, I32, I64, Chunk
 
 _OF_NODES = OnlineTree._fields[:-4]
 """What is kept of each node as it is; the others are views of it, or tables."""

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import LabelRows, SparseRows
 from xylem.trainers.lomtree.tables import fetch, find, insert, reserve
 from xylem.trainers.lomtree.tree import (
     COUNT,
@@ -45,9 +45,9 @@ from xylem.trainers.lomtree.tree import (
     refresh_least,
     split_leaf,
 )
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import F32, F64, I32, I64
+from xylem_store import F32, F64, I32, I64
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 _VALUE_MIN = 2.0**-100
 """Feature values nearer to 0 are taken for 0: the weight of a value is of the order of its inverse."""

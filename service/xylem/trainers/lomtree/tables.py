@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from xylem.base.rows import ranges
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import I32, I64, U8
-from xylem_store.compiled.vectors import prefetch
-from xylem_store.names import new_seed
+from xylem.base import ranges
+from xylem_store import I32, I64, U8, new_seed, prefetch
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 Integer = int | np.int64
 

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from xylem.base.parameters import Parameters
-from xylem.base.rows import LabelRows, offsets
-from xylem.evaluation.tree_criteria import sum_to_inner_nodes
+from xylem.base import LabelRows, Parameters, offsets
+from xylem.evaluation import sum_to_inner_nodes
 from xylem.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,
@@ -32,8 +31,7 @@ from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_row
 from xylem.trainers.spec import LeafLabels, Trained, TrainerSpec
 from xylem.trainers.state import LearnerState, PassPlan, check_that, restoring
 from xylem.trainers.windows import dealt
-from xylem_store.compiled.handles import I32
-from xylem_store.ensemble import Tree
+from xylem_store import I32, Tree
 
 _SAMPLE_MAX = 1 << 16  # so many rows are remembered at most: every n-th, where there are more
 _SHARE = 10  # the first and the last of so many parts are compared

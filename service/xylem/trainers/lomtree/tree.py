@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.trainers.lomtree.tables import LINE_BYTES, TABLE, Pool, aligned, make_pool, release
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import F32, F64, I32, I64
-from xylem_store.compiled.vectors import prefetch
+from xylem_store import F32, F64, I32, I64, prefetch
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 Integer = int | np.int64
 

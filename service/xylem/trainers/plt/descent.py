@@ -8,17 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.executors.local import Crew
-from xylem.base.rows import offsets, ranges
+from xylem.base import Crew, offsets, ranges
+from xylem.evaluation import parents_of
 from xylem.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
-from xylem.trainers.shape import Shape, parents_of
+from xylem.trainers.shape import Shape
 from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
 from xylem.trainers.windows import dealt
-from xylem_store.build import build_ensemble
-from xylem_store.compiled.handles import I32
-from xylem_store.ensemble import Chunk, Tree, TreeEnsemble
-from xylem_store.names import new_seed
+from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 
 SHARDS = 8
 """The nodes of a tree are dealt to so many shards, which are trained side by side."""

@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, U64
-from xylem_store.names import slot_next, slot_start
+from xylem.base import LabelRows, SparseRows
+from xylem_store import F32, I32, I64, U8, U64, inlined, kernel, slot_next, slot_start
 
 Integer = int | np.int64
 

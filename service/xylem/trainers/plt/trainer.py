@@ -7,10 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from xylem.base.errors import BadParameter
-from xylem.base.faults import fault
-from xylem.base.parameters import Parameters
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import BadParameter, LabelRows, Parameters, SparseRows, fault
 from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes
 from xylem.trainers.clustering import balanced_shape
 from xylem.trainers.label_tree import grow
@@ -36,8 +33,7 @@ from xylem.trainers.spec import (
 )
 from xylem.trainers.state import PassPlan
 from xylem.trainers.weighing import weigh
-from xylem_store.decoding import trees_of
-from xylem_store.ensemble import Tree
+from xylem_store import Tree, trees_of
 
 
 class PltParameters(Parameters):

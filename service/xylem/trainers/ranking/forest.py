@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from xylem.base.parameters import Parameters
-from xylem.base.rows import SparseRows
-from xylem.evaluation.ranking import A, B, propensities
-from xylem.evaluation.tree_criteria import shares_by_depth
+from xylem.base import Parameters, SparseRows
+from xylem.evaluation import A, B, propensities, shares_by_depth
 from xylem.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from xylem.trainers.representations import rerank_arrays
 from xylem.trainers.size import SizeEstimate
@@ -28,8 +26,7 @@ from xylem.trainers.spec import (
     TrainerSpec,
 )
 from xylem.trainers.weighing import weigh
-from xylem_store.compiled.handles import F32, I32, U8
-from xylem_store.ensemble import Chunk, Tree
+from xylem_store import F32, I32, U8, Chunk, Tree
 
 SPARE = 1.25
 """An estimate allows another tree so many times the weights of the first; they differ by a few percent."""

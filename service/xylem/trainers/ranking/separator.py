@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import SparseRows
+from xylem.base import SparseRows
 from xylem.trainers.kernels.problem import distinct_of
 from xylem.trainers.kernels.random import random_below
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, F64, I32, I64, U8, U64
+from xylem_store import F32, F64, I32, I64, U8, U64, inlined, kernel
 
 PASSES_MAX = 10
 """Coordinate descent goes through the features at most so often in a Newton step."""

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import LabelRows, SparseRows
 from xylem.trainers.kernels.problem import localise_labels
 from xylem.trainers.kernels.random import next_random
 from xylem.trainers.ranking.separator import columns_of, solve_separator
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, F64, I32, I64, U8, U64
+from xylem_store import F32, F64, I32, I64, U8, U64, inlined, kernel
 
 ROUNDS_MAX = 100
 """Rankings and sides are alternated at most so often; some ten rounds are usual."""

@@ -4,8 +4,7 @@ import numpy as np
 
 from xylem.trainers.softmax.dealing import Dealing, Rule, deal
 from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F64, I32, I64, U8
+from xylem_store import F64, I32, I64, U8, inlined, kernel
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
 """What is known of a node: its number, -1 so far without; level; labels that are none; node above; branch."""

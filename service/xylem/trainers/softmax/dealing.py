@@ -16,8 +16,7 @@ import numpy as np
 
 from xylem.trainers.softmax.known import branch_at, probabilities_of
 from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
-from xylem_store.compiled.decorators import inlined
-from xylem_store.compiled.handles import F32, F64, I32, I64
+from xylem_store import F32, F64, I32, I64, inlined
 
 _CLOSED = 1 << 40  # the size of a child that takes no further label
 

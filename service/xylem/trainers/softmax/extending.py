@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.errors import BadParameter
+from xylem.base import BadParameter
 from xylem.trainers.regrowing import Regrown
 from xylem.trainers.shape import huffman_shape, shape_of
 from xylem.trainers.softmax.parameters import RATES, SoftmaxParameters
@@ -18,11 +18,17 @@ from xylem.trainers.softmax.training import Piece, run_piece
 from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, add_representations
 from xylem.trainers.softmax.updates import no_statistics
 from xylem.trainers.source import Tools, TrainingSet, derived_seed
-from xylem_store.build import build_ensemble
-from xylem_store.compiled.handles import I32, I64, Bools
-from xylem_store.decoding import as_float, dense_weights, trees_of
-from xylem_store.extras import assemble_embedding
-from xylem_store.version import Model
+from xylem_store import (
+    I32,
+    I64,
+    Bools,
+    Model,
+    as_float,
+    assemble_embedding,
+    build_ensemble,
+    dense_weights,
+    trees_of,
+)
 
 _DRAW, _ORDER = 5, 6
 """What the seeds of draws and of shuffles are derived from, besides the training's."""

@@ -8,8 +8,7 @@ Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 
 import numpy as np
 
 from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, F64, I32
+from xylem_store import F32, F64, I32, inlined, kernel
 
 
 @inlined

@@ -4,10 +4,9 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from xylem.base.faults import fault
-from xylem.base.parameters import Parameters
+from xylem.base import Parameters, fault
 from xylem.trainers.softmax.dealing import Rule
-from xylem_store.ensemble import LANES
+from xylem_store import LANES
 
 MARGIN_GROWTH = 3
 """The margin of an update is that of the last times the share of updates so far to this power."""

@@ -4,16 +4,15 @@ import itertools
 
 import numpy as np
 
-from xylem.base.errors import BadParameter
-from xylem.base.rows import SparseRows, inverse
+from xylem.base import BadParameter, SparseRows, inverse
+from xylem.evaluation import parents_of
 from xylem.trainers.clustering import STAGE, balanced_shape
 from xylem.trainers.kernels.cluster import add_embedded, kmeans
 from xylem.trainers.representations import projected_vectors
-from xylem.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape
+from xylem.trainers.shape import Shape, huffman_shape, join, random_shape
 from xylem.trainers.softmax.tree import Network, SoftmaxTree
 from xylem.trainers.source import RowSource, Tools, derived_seed
-from xylem_store.compiled.handles import F32, F64, I32, I64
-from xylem_store.ensemble import Chunk, Tree
+from xylem_store import F32, F64, I32, I64, Chunk, Tree
 
 FLAT_MAX = 65_536
 """Labels of a node of all labels, at most: each visit of a row moves the weights of all of them."""

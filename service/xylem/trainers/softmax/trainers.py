@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.errors import BadParameter
-from xylem.base.rows import SparseRows
+from xylem.base import BadParameter, SparseRows
 from xylem.trainers.softmax.extending import SoftmaxGrowth
 from xylem.trainers.softmax.parameters import (
     HuffmanTreeParameters,
@@ -19,8 +18,7 @@ from xylem.trainers.softmax.tree import SoftmaxTree
 from xylem.trainers.source import RowSource, Tools
 from xylem.trainers.spec import Trained, TrainerSpec
 from xylem.trainers.state import EVERY_PASS, PassPlan
-from xylem_store.arrays import group_of
-from xylem_store.extras import EMBEDDING, Embedding
+from xylem_store import EMBEDDING, Embedding, group_of
 
 
 def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> Trained:

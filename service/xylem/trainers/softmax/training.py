@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadParameter
-from xylem.base.settings import memory_bytes
+from xylem.base import BadParameter, memory_bytes
 from xylem.trainers.shape import huffman_shape
 from xylem.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate
 from xylem.trainers.softmax.dealing import Rule
@@ -19,8 +18,7 @@ from xylem.trainers.softmax.updates import bring_up_to_date, deal_anew, levels_o
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
 from xylem.trainers.windows import dealt
-from xylem_store.build import padded
-from xylem_store.compiled.handles import I32, I64, U64
+from xylem_store import I32, I64, U64, padded
 
 
 def restore(found: LearnerState, state: LearningState, random: U64) -> None:

@@ -11,12 +11,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import LabelRows, SparseRows
+from xylem.base import LabelRows, SparseRows
 from xylem.trainers.kernels.random import random_below
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, F64, I32, I64, U8, U64
-from xylem_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
-from xylem_store.ensemble import LANES
+from xylem_store import (
+    F32,
+    F64,
+    I32,
+    I64,
+    LANES,
+    U8,
+    U64,
+    inlined,
+    kernel,
+    vadd,
+    vbroadcast,
+    vload,
+    vmul,
+    vstore,
+)
 
 _SMALL = np.float32(1e-12)  # added to a sum of squares: the first gradient of a parameter may be 0
 

@@ -9,7 +9,7 @@ from xylem.trainers.softmax.parameters import TreeLearning
 from xylem.trainers.softmax.shapes import empty_topology
 from xylem.trainers.softmax.tree import LabelStatistics, LearningState, SoftmaxTree, add_representations
 from xylem.trainers.source import RowSource
-from xylem_store.compiled.handles import F32, I32, I64, Bools
+from xylem_store import F32, I32, I64, Bools
 
 LEVELS_MAX = 16
 """So many levels are told of, the first ones."""

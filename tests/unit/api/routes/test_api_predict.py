@@ -19,7 +19,7 @@ from tests.served_models import TEXTS
 
 from xylem.base.errors import UnsupportedOption
 from xylem.base.rows import SparseRows
-from xylem.engine.features import load_featurizer
+from xylem.engine.features.registry import load_featurizer
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem.evaluation.ranking import propensities
 from xylem.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short

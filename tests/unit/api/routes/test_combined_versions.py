@@ -15,7 +15,7 @@ from tests.measured import evaluate
 
 from xylem.base.db.engine import Database
 from xylem.workflows.labelled import no_progress
-from xylem.workflows.tune import TuneRequest, keep, tune
+from xylem.workflows.tuning import TuneRequest, keep, tune
 from xylem_store.store import Store
 
 PATH = "/v1/models/both"

@@ -27,7 +27,7 @@ from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresho
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.labelled import no_progress
-from xylem.workflows.tune import TuneRequest, learn, read_labelled, tune
+from xylem.workflows.tuning import TuneRequest, learn, read_labelled, tune
 from xylem_store.store import Store
 
 PATH = "/v1/models/raw/thresholds"

@@ -14,7 +14,9 @@ from tests.real_texts import TEXTS
 from xylem.base.errors import BadInput
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits
-from xylem.engine.features import Featurizer, fit_featurizer, load_featurizer, parameters_of
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.parameters import parameters_of
+from xylem.engine.features.registry import fit_featurizer, load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies
 from xylem.engine.features.tensor_request import TensorBodies
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED

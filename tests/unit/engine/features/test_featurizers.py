@@ -19,9 +19,11 @@ from xylem.base.errors import BadData, BadInstance, BadParameter
 from xylem.base.parameters import scalar_of
 from xylem.base.rows import SparseRows
 from xylem.datasets import read_dataset
-from xylem.engine import features
-from xylem.engine.features import Featurizer, fit_featurizer, load_featurizer, parameters, parameters_of
+from xylem.engine.features import parameters
 from xylem.engine.features.characters import BLOCK_TEXTS
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.parameters import parameters_of
+from xylem.engine.features.registry import default_kind, feature_names, fit_featurizer, load_featurizer
 from xylem_store.errors import Corrupt
 
 WORDS = texts_alone(["one two", "two three"])
@@ -58,13 +60,13 @@ def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any]) -> No
     loaded = load_featurizer(config, arrays, featurizer.n_features)
     assert loaded.parameters == featurizer.parameters
     assert as_dicts(loaded.transform_dataset(DATA[kind])) == as_dicts(rows)
-    names = features.feature_names(config, arrays)
+    names = feature_names(config, arrays)
     assert (names is not None) == (kind not in ("hashing", "raw"))
     if names is not None:
         group = "chars" if "chars" in kind else "names"
         with pytest.raises(Corrupt, match=f"features/{group}: expected 99 names"):
             load_featurizer(config, arrays, 99)
-    assert features.default_kind(DATA[kind]) == (kind if kind in ("named", "raw") else "tfidf")
+    assert default_kind(DATA[kind]) == (kind if kind in ("named", "raw") else "tfidf")
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
@@ -203,7 +205,7 @@ def test_texts_of_a_block_have_the_rows_that_each_has_alone(kind: str) -> None:
 
 def test_named_features() -> None:
     featurizer, rows = fitted("named", norm="none")
-    names = features.feature_names(featurizer.config(), featurizer.arrays())
+    names = feature_names(featurizer.config(), featurizer.arrays())
     assert names is not None and [names.name(i) for i in range(3)] == ["b", "x", "y"]
     assert as_dicts(rows) == [{1: 3.0, 2: 4.0}, {0: 1.0}]
     instances = [{"y": 1, "new": 5.0, "b": 0.5, "\ud800": 1}, {}, {"other": 1}]

@@ -18,10 +18,10 @@ from tests.real_texts import TEXTS, TEXTS_UNSEEN
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import SparseRows
 from xylem.engine.features import char_ngrams as lookup
-from xylem.engine.features import feature_names, load_featurizer
 from xylem.engine.features.characters import BLOCK_TEXTS
 from xylem.engine.features.chars import CharsFeaturizer, fit_chars
 from xylem.engine.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
+from xylem.engine.features.registry import feature_names, load_featurizer
 from xylem.engine.features.tfidf import fit_tfidf
 from xylem_store.compiled.decorators import kernel
 from xylem_store.names import NAME_BYTES_MAX, all_names, build_names, name_of, new_seed

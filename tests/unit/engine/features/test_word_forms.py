@@ -18,10 +18,10 @@ from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import SparseRows
-from xylem.engine.features import fit_featurizer, load_featurizer, parameters_of
 from xylem.engine.features.characters import TextReading
 from xylem.engine.features.languages import LEMMAS, STEMMERS, STOP_LISTS
-from xylem.engine.features.parameters import TfidfParameters
+from xylem.engine.features.parameters import TfidfParameters, parameters_of
+from xylem.engine.features.registry import fit_featurizer, load_featurizer
 from xylem.engine.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
 from xylem.engine.features.words import split_words
 from xylem_store.errors import Corrupt

@@ -18,10 +18,11 @@ from tests.oracles.text_tokens import word_ngrams, word_runs
 
 from xylem.base.errors import BadData
 from xylem.datasets.reader import read_texts
-from xylem.engine.features import characters, load_featurizer
+from xylem.engine.features import characters
 from xylem.engine.features.characters import TextReading, classes, cleaned, encoded, ready_codes
 from xylem.engine.features.context import ContextFeaturizer, context_of, tokens_of
 from xylem.engine.features.parameters import ContextParameters
+from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.words import NgramSpans, ngram_spans, split_words
 from xylem.engine.kernels.text.texts import LINE_END
 from xylem_store.errors import Corrupt

@@ -14,7 +14,7 @@ from tests import foreign_models as foreign
 from tests.foreign_models import hinge, logistic, scores
 
 from xylem.base.errors import BadData, BadModel, BadParameter
-from xylem.engine.features import load_featurizer
+from xylem.engine.features.registry import load_featurizer
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem.extras.importers.files import ModelFiles
 from xylem.extras.importers.registry import IMPORTERS, import_model

@@ -19,7 +19,8 @@ from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
 from xylem.base.errors import BadModel
 from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.features import Featurizer, load_featurizer
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.registry import load_featurizer
 from xylem.engine.predictor import PredictOptions
 from xylem.extras.importers.registry import featurizer_of, text_draft
 from xylem.extras.importers.vectorizer import read_vectorizer

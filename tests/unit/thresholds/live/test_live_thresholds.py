@@ -24,7 +24,7 @@ from tests.feedback_helpers import (
 )
 from tests.small_models import small_draft
 
-from xylem.base.db import EVENT_KEY_BYTES
+from xylem.base.db.names import EVENT_KEY_BYTES
 from xylem.base.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import make_predictor

@@ -226,7 +226,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fresh_digest(path: Path) -> str:
-    for known in (source_files.source_digest, source_files._source, source_files._file_of):
+    caches = (source_files._source, source_files._file_of, source_files._names_of_face)
+    for known in (source_files.source_digest, *caches):
         known.cache_clear()
     return source_files.source_digest(path)
 
@@ -244,18 +245,30 @@ def test_an_edit_in_any_module_that_is_reached_changes_the_digest_and_no_other(s
 OURS = source_files.package_folders()
 
 
+def names_in_stub(package: str) -> dict[str, str]:
+    """The names that a package of ours shows to others, and where each is, as Python's parser reads them."""
+    first, *rest = package.split(".")
+    stub = OURS[first].joinpath(*rest, "__init__.pyi") if first in OURS else Path(os.devnull)
+    lines = ast.parse(stub.read_text()).body if stub.is_file() else []
+    imports = [line for line in lines if isinstance(line, ast.ImportFrom)]
+    return {alias.name: f"{package}.{line.module}" for line in imports for alias in line.names if line.module}
+
+
 def parsed_imports(path: Path) -> set[Path]:
     """The files of ours that a module imports, as Python's parser finds them."""
     names = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.module:
+            shown = names_in_stub(node.module)
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            names |= {shown[alias.name] for alias in node.names if alias.name in shown}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    parts = [name.split(".") for name in names]
-    files = (
-        OURS[first].joinpath(*rest).with_suffix(".py") for first, *rest in parts if rest and first in OURS
-    )
+    files = set()
+    for name in names:
+        package, *rest = name.split(".")
+        if rest and package in OURS:
+            files.add(OURS[package].joinpath(*rest).with_suffix(".py"))
     return {file for file in files if file.is_file()}
 
 
@@ -277,6 +290,30 @@ def test_imports_of_every_form_count(sources: Path) -> None:
         (sources / "first.py").write_text(f"x = 1\n{form}\n")
         fresh_digest(sources / "first.py")
         assert sources / "second.py" in source_files._source(sources / "first.py")[1]
+
+
+def test_an_edit_behind_a_face_changes_the_digest(sources: Path) -> None:
+    """A kernel that imports a helper of another package does not name the helper's file."""
+    face = sources / "parts"
+    (face / "inner").mkdir(parents=True)
+    for package in (face, face / "inner"):
+        (package / "__init__.py").write_text("")
+    (face / "__init__.pyi").write_text(
+        "from .helpers import helper as helper\nfrom .inner.others import other as other\n"
+    )
+    (face / "helpers.py").write_text("helper = 1\n")
+    (face / "inner" / "others.py").write_text("other = 1\n")
+    first = sources / "first.py"
+    for imported, file in (("helper", face / "helpers.py"), ("other", face / "inner" / "others.py")):
+        first.write_text(f"from xylem.parts import (\n    {imported},\n)\n")
+        before = fresh_digest(first)
+        file.write_text(f"{imported} = 2\n")
+        assert fresh_digest(first) != before
+    unused = fresh_digest(first)
+    (face / "helpers.py").write_text("helper = 3\n")
+    assert fresh_digest(first) == unused
+    (face / "__init__.pyi").write_text("from .helpers import other as other\n")
+    assert fresh_digest(first) != unused
 
 
 def test_modules_that_import_each_other_have_a_digest_each(sources: Path) -> None:

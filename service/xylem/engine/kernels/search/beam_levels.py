@@ -28,10 +28,8 @@ from xylem.engine.kernels.search.call import (
 from xylem.engine.kernels.search.heaps import keep_best, sort_best
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.workspace import BeamWorkspace
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import F32
-from xylem_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
-from xylem_store.ensemble import LANES
+from xylem_store import F32, LANES, lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
+from xylem_store import nonallocating_inlined as inlined
 
 _SLACK = np.float32(1e-4)
 """By so much is the bound lowered, in the logarithm: more than sums and logarithms are rounded by."""

@@ -41,9 +41,9 @@ from xylem.engine.kernels.search.scoring import (
     parts_of,
     start_turns,
 )
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import I64, struct_at
+from xylem_store import I64, struct_at
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 
 @kernel

@@ -9,11 +9,10 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.engine.kernels.search.call import Answers, Call, Search
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import F32, struct_at
-from xylem_store.extras import NO_CALIBRATION as _NO_CALIBRATION
-from xylem_store.extras import Calibration
+from xylem_store import F32, Calibration, struct_at
+from xylem_store import NO_CALIBRATION as _NO_CALIBRATION
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 Knots: TypeAlias = tuple[F32, F32]
 """x and y of a Calibration, as a plain tuple: numba takes a microsecond more for a NamedTuple."""

@@ -11,9 +11,7 @@ import numpy as np
 
 from xylem.engine.kernels.search.heaps import sort_best
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import (
+from xylem_store import (
     F32,
     F32_1,
     F32_2,
@@ -27,9 +25,12 @@ from xylem_store.compiled.handles import (
     U8_1,
     Handle,
     handle,
+    vbroadcast,
+    vload,
     write_struct,
 )
-from xylem_store.compiled.vectors import vbroadcast, vload
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 NO_THRESHOLD, TUNED, NUMBER = 0, 1, 2
 """What the labels of an answer must reach: nothing, each its tuned threshold, or one number for all."""

@@ -29,10 +29,7 @@ from xylem.engine.kernels.search.ranker_trees import BLOCK, RankerTrees, add_tre
 from xylem.engine.kernels.search.scoring import parts_of
 from xylem.engine.kernels.search.subtrees import log_of
 from xylem.engine.kernels.search.workspace import Entries
-from xylem_store.compiled.calls import caller
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import (
+from xylem_store import (
     F32_1,
     F32_2,
     I32,
@@ -40,14 +37,22 @@ from xylem_store.compiled.handles import (
     I32_2,
     I64_1,
     I64_2,
+    LANES,
+    MEMBER_FEATURES,
+    NO_LABEL,
     Handle,
+    caller,
     handle,
     struct_at,
+    vadd,
+    vbroadcast,
+    vload,
+    vmul,
+    vstore,
     write_struct,
 )
-from xylem_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
-from xylem_store.ensemble import LANES
-from xylem_store.members import MEMBER_FEATURES, NO_LABEL
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 LOG_FLOOR = np.float32(-14.0)
 """The logarithm of the score of a label that a member does not propose, and the least of one that it does."""

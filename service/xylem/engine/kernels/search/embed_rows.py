@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.scorer import number_of
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64
+from xylem_store import F32, I32, I64, inlined, kernel
 
 
 @inlined

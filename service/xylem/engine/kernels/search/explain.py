@@ -7,10 +7,9 @@ from xylem.engine.kernels.search.call import Call, Rows, Search
 from xylem.engine.kernels.search.scores import log_links
 from xylem.engine.kernels.search.scoring import ALONE, FEATURE, Scorer, call_scorer
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import F32, I32, I64, struct_at
-from xylem_store.ensemble import TreeEnsemble
+from xylem_store import F32, I32, I64, TreeEnsemble, struct_at
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 FEATURES_MAX = 5
 """So many features a node are told, those that added or took away most."""

@@ -9,15 +9,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
-from xylem.base.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
+from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
 from xylem.engine.kernels.search.calibrated import log_reaching
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
 from xylem.engine.kernels.search.workspace import widest_level
 from xylem.engine.kernels.text.texts import TEXTS, write_rows
-from xylem_store.compiled.calls import caller
-from xylem_store.compiled.clock import clock_ns
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import (
+from xylem_store import (
     F32,
     F32_1,
     I32_1,
@@ -28,13 +25,17 @@ from xylem_store.compiled.handles import (
     U8_1,
     U64,
     U64_1,
+    Calibration,
     Handle,
+    caller,
+    clock_ns,
     handle,
+    inlined,
+    kernel,
     struct_at,
     word_of,
     write_struct,
 )
-from xylem_store.extras import Calibration
 
 _Asked: TypeAlias = tuple[int, int, int, int, int, int]
 _Seal: TypeAlias = tuple[U64, int, int, int, int]

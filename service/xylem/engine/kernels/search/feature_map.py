@@ -9,11 +9,8 @@ import numpy as np
 from xylem.engine.kernels.search.scorer import children_width, place
 from xylem.engine.kernels.search.scoring import start_turns
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store.compiled.bits import BLOCK_BITS, GROUP_BITS
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import I32
-from xylem_store.compiled.vectors import lowest_lane
-from xylem_store.ensemble import TreeEnsemble
+from xylem_store import BLOCK_BITS, GROUP_BITS, I32, TreeEnsemble, lowest_lane
+from xylem_store import nonallocating_inlined as inlined
 
 _BLOCK = 1 << BLOCK_BITS
 

@@ -9,8 +9,8 @@ function returns the new size.
 
 from numpy import float32
 
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import F32, I32
+from xylem_store import F32, I32
+from xylem_store import nonallocating_inlined as inlined
 
 
 @inlined

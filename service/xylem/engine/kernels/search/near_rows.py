@@ -7,11 +7,22 @@ import numpy as np
 from xylem.engine.kernels.search.call import Rows
 from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.subtrees import log_of
-from xylem_store.compiled.bits import popcount
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import F32, F32_1, F32_2, I32, I32_1, I64_1, U8_1, handle
-from xylem_store.compiled.vectors import (
+from xylem_store import (
+    CONTEXT,
+    F32,
+    F32_1,
+    F32_2,
+    I32,
+    I32_1,
+    I64_1,
+    LANES,
+    NEAR_FEATURES,
+    NEAREST,
+    U8_1,
+    ZERO,
+    handle,
     lowest_lane,
+    popcount,
     vatleast,
     vbroadcast,
     vgreater,
@@ -20,8 +31,7 @@ from xylem_store.compiled.vectors import (
     vmul,
     vstore,
 )
-from xylem_store.ensemble import LANES
-from xylem_store.members import CONTEXT, NEAR_FEATURES, NEAREST, ZERO
+from xylem_store import nonallocating_inlined as inlined
 
 N_NEAR = len(NEAR_FEATURES)
 

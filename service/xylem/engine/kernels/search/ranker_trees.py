@@ -11,13 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base.rows import offsets
+from xylem.base import offsets
 from xylem.engine.kernels.search.scorer import place
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import F32_1, F32_2, I32_1, handle
-from xylem_store.compiled.vectors import vadd, vall, vfirst, vkeep, vload, vstore
-from xylem_store.ensemble import LANES
-from xylem_store.members import Ranker
+from xylem_store import F32_1, F32_2, I32_1, LANES, Ranker, handle, vadd, vall, vfirst, vkeep, vload, vstore
+from xylem_store import nonallocating_inlined as inlined
 
 BLOCK = 64
 """Candidates whose features are made, and sent down a tree, at once: they stay in the caches."""

@@ -24,11 +24,9 @@ from xylem.engine.kernels.search.scoring import (
     parts_of,
 )
 from xylem.engine.kernels.search.workspace import RoutingWorkspace
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import F32, I64, struct_at
-from xylem_store.ensemble import LINK_CODES, TreeEnsemble
-from xylem_store.extras import Rerank
+from xylem_store import F32, I64, LINK_CODES, Rerank, TreeEnsemble, struct_at
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 _MULTIWAY = LINK_CODES["multiway"]
 _ZERO = np.float32(0.0)

@@ -16,11 +16,8 @@ from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.subtrees import log_of
 from xylem.engine.kernels.search.workspace import RoutingWorkspace
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import F32, I32
-from xylem_store.compiled.vectors import prefetch
-from xylem_store.ensemble import TreeEnsemble
-from xylem_store.extras import Rerank
+from xylem_store import F32, I32, Rerank, TreeEnsemble, prefetch
+from xylem_store import nonallocating_inlined as inlined
 
 _ZERO = np.float32(0.0)
 

@@ -22,14 +22,21 @@ from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.call import Rows
 from xylem.engine.kernels.search.workspace import STAGES, Entries, Workspace
-from xylem_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width, split_word
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import F32, I32
-from xylem_store.compiled.vectors import (
+from xylem_store import (
+    BLOCK_BITS,
     EIGHT,
+    F32,
+    GROUP_BITS,
+    I32,
+    LANES,
+    TreeEnsemble,
     add_scaled8,
+    count_below,
+    has,
     load8,
+    padded_width,
     prefetch,
+    split_word,
     vadd,
     vbroadcast,
     vload,
@@ -37,7 +44,7 @@ from xylem_store.compiled.vectors import (
     vstore,
     zero8,
 )
-from xylem_store.ensemble import LANES, TreeEnsemble
+from xylem_store import nonallocating_inlined as inlined
 
 _16 = np.uint32(16)
 

@@ -20,11 +20,9 @@ from xylem.engine.kernels.search.scorer import (
 )
 from xylem.engine.kernels.search.scoring import ALONE, IN_TURN, MAPPED, NARROW, SCORES
 from xylem.engine.kernels.search.workspace import Entries, Workspace
-from xylem_store.compiled.calls import address_of
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import I64, empty_handle, struct_at
-from xylem_store.ensemble import TreeEnsemble
+from xylem_store import I64, TreeEnsemble, address_of, empty_handle, struct_at
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 Samples: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 

@@ -17,12 +17,33 @@ from xylem.engine.kernels.search.calibrated import calibrated
 from xylem.engine.kernels.search.call import Call
 from xylem.engine.kernels.search.scoring import ALONE, CallParts, call_scorer, parts_of
 from xylem.engine.kernels.search.workspace import Entries
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at, zeros
-from xylem_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
-from xylem_store.ensemble import LANES, LINK_CODES, TreeEnsemble
-from xylem_store.extras import Calibration
+from xylem_store import (
+    F32,
+    F32_1,
+    I32,
+    I32_1,
+    I64,
+    I64_1,
+    LANES,
+    LINK_CODES,
+    Calibration,
+    TreeEnsemble,
+    handle,
+    struct_at,
+    vadd,
+    vbroadcast,
+    vexp,
+    vload,
+    vlog,
+    vmax,
+    vmin,
+    vmul,
+    vstore,
+    vsub,
+    zeros,
+)
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
 

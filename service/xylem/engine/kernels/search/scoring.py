@@ -11,10 +11,8 @@ from numba import types
 
 from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store.compiled.calls import caller
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.handles import I64, struct_at
-from xylem_store.ensemble import TreeEnsemble
+from xylem_store import I64, TreeEnsemble, caller, struct_at
+from xylem_store import nonallocating_inlined as inlined
 
 IN_TURN, MAPPED, NARROW, ALONE, FEATURE = range(5)
 """What is scored, and how, by two numbers and, IN_TURN, a third:

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.calibrated import Knots, log_reaching
-from xylem_store.compiled.decorators import nonallocating_inlined as inlined
-from xylem_store.compiled.decorators import nonallocating_kernel as kernel
-from xylem_store.compiled.handles import F32, I32, I64, read_only
-from xylem_store.ensemble import TreeEnsemble
+from xylem_store import F32, I32, I64, TreeEnsemble, read_only
+from xylem_store import nonallocating_inlined as inlined
+from xylem_store import nonallocating_kernel as kernel
 
 
 def greatest_below(ensemble: TreeEnsemble, of_label: NDArray[Any], nothing: float) -> NDArray[Any]:

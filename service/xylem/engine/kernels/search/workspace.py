@@ -7,10 +7,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem_store.compiled.bits import GROUP_BITS
-from xylem_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle, zeros
-from xylem_store.ensemble import LANES, TreeEnsemble, levels_of
-from xylem_store.extras import full_features
+from xylem_store import (
+    F32_1,
+    F32_2,
+    F32_3,
+    GROUP_BITS,
+    I32_1,
+    I32_2,
+    I64_1,
+    I64_2,
+    LANES,
+    U8_1,
+    TreeEnsemble,
+    full_features,
+    handle,
+    levels_of,
+    zeros,
+)
 
 STAGES = 4
 """How many chunks are on their way at once."""

@@ -5,8 +5,7 @@ Source: RFC 7693. Only what these need: one key for many messages, whose block i
 
 import numpy as np
 
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import U8, U64
+from xylem_store import U8, U64, inlined, kernel
 
 MAC_BYTES = 16
 BLOCK_BYTES = 128

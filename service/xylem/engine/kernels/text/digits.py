@@ -11,8 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from xylem_store.compiled.decorators import inlined
-from xylem_store.compiled.handles import U8
+from xylem_store import U8, inlined
 
 TEXT_BYTES_MAX = 20
 """No score is written with more bytes."""

@@ -6,8 +6,7 @@ import numpy as np
 
 from xylem.engine.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from xylem.engine.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, U64
+from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
 
 TOKEN_HEAD_BYTES = 29  # what a token says before its labels: see `xylem.thresholds.live.tokens`
 TOKEN_ROOM = TOKEN_HEAD_BYTES + BLOCK_BYTES + MAC_BYTES

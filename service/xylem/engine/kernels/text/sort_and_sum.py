@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64
+from xylem_store import F32, I32, I64, inlined, kernel
 
 _32 = np.int64(32)
 _LOW_32 = np.int64(0xFFFFFFFF)

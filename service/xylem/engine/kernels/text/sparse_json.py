@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.text.digits import EXACT, is_digit, parse_decimal, parse_id
-from xylem_store.compiled.decorators import inlined
-from xylem_store.compiled.handles import F32, U8
+from xylem_store import F32, U8, inlined
 
 INDICES = np.frombuffer(b'"indices"', np.uint8)
 VALUES = np.frombuffer(b'"values"', np.uint8)

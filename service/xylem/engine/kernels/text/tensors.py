@@ -12,8 +12,7 @@ import numpy as np
 
 from xylem.engine.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
 from xylem.engine.kernels.text.prediction_json import copy_text, pack, write_name
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import F32, I32, I64, U8, U32
+from xylem_store import F32, I32, I64, U8, U32, inlined, kernel
 
 OUTPUTS = {"labels": "BYTES", "label_ids": "INT32", "scores": "FP32", "lengths": "INT32", "exact": "BOOL"}
 """The tensors of an answer, and their types."""

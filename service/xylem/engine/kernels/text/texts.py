@@ -9,12 +9,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from xylem.base.rows import RowArrays
+from xylem.base import RowArrays
 from xylem.engine.kernels.text.sparse_json import CLOSE, COLON, END, OPEN, after, after_key, skip_blanks
-from xylem_store.compiled.calls import caller
-from xylem_store.compiled.decorators import inlined, kernel
-from xylem_store.compiled.handles import I32_1, I64_1, U8, U8_1, Handle, handle, struct_at
-from xylem_store.names import AFTER_SURROGATES, HIGH_SURROGATE, NO_CODE, PLANE_1, code_of, size_of
+from xylem_store import (
+    AFTER_SURROGATES,
+    HIGH_SURROGATE,
+    I32_1,
+    I64_1,
+    NO_CODE,
+    PLANE_1,
+    U8,
+    U8_1,
+    Handle,
+    caller,
+    code_of,
+    handle,
+    inlined,
+    kernel,
+    size_of,
+    struct_at,
+)
 
 QUOTE, _BACKSLASH, _BLANK, _HYPHEN, _U = 34, 92, 32, 45, 117
 _ESCAPED = np.frombuffer(b'"\\/bfnrt', np.uint8)

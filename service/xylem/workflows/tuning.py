@@ -8,44 +8,58 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.db.engine import Database
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import LabelRows, SparseRows
-from xylem.engine.answering import writeable
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.predictor import predict_all, predict_parts
-from xylem.engine.searcher import Searcher
-from xylem.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, PredictedRows, f_measures
-from xylem.evaluation.ranking import empty_convention
-from xylem.thresholds.live.shadow import put_shadow
-from xylem.thresholds.live.threshold_counters import ThresholdCounters, instances_of
-from xylem.thresholds.methods.estimates import (
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadParameter,
+    Database,
+    LabelRows,
+    SparseRows,
+    TableColumns,
+    writeable,
+)
+from xylem.engine import Searcher, make_predictor, predict_all, predict_parts
+from xylem.evaluation import (
+    USUAL_EMPTY,
+    EmptyConvention,
+    FMeasures,
+    PredictedRows,
+    empty_convention,
+    f_measures,
+)
+from xylem.thresholds import (
     ESTIMATES_MAX,
+    METHODS,
+    POWER_MIN,
+    TUNED,
+    Counters,
     EstimateKeeper,
     Estimates,
-    count_at,
-    fit_power,
-    mark_hits,
-)
-from xylem.thresholds.methods.fta import fta, sto
-from xylem.thresholds.methods.ofo import (
-    POWER_MIN,
-    Counters,
+    Method,
     Start,
+    ThresholdCounters,
+    Tuned,
     check_start,
+    choose_kappa,
+    choose_start,
+    count_at,
     counts_that_bound,
+    fit_power,
+    fta,
+    instances_of,
+    lock_head,
     lower_bounds,
+    mark_hits,
     no_counts,
+    put_shadow,
+    replace_state,
+    replay,
     start_for,
+    sto,
     thresholds_of,
 )
-from xylem.thresholds.methods.starts import choose_kappa, choose_start, replay
-from xylem.thresholds.store.codec import METHODS, Method, Tuned
-from xylem.thresholds.store.state import TUNED, lock_head, replace_state
 from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
-from xylem_store.compiled.handles import F32, I64
-from xylem_store.version import Model
+from xylem_store import F32, I64, Model
 
 
 class TuningOutcome(NamedTuple):

@@ -7,42 +7,48 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import Dataset
-from xylem.datasets.dataset import renumber_labels
-from xylem.engine.features.combined import CombinedFeaturizer
-from xylem.engine.features.languages import FILE_SUFFIX
-from xylem.engine.features.parameters import ContextParameters, NamedParameters, RawParameters, as_config
-from xylem.vocabulary.candidates import NAME_FEATURES
-from xylem.vocabulary.concepts import Concepts
-from xylem.vocabulary.matching import NameMatcher
-from xylem.vocabulary.names import NameParameters, WordFrequencies
-from xylem.vocabulary.names import build_names as build_name_arrays
-from xylem_store.checks import LABEL_COUNTS
-from xylem_store.compiled.handles import I32, I64
-from xylem_store.ensemble import no_trees
-from xylem_store.manifest import (
-    AT_REST,
-    COMBINED,
-    MEMBERS_MAX,
-    WORD_FORMS,
-    Parameter,
-    TrainerInfo,
-    member_prefix,
+from xylem.base import BadData, BadParameter, Dataset
+from xylem.datasets import renumber_labels
+from xylem.engine import (
+    FILE_SUFFIX,
+    CombinedFeaturizer,
+    ContextParameters,
+    NamedParameters,
+    RawParameters,
+    as_config,
 )
-from xylem_store.members import (
+from xylem.vocabulary import NAME_FEATURES, Concepts, NameMatcher, NameParameters, WordFrequencies
+from xylem.vocabulary import build_names as build_name_arrays
+from xylem_store import (
+    AT_REST,
     BEAM_MAX,
     CANDIDATES_MAX,
+    COMBINED,
+    I32,
+    I64,
+    LABEL_COUNTS,
+    MADE_FOR,
+    MEMBERS_MAX,
     NO_LABEL,
+    ORIGIN,
+    REPORT,
+    WORD_FORMS,
+    Draft,
+    Model,
+    NameTable,
+    Parameter,
     Proposing,
     Ranker,
+    TrainerInfo,
+    all_names,
+    build_names,
     candidate_features,
+    find_all,
+    member_prefix,
     near_features,
+    no_trees,
     ranker_arrays,
 )
-from xylem_store.names import NameTable, all_names, build_names, find_all
-from xylem_store.origin import MADE_FOR, ORIGIN, REPORT
-from xylem_store.version import Draft, Model
 
 LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
 """How arrays of a member begin that tell of it, or are for training: they are of no use to answer."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base.rows import LabelRows
+from xylem.base import LabelRows
 from xylem.evaluation.probabilities import ReliabilityBin, calibration_error
 from xylem.evaluation.ranking import (
     KS,
@@ -15,8 +15,7 @@ from xylem.evaluation.ranking import (
     mark_true,
     ranks_of,
 )
-from xylem_store.compiled.handles import I64
-from xylem_store.names import NameTable, name_of
+from xylem_store import I64, NameTable, name_of
 
 STARTS = (0, 1, 10, 100, 1000)
 """The training rows at which bands begin."""

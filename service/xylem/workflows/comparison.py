@@ -5,27 +5,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.errors import BadData, BadParameter
-from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.features.parameters import ContextParameters
-from xylem.engine.predictor import PredictOptions, predict_all
-from xylem.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows
-from xylem.evaluation.bootstrap import (
+from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, TableColumns
+from xylem.engine import ContextParameters, PredictOptions, make_predictor, predict_all
+from xylem.evaluation import (
     RESAMPLES,
     RESAMPLES_MAX,
     RESAMPLES_MIN,
+    USUAL_EMPTY,
     DecisionPair,
+    EmptyConvention,
+    PredictedRows,
     compare_rows,
+    mark_true,
     ones_at,
     row_figures,
+    rows_of,
 )
-from xylem.evaluation.ranking import mark_true, rows_of
+from xylem.trainers import no_progress
 from xylem.workflows.evaluate import TOP_R
-from xylem.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
-from xylem_store.compiled.handles import F32, I64
-from xylem_store.names import find_names
-from xylem_store.version import Model
+from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem_store import F32, I64, Model, find_names
 
 
 class Contender(NamedTuple):

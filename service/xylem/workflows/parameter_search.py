@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns
-from xylem.base.errors import BadData, BadInput, BadParameter
-from xylem.base.executors.ray import crew_of
-from xylem.base.executors.values import Calls
-from xylem.base.parameters import Scalar, scalar_of, split_items
-from xylem.base.rows import Dataset
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadInput,
+    BadParameter,
+    Calls,
+    Dataset,
+    Scalar,
+    TableColumns,
+    crew_of,
+    scalar_of,
+    split_items,
+)
 from xylem.datasets import read_dataset
-from xylem.vocabulary.featurizers import featurizer_of
+from xylem.trainers import no_progress
+from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import HELD_OUT_PARTS
 from xylem.workflows.evaluate import valid_figures
-from xylem.workflows.labelled import OnProgress, labelled_dataset, no_progress
+from xylem.workflows.labelled import OnProgress, labelled_dataset
 from xylem.workflows.request import from_json
 from xylem.workflows.search_space import (
     DEFAULT_TRAINERS,
@@ -37,8 +45,7 @@ from xylem.workflows.search_space import (
     start_of,
 )
 from xylem.workflows.train import TrainRequest, train_dataset
-from xylem_store.names import build_names
-from xylem_store.version import model_of
+from xylem_store import build_names, model_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -1,0 +1,37 @@
+"""What a program may use, and the package that each name is in."""
+
+from . import errors as errors
+from .client import AsyncClient as AsyncClient
+from .client import Client as Client
+from .client import DataFile as DataFile
+from .client import Feedback as Feedback
+from .client import FeedbackVerdict as FeedbackVerdict
+from .client import InstanceScores as InstanceScores
+from .client import Job as Job
+from .client import Label as Label
+from .client import LabelScore as LabelScore
+from .client import LabelThreshold as LabelThreshold
+from .client import LineError as LineError
+from .client import ModelDetails as ModelDetails
+from .client import ModelInfo as ModelInfo
+from .client import Prediction as Prediction
+from .client import Predictions as Predictions
+from .client import Progress as Progress
+from .client import Promotion as Promotion
+from .client import Scores as Scores
+from .client import ServerEvent as ServerEvent
+from .client import Thresholds as Thresholds
+from .errors import BadAnswer as BadAnswer
+from .errors import ClientError as ClientError
+from .errors import ConnectionFailed as ConnectionFailed
+from .errors import FieldError as FieldError
+from .errors import ProblemError as ProblemError
+from .errors import Retries as Retries
+from .errors import WaitTimeout as WaitTimeout
+from .python import LabelTreeClassifier as LabelTreeClassifier
+from .python import Model as Model
+from .python import ScoredLabel as ScoredLabel
+from .python import combine as combine
+from .python import load as load
+from .python import train as train
+from .python import tune as tune

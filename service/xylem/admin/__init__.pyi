@@ -1,0 +1,36 @@
+"""What others may use of this package, and the module that each name is in."""
+
+from .jobs.figures import JobFigures as JobFigures
+from .jobs.job import Job as Job
+from .jobs.jobs import Jobs as Jobs
+from .jobs.kinds import KINDS as KINDS
+from .jobs.kinds import check_request as check_request
+from .jobs.kinds import parameter_schemas as parameter_schemas
+from .jobs.process import JobWorkers as JobWorkers
+from .jobs.requests import TuneThresholdsRequest as TuneThresholdsRequest
+from .jobs.schedules import Schedules as Schedules
+from .jobs.worker import run_workers as run_workers
+from .registry.facts import history_facts as history_facts
+from .registry.facts import move_facts as move_facts
+from .registry.facts import provenance as provenance
+from .registry.facts import split_facts as split_facts
+from .registry.follower import RemoteFollower as RemoteFollower
+from .registry.registry import Denial as Denial
+from .registry.registry import Registry as Registry
+from .registry.registry import Removal as Removal
+from .registry.registry import allow_again as allow_again
+from .registry.registry import check_known as check_known
+from .registry.registry import denial_of as denial_of
+from .registry.registry import denying_known as denying_known
+from .registry.registry import unknown_in as unknown_in
+from .registry.remote import RemoteStore as RemoteStore
+from .schemas.jobs import JobAnswer as JobAnswer
+from .schemas.jobs import JobList as JobList
+from .schemas.jobs import JobQuery as JobQuery
+from .schemas.jobs import KindQuery as KindQuery
+from .schemas.jobs import ScheduleAnswer as ScheduleAnswer
+from .schemas.jobs import ScheduleList as ScheduleList
+from .schemas.jobs import ScheduleRequest as ScheduleRequest
+from .schemas.jobs import SubmittedJob as SubmittedJob
+from .schemas.jobs import UploadedFile as UploadedFile
+from .schemas.jobs import UploadedFileList as UploadedFileList

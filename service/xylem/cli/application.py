@@ -1,0 +1,110 @@
+"""The command line as one: all commands, what they end with, and how their errors are shown.
+
+What a command needs is imported when it runs, so that `xylem --help` answers at once.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from xylem.base import BadInput, XylemError, located
+from xylem.cli.console import complain, print_line
+from xylem_store import BadProcessor, StoreError, StoreUnreadable, StoreUnwritable
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print_line(version("xylem-serve"))
+        raise typer.Exit
+
+
+def application() -> typer.Typer:
+    """Return the command line, all commands imported but not what they need."""
+    from xylem.cli import aliases, combine, denied, feedback, jobs, keys, labels, models, remote, schedules
+    from xylem.cli.derive import calibrate, extend, import_vectorizer
+    from xylem.cli.evaluate import compare, evaluate
+    from xylem.cli.predict import predict, score
+    from xylem.cli.serve import serve, worker
+    from xylem.cli.thresholds import thresholds
+    from xylem.cli.train import estimate, train
+    from xylem.cli.trying import try_file
+    from xylem.cli.tune import tune
+
+    app = typer.Typer(
+        name="xylem", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    )
+    app.callback()(_root)
+    app.command("try")(try_file)
+    make = (train, tune, evaluate, compare, predict, score, calibrate, combine.combine, extend)
+    for command in (*make, thresholds, estimate, import_vectorizer, serve, worker):
+        app.command()(command)
+    store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
+    for part in (models, aliases, denied, remote, labels, combine):
+        store.add_typer(part.app)
+    app.add_typer(store, name="models")
+    for group in (keys, jobs, schedules, feedback):
+        app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
+    return app
+
+
+def _root(
+    version: Annotated[
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Find the right labels for texts, out of thousands or millions: train, measure, publish, serve."""
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 2 bad input or usage, 1 anything else, 130 after Ctrl-C."""
+    status = run()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if status == DONE:  # else it was said
+            complain(f"standard output: expected to write it, found: {error.strerror}")
+            status = FAILED
+    sys.stdout = sys.stderr = None  # else Python tries to write what is left, and exits with 120
+    sys.exit(status)
+
+
+def run() -> int:
+    """Run the command line; return its exit status. What went wrong is one line on standard error."""
+    try:
+        status: int = application()(standalone_mode=False) or DONE
+        if status == INTERRUPTED:  # so typer returns Ctrl-C
+            complain("interrupted")
+        return status
+    except typer.TyperException as error:
+        if message := error.format_message():  # none: a group without a command, whose help is printed
+            details = getattr(error.__cause__, "errors", None)  # pydantic's, of a number out of its range
+            found = f", found {details()[0]['input']!r}" if details else ""
+            complain(f"{message}{found} (see xylem --help)")
+        return error.exit_code
+    except (BadInput, StoreError, BadProcessor) as error:
+        complain(located(error))
+        return FAILED if isinstance(error, StoreUnreadable | StoreUnwritable) else BAD_INPUT
+    except BrokenPipeError:
+        # The reader has gone; Python would complain once more when it flushes standard output at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        fault = f"{error.filename}: expected to read or write it, found: {error.strerror}"
+        complain(str(error) if error.filename is None else fault)
+        return FAILED
+    except (XylemError, MemoryError) as error:
+        hint = "out of memory: give the command more, or train with --stream, which holds a part of the rows"
+        complain(f"{hint} ({error})" if isinstance(error, MemoryError) else str(error))
+        return FAILED
+    except Exception as error:
+        if "KeyboardInterrupt" not in str(error):  # pydantic's error if Ctrl-C comes while it makes a model
+            raise
+        complain("interrupted")
+        return INTERRUPTED

@@ -1,0 +1,9 @@
+"""What others may use of this package, and the module that each name is in."""
+
+from .asked import ScoredLabel as ScoredLabel
+from .estimators import LabelTreeClassifier as LabelTreeClassifier
+from .making import combine as combine
+from .making import load as load
+from .making import train as train
+from .making import tune as tune
+from .model import Model as Model

@@ -1,0 +1,33 @@
+"""What others may use of this package, and the module that each name is in."""
+
+from .blocks import block_bytes as block_bytes
+from .label_tree import ClassifierParameters as ClassifierParameters
+from .plt.descent import PARTS as PARTS
+from .registry import TRAINERS as TRAINERS
+from .registry import check_growth as check_growth
+from .registry import check_spreads as check_spreads
+from .registry import estimate as estimate
+from .registry import estimate_blocks as estimate_blocks
+from .registry import fit as fit
+from .registry import grow_on as grow_on
+from .registry import installed as installed
+from .registry import parse_parameters as parse_parameters
+from .registry import train as train
+from .registry import trainer as trainer
+from .representations import matrix_of as matrix_of
+from .softmax.parameters import SoftmaxParameters as SoftmaxParameters
+from .source import Census as Census
+from .source import MemorySource as MemorySource
+from .source import Progress as Progress
+from .source import Reads as Reads
+from .source import RowSource as RowSource
+from .source import Tools as Tools
+from .source import TrainingSet as TrainingSet
+from .source import no_progress as no_progress
+from .spec import Trained as Trained
+from .spec import TrainerSpec as TrainerSpec
+from .state import LearnerState as LearnerState
+from .state import Passes as Passes
+from .state import PassPlan as PassPlan
+from .state import check_that as check_that
+from .state import read_state as read_state
