@@ -1,4 +1,6 @@
-"""Print tables of figures, ours beside the peers': `python -m benchmarks [TABLE ...] --data DIR ...`."""
+"""Print tables of figures, ours beside the peers': `python -m
+benchmarks [TABLE ...] --data DIR ...`.
+"""
 
 import argparse
 from pathlib import Path
@@ -48,14 +50,20 @@ def split_numbers(text: str) -> range:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"{', '.join(TABLES)}; all if left out")
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE", help=f"{', '.join(TABLES)}; all if left out"
+    )
     parser.add_argument("--data", nargs="+", type=Path, default=[ROOT / "examples" / "debtags"])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--without-peers", action="store_true")
-    parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these, by how their names begin")
-    parser.add_argument("--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of trees")
+    parser.add_argument(
+        "--peers", nargs="+", metavar="NAME", help="only these, by how their names begin"
+    )
+    parser.add_argument(
+        "--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of trees"
+    )
     parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="their weights")
     parser.add_argument(
         "--trainers",
@@ -69,7 +77,8 @@ def main() -> None:
         type=split_numbers,
         default=(),
         metavar="FIRST-LAST",
-        help="official splits of the data sets that have some; their train and test files if left out",
+        help="official splits of the data sets that have some; their train and test files if "
+        "left out",
     )
     parser.add_argument(
         "--against",
@@ -87,9 +96,19 @@ def main() -> None:
     if WITH_PEERS.intersection(tables):
         systems = installed(systems)
     paths = given.data if WITH_DATA.intersection(tables) else []
-    data = [prepared for path in paths for prepared in prepare_splits(path, given.splits, given.out)]
+    data = [
+        prepared for path in paths for prepared in prepare_splits(path, given.splits, given.out)
+    ]
     given.out.mkdir(parents=True, exist_ok=True)
-    how = given.threads, given.repeats, systems, given.labels, given.weights, given.trainers, given.against
+    how = (
+        given.threads,
+        given.repeats,
+        systems,
+        given.labels,
+        given.weights,
+        given.trainers,
+        given.against,
+    )
     settings = Settings(data, given.out, *how, directories=given.data)
     for table in tables:
         TABLES[table](settings)

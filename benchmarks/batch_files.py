@@ -2,9 +2,9 @@
 
     python -m benchmarks.batch_files --lines 200000 --parts 64 --repeats 3
 
-Generated lines in `--parts` files are answered by a label tree that was trained on such lines. Each way runs
-`answer_files`, which the command does, once before it counts: processes are there then, and the version is
-mapped. Nodes have one processor each; threads are two, as two nodes have.
+Generated lines in `--parts` files are answered by a label tree that was trained on such lines. Each
+way runs `answer_files`, which the command does, once before it counts: processes are there then,
+and the version is mapped. Nodes have one processor each; threads are two, as two nodes have.
 """
 
 import argparse
@@ -37,7 +37,9 @@ def write_lines(path: Path, n_lines: int, rng: random.Random) -> None:
     with path.open("w") as file:
         for _ in range(n_lines):
             label = rng.randrange(N_LABELS)
-            words = (rng.randrange(label * 10, label * 10 + 200) % N_WORDS for _ in range(WORDS_A_LINE))
+            words = (
+                rng.randrange(label * 10, label * 10 + 200) % N_WORDS for _ in range(WORDS_A_LINE)
+            )
             text = " ".join(f"word{word}" for word in words)
             file.write(json.dumps({"text": text, "labels": [f"label{label}"]}) + "\n")
 

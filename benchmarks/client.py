@@ -1,6 +1,8 @@
-"""A client for measurements: a few kept-alive connections, in a closed or an open loop, on one thread.
+"""A client for measurements: a few kept-alive connections, in a
+closed or an open loop, on one thread.
 
-It waits with select: timers of asyncio and uvloop wake at whole milliseconds, which is longer than a request.
+It waits with select: timers of asyncio and uvloop wake at whole milliseconds, which is longer than
+a request.
 """
 
 import select
@@ -138,7 +140,9 @@ def open_loop(
 def one_by_one(
     port: int, requests: Sequence[bytes], seconds: float, statuses: frozenset[bytes] = ANSWERED
 ) -> float:
-    """Return the median of the seconds that requests take one after the other on one kept connection."""
+    """Return the median of the seconds that requests take one
+    after the other on one kept connection.
+    """
     following, latencies = cycle(requests), []
     with _connected(port, 1, statuses) as pool:
         until = time.perf_counter() + seconds
@@ -151,7 +155,8 @@ def one_by_one(
 
 
 class Overload(NamedTuple):
-    """What became of requests at a rate: how many were due, sent, answered 200 and refused; p99 in seconds.
+    """What became of requests at a rate: how many were due, sent,
+    answered 200 and refused; p99 in seconds.
 
     What found no idle connection when it was due was not sent: its client gave up.
     """
@@ -163,7 +168,9 @@ class Overload(NamedTuple):
     p99: float
 
 
-def overload(port: int, requests: Sequence[bytes], rate: float, seconds: float, connections: int) -> Overload:
+def overload(
+    port: int, requests: Sequence[bytes], rate: float, seconds: float, connections: int
+) -> Overload:
     """Ask `rate` times a second on so many connections, whether the server keeps up or not."""
     following, latencies = cycle(requests), []
     sent_at: dict[int, float] = {}
@@ -185,9 +192,12 @@ def overload(port: int, requests: Sequence[bytes], rate: float, seconds: float, 
 
 
 def stream(port: int, path: str, lines: bytes) -> tuple[bytes, float]:
-    """Send lines while reading the answer; return it, with its head, and the seconds that it took."""
+    """Send lines while reading the answer; return it, with its head, and the seconds
+    that it took.
+    """
     head = (
-        f"POST {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\ncontent-type: "
+        "application/x-ndjson\r\n"
     )
     request = f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines
     with socket.create_connection(("127.0.0.1", port)) as opened:

@@ -44,7 +44,9 @@ def find(directory: Path, part: str) -> Path:
 
 
 def prepare(directory: Path, out: Path) -> Prepared:
-    """Write the rows of a data set's train and test files for all systems, if they are not there yet."""
+    """Write the rows of a data set's train and test files for all
+    systems, if they are not there yet.
+    """
     work = out / directory.resolve().name
     if not (work / "ready").exists():
         work.mkdir(parents=True, exist_ok=True)
@@ -58,10 +60,11 @@ def prepare(directory: Path, out: Path) -> Prepared:
 
 
 def prepare_splits(directory: Path, splits: Sequence[int], out: Path) -> list[Prepared]:
-    """Prepare official splits of a data set, or its one division when there are none or none is asked for.
+    """Prepare official splits of a data set, or its one division when
+    there are none or none is asked for.
 
-    As the Extreme Classification Repository gives them: column k of trSplit.txt and of tstSplit.txt has the
-    numbers, from 1, of the rows of data.txt that split k trains and tests on.
+    As the Extreme Classification Repository gives them: column k of trSplit.txt and of tstSplit.txt
+    has the numbers, from 1, of the rows of data.txt that split k trains and tests on.
     """
     if not splits or not (directory / "trSplit.txt").exists():
         return [prepare(directory, out)]
@@ -87,12 +90,17 @@ def _write_split(directory: Path, split: int, source: Path) -> None:
         if not 1 <= split <= columns.shape[1]:
             raise SystemExit(f"{directory}: expected splits 1 to {columns.shape[1]}, found {split}")
         chosen = columns[:, split - 1]
-        text = [f"{len(chosen)} {header.split(maxsplit=1)[1]}", *(lines[number - 1] for number in chosen)]
+        text = [
+            f"{len(chosen)} {header.split(maxsplit=1)[1]}",
+            *(lines[number - 1] for number in chosen),
+        ]
         (source / f"{part}.txt").write_text("\n".join(text) + "\n")
 
 
 def _read(directory: Path) -> tuple[Dataset, SparseRows, Dataset, SparseRows]:
-    """Return both parts, and their rows as a model gets them by default: ids too are scaled to length 1."""
+    """Return both parts, and their rows as a model gets them by
+    default: ids too are scaled to length 1.
+    """
     train = read_dataset(find(directory, "train"))
     featurizer, train_rows = fit_featurizer(train, parameters_of({"kind": default_kind(train)}))
     names = train.label_names or map(str, range(train.labels.n_labels))

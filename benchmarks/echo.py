@@ -1,4 +1,6 @@
-"""The least that an ASGI app can do with a request: answer its body. Served by uvicorn, as Xylem is."""
+"""The least that an ASGI app can do with a request: answer its
+body. Served by uvicorn, as Xylem is.
+"""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -7,7 +9,9 @@ Message = MutableMapping[str, Any]
 
 
 async def app(
-    scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    scope: Message,
+    receive: Callable[[], Awaitable[Message]],
+    send: Callable[[Message], Awaitable[None]],
 ) -> None:
     body, more = b"", True
     while more:

@@ -1,10 +1,10 @@
 """A tree and names of concepts, beside Annif's ensemble of omikuji and MLLM, on the same documents.
 
-python -m benchmarks ensembles --data DIR: with train.jsonl.gz, valid.jsonl.gz and vocabulary.tsv, in Finnish;
-a second tree is trained on titles.jsonl.gz, if it is there
+python -m benchmarks ensembles --data DIR: with train.jsonl.gz, valid.jsonl.gz and vocabulary.tsv,
+in Finnish; a second tree is trained on titles.jsonl.gz, if it is there
 
-What combines the parts is fitted by folds of valid.jsonl.gz, the same for both, and measured on the fold that
-was left out. A document is answered from its text, one call after another.
+What combines the parts is fitted by folds of valid.jsonl.gz, the same for both, and measured on the
+fold that was left out. A document is answered from its text, one call after another.
 """
 
 import json
@@ -46,7 +46,12 @@ def run(settings: Settings) -> None:
         rows = _ours(directory, work, valid)
         if not all(system.name.startswith("Xylem") for system in settings.systems):
             rows += _annif(directory, work, valid)
-        show(settings, f"{directory.name}: {valid.n_rows} documents", ["", *FIGURES, "us a document"], rows)
+        show(
+            settings,
+            f"{directory.name}: {valid.n_rows} documents",
+            ["", *FIGURES, "us a document"],
+            rows,
+        )
 
 
 def _ours(directory: Path, work: Path, valid: Dataset) -> list[list[str]]:
@@ -57,7 +62,9 @@ def _ours(directory: Path, work: Path, valid: Dataset) -> list[list[str]]:
         request = TrainRequest("label-tree", directory / f"{part}.jsonl.gz", parameters=FEATURES)
         train_and_publish(store, part, request)
         members.append((part, 1))
-        how = CombineRequest(members, directory / "valid.jsonl.gz", directory / "vocabulary.tsv", "fi")
+        how = CombineRequest(
+            members, directory / "valid.jsonl.gz", directory / "vocabulary.tsv", "fi"
+        )
         said, opened = combine_and_publish(store, "both", how), store.open("both")
         predictor, featurizer = make_predictor(opened), featurizer_of(opened)
         calls = [partial(_answer, predictor, featurizer, text) for text in valid.texts or []]
@@ -84,21 +91,31 @@ def _annif(directory: Path, work: Path, valid: Dataset) -> list[list[str]]:
         with (work / f"{part}.tsv").open("w") as file:
             for i, text in enumerate(rows.texts or []):
                 own = labels.indices[labels.indptr[i] : labels.indptr[i + 1]].tolist()
-                file.write(f"{' '.join(text.split())}\t{' '.join(f'<{names[label]}>' for label in own)}\n")
+                file.write(
+                    f"{' '.join(text.split())}\t{' '.join(f'<{names[label]}>' for label in own)}\n"
+                )
     shutil.copy(directory / "vocabulary.tsv", work)
     sentences = work / "nltk" / "tokenizers" / "punkt_tab" / "english"
     sentences.mkdir(parents=True)
     for name in ("collocations.tab", "sent_starters.txt", "abbrev_types.txt", "ortho_context.tab"):
         (sentences / name).touch()
-    folds = np.random.default_rng(0).permutation(valid.n_rows) % FOLDS  # as `rank_by_folds` draws them
+    folds = (
+        np.random.default_rng(0).permutation(valid.n_rows) % FOLDS
+    )  # as `rank_by_folds` draws them
     (work / "folds.json").write_text(json.dumps(folds.tolist()))
     note("Annif trains")
-    peer = System("Annif 1.4.3", lambda: [str(python_of("annif")), str(HERE / "annif_peer.py")], (), "")
+    peer = System(
+        "Annif 1.4.3", lambda: [str(python_of("annif")), str(HERE / "annif_peer.py")], (), ""
+    )
     micros = peer.run("run", work)["one_call_us_p50"]
     lines: list[list[str]] = []
     ids = {name: i for i, name in enumerate(valid.label_names or [])}
-    truth = LabelRows(valid.labels.indptr, valid.labels.indices, len(ids) + 1)  # the last: one of no row
-    for name, rows_found in sorted(json.loads((work / "annif.json").read_text()).items(), reverse=True):
+    truth = LabelRows(
+        valid.labels.indptr, valid.labels.indices, len(ids) + 1
+    )  # the last: one of no row
+    for name, rows_found in sorted(
+        json.loads((work / "annif.json").read_text()).items(), reverse=True
+    ):
         labels = np.array([ids.get(uri, len(ids)) for row in rows_found for uri in row], np.int32)
         ranked = PredictedRows(offsets(list(map(len, rows_found))), labels)
         found = ranking_figures(ranked, truth, np.zeros(valid.n_rows, np.int32))

@@ -1,6 +1,8 @@
-"""Labels taken out of a data set, and added again: precision and processor time, beside training again.
+"""Labels taken out of a data set, and added again: precision and
+processor time, beside training again.
 
-python -m benchmarks.extending --train FILE --test FILE [--trainer NAME] [--labels N ...] [--seeds N]
+python -m benchmarks.extending --train FILE --test FILE [--trainer NAME] [--labels N ...] [--seeds
+N]
 """
 
 import argparse
@@ -39,17 +41,26 @@ def main() -> None:
     request = TrainRequest(asked.trainer, asked.train)
     source = prepare_in_memory(request, request.chosen(), Crew(request.threads), no_progress)
     test = read_labelled_with(source.names, source.featurizer, asked.test, no_progress)
-    print("labels  seed  rows  with new: before, added, again  others: before, added, again  time, share")
+    print(
+        "labels  seed  rows  with new: before, added, again  others: before, added, again  "
+        "time, share"
+    )
     for n_new in asked.labels:
         for seed in range(asked.seeds):
             print(n_new, seed, *_measured(asked.trainer, source.data, test, n_new, seed))
 
 
-def _measured(name: str, data: TrainingSet, test: Labelled, n_new: int, seed: int) -> tuple[Any, ...]:
-    """Return the rows with new labels, the precisions, and the share of a training's processor time."""
+def _measured(
+    name: str, data: TrainingSet, test: Labelled, n_new: int, seed: int
+) -> tuple[Any, ...]:
+    """Return the rows with new labels, the precisions, and the
+    share of a training's processor time.
+    """
     n_labels = data.labels.n_labels
     in_both = (np.bincount(part.indices, minlength=n_labels) for part in (data.labels, test.labels))
-    new = np.random.default_rng(7).choice(np.flatnonzero(np.minimum(*in_both)), n_new, replace=False)
+    new = np.random.default_rng(7).choice(
+        np.flatnonzero(np.minimum(*in_both)), n_new, replace=False
+    )
     is_new = np.zeros(n_labels, np.bool_)
     is_new[new] = True
     number = np.argsort(np.argsort(is_new, kind="stable")).astype(np.int32)
@@ -70,7 +81,9 @@ def _measured(name: str, data: TrainingSet, test: Labelled, n_new: int, seed: in
         hits = np.bincount(rows_of(found.ptr), is_true, test.n_rows) / 5
         return np.round([100 * hits[has_new].mean(), 100 * hits[~has_new].mean()], 2)
 
-    has_new = np.bincount(rows_of(of_test.indptr), of_test.indices >= n_labels - n_new, test.n_rows) > 0
+    has_new = (
+        np.bincount(rows_of(of_test.indptr), of_test.indices >= n_labels - n_new, test.n_rows) > 0
+    )
     grown_tree = replace(trained, ensemble=grown.ensemble)
     models = (trained, n_labels - n_new), (grown_tree, n_labels), (again, n_labels)
     figures = np.array([precisions(*model) for model in models]).T
@@ -97,7 +110,9 @@ def _renumbered(labels: LabelRows, number: NDArray[np.int32], n_labels: int) -> 
     rows, ids = rows_of(labels.indptr), number[labels.indices]
     order = np.lexsort((ids, rows))
     order = order[ids[order] < n_labels]
-    return LabelRows(offsets(np.bincount(rows[order], minlength=labels.n_rows)), ids[order], n_labels)
+    return LabelRows(
+        offsets(np.bincount(rows[order], minlength=labels.n_rows)), ids[order], n_labels
+    )
 
 
 if __name__ == "__main__":

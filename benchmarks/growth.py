@@ -1,8 +1,10 @@
-"""Cost against the number of labels: generated label trees with the statistics of Amazon-670k, none trained.
+"""Cost against the number of labels: generated label trees with the
+statistics of Amazon-670k, none trained.
 
 python -m benchmarks growth [--labels N ...] [--weights float32|bfloat16|int8]
 
-Each size is published by one fresh process and measured by another, so that neither finds the other's memory.
+Each size is published by one fresh process and measured by another, so that neither finds the
+other's memory.
 """
 
 import json
@@ -51,14 +53,18 @@ _SHOWN = {
 
 
 class _Zipf:
-    """Features whose frequencies follow Zipf's law (exponent 1), their ids in no order of frequency."""
+    """Features whose frequencies follow Zipf's law (exponent 1),
+    their ids in no order of frequency.
+    """
 
     def __init__(self) -> None:
         self._feature_of_rank = np.random.default_rng(0).permutation(N_FEATURES).astype(np.int32)
 
     def draw(self, random: np.random.Generator, n: int) -> NDArray[np.int32]:
         """Return n features; a rank is an exponential of a uniform number, rounded down."""
-        ranks = np.exp(random.random(n, np.float32) * np.float32(np.log(N_FEATURES + 1))).astype(np.int32)
+        ranks = np.exp(random.random(n, np.float32) * np.float32(np.log(N_FEATURES + 1))).astype(
+            np.int32
+        )
         features: NDArray[np.int32] = self._feature_of_rank[np.minimum(ranks, N_FEATURES) - 1]
         return features
 
@@ -70,20 +76,26 @@ def _groups(n: int, size: int) -> NDArray[np.int64]:
 
 
 def _chunk(random: np.random.Generator, zipf: _Zipf, n_children: int, n_draws: int) -> Chunk:
-    """Return scorers of n_children children with normal weights at n_draws features each, repeats dropped."""
+    """Return scorers of n_children children with normal weights at
+    n_draws features each, repeats dropped.
+    """
     child = np.repeat(np.arange(n_children, dtype=np.int64), n_draws)
     cells = np.unique(zipf.draw(random, len(child)) * np.int64(n_children) + child)
     features, counts = np.unique(cells // n_children, return_counts=True)
     row_ptr = np.concatenate([[0], np.cumsum(counts)])
     weights = random.standard_normal(len(cells), np.float32)
     bias = np.full(n_children, -0.5, np.float32)
-    return Chunk(features.astype(np.int32), row_ptr, (cells % n_children).astype(np.int32), weights, bias)
+    return Chunk(
+        features.astype(np.int32), row_ptr, (cells % n_children).astype(np.int32), weights, bias
+    )
 
 
 def generate(n_labels: int) -> Tree:
-    """Return a balanced tree: chunks of at most LEAF_LABELS labels under nodes of at most ARITY children.
+    """Return a balanced tree: chunks of at most LEAF_LABELS labels
+    under nodes of at most ARITY children.
 
-    A scorer over n labels has weights at about LABEL_DRAWS * sqrt(n) features, for a vocabulary grows so.
+    A scorer over n labels has weights at about LABEL_DRAWS * sqrt(n) features, for a vocabulary
+    grows so.
     """
     random, zipf = np.random.default_rng(n_labels), _Zipf()
     levels = [_groups(n_labels, LEAF_LABELS)]
@@ -141,9 +153,11 @@ def publish(store: Path, n_labels: int, weights: Weights) -> Figures:
 
 
 def measure(store: Path, n_rows: int = 4096, repeats: int = 10) -> Figures:
-    """Open the model without verification, at first with none of it in memory; predict on one thread.
+    """Open the model without verification, at first with none of
+    it in memory; predict on one thread.
 
-    A batch counts with its fastest run: sizes are measured minutes apart, and others may use the machine.
+    A batch counts with its fastest run: sizes are measured minutes apart, and others may use the
+    machine.
     """
     for file in store.rglob("*"):
         if file.is_file():
@@ -152,7 +166,9 @@ def measure(store: Path, n_rows: int = 4096, repeats: int = 10) -> Figures:
     before = _read_bytes()
     (cold,) = timed([lambda: Store(store).open("model", verify=False)])
     figures: Figures = {"open_cold_seconds": cold, "read_bytes": _read_bytes() - before}
-    figures["open_seconds"] = median(timed([lambda: Store(store).open("model", verify=False)] * repeats))
+    figures["open_seconds"] = median(
+        timed([lambda: Store(store).open("model", verify=False)] * repeats)
+    )
     predictor, rows = Predictor(Store(store).open("model", verify=False)), generate_rows(n_rows)
     predictor.predict(rows, _OPTIONS, 1)
     batches = timed([lambda: predictor.predict(rows, _OPTIONS, 1)] * repeats)
@@ -178,26 +194,43 @@ def run(settings: Settings) -> None:
     first = next(iter(found.values()))
     rows = []
     for n_labels, figures in found.items():
-        cells = [f"{figures[key] * scale:,.{digits}f}" for key, (_, scale, digits) in _SHOWN.items()]
-        ratios = [f"{figures[key] / first[key]:.2f}" for key in ("batch_us_per_row", "one_call_us_p50")]
+        cells = [
+            f"{figures[key] * scale:,.{digits}f}" for key, (_, scale, digits) in _SHOWN.items()
+        ]
+        ratios = [
+            f"{figures[key] / first[key]:.2f}" for key in ("batch_us_per_row", "one_call_us_p50")
+        ]
         rows.append((f"{n_labels:,}", *cells, *ratios))
-    columns = ("labels", *(name for name, _, _ in _SHOWN.values()), "batch, ratio", "one call, ratio")
+    columns = (
+        "labels",
+        *(name for name, _, _ in _SHOWN.values()),
+        "batch, ratio",
+        "one call, ratio",
+    )
     title = f"Growth: generated trees, {settings.weights} weights; one thread, top 10, beam 10"
     show(settings, title, columns, rows)
 
 
 def _of_generated(settings: Settings, n_labels: int) -> Figures:
-    """Return the figures of a generated tree: one fresh process publishes it, another measures it."""
+    """Return the figures of a generated tree: one fresh process publishes it, another
+    measures it.
+    """
     with tempfile.TemporaryDirectory(dir=settings.out) as store:
         figures = in_fresh_process("growth", "publish", store, str(n_labels), settings.weights)
         return {**figures, **in_fresh_process("growth", "measure", store)}
 
 
 def main() -> None:
-    """Publish a generated tree, or measure the one that a store has (`_of_generated`); print the figures."""
+    """Publish a generated tree, or measure the one that a store has
+    (`_of_generated`); print the figures.
+    """
     command, store, *given = sys.argv[1:]
     weights: Any = given[-1] if given else None
-    figures = publish(Path(store), int(given[0]), weights) if command == "publish" else measure(Path(store))
+    figures = (
+        publish(Path(store), int(given[0]), weights)
+        if command == "publish"
+        else measure(Path(store))
+    )
     print(json.dumps(figures))
 
 

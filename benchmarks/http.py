@@ -1,4 +1,5 @@
-"""One worker of `xylem serve` against a bare ASGI echo of the same bodies, and its batches against no HTTP.
+"""One worker of `xylem serve` against a bare ASGI echo of the same
+bodies, and its batches against no HTTP.
 
 Both servers are uvicorn with uvloop and httptools, one process each; the client is the same.
 """
@@ -28,8 +29,9 @@ SECONDS = 3.0
 """How long each load is kept up, for each of the repeats."""
 
 TURNS = 6
-"""Into so many turns is the closed loop cut, the servers taking them one after the other: whatever else the
-machine does in a repeat then slows both."""
+"""Into so many turns is the closed loop cut, the servers taking them one after the other: whatever
+else the machine does in a repeat then slows both.
+"""
 
 BODIES = 512
 BATCH_ROWS = 20_000
@@ -48,12 +50,16 @@ def run(settings: Settings) -> None:
 
 
 def _single(
-    settings: Settings, data: Prepared, ours: tuple[int, int], instances: list[dict[str, list[float]]]
+    settings: Settings,
+    data: Prepared,
+    ours: tuple[int, int],
+    instances: list[dict[str, list[float]]],
 ) -> None:
-    """Print requests a second, each of one sparse instance, what they cost, and latencies at half of them.
+    """Print requests a second, each of one sparse instance, what they
+    cost, and latencies at half of them.
 
-    `ours` is the process and the port of Xylem. Where others use the machine too, the seconds of processor
-    that a request costs say more than requests a second.
+    `ours` is the process and the port of Xylem. Where others use the machine too, the seconds of
+    processor that a request costs say more than requests a second.
     """
     options = {"top_r": TOP_R, "beam_width": BEAM_WIDTH}
     bodies = [orjson.dumps({"instances": [instance], **options}) for instance in instances[:BODIES]]
@@ -65,7 +71,8 @@ def _single(
         found: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in servers}
         for _ in range(settings.repeats):
             turns = [
-                {name: _turn(*server, requests) for name, server in servers.items()} for _ in range(TURNS)
+                {name: _turn(*server, requests) for name, server in servers.items()}
+                for _ in range(TURNS)
             ]
             for name, (_, port) in servers.items():
                 rate = mean(turn[name][0] for turn in turns)
@@ -81,13 +88,25 @@ def _single(
         milliseconds = [spread([1e3 * value for value in values], 2) for values in (p50, p99)]
         rows.append((name, *cells, spread(cost_share, 0), *milliseconds))
     n_bytes = mean(map(len, bodies))
-    title = f"{data.name}: one worker, one sparse instance a request, bodies of {n_bytes:,.0f} bytes"
-    columns = ("", "requests/s", "% of bare", "CPU, us", "bare/own, %", "p50 at half the load, ms", "p99, ms")
+    title = (
+        f"{data.name}: one worker, one sparse instance a request, bodies of {n_bytes:,.0f} bytes"
+    )
+    columns = (
+        "",
+        "requests/s",
+        "% of bare",
+        "CPU, us",
+        "bare/own, %",
+        "p50 at half the load, ms",
+        "p99, ms",
+    )
     show(settings, title, columns, rows)
 
 
 def _turn(pid: int, port: int, requests: list[bytes]) -> tuple[float, float]:
-    """Return requests a second of one turn of a closed loop, and the processor's seconds of the server."""
+    """Return requests a second of one turn of a closed loop, and the
+    processor's seconds of the server.
+    """
     before = cpu_seconds(pid)
     rate = closed_loop(port, requests, SECONDS / TURNS)
     return rate, cpu_seconds(pid) - before
@@ -143,8 +162,23 @@ def _echo() -> Iterator[tuple[int, int]]:
     """Serve the bare echo; yield its process and its port."""
     port = free_port()
     options = ["--http", "httptools", "--loop", "uvloop", "--lifespan", "off", "--ws", "none"]
-    quiet = ["--no-access-log", "--log-level", "warning", "--no-proxy-headers", "--no-server-header"]
-    command = [sys.executable, "-m", "uvicorn", "benchmarks.echo:app", "--port", str(port), *options, *quiet]
+    quiet = [
+        "--no-access-log",
+        "--log-level",
+        "warning",
+        "--no-proxy-headers",
+        "--no-server-header",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "benchmarks.echo:app",
+        "--port",
+        str(port),
+        *options,
+        *quiet,
+    ]
     with subprocess.Popen(command) as process:
         try:
             deadline = time.monotonic() + READY_SECONDS_MAX

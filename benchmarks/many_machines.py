@@ -1,16 +1,20 @@
-"""Trainings on many machines: measured beside threads, and played through for clusters that nobody has here.
+"""Trainings on many machines: measured beside threads, and played through
+for clusters that nobody has here.
 
-    python -m benchmarks.many_machines --data DIR                       # play a training's steps through
-    python -m benchmarks.many_machines --data DIR --measure --repeats 3 # threads and nodes, in turns
+    python -m benchmarks.many_machines --data DIR                       # play a training's steps
+                                                                        through
+    python -m benchmarks.many_machines --data DIR --measure --repeats 3 # threads and nodes, in
+    turns
 
-Played through: the training runs once, in this process, one step after the other. The processor time and the
-bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as `xylem.base.executors.ray` does it:
-fields go to each node once, from node to node (the holders double in each round), items in bundles to the
-first processor that is free, the driver begins, takes and joins one after the other. Then the same for
-`--rows` and `--labels`: steps as a tree of so many labels has them, each with the seconds and bytes for a
-row's visit or a label that were measured; with all rows on each node, and in blocks (`--stream`): the driver
-reads the rows twice, a tile of a node whose rows exceed `--memory-mib` gets them in each pass, and the first
-node below gets its rows once. Not modelled: nodes that die, or share the network.
+Played through: the training runs once, in this process, one step after the other. The processor
+time and the bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as
+`xylem.base.executors.ray` does it: fields go to each node once, from node to node (the holders
+double in each round), items in bundles to the first processor that is free, the driver begins,
+takes and joins one after the other. Then the same for `--rows` and `--labels`: steps as a tree of
+so many labels has them, each with the seconds and bytes for a row's visit or a label that were
+measured; with all rows on each node, and in blocks (`--stream`): the driver reads the rows twice, a
+tile of a node whose rows exceed `--memory-mib` gets them in each pass, and the first node below
+gets its rows once. Not modelled: nodes that die, or share the network.
 """
 
 import argparse
@@ -45,7 +49,9 @@ TILE = 16
 
 
 class Item(NamedTuple):
-    """What a step took: seconds on a node, bytes there and back, seconds of the driver, bytes of blocks."""
+    """What a step took: seconds on a node, bytes there and back,
+    seconds of the driver, bytes of blocks.
+    """
 
     seconds: float
     n_bytes: int
@@ -85,7 +91,9 @@ class Recording(Crew):
 
 
 class Machines(NamedTuple):
-    """A cluster: processors a node, bytes a second of a node's network, seconds of the driver for a task."""
+    """A cluster: processors a node, bytes a second of a node's
+    network, seconds of the driver for a task.
+    """
 
     processors: int
     network: float
@@ -147,7 +155,9 @@ def play(phases: list[Phase], serial: float, nodes: int, machines: Machines) -> 
         for end, task in sorted(ends):
             joined = max(joined, end) + task.n_bytes / machines.network + task.joined
             sent += task.n_bytes
-        busy = sum(machines.task + task.n_bytes / machines.network + task.joined for _, task in ends)
+        busy = sum(
+            machines.task + task.n_bytes / machines.network + task.joined for _, task in ends
+        )
         driver += busy
         longest += max(task.seconds for _, task in ends)
         now = joined
@@ -155,18 +165,26 @@ def play(phases: list[Phase], serial: float, nodes: int, machines: Machines) -> 
 
 
 def scaled(
-    found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf_size: int, memory: float = math.inf
+    found: Recording,
+    data: TrainingSet,
+    n_rows: int,
+    n_labels: int,
+    leaf_size: int,
+    memory: float = math.inf,
 ) -> list[Phase]:
     """Return the phases of a label tree of so many rows and labels, at the measured rates.
 
-    memory  bytes of rows that a step may hold where rows are in blocks; else they are fields of steps
+    memory  bytes of rows that a step may hold where rows are in blocks; else they are fields of
+            steps
     """
     in_blocks = memory < math.inf
     row_bytes = n_bytes(data) / data.rows.n_rows
     carried = len(data.labels.indices) / data.labels.n_rows
     halving = [phase for phase in found.phases if phase.name == _halve.__name__.strip("_")]
     label_seconds = sum(item.seconds for phase in halving for item in phase.items)
-    label_seconds /= data.labels.n_labels * max(1, math.ceil(math.log2(data.labels.n_labels / leaf_size)))
+    label_seconds /= data.labels.n_labels * max(
+        1, math.ceil(math.log2(data.labels.n_labels / leaf_size))
+    )
     vector_bytes = max((phase.n_bytes for phase in halving), default=0) / data.labels.n_labels
     halvings = max(0, math.ceil(math.log2(n_labels / leaf_size)))
     alone = min(halvings, max(0, math.ceil(math.log2(n_labels / SUBTREE))))
@@ -213,7 +231,10 @@ def read_seconds(file: Path) -> float:
 
 
 def table(title: str, phases: list[Phase], serial: float, machines: Machines, price: float) -> None:
-    print(f"\n{title}\n\n| nodes | time | bytes over the network | node hours | cost | what bounds it |")
+    print(
+        f"\n{title}\n\n| nodes | time | bytes over the network | node hours | cost | what "
+        "bounds it |"
+    )
     print("|---|---|---|---|---|---|")
     for nodes in NODES:
         played = play(phases, serial, nodes, machines)
@@ -231,16 +252,23 @@ def simulate(given: argparse.Namespace, data: TrainingSet) -> None:
     seconds = time.process_time() - began
     stepped = sum(item.seconds + item.joined for phase in recording.phases for item in phase.items)
     serial = max(0.0, seconds - stepped)
-    print(f"{data.rows.n_rows:,} rows, {data.labels.n_labels:,} labels: {seconds:.1f} s on one processor,")
+    print(
+        f"{data.rows.n_rows:,} rows, {data.labels.n_labels:,} labels: {seconds:.1f} s on one "
+        "processor,"
+    )
     print(f"of them {serial:.1f} s outside of steps")
     print("\n| step | items | seconds | longest | fields | results |")
     print("|---|---|---|---|---|---|")
     for name, group in itertools.groupby(recording.phases, key=lambda phase: phase.name):
         same = list(group)
         items = [item for phase in same for item in phase.items]
-        times = f"{sum(item.seconds for item in items):.2f} | {max(item.seconds for item in items):.3f}"
+        times = (
+            f"{sum(item.seconds for item in items):.2f} | {max(item.seconds for item in items):.3f}"
+        )
         results = f"{sum(item.n_bytes for item in items) / 1e6:,.1f} MB"
-        print(f"| {name} | {len(items):,} | {times} | {same[0].n_bytes / 1e6:,.1f} MB | {results} |")
+        print(
+            f"| {name} | {len(items):,} | {times} | {same[0].n_bytes / 1e6:,.1f} MB | {results} |"
+        )
     machines = Machines(given.processors, given.network * 1e9 / 8, given.task_ms / 1e3)
     table("This data set", recording.phases, serial, machines, given.price)
     if given.trainer == "label-tree":
@@ -257,7 +285,10 @@ def simulate(given: argparse.Namespace, data: TrainingSet) -> None:
         phases = scaled(recording, data, *how)
         table(f"{title}, in blocks", phases, (serial + read) * factor, machines, given.price)
         fields = max(phase.n_bytes for phase in phases) / 1e9
-        print(f"\nRows read twice: {read:.1f} s of this data set. A node holds {fields:,.0f} GB of vectors.")
+        print(
+            f"\nRows read twice: {read:.1f} s of this data set. A node holds {fields:,.0f} "
+            "GB of vectors."
+        )
 
 
 def measure(given: argparse.Namespace, data: TrainingSet) -> None:
@@ -301,7 +332,9 @@ def main() -> None:
     parser.add_argument("--processors", type=int, default=16, help="of a node")
     parser.add_argument("--network", type=float, default=10.0, help="gigabits a second of a node")
     parser.add_argument("--task-ms", type=float, default=1.5, help="of the driver for a task")
-    parser.add_argument("--memory-mib", type=int, default=4096, help="of a step, for rows in blocks")
+    parser.add_argument(
+        "--memory-mib", type=int, default=4096, help="of a step, for rows in blocks"
+    )
     parser.add_argument("--price", type=float, default=0.8, help="of a node for an hour")
     given = parser.parse_args()
     work = prepare(given.data, given.out).work

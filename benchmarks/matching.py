@@ -1,7 +1,8 @@
 """What it costs to find concepts in texts by their names: `python -m benchmarks matching`.
 
-Generated: words of up to nine letters; names of one to three of them; texts by Zipf's law. About as many
-concepts are found in a text as those of YSO, 27,787, in the questions to Finnish libraries: 31.
+Generated: words of up to nine letters; names of one to three of them; texts by Zipf's law. About as
+many concepts are found in a text as those of YSO, 27,787, in the questions to Finnish libraries:
+31.
 """
 
 import time
@@ -35,7 +36,9 @@ def _row(n_names: int, stem: str | None, repeats: int) -> tuple[str, ...]:
     words = ["".join(row[:size]) for row, size in zip(letters.tolist(), sizes, strict=True)]
     of_names = random.integers(0, len(words), (n_names, 3)).tolist()
     lengths = random.integers(1, 4, n_names).tolist()
-    names = [" ".join(words[i] for i in row[:size]) for row, size in zip(of_names, lengths, strict=True)]
+    names = [
+        " ".join(words[i] for i in row[:size]) for row, size in zip(of_names, lengths, strict=True)
+    ]
     concepts = concepts_of([Subject(f"{i}", None, {"en": text}) for i, text in enumerate(names)])
     start = time.process_time()
     arrays = build_names(concepts, NameParameters(stem=stem))
@@ -52,4 +55,10 @@ def _row(n_names: int, stem: str | None, repeats: int) -> tuple[str, ...]:
             matcher.rows_of_words(matcher.words([text]))
         passes.append((time.thread_time() - start) / N_TEXTS * 1e6)
     megabytes = sum(array.nbytes for array in arrays.values()) / 1e6
-    return name, f"{seconds:.1f}", f"{megabytes:.0f}", f"{min(passes):.0f}", f"{n_found / N_TEXTS:.0f}"
+    return (
+        name,
+        f"{seconds:.1f}",
+        f"{megabytes:.0f}",
+        f"{min(passes):.0f}",
+        f"{n_found / N_TEXTS:.0f}",
+    )

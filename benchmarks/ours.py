@@ -64,7 +64,8 @@ def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls
     found = predictor.predict(rows, options, 1)
     shape = (rows.n_rows, predictor.n_labels)
     sp.save_npz(
-        work / f"xylem-{trees}.found.npz", sp.csr_matrix((found.scores, found.labels, found.ptr), shape)
+        work / f"xylem-{trees}.found.npz",
+        sp.csr_matrix((found.scores, found.labels, found.ptr), shape),
     )
 
 
@@ -108,7 +109,9 @@ def instances_of(rows: SparseRows) -> list[dict[str, list[float]]]:
 
 def labels_of(matrix: sp.csr_matrix) -> LabelRows:
     matrix.sort_indices()
-    return LabelRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.shape[1])
+    return LabelRows(
+        matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.shape[1]
+    )
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Predictions of every system for the same rows: how good they are, and how long one takes.
 
-Time is of one thread, top 10, beam 10: a batch, one row a call from Python, and below Python. "Compiled
-alone" is the call of the compiled function (ours, libpecos's C) with everything converted before.
+Time is of one thread, top 10, beam 10: a batch, one row a call from Python, and below Python.
+"Compiled alone" is the call of the compiled function (ours, libpecos's C) with everything converted
+before.
 """
 
 from statistics import median
@@ -19,7 +20,9 @@ from xylem.evaluation import PredictedRows, Truth, propensities, ranking_metrics
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
 
-def metrics_of(ptr: NDArray[np.int64], labels: NDArray[np.int32], data: Prepared) -> dict[str, float]:
+def metrics_of(
+    ptr: NDArray[np.int64], labels: NDArray[np.int32], data: Prepared
+) -> dict[str, float]:
     """Return the metrics of predictions for the test rows: labels, best first, of each row."""
     train = sp.load_npz(data.work / "train.labels.npz").tocsr()
     truth = sp.load_npz(data.work / "test.labels.npz").tocsr()
@@ -72,7 +75,10 @@ def latency(settings: Settings) -> None:
         ours = next(iter(runs.values()))
         rows = []
         for name, figures in runs.items():
-            cells = [spread([f[key] for f in figures], 0) if key in figures[0] else "" for key in _FIGURES]
+            cells = [
+                spread([f[key] for f in figures], 0) if key in figures[0] else ""
+                for key in _FIGURES
+            ]
             ratios = [_ratio(figures, ours, key) for key in _RATIOS]
             rows.append((name, *cells, *ratios))
         columns = ("", *_FIGURES.values(), *_RATIOS.values())

@@ -1,7 +1,8 @@
-"""Requests of every kind that predict meets, of this checkout and of another one (`--against`), in turns.
+"""Requests of every kind that predict meets, of this checkout and of
+another one (`--against`), in turns.
 
-The models are of the descriptions in examples/debtags, which every checkout has: one of texts, one of named
-features.
+The models are of the descriptions in examples/debtags, which every checkout has: one of texts, one
+of named features.
 """
 
 import gzip
@@ -78,9 +79,11 @@ def run(settings: Settings) -> None:
 
 
 def prepared(work: Path, against: Path | None) -> Path:
-    """Return a store with a model of texts and one of named features; the other checkout's is beside it.
+    """Return a store with a model of texts and one of named features;
+    the other checkout's is beside it.
 
-    That trains them, if there is one: an older one cannot read what this one writes. Ours is a copy.
+    That trains them, if there is one: an older one cannot read what this one writes. Ours is a
+    copy.
     """
     work = work if against is None else work / against.name
     store = work / "store"
@@ -148,8 +151,12 @@ def tensor_kinds(requests: dict[str, list[bytes]]) -> list[Kind]:
     texts = [_instance_of(request)["text"] for request in requests["text, 300 characters"]]
     binary = [as_binary(instance) for instance in instances]
     return [
-        Kind("sparse, as tensors in JSON", [post(path, as_json(instance)) for instance in instances]),
-        Kind("sparse, as binary tensors", [post(path, body, more=header) for body, header in binary]),
+        Kind(
+            "sparse, as tensors in JSON", [post(path, as_json(instance)) for instance in instances]
+        ),
+        Kind(
+            "sparse, as binary tensors", [post(path, body, more=header) for body, header in binary]
+        ),
         Kind("text, as a tensor in JSON", [post(path, text_as_json(text)) for text in texts]),
     ]
 
@@ -168,23 +175,33 @@ def _speeds(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> Non
                     rates[name].append(rate)
                     waits[name].append(1e3 * wait)
         cells = [
-            spread(values[name], digits) for name in ports for values, digits in ((rates, 0), (waits, 3))
+            spread(values[name], digits)
+            for name in ports
+            for values, digits in ((rates, 0), (waits, 3))
         ]
         ours, *others = (rates[name] for name in ports)
-        ratio = [f"{median(a / b for a, b in zip(ours, other, strict=True)):.2f}" for other in others]
+        ratio = [
+            f"{median(a / b for a, b in zip(ours, other, strict=True)):.2f}" for other in others
+        ]
         rows.append((kind.name, *cells, *ratio))
     columns = ["", *(f"{name}: {what}" for name in ports for what in ("requests/s", "p50, ms"))]
-    title = "one worker, one instance a request: 4 connections in a closed loop; p50 on one connection"
+    title = (
+        "one worker, one instance a request: 4 connections in a closed loop; p50 on one connection"
+    )
     show(settings, title, [*columns, *(["ratio of requests/s"] if len(ports) > 1 else [])], rows)
 
 
-def _processor_times(settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[Path, Path]]) -> None:
+def _processor_times(
+    settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[Path, Path]]
+) -> None:
     """Print the processor's time for a request, and how many a second, in short turns.
 
-    What else runs falls on all alike then. Two servers that are alike differ by some percent for as long as
-    they live, by where things lie in memory: they are started anew `--repeats` times.
+    What else runs falls on all alike then. Two servers that are alike differ by some percent for as
+    long as they live, by where things lie in memory: they are started anew `--repeats` times.
     """
-    used: dict[str, dict[str, list[float]]] = {kind.name: {name: [] for name in checkouts} for kind in kinds}
+    used: dict[str, dict[str, list[float]]] = {
+        kind.name: {name: [] for name in checkouts} for kind in kinds
+    }
     ratios: dict[str, list[tuple[float, float]]] = {kind.name: [] for kind in kinds}
     for start in range(settings.repeats):
         note(f"servers started {start + 1} of {settings.repeats}")
@@ -223,7 +240,9 @@ class Asked(NamedTuple):
 
 
 def turns(asked: Mapping[str, Asked], n_turns: int) -> dict[str, tuple[float, float]]:
-    """Return the processor's microseconds for a request, and requests a second, of each: medians of turns."""
+    """Return the processor's microseconds for a request, and requests a
+    second, of each: medians of turns.
+    """
     used: dict[str, list[float]] = {name: [] for name in asked}
     rates: dict[str, list[float]] = {name: [] for name in asked}
     names = list(asked)
@@ -234,12 +253,16 @@ def turns(asked: Mapping[str, Asked], n_turns: int) -> dict[str, tuple[float, fl
             began = sum(map(cpu_nanoseconds, pids))
             rate = closed_loop(port, kind.requests, SHORT_SECONDS, statuses=kind.statuses)
             if turn >= WARM_UP:
-                used[name].append((sum(map(cpu_nanoseconds, pids)) - began) / (rate * SHORT_SECONDS) / 1e3)
+                used[name].append(
+                    (sum(map(cpu_nanoseconds, pids)) - began) / (rate * SHORT_SECONDS) / 1e3
+                )
                 rates[name].append(rate)
     return {name: (median(used[name]), median(rates[name])) for name in asked}
 
 
-def _batches(settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[Path, Path]]) -> None:
+def _batches(
+    settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[Path, Path]]
+) -> None:
     """Print rows a second of batches, and events a second of feedback, of servers started anew."""
     requests = {kind.name: kind.requests for kind in kinds}
     sparse = [_instance_of(request) for request in requests["sparse"]]
@@ -262,7 +285,9 @@ def _batches(settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[P
         "feedback, 64 events of texts a request": lambda port: events_a_second(port, 64),
         "feedback, one event a request": lambda port: events_a_second(port, 1),
     }
-    speeds: dict[str, dict[str, list[float]]] = {name: {of: [] for of in checkouts} for name in loads}
+    speeds: dict[str, dict[str, list[float]]] = {
+        name: {of: [] for of in checkouts} for name in loads
+    }
     for _ in range(settings.repeats):
         with ExitStack() as stack:
             ports = {
@@ -301,7 +326,9 @@ def _feedback(instances: list[dict[str, Any]], size: int) -> bytes:
 
 
 def _overload(settings: Settings, name: str, kinds: list[Kind], port: int) -> None:
-    """Print what becomes of more requests than can be answered; the best rate of a closed loop is 1x."""
+    """Print what becomes of more requests than can be answered;
+    the best rate of a closed loop is 1x.
+    """
     rows = []
     for kind in kinds:
         if kind.name not in ("sparse", "text, 60 characters"):
@@ -330,7 +357,9 @@ _TENSORS = (("indptr", "INT64", "<i8"), ("indices", "INT32", "<i4"), ("values", 
 
 def text_as_json(text: str) -> bytes:
     """Return the body with a text as a tensor in the JSON."""
-    return orjson.dumps({"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}]})
+    return orjson.dumps(
+        {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}]}
+    )
 
 
 def as_json(instance: dict[str, Any]) -> bytes:
@@ -343,9 +372,12 @@ def as_json(instance: dict[str, Any]) -> bytes:
 
 
 def as_binary(instance: dict[str, Any]) -> tuple[bytes, str]:
-    """Return the body with the tensors behind the JSON, answers too, and the header's line that says so."""
+    """Return the body with the tensors behind the JSON, answers too,
+    and the header's line that says so.
+    """
     parts = [
-        np.array(data, dtype).tobytes() for (_, _, dtype), data in zip(_TENSORS, _csr(instance), strict=True)
+        np.array(data, dtype).tobytes()
+        for (_, _, dtype), data in zip(_TENSORS, _csr(instance), strict=True)
     ]
     inputs = [
         {

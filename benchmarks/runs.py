@@ -1,4 +1,6 @@
-"""What the tables share: trainings that are done once, figures of several runs, and how they are printed."""
+"""What the tables share: trainings that are done once, figures of
+several runs, and how they are printed.
+"""
 
 import json
 import shlex
@@ -33,7 +35,9 @@ class Settings:
     trainers: Sequence[str]
     against: Path | None = None
     directories: Sequence[Path] = ()
-    command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
+    command: str = field(
+        default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+    )
 
 
 def note(text: str) -> None:
@@ -53,13 +57,17 @@ def train(system: System, data: Prepared, threads: int) -> Figures:
 
 
 def trained(system: System, data: Prepared, threads: int) -> Figures:
-    """Return the figures of the training that left the model there, having trained if there is none."""
+    """Return the figures of the training that left the model
+    there, having trained if there is none.
+    """
     kept = figures_file(system, data.work)
     return json.loads(kept.read_text()) if kept.exists() else train(system, data, threads)
 
 
 def able(settings: Settings, data: Prepared) -> list[System]:
-    """Return the systems that can train on a data set; a peer that cannot is left out, and that is said."""
+    """Return the systems that can train on a data set; a peer that
+    cannot is left out, and that is said.
+    """
     found = []
     for system in settings.systems:
         try:
@@ -80,7 +88,9 @@ def predict(system: System, data: Prepared, threads: int) -> Figures:
 
 
 def in_fresh_process(table: str, *arguments: str) -> Figures:
-    """Return the figures that the module of a table, called alone with these arguments, prints as JSON."""
+    """Return the figures that the module of a table, called alone
+    with these arguments, prints as JSON.
+    """
     command = [sys.executable, "-m", f"benchmarks.{table}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -97,7 +107,9 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{middle} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
 
 
-def show(settings: Settings, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def show(
+    settings: Settings, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
     """Print a table and the command that made it."""
     table = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):

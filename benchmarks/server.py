@@ -72,8 +72,13 @@ def served(
                     with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
                         break
                 except (URLError, OSError):
-                    if process.poll() is not None or time.perf_counter() - start > READY_SECONDS_MAX:
-                        raise SystemExit(f"the server did not become ready: {_end_of(said)}") from None
+                    if (
+                        process.poll() is not None
+                        or time.perf_counter() - start > READY_SECONDS_MAX
+                    ):
+                        raise SystemExit(
+                            f"the server did not become ready: {_end_of(said)}"
+                        ) from None
                     time.sleep(0.01)
             yield process.pid, time.perf_counter() - start, port
         finally:
@@ -84,11 +89,17 @@ def served(
 def command_of(checkout: Path) -> list[str]:
     """Return the words that run the command line of a checkout, an older one too."""
     is_old = (checkout / "xylem").is_dir() and not (checkout / "xylem" / "command.py").exists()
-    return [sys.executable, "-c", f"from {'xylem.cli' if is_old else 'xylem.command'} import main; main()"]
+    return [
+        sys.executable,
+        "-c",
+        f"from {'xylem.cli' if is_old else 'xylem.command'} import main; main()",
+    ]
 
 
 def source_path(checkout: Path) -> str:
-    """Return where Python finds the packages of a checkout; those of an older one stand in its root."""
+    """Return where Python finds the packages of a checkout; those
+    of an older one stand in its root.
+    """
     roots = checkout, checkout / "service", checkout / "model_store"
     return os.pathsep.join(map(str, roots[:1] if (checkout / "xylem").is_dir() else roots[1:]))
 
@@ -113,7 +124,9 @@ def _end_of(said: IO[bytes]) -> str:
 
 
 def pss(pid: int, under: Path | None = None) -> int:
-    """Return the proportional set size of a process: of all it maps, or of the files under a directory."""
+    """Return the proportional set size of a process: of all it maps,
+    or of the files under a directory.
+    """
     total, counted = 0, under is None
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -130,7 +143,9 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_nanoseconds(pid: int) -> int:
-    """Return the processor's nanoseconds that the threads of a process have used, as its scheduler counts."""
+    """Return the processor's nanoseconds that the threads of a process
+    have used, as its scheduler counts.
+    """
     used = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -144,7 +159,9 @@ def family(pid: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                )
             except OSError:
                 continue
     found = [pid]
@@ -154,7 +171,9 @@ def family(pid: int) -> list[int]:
 
 
 def memory_of(data: Prepared, workers: int) -> tuple[int, int]:
-    """Return the PSS of all processes of a server with so many workers: in all, and of the model's files."""
+    """Return the PSS of all processes of a server with so many
+    workers: in all, and of the model's files.
+    """
     store = store_of(data.work, 1)
     with served(store, workers) as (pid, _, _):
         deadline = time.monotonic() + READY_SECONDS_MAX
@@ -185,5 +204,18 @@ def memory(settings: Settings) -> None:
                 f"{whole_2 / 1e6:,.0f}",
             )
         )
-    columns = ("", "model, MB", "of it mapped: 1 worker", "2 workers", "second adds", "in all: 1", "2")
-    show(settings, "Memory of workers (PSS, MB; in all: with interpreter and libraries)", columns, rows)
+    columns = (
+        "",
+        "model, MB",
+        "of it mapped: 1 worker",
+        "2 workers",
+        "second adds",
+        "in all: 1",
+        "2",
+    )
+    show(
+        settings,
+        "Memory of workers (PSS, MB; in all: with interpreter and libraries)",
+        columns,
+        rows,
+    )

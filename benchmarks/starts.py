@@ -1,6 +1,7 @@
 """What has to begin, of this checkout and of another one (`--against`), in turns.
 
-A server from its start to ready, the first `xylem predict` of a process, all kernels compiled from nothing.
+A server from its start to ready, the first `xylem predict` of a process, all kernels compiled from
+nothing.
 """
 
 import json
@@ -18,7 +19,9 @@ from benchmarks.server import ROOT, run_cli, served, source_path
 
 
 def run(settings: Settings) -> None:
-    """Print the seconds of each; kernels are cached but where they are compiled, which is done once."""
+    """Print the seconds of each; kernels are cached but where
+    they are compiled, which is done once.
+    """
     store = prepared(settings.out / "requests", settings.against)
     checkouts = {"this checkout": ROOT}
     if settings.against is not None:
@@ -58,7 +61,9 @@ def _row(
     """
     note(name)
     n_turns = repeats + is_warm
-    turns = [[measure(checkout) for checkout in checkouts.values()] for _ in range(n_turns)][is_warm:]
+    turns = [[measure(checkout) for checkout in checkouts.values()] for _ in range(n_turns)][
+        is_warm:
+    ]
     cells = [spread(list(seconds), 2) for seconds in zip(*turns, strict=True)]
     if len(checkouts) > 1:
         cells.append(spread([ours / other for ours, other in turns], 2))
@@ -68,7 +73,11 @@ def _row(
 def _compiled(checkout: Path) -> float:
     """Return the seconds in which a checkout compiles all its kernels into an empty directory."""
     with tempfile.TemporaryDirectory() as kernels:
-        environment = {**os.environ, "PYTHONPATH": source_path(checkout), "XYLEM_KERNEL_CACHE": kernels}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": source_path(checkout),
+            "XYLEM_KERNEL_CACHE": kernels,
+        }
         warm = "xylem.warm" if (checkout / "service" / "xylem").is_dir() else "service.warm"
         start = time.perf_counter()
         subprocess.run(

@@ -18,7 +18,9 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class System:
-    """A system with its options; `name` is what tables call it, `found` the file of its predictions."""
+    """A system with its options; `name` is what tables call it,
+    `found` the file of its predictions.
+    """
 
     name: str
     command: Callable[[], list[str]]
@@ -38,7 +40,9 @@ class System:
         for line in done.stdout.splitlines():
             if line.startswith('{"figure"'):
                 said = json.loads(line)
-                figures[said["figure"]] = min(said["value"], figures.get(said["figure"], said["value"]))
+                figures[said["figure"]] = min(
+                    said["value"], figures.get(said["figure"], said["value"])
+                )
         return figures
 
 
@@ -54,9 +58,13 @@ OURS = System("Xylem, 1 tree", _ours, ("--trees", "1"), "xylem-1.found.npz")
 OURS_3 = System("Xylem, 3 trees", _ours, ("--trees", "3"), "xylem-3.found.npz")
 LIBPECOS = System("libpecos 1.2.8", _peer("libpecos"), (), "libpecos.found.npz")
 OMIKUJI = System("omikuji 0.5.2, 1 tree", _peer("omikuji"), ("--trees", "1"), "omikuji-1.found.npz")
-OMIKUJI_3 = System("omikuji 0.5.2, 3 trees", _peer("omikuji"), ("--trees", "3"), "omikuji-3.found.npz")
+OMIKUJI_3 = System(
+    "omikuji 0.5.2, 3 trees", _peer("omikuji"), ("--trees", "3"), "omikuji-3.found.npz"
+)
 NAPKINXC = System("napkinXC 0.7.2", _peer("napkinxc"), (), "napkinxc.found.npz")
-LIBMULTILABEL = System("LibMultiLabel 0.10.0", _peer("libmultilabel"), (), "libmultilabel.found.npz")
+LIBMULTILABEL = System(
+    "LibMultiLabel 0.10.0", _peer("libmultilabel"), (), "libmultilabel.found.npz"
+)
 
 SYSTEMS = (OURS, LIBPECOS, OMIKUJI, NAPKINXC, LIBMULTILABEL, OURS_3, OMIKUJI_3)
 

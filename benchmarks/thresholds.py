@@ -1,7 +1,8 @@
 """Thresholds for macro-F: F-measures on test rows, milliseconds a row and nodes visited, by method.
 
-A table as Jasinska et al. 2016 has it (tables 2 and 4): a model of 80% of the training rows, thresholds tuned
-on the other 20%, start values too. Fixed 0.5 and the first five labels stand beside them.
+A table as Jasinska et al. 2016 has it (tables 2 and 4): a model of 80% of the training rows,
+thresholds tuned on the other 20%, start values too. Fixed 0.5 and the first five labels stand
+beside them.
 """
 
 import re
@@ -32,7 +33,9 @@ CUT = 5
 CONVENTIONS: tuple[EmptyConvention, ...] = ("one", "zero")
 _COUNTED_ROWS = 300
 _TIMED_TOP_R = 100
-"""Timed as served, with room for so many labels a row: room for all labels costs more than the search."""
+"""Timed as served, with room for so many labels a row: room for all
+labels costs more than the search.
+"""
 
 _COLUMNS = (
     "",
@@ -49,7 +52,9 @@ _COLUMNS = (
 
 
 class Line(NamedTuple):
-    """A method: what it predicts with, exactly, and its F-measures on the validation and the test rows."""
+    """A method: what it predicts with, exactly, and its F-measures
+    on the validation and the test rows.
+    """
 
     name: str
     options: PredictOptions
@@ -67,8 +72,10 @@ def run(settings: Settings) -> None:
                     for line in _lines(model, data, empty, settings)
                 ]
                 title = (
-                    f"{data.name}, {trainer}, empty labels count {empty}; tuned on {1 - SHARE:.0%} of "
-                    f"{data.n_rows:,} training rows, {data.n_labels:,} labels; percent of the test rows"
+                    f"{data.name}, {trainer}, empty labels count {empty}; tuned on "
+                    f"{1 - SHARE:.0%} of "
+                    f"{data.n_rows:,} training rows, {data.n_labels:,} labels; percent of "
+                    "the test rows"
                 )
                 show(settings, title, _COLUMNS, rows)
 
@@ -92,7 +99,9 @@ def split(data: Prepared) -> Path:
 
 
 def model_of(data: Prepared, described: str, threads: int) -> Model:
-    """Return the model of the larger part by NAME[:key=value,key=value], trained if it is not there."""
+    """Return the model of the larger part by
+    NAME[:key=value,key=value], trained if it is not there.
+    """
     work = split(data)
     store = Store(work / "store")
     model = re.sub(r"[:=,]", "-", described)
@@ -100,7 +109,9 @@ def model_of(data: Prepared, described: str, threads: int) -> Model:
         note(f"{data.name}: {described} trains")
         trainer, _, items = described.partition(":")
         parameters = items.split(",") if items else ()
-        request = TrainRequest(trainer, work / "train.X.npz", parameters=parameters, threads=threads)
+        request = TrainRequest(
+            trainer, work / "train.X.npz", parameters=parameters, threads=threads
+        )
         train_and_publish(store, model, request)
     return store.open(model, "latest")
 
@@ -109,7 +120,9 @@ def quiet(phase: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Settings) -> Iterator[Line]:
+def _lines(
+    model: Model, data: Prepared, empty: EmptyConvention, settings: Settings
+) -> Iterator[Line]:
     """Yield the fixed rules and every method."""
     work, predictor = split(data), make_predictor(model)
     files = work / "valid.X.npz", work / "test.X.npz"
@@ -119,9 +132,15 @@ def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Setti
         f"first {CUT}": PredictOptions(top_r=CUT, exact=True),
     }
     for name, options in fixed.items():
-        yield Line(name, options, *(_f(predictor, part, options, empty, settings.threads) for part in parts))
+        yield Line(
+            name,
+            options,
+            *(_f(predictor, part, options, empty, settings.threads) for part in parts),
+        )
     note(f"{data.name}: tuning")
-    for outcome in tune(model, TuneRequest(METHODS, *files, empty, threads=settings.threads), quiet):
+    for outcome in tune(
+        model, TuneRequest(METHODS, *files, empty, threads=settings.threads), quiet
+    ):
         tuned = outcome.tuned
         prepared = predictor.node_thresholds(tuned.thresholds)
         name = tuned.method
@@ -133,7 +152,11 @@ def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Setti
 
 
 def _f(
-    predictor: Searcher, part: Labelled, options: PredictOptions, empty: EmptyConvention, threads: int
+    predictor: Searcher,
+    part: Labelled,
+    options: PredictOptions,
+    empty: EmptyConvention,
+    threads: int,
 ) -> FMeasures:
     return f_measures(_decide(predictor, part.rows, options, threads), known_of(part), empty)
 
@@ -143,9 +166,13 @@ def known_of(part: Labelled) -> Truth:
     return Truth(part.labels, np.zeros(part.n_rows, np.int32))
 
 
-def _decide(predictor: Searcher, rows: SparseRows, options: PredictOptions, threads: int) -> PredictedRows:
+def _decide(
+    predictor: Searcher, rows: SparseRows, options: PredictOptions, threads: int
+) -> PredictedRows:
     if options.threshold is not None:
-        return PredictedRows(*predict_all(predictor, rows, options.threshold, threads, lambda done: None))
+        return PredictedRows(
+            *predict_all(predictor, rows, options.threshold, threads, lambda done: None)
+        )
     found = predictor.predict(rows, options, threads)
     return PredictedRows(found.ptr, found.labels)
 
@@ -153,7 +180,9 @@ def _decide(predictor: Searcher, rows: SparseRows, options: PredictOptions, thre
 def _cells(
     model: Model, line: Line, data: Prepared, empty: EmptyConvention, settings: Settings
 ) -> tuple[str, ...]:
-    """Return a line of the table: what is found exactly, and what is served unless that is asked for."""
+    """Return a line of the table: what is found exactly, and what
+    is served unless that is asked for.
+    """
     predictor = make_predictor(model)
     test = read_labelled(model, split(data) / "test.X.npz", quiet)
     ptr, _ = _decide(predictor, test.rows, line.options, 1)
@@ -176,7 +205,9 @@ def _cells(
 
 
 def _ms_a_row(predictor: Searcher, rows: SparseRows, options: PredictOptions, repeats: int) -> str:
-    """Return the milliseconds of a row in a batch on one thread; the fastest of the repeats counts."""
+    """Return the milliseconds of a row in a batch on one thread; the fastest of the
+    repeats counts.
+    """
     seconds = timed([lambda: predictor.predict(rows, options, 1)] * repeats)
     return f"{1000 * min(seconds) / rows.n_rows:.3f}"
 
@@ -184,7 +215,8 @@ def _ms_a_row(predictor: Searcher, rows: SparseRows, options: PredictOptions, re
 def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> str:
     """Return how many nodes a row has scored, an inner product each: those that the engine stamped.
 
-    The mean of some rows. In decision trees each inner node on the way is one, whatever the thresholds.
+    The mean of some rows. In decision trees each inner node on the way is one, whatever the
+    thresholds.
     """
     n_rows = min(_COUNTED_ROWS, rows.n_rows)
     if not isinstance(predictor, Predictor):
@@ -199,5 +231,7 @@ def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> st
     for i in range(n_rows):
         predictor.predict(rows.cut(i, i + 1), options)
         queue = predictor.pool._idle[0][-1].own
-        total += np.count_nonzero(queue.node_stamp == queue.stamp[0]) - predictor._ensemble.child_ptr[0]
+        total += (
+            np.count_nonzero(queue.node_stamp == queue.stamp[0]) - predictor._ensemble.child_ptr[0]
+        )
     return f"{total / n_rows:,.0f}"

@@ -1,6 +1,7 @@
 """Every trainer on the same rows: P@k, PSP@k, seconds to train, microseconds a row, size and depth.
 
-A data set with official splits (`--splits`) has the mean over them; the papers' figures stand beside ours.
+A data set with official splits (`--splits`) has the mean over them; the papers' figures stand
+beside ours.
 """
 
 import shutil
@@ -75,10 +76,16 @@ def run(settings: Settings) -> None:
                 figures.append(_measure(data, *variant, settings))
         rows = [_cells(_title(*variant), figures) for variant, figures in found.items()]
         rows += [
-            _paper_cells(*row) for begin, said in _PAPERS.items() if name.startswith(begin) for row in said
+            _paper_cells(*row)
+            for begin, said in _PAPERS.items()
+            if name.startswith(begin)
+            for row in said
         ]
         many = f", mean of {len(splits)} splits" if len(splits) > 1 else ""
-        title = f"{name}: {splits[0].n_rows:,} training rows, {splits[0].n_labels:,} labels{many}; percent"
+        title = (
+            f"{name}: {splits[0].n_rows:,} training rows, {splits[0].n_labels:,} "
+            f"labels{many}; percent"
+        )
         show(settings, title, _COLUMNS, rows)
 
 
@@ -105,7 +112,9 @@ def _measure(data: Prepared, trainer: str, items: str, settings: Settings) -> Me
     work = data.work / "trainers"
     shutil.rmtree(work, ignore_errors=True)
     store = Store(work)
-    request = TrainRequest(trainer, data.work / "train.txt", parameters=parameters, threads=settings.threads)
+    request = TrainRequest(
+        trainer, data.work / "train.txt", parameters=parameters, threads=settings.threads
+    )
     report = train_and_publish(store, trainer, request)
     model = store.open(trainer)
     predictor = make_predictor(model)
@@ -125,7 +134,8 @@ def _measure(data: Prepared, trainer: str, items: str, settings: Settings) -> Me
 def _warm_up(data: Prepared, trainer: str, parameters: Sequence[str]) -> None:
     """Train on a few rows, so that compiling is not measured."""
     x, y = (
-        sp.load_npz(data.work / f"train.{part}.npz").tocsr()[:_WARM_UP_ROWS] for part in ("rows", "labels")
+        sp.load_npz(data.work / f"train.{part}.npz").tocsr()[:_WARM_UP_ROWS]
+        for part in ("rows", "labels")
     )
     train(trainer, parse_parameters(trainer, parameters), rows_of(x), labels_of(y))
 

@@ -1,12 +1,14 @@
-"""Training: seconds, memory and size beside the peers'; and what the parameters do, on held-out rows.
+"""Training: seconds, memory and size beside the peers'; and what
+the parameters do, on held-out rows.
 
-`run` is the table `training` of `python -m benchmarks`. Called alone, the module trains in this process and
-shows precision for every value of the parameters that vary:
+`run` is the table `training` of `python -m benchmarks`. Called alone, the module trains in this
+process and shows precision for every value of the parameters that vary:
 
-    python -m benchmarks.training --data DIR ... --held-out --vary cost=0.5,1,2 --vary link=hinge2,hinge3
+    python -m benchmarks.training --data DIR ... --held-out --vary cost=0.5,1,2 --vary
+    link=hinge2,hinge3
 
-With --held-out a fifth of the training file's rows, in blocks of 20 neighbours, is kept from training and
-predicted; the test file is not touched. Defaults are chosen so.
+With --held-out a fifth of the training file's rows, in blocks of 20 neighbours, is kept from
+training and predicted; the test file is not touched. Defaults are chosen so.
 """
 
 import argparse
@@ -82,7 +84,9 @@ def split(data: Prepared, is_held_out: bool, sample: float) -> Split:
     return rows_of(x[kept]), labels_of(y[kept]), rows_of(x[held]), labels_of(y[held])
 
 
-def measure(parts: Split, trainer: str, items: list[str], seed: int, threads: int) -> dict[str, float]:
+def measure(
+    parts: Split, trainer: str, items: list[str], seed: int, threads: int
+) -> dict[str, float]:
     """Train and predict; return the metrics, the seconds and the number of weights."""
     rows, labels, held_rows, held_labels = parts
     start = time.perf_counter()
@@ -107,7 +111,9 @@ def variants(vary: list[str]) -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.training", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--data", nargs="+", type=Path, default=[ROOT / "examples" / "debtags"])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
     parser.add_argument("--trainer", default="label-tree")
@@ -134,9 +140,14 @@ def main() -> None:
             ]
             cells = [f"{mean(r[key] for r in runs):.2f}" for key in SHOWN]
             seconds = spread([r["seconds"] for r in runs], 2)
-            rows.append((" ".join(variant) or "defaults", *cells, seconds, f"{runs[-1]['nonzeros']:,.0f}"))
+            rows.append(
+                (" ".join(variant) or "defaults", *cells, seconds, f"{runs[-1]['nonzeros']:,.0f}")
+            )
         what = "held-out rows of the training file" if given.held_out else "test file"
-        title = f"{one.name}: {parts[0].n_rows:,} rows, {parts[1].n_labels:,} labels; percent on the {what}"
+        title = (
+            f"{one.name}: {parts[0].n_rows:,} rows, {parts[1].n_labels:,} labels; "
+            f"percent on the {what}"
+        )
         show(settings, title, ("", *SHOWN, "seconds", "weights"), rows)
     print(f"peak memory {peak_memory_bytes() / 1e6:,.0f} MB", file=sys.stderr)
 

@@ -1,14 +1,16 @@
-"""Restart replicas one after the other, never one while another is not ready. Needs Python and nothing else.
+"""Restart replicas one after the other, never one while another is not
+ready. Needs Python and nothing else.
 
     python3 deploy/rolling_restart.py --restart 'ssh {host} systemctl restart xylem' \\
         http://10.0.0.1:8080 http://10.0.0.2:8080
 
-Before each restart all replicas must be ready. After it, that one must be again, and stay so for `--settle`
-seconds, in which a load balancer sees it too. The command sends SIGTERM to the replica, as systemctl and
-docker do, which then says for XYLEM_DRAIN_SECONDS that it is not ready, and answers as ever.
+Before each restart all replicas must be ready. After it, that one must be again, and stay so for
+`--settle` seconds, in which a load balancer sees it too. The command sends SIGTERM to the replica,
+as systemctl and docker do, which then says for XYLEM_DRAIN_SECONDS that it is not ready, and
+answers as ever.
 
-Exit status: 0 all are restarted; 1 one is not ready in time, or its command failed, and those after it were
-left alone; 2 wrong arguments.
+Exit status: 0 all are restarted; 1 one is not ready in time, or its command failed, and those after
+it were left alone; 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def is_ready(url: str) -> bool:
 
 
 def wait_ready(url: str, times: Times) -> None:
-    """Return once a replica has been ready for a while without a break; raise NotReady if it takes long."""
+    """Return once a replica has been ready for a while without a
+    break; raise NotReady if it takes long.
+    """
     end = time.monotonic() + times.timeout
     since: float | None = None
     while True:
@@ -56,19 +60,25 @@ def wait_ready(url: str, times: Times) -> None:
         if since is not None and now - since >= times.settle:
             return
         if now > end:
-            raise NotReady(f"{url}: expected it to be ready within {times.timeout:g} s, found it is not")
+            raise NotReady(
+                f"{url}: expected it to be ready within {times.timeout:g} s, found it is not"
+            )
         time.sleep(PAUSE_SECONDS)
 
 
 def command_for(template: str, url: str, number: int) -> str:
-    """Return the command that restarts a replica, with {url}, {host}, {port} and {n}, from 1, filled in."""
+    """Return the command that restarts a replica, with {url}, {host},
+    {port} and {n}, from 1, filled in.
+    """
     parts = urlsplit(url)
     names = {"url": url, "host": parts.hostname, "port": parts.port or 80, "n": number}
     return template.format(**names)
 
 
 def restart_all(urls: list[str], template: str, times: Times) -> None:
-    """Restart each replica when all are ready; raise NotReady at the first that does not come back."""
+    """Restart each replica when all are ready; raise NotReady at the first that does
+    not come back.
+    """
     for number, url in enumerate(urls, 1):
         for each in urls:
             wait_ready(each, Times(0, times.timeout))
@@ -85,12 +95,18 @@ def restart_all(urls: list[str], template: str, times: Times) -> None:
 def parsed(arguments: list[str]) -> argparse.Namespace:
     """Return the arguments; exits with 2 where they are wrong."""
     parser = argparse.ArgumentParser(description="Restart replicas one after the other.")
-    parser.add_argument("urls", nargs="+", metavar="URL", help="a replica itself, not the load balancer")
-    parser.add_argument("--restart", required=True, help="the command, with {url}, {host}, {port} and {n}")
+    parser.add_argument(
+        "urls", nargs="+", metavar="URL", help="a replica itself, not the load balancer"
+    )
+    parser.add_argument(
+        "--restart", required=True, help="the command, with {url}, {host}, {port} and {n}"
+    )
     parser.add_argument(
         "--settle", type=float, default=3.0, help="seconds that a replica must stay ready (3)"
     )
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds until it must be ready (300)")
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, help="seconds until it must be ready (300)"
+    )
     found = parser.parse_args(arguments)
     try:
         for number, url in enumerate(found.urls, 1):
@@ -98,7 +114,9 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
                 parser.error(f"expected http://HOST:PORT, found {url!r}")
             command_for(found.restart, url.rstrip("/"), number)
     except (KeyError, IndexError, ValueError) as error:
-        parser.error(f"--restart: expected {{url}}, {{host}}, {{port}} or {{n}} in braces, found {error}")
+        parser.error(
+            f"--restart: expected {{url}}, {{host}}, {{port}} or {{n}} in braces, found {error}"
+        )
     return found
 
 

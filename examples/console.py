@@ -1,4 +1,6 @@
-"""What `make console` runs: the demo's model, trained once, served with the console until Ctrl+C."""
+"""What `make console` runs: the demo's model, trained once, served with the console
+until Ctrl+C.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MODEL = "debtags"
 
 
 def prepare() -> None:
-    """Put the data files in their place, and train and tune the model, unless that was done before."""
+    """Put the data files in their place, and train and tune the model, unless that
+    was done before.
+    """
     store, data = HOME / "store", HOME / "data"
     os.environ |= {"XYLEM_STORE": str(store), "XYLEM_DATA_DIR": str(data)}
     data.mkdir(parents=True, exist_ok=True)
@@ -37,7 +41,8 @@ def main() -> None:
     port = os.environ.setdefault("XYLEM_PORT", "8080")
     print(f"The page:      http://127.0.0.1:{port}/")
     print(
-        f"The admin key: {key}  (for the pages Train, Versions and Keys; another at each start)", flush=True
+        f"The admin key: {key}  (for the pages Train, Versions and Keys; another at each start)",
+        flush=True,
     )
     os.environ.setdefault("XYLEM_ACCESS_LOG", "false")
     os.execv(XYLEM, [str(XYLEM), "serve"])

@@ -1,4 +1,5 @@
-"""Make the pictures of docs/console.md from the running page: `python -m examples.console_pictures URL KEY`.
+"""Make the pictures of docs/console.md from the running page: `python -m
+examples.console_pictures URL KEY`.
 
 The server is that of `make console`, freshly made; a version is trained on it. It needs chromium,
 and Pillow, which comes with matplotlib.
@@ -18,7 +19,8 @@ PICTURES = Path(__file__).resolve().parents[1] / "docs" / "console"
 BYTES_MAX = 100_000
 COLOURS = 128
 TEXT = (
-    "A fast text editor for the terminal, with syntax highlighting for many programming languages, multiple "
+    "A fast text editor for the terminal, with syntax highlighting for many programming "
+    "languages, multiple "
     "cursors and a built-in file manager."
 )
 
@@ -33,10 +35,16 @@ def keep(browser: Browser, name: str) -> None:
 
 
 def predict(browser: Browser) -> None:
-    for text in (TEXT[:30], TEXT[:60], TEXT):  # first requests are slower, and the picture shows the time
+    for text in (
+        TEXT[:30],
+        TEXT[:60],
+        TEXT,
+    ):  # first requests are slower, and the picture shows the time
         browser.fill("#text", text)
         time.sleep(1)
-    browser.wait("!document.querySelector('#why').hidden && document.querySelector('.threshold').textContent")
+    browser.wait(
+        "!document.querySelector('#why').hidden && document.querySelector('.threshold').textContent"
+    )
     second = "document.querySelector('#predictions li:nth-child(2) .name').textContent"
     browser.click("#predictions li:nth-child(2) .label-name")
     browser.wait(f"document.querySelector('#why-heading').textContent === 'Why ' + {second}")
@@ -61,7 +69,10 @@ def train(browser: Browser, key: str) -> None:
     browser.fill("#train-data", "file:train.jsonl.gz")
     browser.fill("#train-valid", "file:test.jsonl.gz")
     browser.press("Parameters (their defaults are good)")
-    trees = "[...document.querySelectorAll('#parameters label')].find(e => e.textContent === 'trees').htmlFor"
+    trees = (
+        "[...document.querySelectorAll('#parameters label')].find(e => e.textContent === "
+        "'trees').htmlFor"
+    )
     browser.fill(f"#{browser.run(trees)}", "5")
     browser.press("Parameters (their defaults are good)")
     browser.click("#train-submit")
@@ -72,7 +83,9 @@ def train(browser: Browser, key: str) -> None:
 
 def versions(browser: Browser) -> None:
     browser.press("Versions")
-    browser.wait("document.querySelector('#label-differences td') && document.querySelector('#history td')")
+    browser.wait(
+        "document.querySelector('#label-differences td') && document.querySelector('#history td')"
+    )
     browser.look(1000, 420)
     keep(browser, "versions")
     browser.look(1000, 900)
@@ -86,7 +99,9 @@ def label(browser: Browser) -> None:
     browser.fill("#page-labels input[type=search]", "works-with::text")
     browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 1")
     browser.click("#page-labels tbody .label-name")
-    browser.wait("document.querySelector('dialog .bar-adds') && document.querySelector('dialog svg.chart')")
+    browser.wait(
+        "document.querySelector('dialog .bar-adds') && document.querySelector('dialog svg.chart')"
+    )
     browser.look(1000, 1000)
     keep(browser, "label")
     browser.click("dialog .close")

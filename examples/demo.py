@@ -1,4 +1,6 @@
-"""What `make demo` runs: train, evaluate, publish, serve, ask over HTTP, stop. Leaves nothing behind."""
+"""What `make demo` runs: train, evaluate, publish, serve, ask over
+HTTP, stop. Leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def heading(text: str) -> None:
 
 def xylem(*arguments: str) -> None:
     """Run a command as a user would, showing it first."""
-    shown = [os.path.relpath(argument) if argument.startswith("/") else argument for argument in arguments]
+    shown = [
+        os.path.relpath(argument) if argument.startswith("/") else argument
+        for argument in arguments
+    ]
     console.print(f"$ xylem {shlex.join(shown)}", style="dim", markup=False)
     done = subprocess.run([XYLEM, *arguments], check=False)
     if done.returncode:
@@ -66,7 +71,10 @@ def server(store: Path, log: Path) -> Iterator[str]:
     command = [XYLEM, "serve", "--store", store, "--port", str(port)]
     console.print(f"$ xylem serve --port {port}", style="dim")
     start = time.perf_counter()
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as process,
+    ):
         try:
             wait_until_ready(url, process, log)
             console.print(f"ready after {time.perf_counter() - start:.1f} s at {url}")
@@ -77,7 +85,9 @@ def server(store: Path, log: Path) -> Iterator[str]:
                 status = process.wait(STOP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise SystemExit(f"the server did not stop within {STOP_SECONDS_MAX} s of SIGTERM") from None
+                raise SystemExit(
+                    f"the server did not stop within {STOP_SECONDS_MAX} s of SIGTERM"
+                ) from None
     console.print(f"server stopped, status {status}")
 
 
@@ -89,7 +99,9 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> N
                 return
         except (URLError, OSError):
             time.sleep(0.1)
-    raise SystemExit(f"the server did not become ready; its log ends with:\n{log.read_text()[-2000:]}")
+    raise SystemExit(
+        f"the server did not become ready; its log ends with:\n{log.read_text()[-2000:]}"
+    )
 
 
 def post(url: str, body: bytes, content_type: str) -> tuple[bytes, float]:

@@ -1,7 +1,9 @@
-"""Macro-F as feedback arrives, over HTTP: `.venv/bin/python examples/feedback_demo.py`; draws a plot.
+"""Macro-F as feedback arrives, over HTTP: `.venv/bin/python
+examples/feedback_demo.py`; draws a plot.
 
-A label tree is trained on three fifths of the example's training rows. The others come in as feedback, in a
-random order; now and then the test rows are predicted at the thresholds of the moment.
+A label tree is trained on three fifths of the example's training rows. The others come in as
+feedback, in a random order; now and then the test rows are predicted at the thresholds of the
+moment.
 """
 
 from __future__ import annotations
@@ -40,16 +42,20 @@ def labels_of(found: Iterable[Row]) -> set[str]:
 
 
 def comes_later(row: Row) -> bool:
-    """Whether a training row is kept for feedback: by its first word, which packages of one source share.
+    """Whether a training row is kept for feedback: by its first word,
+    which packages of one source share.
 
-    So rows that are near copies of each other are on one side, and feedback is about texts that are new.
+    So rows that are near copies of each other are on one side, and feedback is about texts that are
+    new.
     """
     name = row["text"].split()[0].rstrip("0123456789.")
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") < COMING_SHARE * 2**32
 
 
 def macro_f(url: str, held_out: list[Row], query: str, labels: set[str]) -> float:
-    """Macro-F over `labels`, percent; a label never true nor predicted counts 0, as in scikit-learn."""
+    """Macro-F over `labels`, percent; a label never true nor
+    predicted counts 0, as in scikit-learn.
+    """
     body = "".join(json.dumps({"text": row["text"]}) + "\n" for row in held_out).encode()
     answer, _ = post(f"{url}/v1/models/{MODEL}/batch?{query}", body, "application/x-ndjson")
     hits, marks = dict.fromkeys(labels, 0), dict.fromkeys(labels, 0)
@@ -59,7 +65,9 @@ def macro_f(url: str, held_out: list[Row], query: str, labels: set[str]) -> floa
         for label in true | predicted:
             hits[label] += label in true and label in predicted
             marks[label] += (label in true) + (label in predicted)
-    return 100 * sum(2 * hits[label] / marks[label] for label in labels if marks[label]) / len(labels)
+    return (
+        100 * sum(2 * hits[label] / marks[label] for label in labels if marks[label]) / len(labels)
+    )
 
 
 def send(url: str, events: list[Row]) -> None:
@@ -113,13 +121,16 @@ def plot(points: list[tuple[int, float]], fixed: dict[str, float]) -> str:
         return f'<text x="{x}" y="{y}" {more}>{words}</text>'
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" '
         'font-size="12"><rect width="100%" height="100%" fill="white"/>',
         text(f"{LEFT},18", "Macro-F on held-out rows, percent, as feedback arrives"),
         text(f"{WIDTH // 2},{HEIGHT - 8}", "events of feedback", 'text-anchor="middle"'),
     ]
     for value in range(0, int(most_y) + 1, 5):
-        parts.append(f'<polyline points="{at(0, value)} {at(points[-1][0], value)}" stroke="#ddd"/>')
+        parts.append(
+            f'<polyline points="{at(0, value)} {at(points[-1][0], value)}" stroke="#ddd"/>'
+        )
         parts.append(text(at(0, value), f"{value}", 'text-anchor="end" dx="-6" dy="4"'))
     for events in (*TICKS, points[-1][0]):
         parts.append(text(at(events, 0), f"{events}", 'text-anchor="middle" dy="16"'))

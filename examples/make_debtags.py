@@ -2,10 +2,10 @@
 
     python examples/make_debtags.py TRAIN.jsonl.gz TEST.jsonl.gz [OUT_DIR]
 
-Input lines are {"text": ..., "labels": [...]}, one Debian package each. A description is cut at a word's end
-to at most TEXT_CHARS_MAX characters; a label stays when at least LABEL_ROWS_MIN training rows carry it; a row
-stays while it has a label. Of the test rows, those stay whose text has a sha256 in the first TEST_SHARE of
-its range. The same input gives the same bytes.
+Input lines are {"text": ..., "labels": [...]}, one Debian package each. A description is cut at a
+word's end to at most TEXT_CHARS_MAX characters; a label stays when at least LABEL_ROWS_MIN training
+rows carry it; a row stays while it has a label. Of the test rows, those stay whose text has a
+sha256 in the first TEST_SHARE of its range. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def shortened(rows: list[Row], labels: set[str]) -> Iterator[Row]:
 
 
 def write(path: Path, rows: list[Row]) -> int:
-    lines = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
+    lines = "".join(
+        json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows
+    )
     packed = gzip.compress(lines.encode(), compresslevel=9, mtime=0)
     path.write_bytes(packed)
     print(f"{path}: {len(rows)} rows, {len(packed)} bytes")
@@ -62,7 +64,9 @@ def main(train_file: Path, test_file: Path, out: Path) -> None:
     labels = {label for label, n_rows in counts.items() if n_rows >= LABEL_ROWS_MIN}
     out.mkdir(parents=True, exist_ok=True)
     n_bytes = write(out / "train.jsonl.gz", list(shortened(train, labels)))
-    n_bytes += write(out / "test.jsonl.gz", list(shortened([row for row in test if kept_test(row)], labels)))
+    n_bytes += write(
+        out / "test.jsonl.gz", list(shortened([row for row in test if kept_test(row)], labels))
+    )
     print(f"{len(labels)} labels, {n_bytes} bytes together")
     if n_bytes > BYTES_MAX:
         raise SystemExit(f"expected at most {BYTES_MAX} bytes, found {n_bytes}")

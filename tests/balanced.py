@@ -21,7 +21,8 @@ HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
 UPGRADES = [
-    "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+    "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: "
+    "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
     "Upgrade: h2c\r\nUser-Agent: Java-http-client/17.0.15\r\n",
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     "Sec-WebSocket-Version: 13\r\nUser-Agent: Go-http-client/1.1\r\n",
@@ -83,14 +84,18 @@ def haproxy(port: int, replicas: list[int], directory: Path) -> Iterator[None]:
     """Run haproxy with the shipped file: only the port and the names of replicas differ."""
     names = {f"xylem-{i}:8080": f"127.0.0.1:{replica}" for i, replica in enumerate(replicas, 1)}
     conf = directory / "haproxy.cfg"
-    conf.write_text(replaced(HAPROXY_CONF.read_text(), {"bind :8080": f"bind 127.0.0.1:{port}", **names}))
+    conf.write_text(
+        replaced(HAPROXY_CONF.read_text(), {"bind :8080": f"bind 127.0.0.1:{port}", **names})
+    )
     with running(haproxy_command(conf), port):
         yield
 
 
 @contextmanager
 def nginx(port: int, stream_port: int, replicas: list[int], directory: Path) -> Iterator[None]:
-    """Run nginx with the shipped file: only ports, names of replicas and paths of temporary files differ."""
+    """Run nginx with the shipped file: only ports, names of replicas
+    and paths of temporary files differ.
+    """
     text = NGINX_CONF.read_text().replace("/tmp/", f"{directory}/")
     ports = {"listen 8080": port, "listen 8081": stream_port}
     text = replaced(text, {old: f"listen 127.0.0.1:{new}" for old, new in ports.items()})
@@ -104,13 +109,18 @@ def nginx(port: int, stream_port: int, replicas: list[int], directory: Path) -> 
 
 
 def ignore_upgrades(port: int) -> None:
-    """A request that asks for another protocol has one answer, and no request is found in its body."""
+    """A request that asks for another protocol has one answer, and no request is
+    found in its body.
+    """
     hidden = f"GET {PREDICT.removesuffix('/predict')} HTTP/1.1\r\nhost: x\r\n\r\n"
     for upgrade in UPGRADES:
         with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for body, status in [(BODY, 200), (hidden, 400), (hidden, 400), (BODY, 200)] * 3:
-                head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\n{upgrade}Content-Type: application/json\r\n"
+                head = (
+                    f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\n{upgrade}Content-Type: "
+                    "application/json\r\n"
+                )
                 connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
                 time.sleep(0.02)  # the body comes in a packet of its own
                 connection.sendall(body.encode())

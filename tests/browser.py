@@ -50,7 +50,9 @@ class Browser:
         self.console: list[str] = []
         self.requests: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -87,7 +89,9 @@ class Browser:
     def _read(self, deadline: float) -> Any:
         """The next message."""
         while b"\0" not in self._buffer:
-            readable, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            readable, _, _ = select.select(
+                [self._in], [], [], max(0.0, deadline - time.monotonic())
+            )
             assert readable, "chromium does not answer"
             part = os.read(self._in, 1 << 16)
             assert part, "chromium has ended"
@@ -99,7 +103,9 @@ class Browser:
         method, said = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
             details = said["exceptionDetails"]
-            self.console.append(str(details.get("exception", {}).get("description", details["text"])))
+            self.console.append(
+                str(details.get("exception", {}).get("description", details["text"]))
+            )
         elif method == "Log.entryAdded":
             self.console.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
         elif method == "Runtime.consoleAPICalled":
@@ -113,7 +119,9 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page, of a promise what it brings; it may use $ and $$."""
+        """The value of an expression in the page, of a promise what it brings; it may
+        use $ and $$.
+        """
         options = {"awaitPromise": True, "returnByValue": True, "includeCommandLineAPI": True}
         done = self.call("Runtime.evaluate", expression=script, **options)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
@@ -122,7 +130,9 @@ class Browser:
     def wait(self, condition: str) -> None:
         """Wait until an expression is true; while it fails it is not."""
         deadline = time.monotonic() + SECONDS_MAX
-        while not self.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"):
+        while not self.run(
+            f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"
+        ):
             if time.monotonic() > deadline:
                 page = self.run("document.body.innerText")
                 raise AssertionError(f"expected {condition}, found:\n{page}\n{self.console}")
@@ -151,17 +161,21 @@ class Browser:
         """Click the first visible button or link of a text, once it is there."""
         found = (
             "$$('button, a, summary')"
-            f".find(e => e.innerText.trim() === {json.dumps(button)} && e.checkVisibility() && !e.disabled)"
+            f".find(e => e.innerText.trim() === {json.dumps(button)} && e.checkVisibility() "
+            "&& !e.disabled)"
         )
         self.wait(found)
         self.run(f"{found}.click()")
 
     def fill(self, selector: str, value: str) -> None:
-        """Put a value into a field, as its user would: it is told of the input, and of the change."""
+        """Put a value into a field, as its user would: it is told of the input, and
+        of the change.
+        """
         self.wait(found := f"$({json.dumps(selector)})")
         self.run(
             f"(() => {{ const e = {found}; e.focus(); e.value = {json.dumps(value)};"
-            "for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind, {bubbles: true})); })()"
+            "for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind, "
+            "{bubbles: true})); })()"
         )
 
     def choose_files(self, selector: str, *files: Path) -> None:

@@ -30,8 +30,20 @@ def make_call(
     rerank: Rerank = NO_RERANK,
     stop: Any = None,
 ) -> HandMadeCall:
-    """Return a call for all of the rows (indptr, indices, values); `stop`: the flag, if not work.stop."""
-    structs = ensemble, rerank, NO_CALIBRATION, Rows(*rows), search, answers, work, own.entries(), own
+    """Return a call for all of the rows (indptr, indices, values);
+    `stop`: the flag, if not work.stop.
+    """
+    structs = (
+        ensemble,
+        rerank,
+        NO_CALIBRATION,
+        Rows(*rows),
+        search,
+        answers,
+        work,
+        own.entries(),
+        own,
+    )
     handles = [handle_of(struct) for struct in structs]
     if stop is not None:
         set_field(handles[6], Workspace, "stop", stop.reshape(-1).view(np.uint8))

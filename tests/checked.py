@@ -1,7 +1,8 @@
 """pytest with every index of every kernel checked: python -m tests.checked [what pytest takes].
 
-With NUMBA_BOUNDSCHECK=1 an index beyond an array is an IndexError, in vector loads too. Here a negative index
-is one as well: Python's reading of it, from the end, hides a place that was computed wrongly.
+With NUMBA_BOUNDSCHECK=1 an index beyond an array is an IndexError, in vector loads too. Here a
+negative index is one as well: Python's reading of it, from the end, hides a place that was computed
+wrongly.
 """
 
 import os
@@ -24,6 +25,9 @@ def _refuse_negative(context: Any, builder: Any, index_type: Any, index: Any, si
 
 if __name__ == "__main__":
     if os.environ.get("NUMBA_BOUNDSCHECK") != "1" or "XYLEM_KERNEL_CACHE" not in os.environ:
-        sys.exit("expected NUMBA_BOUNDSCHECK=1, and XYLEM_KERNEL_CACHE: such kernels are for nothing else")
+        sys.exit(
+            "expected NUMBA_BOUNDSCHECK=1, and XYLEM_KERNEL_CACHE: such kernels are for "
+            "nothing else"
+        )
     arrayobj.fix_integer_index = _refuse_negative
     sys.exit(pytest.main(sys.argv[1:]))

@@ -1,4 +1,6 @@
-"""Where the sources of this checkout are, for tests that read them or start processes that import them."""
+"""Where the sources of this checkout are, for tests that read them
+or start processes that import them.
+"""
 
 import os
 from pathlib import Path

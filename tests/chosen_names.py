@@ -1,4 +1,6 @@
-"""Names chosen so that a hash table without a seed, and without a bound, compares each with all before it."""
+"""Names chosen so that a hash table without a seed, and without a
+bound, compares each with all before it.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +47,8 @@ def chosen_names(n: int, length: int = 9, *, by_bytes: bool = False) -> list[str
 def chosen_keys(n: int, factor: int, word_bits: int, shift: int, size: int) -> list[int]:
     """n keys that multiplicative hashing puts into one 8th of `size` slots.
 
-    The hash of a key is (key * factor mod 2^word_bits) >> shift, its slot that modulo `size`, a power of two.
+    The hash of a key is (key * factor mod 2^word_bits) >> shift, its slot that modulo `size`, a
+    power of two.
     """
     keys = np.arange(1, 16 * n, dtype=np.uint64)
     hashes = (keys * np.uint64(factor) & (_WORD >> np.uint64(64 - word_bits))) >> np.uint64(shift)
@@ -55,7 +58,9 @@ def chosen_keys(n: int, factor: int, word_bits: int, shift: int, size: int) -> l
 
 
 def longest_run(is_used: NDArray[np.bool_]) -> int:
-    """The most slots one after the other that are used, a table being a ring: no search reads one more."""
+    """The most slots one after the other that are used, a table
+    being a ring: no search reads one more.
+    """
     empty = np.flatnonzero(~is_used)
     assert len(empty), "a table without an empty slot"
     gaps = np.diff(np.append(empty, empty[0] + len(is_used)))

@@ -1,4 +1,6 @@
-"""A clock for coroutines that wait for nothing but each other and time: it leaps instead of waiting."""
+"""A clock for coroutines that wait for nothing but each other and
+time: it leaps instead of waiting.
+"""
 
 import asyncio
 import selectors
@@ -9,7 +11,8 @@ T = TypeVar("T")
 
 
 class LeapingClock:
-    """Stands still while there is work, so that no machine is too slow, and leaps to what comes next.
+    """Stands still while there is work, so that no machine is too
+    slow, and leaps to what comes next.
 
     It can take the place of the module `time` where a module asks only for `monotonic`.
     """

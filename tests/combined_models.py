@@ -1,4 +1,6 @@
-"""A combined version of two members and seven names, on texts that have the names of their labels."""
+"""A combined version of two members and seven names, on texts that have the names of
+their labels.
+"""
 
 import random
 from dataclasses import replace
@@ -22,8 +24,29 @@ from xylem_store.members import NEAR
 from xylem_store.store import Store
 from xylem_store.version import Draft, model_of
 
-NAMES = ["apple tree", "river boat", "steam engine", "honey bee", "paper mill", "snow owl", "salt mine"]
-WORDS = ["old", "new", "small", "tall", "quiet", "loud", "early", "late", "green", "brown", "near", "far"]
+NAMES = [
+    "apple tree",
+    "river boat",
+    "steam engine",
+    "honey bee",
+    "paper mill",
+    "snow owl",
+    "salt mine",
+]
+WORDS = [
+    "old",
+    "new",
+    "small",
+    "tall",
+    "quiet",
+    "loud",
+    "early",
+    "late",
+    "green",
+    "brown",
+    "near",
+    "far",
+]
 
 
 def documents(n: int, seed: int) -> list[dict[str, object]]:
@@ -38,7 +61,9 @@ def documents(n: int, seed: int) -> list[dict[str, object]]:
 
 
 def publish_combined(home: Path) -> Store:
-    """Publish `both`, of two members and names, in a store below a directory: the label l6 is in no row."""
+    """Publish `both`, of two members and names, in a store below a
+    directory: the label l6 is in no row.
+    """
     made = Store(home / "store")
     data = write_lines(home / "train.jsonl", documents(150, 1))
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
@@ -47,7 +72,9 @@ def publish_combined(home: Path) -> Store:
     names = home / "names.csv"
     names.write_text("uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES)))
     valid = write_lines(home / "valid.jsonl", documents(110, 2))
-    combine_and_publish(made, "both", CombineRequest([("words", 1), ("chars", 1)], valid, names, "en"))
+    combine_and_publish(
+        made, "both", CombineRequest([("words", 1), ("chars", 1)], valid, names, "en")
+    )
     return made
 
 
@@ -55,7 +82,9 @@ LONG_NAMES = ["red café", "blue", "red blue red", "red red", "ab cd ef gh ij kl
 
 
 def full_draft() -> Draft:
-    """A combined version in which no array is empty: names with brackets and neighbours, and near rows."""
+    """A combined version in which no array is empty: names with
+    brackets and neighbours, and near rows.
+    """
     draft = DRAFTS[6]["combined-clean"]
     called = [*LONG_NAMES, "red (colour)", "red wine", "wine red", "wine"]
     subjects = [
@@ -68,7 +97,9 @@ def full_draft() -> Draft:
     rows = load_featurizer(
         members[0].manifest.features, members[0].arrays, members[0].manifest.n_features
     ).transform_texts(SET_IN_LINES)
-    labels = LabelRows(np.array([0, 2, 4, 5]), np.array([0, 1, 0, 2, 3], np.int32), draft.labels.n_names)
+    labels = LabelRows(
+        np.array([0, 2, 4, 5]), np.array([0, 1, 0, 2, 3], np.int32), draft.labels.n_names
+    )
     near = group_of(NEAR, draw_near_rows(rows, labels, 0))
     others = {name: array for name, array in draft.extra.items() if not name.startswith("names/")}
     return replace(draft, extra={**others, **arrays, **near})

@@ -35,8 +35,8 @@ from xylem_store.store import Store
 
 READY_SECONDS = 240.0
 
-# No timing is asserted: a machine that is busy for a moment fails no example.
-# Examples are the same in each run, unless SEED=drawn: a test that fails now and then tells nothing.
+# No timing is asserted: a machine that is busy for a moment fails no example. Examples are the same
+# in each run, unless SEED=drawn: a test that fails now and then tells nothing.
 DRAWN = os.environ.get("SEED") == "drawn"
 hypothesis.settings.register_profile("patient", deadline=None, derandomize=not DRAWN)
 hypothesis.settings.load_profile("patient")
@@ -66,10 +66,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The seed of a test's random numbers, printed: its own by default, drawn in a soak run, or $SEED."""
+    """The seed of a test's random numbers, printed: its own by
+    default, drawn in a soak run, or $SEED.
+    """
     given = os.environ.get("SEED", "")
     is_drawn = DRAWN or request.node.get_closest_marker("soak") is not None
-    drawn = int.from_bytes(os.urandom(4), "little") if is_drawn else zlib.crc32(request.node.name.encode())
+    drawn = (
+        int.from_bytes(os.urandom(4), "little")
+        if is_drawn
+        else zlib.crc32(request.node.name.encode())
+    )
     number = int(given) if given.isdigit() else drawn
     print(f"SEED={number}")
     return number
@@ -91,12 +97,16 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if file.exists():
         with contextlib.closing(sqlite3.connect(file)) as connection:
             n_events = connection.execute("SELECT count(*) FROM feedback_events").fetchone()[0]
-        assert n_events == 0, "a test sent feedback to the shared store: others would see its thresholds"
+        assert n_events == 0, (
+            "a test sent feedback to the shared store: others would see its thresholds"
+        )
 
 
 @pytest.fixture
 def own_store(shared_store: Path, tmp_path: Path) -> Store:
-    """A copy of the shared store to publish to, without the database that servers over it may have made."""
+    """A copy of the shared store to publish to, without the database
+    that servers over it may have made.
+    """
     others = shutil.ignore_patterns("xylem.db*")
     return Store(Path(shutil.copytree(shared_store, tmp_path / "store", ignore=others)))
 
@@ -141,7 +151,9 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def command(run_here: Run, tmp_path: Path) -> Command:
-    """As `run_here`, over the store beside a test; its exit status, and what it said on both outputs."""
+    """As `run_here`, over the store beside a test; its exit
+    status, and what it said on both outputs.
+    """
 
     def run(*arguments: object, store: Path = tmp_path / "store") -> tuple[int, str, str]:
         done = run_here(*arguments, store=store)
@@ -151,7 +163,9 @@ def command(run_here: Run, tmp_path: Path) -> Command:
 
 
 def answer(done: tuple[int, str, str]) -> Any:
-    """The object on the last line of what a command said; it succeeded and complained of nothing."""
+    """The object on the last line of what a command said; it succeeded and complained
+    of nothing.
+    """
     status, out, err = done
     assert (status, err) == (0, "")
     return json.loads(out.splitlines()[-1])
@@ -171,8 +185,12 @@ InProcess = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def shared_service(shared_store: Path) -> Iterator[tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]]:
-    """The service over the shared store in an event loop of its own, for all tests that change nothing."""
+def shared_service(
+    shared_store: Path,
+) -> Iterator[tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]]:
+    """The service over the shared store in an event loop of its own,
+    for all tests that change nothing.
+    """
     loop = asyncio.new_event_loop()
     started: Future[httpx.AsyncClient] = Future()
 
@@ -194,7 +212,9 @@ def shared_service(shared_store: Path) -> Iterator[tuple[asyncio.AbstractEventLo
 def in_process(
     shared_store: Path, shared_service: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]
 ) -> InProcess:
-    """Run a coroutine function with a client of the service; with a store or limits, one of its own."""
+    """Run a coroutine function with a client of the service; with
+    a store or limits, one of its own.
+    """
 
     def run(call: Call, store: Path | None = None, **limits: Any) -> Any:
         if store is None and not limits:
@@ -214,7 +234,9 @@ R = TypeVar("R")
 
 
 def together(*calls: Callable[[], R]) -> list[R]:
-    """Call all at the same moment, each in a thread of its own; return what they return, or raise."""
+    """Call all at the same moment, each in a thread of its own; return what they
+    return, or raise.
+    """
     gate = threading.Barrier(len(calls), timeout=60)
 
     def begin(call: Callable[[], R]) -> R:
@@ -260,7 +282,12 @@ def scope_of(
 
 def whole_request(path: str, body: bytes, **more: str) -> tuple[bytes, dict[str, Any]]:
     """A request to POST as its bytes, and what the server's parser makes of them."""
-    headers = {"host": "x", **more, "content-type": "application/json", "content-length": str(len(body))}
+    headers = {
+        "host": "x",
+        **more,
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+    }
     lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, scope_of("POST", path, headers)
 
@@ -268,9 +295,13 @@ def whole_request(path: str, body: bytes, **more: str) -> tuple[bytes, dict[str,
 def settings_of(store: Path, **changes: Any) -> Settings:
     """Settings of the environment over a store, with changed settings and limits."""
     settings = read_settings(store=store, access_log=False)
-    limits = {name: value for name, value in changes.items() if name in type(settings.limits).model_fields}
+    limits = {
+        name: value for name, value in changes.items() if name in type(settings.limits).model_fields
+    }
     others = {name: value for name, value in changes.items() if name not in limits}
-    return settings.model_copy(update={"limits": settings.limits.model_copy(update=limits), **others})
+    return settings.model_copy(
+        update={"limits": settings.limits.model_copy(update=limits), **others}
+    )
 
 
 @pytest.fixture
@@ -291,7 +322,9 @@ def hide_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def answered_from_bytes(app: FastAPI, path: str, body: bytes, **headers: str) -> Any:
-    """What an app answers to the bytes of a request to POST whose head it has seen; None: the route does."""
+    """What an app answers to the bytes of a request to POST whose head
+    it has seen; None: the route does.
+    """
     message, scope = whole_request(path, body, **headers)
     app.state.whole_requests.learn(message, scope)
     return app.state.whole_requests.answer(message, b"")

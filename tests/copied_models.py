@@ -1,7 +1,7 @@
 """A process of its own for tests of copies: `python -m tests.copied_models WHAT FOLDER`.
 
-It prints "same" when every answer of a copy is the one that was written beside it, with memory used and freed
-in between, where a copy that still led to its original's arrays would find other bytes.
+It prints "same" when every answer of a copy is the one that was written beside it, with memory used
+and freed in between, where a copy that still led to its original's arrays would find other bytes.
 """
 
 import copy
@@ -94,7 +94,9 @@ def in_workers(folder: Path) -> None:
     X, Y = estimator_data()
     dense = Y.toarray()
     alone = cross_val_predict(xylem.LabelTreeClassifier(), X, dense, cv=3)
-    assert np.array_equal(cross_val_predict(xylem.LabelTreeClassifier(), X, dense, cv=3, n_jobs=2), alone)
+    assert np.array_equal(
+        cross_val_predict(xylem.LabelTreeClassifier(), X, dense, cv=3, n_jobs=2), alone
+    )
     MODELS["estimator"] = xylem.LabelTreeClassifier(trees=2).fit(X, Y)
     MODELS["model"] = xylem.train(X, Y)
     expected = {name: answers_of(model, X) for name, model in MODELS.items()}

@@ -1,4 +1,6 @@
-"""Databases of both kinds for the tests: SQLite files, and a real PostgreSQL from a wheel that carries it."""
+"""Databases of both kinds for the tests: SQLite files, and a real
+PostgreSQL from a wheel that carries it.
+"""
 
 import contextlib
 import itertools
@@ -27,7 +29,9 @@ _STARTS = 4
 def _why_not() -> str | None:
     """Why PostgreSQL cannot run here, if so: it wants a user with a name, and not root."""
     if os.geteuid() == 0:
-        has_user = shutil.which("useradd") or any(user.pw_name == "pgserver" for user in pwd.getpwall())
+        has_user = shutil.which("useradd") or any(
+            user.pw_name == "pgserver" for user in pwd.getpwall()
+        )
         return None if has_user else "PostgreSQL does not run as root, and there is no useradd"
     named = any(user.pw_uid == os.geteuid() for user in pwd.getpwall())
     return None if named else "PostgreSQL wants a user with a name"
@@ -69,7 +73,9 @@ def postgresql() -> Iterator[str]:
         Path(home).chmod(0o755)
         server = _start(Path(home))
         url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-        execute(url, "ALTER SYSTEM SET fsync = off")  # no test cuts the power: none waits for a busy disk
+        execute(
+            url, "ALTER SYSTEM SET fsync = off"
+        )  # no test cuts the power: none waits for a busy disk
         execute(url, "SELECT pg_reload_conf()")
         yield url
         server.cleanup()
@@ -107,7 +113,10 @@ def pooled(url: str, pool_mode: str, **settings: str) -> Iterator[str]:
     """
     assert PGBOUNCER is not None
     parsed, socket_file = make_url(url), socket_path(url)
-    with tempfile.TemporaryDirectory(prefix="xylem-pgbouncer-") as home, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="xylem-pgbouncer-") as home,
+        contextlib.ExitStack() as stack,
+    ):
         owner = socket_file.parent.stat().st_uid
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -135,7 +144,9 @@ def pooled(url: str, pool_mode: str, **settings: str) -> Iterator[str]:
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
-            assert process.poll() is None and time.monotonic() < deadline, (Path(home) / "log").read_text()
+            assert process.poll() is None and time.monotonic() < deadline, (
+                Path(home) / "log"
+            ).read_text()
             time.sleep(0.05)
         behind = parsed.set(host="127.0.0.1", port=port, query={})
         yield behind.render_as_string(hide_password=False)

@@ -54,7 +54,9 @@ def assert_same_bits(rows: SparseRows, expected: SparseRows) -> None:
 def texts_alone(texts: list[str]) -> Dataset:
     """Texts without labels."""
     labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
-    return Dataset("texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts)
+    return Dataset(
+        "texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts
+    )
 
 
 def assert_same_rows(rows: SparseRows, matrix: Any, rtol: float = 1e-6) -> None:
@@ -63,7 +65,9 @@ def assert_same_rows(rows: SparseRows, matrix: Any, rtol: float = 1e-6) -> None:
     expected.sort_indices()
     check_sparse(rows)
     assert expected.shape == (rows.n_rows, rows.n_features)
-    assert np.array_equal(rows.indptr, expected.indptr) and np.array_equal(rows.indices, expected.indices)
+    assert np.array_equal(rows.indptr, expected.indptr) and np.array_equal(
+        rows.indices, expected.indices
+    )
     np.testing.assert_allclose(rows.values, expected.data, rtol=rtol)
 
 
@@ -121,7 +125,9 @@ def refusal(path: Path, content: bytes | str, **options: Any) -> str:
     with refused(BadData, "", (path, content[:500])) as told:
         read(path, content, **options)
     said = str(told.value)
-    assert said.startswith(str(path)) and "\n" not in said and len(said) < 700 + len(str(path)), said
+    assert said.startswith(str(path)) and "\n" not in said and len(said) < 700 + len(str(path)), (
+        said
+    )
     return said.removeprefix(str(path))
 
 

@@ -1,4 +1,6 @@
-"""File systems that fail: the n-th call raises, or the power goes and what was not synced is lost."""
+"""File systems that fail: the n-th call raises, or the power goes and what was not
+synced is lost.
+"""
 
 import errno
 import os
@@ -11,7 +13,18 @@ from typing import Any
 from xylem_store.fs import FileSystem
 
 OPERATIONS = (
-    *("create", "append", "write", "fsync", "close", "fsync_dir", "mkdir", "rename", "unlink", "rmdir"),
+    *(
+        "create",
+        "append",
+        "write",
+        "fsync",
+        "close",
+        "fsync_dir",
+        "mkdir",
+        "rename",
+        "unlink",
+        "rmdir",
+    ),
     *("entries", "stamp", "read", "map", "lock", "free_bytes"),
 )
 
@@ -71,8 +84,9 @@ class _Directory:
 class Disk:
     """What is on the medium and what is only in memory, after some of the calls of a log.
 
-    A stricter medium than any real one: each change of a directory that was not synced is lost or kept on
-    its own, even the two halves of a rename, and a file's unsynced bytes may be lost, cut, or zeros.
+    A stricter medium than any real one: each change of a directory that was not synced is lost or
+    kept on its own, even the two halves of a rename, and a file's unsynced bytes may be lost, cut,
+    or zeros.
     """
 
     def __init__(self, root: Path, template: Path) -> None:
@@ -83,7 +97,9 @@ class Disk:
 
     def _load(self, path: Path) -> _Directory:
         found = {
-            child.name: self._load(child) if child.is_dir() else _File(child.read_bytes(), child.read_bytes())
+            child.name: self._load(child)
+            if child.is_dir()
+            else _File(child.read_bytes(), child.read_bytes())
             for child in path.iterdir()
         }
         return _Directory(dict(found), dict(found))
@@ -130,8 +146,15 @@ class Disk:
 
         if isinstance(node, _File):
             data = node.data if node.data == node.synced or kept() else node.synced
-            if how == "mixed" and data is node.data and node.data != node.synced and rng.random() < 0.7:
-                kept_bytes = len(node.synced) if data.startswith(node.synced) else 0  # of one appended to
+            if (
+                how == "mixed"
+                and data is node.data
+                and node.data != node.synced
+                and rng.random() < 0.7
+            ):
+                kept_bytes = (
+                    len(node.synced) if data.startswith(node.synced) else 0
+                )  # of one appended to
                 cut = data[: rng.randrange(kept_bytes, len(data))]
                 data = rng.choice([cut, data[:kept_bytes] + bytes(len(data) - kept_bytes)])
             target.write_bytes(data)

@@ -62,13 +62,22 @@ class Event(NamedTuple):
 def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> counters.Events:
     """Return events as columns."""
     rows, none = [event.row for event in events], counters.NO_LABELS
-    no_row = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
+    no_row = SparseRows(
+        np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features
+    )
     return counters.Events(
         [event.key for event in events],
-        SparseRows.join([no_row, *(no_row if row is None else row for row in rows)]).cut(1, len(rows) + 1),
+        SparseRows.join([no_row, *(no_row if row is None else row for row in rows)]).cut(
+            1, len(rows) + 1
+        ),
         counters.label_rows([event.labels for event in events], n_labels),
-        counters.label_rows([none if e.predicted is None else e.predicted for e in events], n_labels),
-        np.array([counters.NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
+        counters.label_rows(
+            [none if e.predicted is None else e.predicted for e in events], n_labels
+        ),
+        np.array(
+            [counters.NO_EPOCH if event.epoch is None else event.epoch for event in events],
+            np.int64,
+        ),
         [event.line for event in events],
     )
 
@@ -78,7 +87,9 @@ class Replica:
 
     def __init__(self, url: str, halve_events: int | None = None) -> None:
         self.database = Database(url)
-        self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30, halve_events=halve_events)
+        self.writer = FeedbackWriter(
+            self.database, queue_max=10_000, days_max=30, halve_events=halve_events
+        )
         self.live = ServedThresholds("m", 1, N_LABELS, predictor())
 
     def send(self, *events: Event) -> list[counters.Result]:
@@ -91,7 +102,9 @@ class Replica:
             self.live.catch_up(connection)
 
     def bits(self) -> tuple[bytes, bytes, bytes, int]:
-        """Everything that replicas must agree on, and that the nodes' thresholds are those of the labels."""
+        """Everything that replicas must agree on, and that the nodes'
+        thresholds are those of the labels.
+        """
         state = self.live.snapshot()
         expected = predictor().node_thresholds(state.thresholds)
         assert np.array_equal(self.live.prepared, expected)
@@ -120,7 +133,9 @@ def labels_of(*labels: int) -> np.ndarray:
 
 def token_event(name: str, true: list[int], predicted: list[int], epoch: int = 0) -> Event:
     """An event whose prediction was made before."""
-    return Event(counters.event_keys("m", [name])[0], labels_of(*true), None, labels_of(*predicted), epoch)
+    return Event(
+        counters.event_keys("m", [name])[0], labels_of(*true), None, labels_of(*predicted), epoch
+    )
 
 
 def instance_event(name: str, true: list[int], seed: int) -> Event:
@@ -143,8 +158,12 @@ def event(name: str, labels: list[str], **fields: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def client_of(store: Store, as_admin: bool = False, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client, an admin's or anybody's, of the service, which reads thresholds that others moved at once."""
+async def client_of(
+    store: Store, as_admin: bool = False, **changes: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client, an admin's or anybody's, of the service, which reads
+    thresholds that others moved at once.
+    """
     changes = {"threshold_refresh_ms": 50, **changes}
     if as_admin:
         changes["admin_key"] = SecretStr(ADMIN_KEY)
@@ -175,7 +194,9 @@ def fault(response: httpx.Response) -> tuple[int, str]:
 async def outcomes(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[str]:
     """What became of events: `applied`, or with a reason as `rejected: bad-request`."""
     results = await send(client, *events, path=path)
-    return [f"{one['result']}: {one['reason']}" if "reason" in one else one["result"] for one in results]
+    return [
+        f"{one['result']}: {one['reason']}" if "reason" in one else one["result"] for one in results
+    ]
 
 
 def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequence[int]) -> str:
@@ -183,7 +204,11 @@ def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequenc
     names = build_names([f"l{i}" for i in range(max(labels, default=0) + 1)])
     scores = np.ones(len(labels), np.float32)
     spans = Spans(
-        np.array([0]), np.array([len(labels)]), np.array(labels, np.int32), scores, np.zeros(1, np.uint8)
+        np.array([0]),
+        np.array([len(labels)]),
+        np.array(labels, np.int32),
+        scores,
+        np.zeros(1, np.uint8),
     )
     seal = tokens.seal(model_hash(model), version, epoch)
     (prediction,) = predictions_json(names, np.empty(0, np.float32), seal, tokens.serials(1), spans)

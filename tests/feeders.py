@@ -1,7 +1,8 @@
 """R10: processes that send feedback and are killed at random moments, by a process that forks them.
 
-python -m tests.feeders URL ROUNDS SEED prints one JSON object. A feeder writes to a pipe when a block of
-events is acknowledged. The next one begins with the block that was not, whose fate nobody knows.
+python -m tests.feeders URL ROUNDS SEED prints one JSON object. A feeder writes to a pipe when a
+block of events is acknowledged. The next one begins with the block that was not, whose fate nobody
+knows.
 """
 
 import json
@@ -63,7 +64,9 @@ def run(url: str, rounds: int, seed: int) -> dict[str, Any]:
         marks = int(tuned.counters.marks.sum()) if tuned else 0
         in_doubt += marks > sum(map(marks_of, range(first)))
     replica = Replica(url)
-    outcome = replica.send(*(token_event(f"e{i}", true_of(i), [i % N_LABELS]) for i in range(first + BLOCK)))
+    outcome = replica.send(
+        *(token_event(f"e{i}", true_of(i), [i % N_LABELS]) for i in range(first + BLOCK))
+    )
     expected = np.zeros(N_LABELS, np.int64)
     for i in range(first + BLOCK):
         for label in set(true_of(i)):

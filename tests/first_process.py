@@ -49,7 +49,9 @@ class FirstProcess:
         self._process.communicate()
 
     def wait_for_handler(self) -> None:
-        """Wait until it has a handler for SIGTERM: earlier ones are lost, before any line of ours."""
+        """Wait until it has a handler for SIGTERM: earlier ones are lost, before any
+        line of ours.
+        """
         self._wait_for(self._handles_sigterm)
 
     def terminate(self) -> int:

@@ -1,4 +1,6 @@
-"""One small model in the files of each library whose models are imported, and its scores by definition."""
+"""One small model in the files of each library whose models are
+imported, and its scores by definition.
+"""
 
 import io
 import json
@@ -77,7 +79,9 @@ def save_pecos(path: Path, post_processor: str = "l3-hinge") -> None:
             "pred_kwargs": {"only_topk": 20, "post_processor": post_processor},
         }
         (folder / "param.json").write_text(json.dumps(settings))
-    (path / "ranker" / "param.json").write_text(json.dumps({"model": "HierarchicalMLModel", "depth": 2}))
+    (path / "ranker" / "param.json").write_text(
+        json.dumps({"model": "HierarchicalMLModel", "depth": 2})
+    )
     meta = {"__meta__": {"class_fullname": "pecos.xmc.xlinear.model###XLinearModel"}}
     (path / "param.json").write_text(json.dumps(meta))
 
@@ -86,7 +90,11 @@ def to_cbor(item: Any) -> bytes:
     """CBOR as omikuji writes it: the shortest heads, floats of 16 bits where that loses nothing."""
     if isinstance(item, float):
         short = np.float16(item)
-        return struct.pack(">Be", 0xF9, item) if float(short) == item else struct.pack(">Bf", 0xFA, item)
+        return (
+            struct.pack(">Be", 0xF9, item)
+            if float(short) == item
+            else struct.pack(">Bf", 0xFA, item)
+        )
     size = item if isinstance(item, int) else len(item.encode() if isinstance(item, str) else item)
     major = {int: 0, str: 3, list: 4, dict: 5}[type(item)] << 5
     for code, form, most in ((24, "B", 0xFF), (25, "H", 0xFFFF), (26, "I", 0xFFFFFFFF)):
@@ -120,7 +128,12 @@ def _omikuji_weights(matrix: sp.csc_matrix, dense: bool) -> dict[str, Any]:
 
 def omikuji_tree(dense_root: bool = True) -> dict[str, Any]:
     leaves = [
-        {"Leaf": {"weights": _omikuji_weights(LABELS[:, labels], dense=False), "labels": labels.tolist()}}
+        {
+            "Leaf": {
+                "weights": _omikuji_weights(LABELS[:, labels], dense=False),
+                "labels": labels.tolist(),
+            }
+        }
         for labels in BELOW
     ]
     return {"Branch": {"weights": _omikuji_weights(NODES, dense_root), "children": leaves}}
@@ -128,7 +141,9 @@ def omikuji_tree(dense_root: bool = True) -> dict[str, Any]:
 
 def save_omikuji(path: Path, loss: str = "Hinge") -> None:
     path.mkdir(parents=True, exist_ok=True)
-    (path / "settings.json").write_text(json.dumps({"n_features": N_FEATURES, "classifier_loss_type": loss}))
+    (path / "settings.json").write_text(
+        json.dumps({"n_features": N_FEATURES, "classifier_loss_type": loss})
+    )
     for i in range(2):
         (path / f"tree{i}.cbor").write_bytes(to_cbor(omikuji_tree(dense_root=i == 0)))
 
@@ -160,7 +175,9 @@ def save_napkinxc(path: Path, loss: int = 0, root: bytes = struct.pack("<iii", 1
     (path / "args.bin").write_bytes(napkinxc_settings())
     parents = [-1, 0, 0, *(1 + PARENTS)]
     labels = [-1, -1, -1, *range(5)]
-    tree = struct.pack("<ii", 5, 8) + b"".join(struct.pack("<ii", i, label) for i, label in enumerate(labels))
+    tree = struct.pack("<ii", 5, 8) + b"".join(
+        struct.pack("<ii", i, label) for i, label in enumerate(labels)
+    )
     (path / "tree.bin").write_bytes(tree + struct.pack("<i", 0) + struct.pack("<8i", *parents))
     columns = [*NODES.toarray().T, *LABELS.toarray().T]
     scorers = [_napkinxc_scorer(column, i % 2, i % 3 > 0, loss) for i, column in enumerate(columns)]
@@ -172,7 +189,10 @@ def _libmultilabel_classes() -> dict[str, types.ModuleType]:
     tree, linear = "libmultilabel.linear.tree", "libmultilabel.linear.linear"
     names = ("libmultilabel", "libmultilabel.linear", tree, linear)
     modules = {name: types.ModuleType(name) for name in names}
-    for module, names in ((tree, ("Node", "TreeModel", "EnsembleTreeModel")), (linear, ("FlatModel",))):
+    for module, names in (
+        (tree, ("Node", "TreeModel", "EnsembleTreeModel")),
+        (linear, ("FlatModel",)),
+    ):
         for name in names:
             setattr(modules[module], name, type(name, (), {"__module__": module}))
     return modules
@@ -189,11 +209,14 @@ def libmultilabel_pickle(n_trees: int = 1, bias: float = 1.0, **changes: Any) ->
     modules = _libmultilabel_classes()
     tree, linear = modules["libmultilabel.linear.tree"], modules["libmultilabel.linear.linear"]
     leaves = [
-        _made(tree, "Node", label_map=labels, children=[], index=1 + i) for i, labels in enumerate(BELOW)
+        _made(tree, "Node", label_map=labels, children=[], index=1 + i)
+        for i, labels in enumerate(BELOW)
     ]
     root = _made(tree, "Node", label_map=np.arange(5), children=leaves, index=0, is_root=True)
     weights = sp.hstack([NODES, *(LABELS[:, labels] for labels in BELOW)], "csc").astype(np.float64)
-    flat = _made(linear, "FlatModel", name="f", weights=weights, bias=bias, thresholds=0, multiclass=False)
+    flat = _made(
+        linear, "FlatModel", name="f", weights=weights, bias=bias, thresholds=0, multiclass=False
+    )
     pointers = np.cumsum([0, 2, *map(len, BELOW)])
     attributes = {"name": "tree", "root": root, "flat_model": flat, "node_ptr": pointers, **changes}
     models = [_made(tree, "TreeModel", **attributes) for _ in range(n_trees)]

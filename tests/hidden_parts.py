@@ -1,10 +1,12 @@
-"""Hides inner parts of numba from our kernels while they are imported; numba itself goes on with them."""
+"""Hides inner parts of numba from our kernels while they are
+imported; numba itself goes on with them.
+"""
 
 IMPORT_WITHOUT = '''
 import importlib, sys, types
 
 def import_without(*parts):
-    """Import the decorators of kernels where each `module:name` or `module:Class.name` is hidden."""
+    """Import the decorators of kernels where each `module:name` or `module:Class.name` is gone."""
     before = dict(sys.modules)
     for part in parts:
         module_name, _, path = part.partition(":")
@@ -15,7 +17,8 @@ def import_without(*parts):
         name, _, member = path.partition(".")
         whole = vars(copied).pop(name, None)
         if member:
-            kept = {n: getattr(whole, n) for n in dir(whole) if n != member and not n.startswith("__")}
+            names = [n for n in dir(whole) if n != member and not n.startswith("__")]
+            kept = {n: getattr(whole, n) for n in names}
             setattr(copied, name, type(name, (), kept))
         sys.modules[module_name] = copied
     import xylem_store.compiled.decorators

@@ -1,9 +1,11 @@
 """R4: versions that are wrong but have right checksums are refused, or served without harm.
 
-Of every kind: label trees, decision trees, re-ranked, calibrated and embedded ones, texts, combined ones with
-names and near rows, versions that keep rows, learners that keep their state; and label info.
+Of every kind: label trees, decision trees, re-ranked, calibrated and embedded ones, texts, combined
+ones with names and near rows, versions that keep rows, learners that keep their state; and label
+info.
 
-python -m tests.hostile_versions ROUNDS SEED prints one JSON object; its caller sees when a signal killed it.
+python -m tests.hostile_versions ROUNDS SEED prints one JSON object; its caller sees when a signal
+killed it.
 """
 
 import contextlib
@@ -40,12 +42,26 @@ from xylem.workflows.going_on import kept_rows, read_kept
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.checks import assemble, check_version
 from xylem_store.errors import Corrupt
-from xylem_store.label_info import HEAD_BYTES, Subject, build_label_info, label_info_pieces, map_label_info
+from xylem_store.label_info import (
+    HEAD_BYTES,
+    Subject,
+    build_label_info,
+    label_info_pieces,
+    map_label_info,
+)
 from xylem_store.manifest import COMBINED, STATE, Manifest, TrainerInfo
 from xylem_store.names import build_names
 from xylem_store.origin import REPORT, json_array
 from xylem_store.store import Store
-from xylem_store.version import Draft, Model, manifest_of, pack, unpack, write_arrays, write_manifest
+from xylem_store.version import (
+    Draft,
+    Model,
+    manifest_of,
+    pack,
+    unpack,
+    write_arrays,
+    write_manifest,
+)
 
 RERANKED = {**random_rerank(7, 12, 70), REPORT: json_array(REPORT, {"splits": [1, 2]})}
 
@@ -64,8 +80,12 @@ DRAFTS = [
     small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
     small_draft(4, weights="int8", n_labels=20, arity=17, n_features=100, share=0.05),
     small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
-    small_draft(6, kind="decision-tree", link="argmax", n_labels=9, n_features=40, arity=2, n_trees=4),
-    small_draft(7, kind="decision-tree", weights="bfloat16", n_labels=12, arity=4, n_trees=1, extra=RERANKED),
+    small_draft(
+        6, kind="decision-tree", link="argmax", n_labels=9, n_features=40, arity=2, n_trees=4
+    ),
+    small_draft(
+        7, kind="decision-tree", weights="bfloat16", n_labels=12, arity=4, n_trees=1, extra=RERANKED
+    ),
     calibrated_draft(11, n_labels=20, n_features=40, n_trees=1),
     calibrated_draft(12, kind="decision-tree", n_labels=6, n_features=64, n_knots=2),
     small_draft(4, n_labels=1, n_features=1),
@@ -86,9 +106,16 @@ LEARNERS = {
 """Trainers whose versions keep a state, and their parameters."""
 
 LEARNER_ROUNDS, INFO_ROUNDS = 97, 31
-"""Each so many rounds a training goes on, which takes as long as 30 others; and label info is opened."""
+"""Each so many rounds a training goes on, which takes as long as
+30 others; and label info is opened.
+"""
 
-TEXTS = ["red wine and ab cd ef gh ij kl red blue", "blue red blue red (colour) café", "wine red wines", ""]
+TEXTS = [
+    "red wine and ab cd ef gh ij kl red blue",
+    "blue red blue red (colour) café",
+    "wine red wines",
+    "",
+]
 NAMES = build_names(f"l{i}" for i in range(12))
 INFO = build_label_info(
     [
@@ -97,12 +124,16 @@ INFO = build_label_info(
     ]
 )
 N_FEATURES_SERVED_MAX = 1 << 20
-"""A workspace grows with the features a model claims: past this, that is a limit's matter and not ours."""
+"""A workspace grows with the features a model claims: past this,
+that is a limit's matter and not ours.
+"""
 
 
 @contextlib.contextmanager
 def refused_overflows() -> Iterator[None]:
-    """Take for refused what becomes of values that are finite, and greater than those of any rows."""
+    """Take for refused what becomes of values that are finite, and greater than those
+    of any rows.
+    """
     try:
         yield
     except ValueError as error:
@@ -205,7 +236,9 @@ def try_info(rng: random.Random) -> None:
         facts.label_of_uri(f"l{label}")
 
 
-def try_version(rng: random.Random, numbers: np.random.Generator, sources: list[Any], *, files: bool) -> None:
+def try_version(
+    rng: random.Random, numbers: np.random.Generator, sources: list[Any], *, files: bool
+) -> None:
     """Change a version, and serve it."""
     manifest, arrays = mutated(rng, *rng.choice(sources))
     if files:

@@ -1,5 +1,5 @@
-"""Processes of jobs that misbehave, each in its way: the job's `model` says which. Run as `python -m
-tests.job_children`.
+"""Processes of jobs that misbehave, each in its way: the job's `model` says which. Run
+as `python -m tests.job_children`.
 """
 
 import json
@@ -26,7 +26,9 @@ def eat() -> None:
 
 
 def eat_slowly() -> None:
-    """Touch memory that was asked for within the limit of what may be asked for: only who watches sees it."""
+    """Touch memory that was asked for within the limit of what may be
+    asked for: only who watches sees it.
+    """
     kept = []
     while True:
         kept.append(bytearray(b"x" * (1 << 20)))
@@ -50,7 +52,9 @@ def eat_shared() -> None:
 
 def eat_in_a_child() -> None:
     """Have a child of one's own touch the memory."""
-    subprocess.run([sys.executable, "-c", "import tests.job_children as c; c.eat_shared()"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import tests.job_children as c; c.eat_shared()"], check=True
+    )
 
 
 def map_a_file() -> None:
@@ -88,13 +92,17 @@ def fill_a_disk() -> None:
 
 
 def fill_a_store() -> None:
-    """Publish a version that is larger than a file may be, into the store that the work directory is in."""
+    """Publish a version that is larger than a file may be, into the
+    store that the work directory is in.
+    """
     from tests.small_models import small_draft
     from xylem_store.errors import StoreUnwritable
     from xylem_store.store import Store
 
     try:
-        Store(Path(os.environ["TMPDIR"]).parents[2]).publish("m", small_draft(n_labels=300, n_features=900))
+        Store(Path(os.environ["TMPDIR"]).parents[2]).publish(
+            "m", small_draft(n_labels=300, n_features=900)
+        )
     except StoreUnwritable as error:
         raise OSError(0, str(error)) from error
 

@@ -1,10 +1,11 @@
 """Runs of a training job that are killed at random moments, by a process that forks them.
 
-A moment is a number of calls of the file system, as in `tests.publishers`, and of phases. A run that is
-killed is followed by another one of the same job, as after its lease, until one comes through.
+A moment is a number of calls of the file system, as in `tests.publishers`, and of phases. A run
+that is killed is followed by another one of the same job, as after its lease, until one comes
+through.
 
-python -m tests.job_runners DIRECTORY JOBS SEED: print one JSON object. The parent has loaded everything
-before it forks, so a run takes a part of a second.
+python -m tests.job_runners DIRECTORY JOBS SEED: print one JSON object. The parent has loaded
+everything before it forks, so a run takes a part of a second.
 """
 
 import json

@@ -62,8 +62,12 @@ def settings_for(directory: Path, **changes: Any) -> Settings:
 class Desk:
     """The jobs of a store and all that works with them."""
 
-    def __init__(self, settings: Settings, url: str | None = None, database: Database | None = None) -> None:
-        self.settings = settings if url is None else settings.model_copy(update={"database_url": url})
+    def __init__(
+        self, settings: Settings, url: str | None = None, database: Database | None = None
+    ) -> None:
+        self.settings = (
+            settings if url is None else settings.model_copy(update={"database_url": url})
+        )
         self.database = database or Database(url or default_url(settings.store))
         self.jobs = Jobs(self.database, self.settings)
         self.leases = Leases(self.database, self.settings.limits)
@@ -87,7 +91,9 @@ class Desk:
         """Let the oldest job that waits have succeeded."""
         self.leases.succeed(self.claim(), result)
 
-    def context(self, claim: Claim, store: Store, told: Callable[[str, int, int], None]) -> JobContext:
+    def context(
+        self, claim: Claim, store: Store, told: Callable[[str, int, int], None]
+    ) -> JobContext:
         """What a process of the job that was claimed works with: its directory is made."""
         home = make_directory(self.settings.store, claim.job.id)
         (home / WORK).mkdir(exist_ok=True)
@@ -104,7 +110,9 @@ class Desk:
 def working(settings: Settings, database: Database, *module: str) -> Iterator[None]:
     """A worker in this process; a module in the place of that of the jobs' processes."""
     stopping = threading.Event()
-    thread = threading.Thread(target=Worker(settings, database, "here", *module).run, args=(stopping,))
+    thread = threading.Thread(
+        target=Worker(settings, database, "here", *module).run, args=(stopping,)
+    )
     thread.start()
     try:
         yield

@@ -52,7 +52,8 @@ print(sum(function in (plus.py_func, total.py_func) for function in recorder.com
 def compiler(
     tmp_path: Path, script: str = COMPILE, *, stderr: int | None = None, **changes: str
 ) -> subprocess.Popen[str]:
-    """A process that compiles two kernels when a line is written to it, and says how many it compiled.
+    """A process that compiles two kernels when a line is written to
+    it, and says how many it compiled.
 
     Its cache is beside the test, unless `changes` of its environment say otherwise.
     """
@@ -77,6 +78,8 @@ def said_by(tmp_path: Path, script: str, **changes: str) -> tuple[str, str]:
 
 
 def compiled(tmp_path: Path, script: str = COMPILE, **changes: str) -> tuple[int, str]:
-    """How many of the two kernels a process compiles, and what it complains of; their result is checked."""
+    """How many of the two kernels a process compiles, and what it
+    complains of; their result is checked.
+    """
     said, complaints = said_by(tmp_path, script, **changes)
     return int(said), complaints

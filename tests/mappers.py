@@ -1,9 +1,9 @@
 """R5: a model that is open reads the same bytes, whatever is done to its store, and by whom.
 
-python -m tests.mappers churn ROOT ROUNDS SEED: random operations, by processes that are killed at random.
-python -m tests.mappers truncate ROOT 0 0: cut a mapped file by hand, as nothing of ours does.
-The parent maps versions and reads them again after every round: bytes that changed are counted, and a mapped
-file that was cut ends it by SIGBUS. It prints one JSON object.
+python -m tests.mappers churn ROOT ROUNDS SEED: random operations, by processes that are killed at
+random. python -m tests.mappers truncate ROOT 0 0: cut a mapped file by hand, as nothing of ours
+does. The parent maps versions and reads them again after every round: bytes that changed are
+counted, and a mapped file that was cut ends it by SIGBUS. It prints one JSON object.
 """
 
 import contextlib
@@ -43,7 +43,9 @@ def change_one_thing(store: Store, rng: random.Random) -> None:
             case 0 | 1:
                 store.publish(name, rng.choice(DRAFTS))
             case 2:
-                store.promote(name, rng.choice(store.versions(name)), rng.choice(["latest", "stable"]))
+                store.promote(
+                    name, rng.choice(store.versions(name)), rng.choice(["latest", "stable"])
+                )
             case 3:
                 store.rollback(name)
             case 4 | 5:
@@ -59,7 +61,9 @@ def change_one_thing(store: Store, rng: random.Random) -> None:
 
 
 def watch_writes(root: Path) -> None:
-    """End this process when it opens a file of a version that is there already for writing, or cuts one."""
+    """End this process when it opens a file of a version that is
+    there already for writing, or cuts one.
+    """
 
     def look(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "os.truncate" or (event == "open" and (arguments[2] or 0) & OPENED_FOR_WRITING):
@@ -100,13 +104,17 @@ def churn(root: Path, rounds: int, seed: int) -> dict[str, Any]:
         for _ in range(rng.randint(1, CHANGES_MAX)):
             if not os.read(read_end, 1):  # it has ended itself
                 break
-        counts["changed"] += sum(digest(model) != before for model, before in held)  # while it goes on
+        counts["changed"] += sum(
+            digest(model) != before for model, before in held
+        )  # while it goes on
         os.kill(child, signal.SIGKILL)
         counts["forbidden"] += os.waitpid(child, 0)[1] != signal.SIGKILL
         os.close(read_end)
         counts["changed"] += sum(digest(model) != before for model, before in held)
         there = {(name, version) for name in NAMES for version in store.versions(name)}
-        counts["outlived"] += sum((m.manifest.model, m.manifest.version) not in there for m, _ in held)
+        counts["outlived"] += sum(
+            (m.manifest.model, m.manifest.version) not in there for m, _ in held
+        )
         held = held[-OPEN_MAX:]
     return counts
 

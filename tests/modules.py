@@ -10,9 +10,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def run_module(name: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_module(
+    name: str, *arguments: object, **environment: str
+) -> subprocess.CompletedProcess[str]:
     options = ["-X", "faulthandler", "-W", "ignore", "-m", f"tests.{name}"]
-    command, variables = [sys.executable, *options, *map(str, arguments)], {**os.environ, **environment}
+    command, variables = (
+        [sys.executable, *options, *map(str, arguments)],
+        {**os.environ, **environment},
+    )
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
 
 

@@ -1,4 +1,6 @@
-"""Versions made wrong on purpose: arrays and counts changed as a careless or hostile writer might."""
+"""Versions made wrong on purpose: arrays and counts changed as a careless or hostile
+writer might.
+"""
 
 import dataclasses
 import random
@@ -12,7 +14,9 @@ from xylem_store.manifest import Manifest
 Arrays = dict[str, np.ndarray]
 
 
-def mutated(rng: random.Random, manifest: Manifest, arrays: Mapping[str, Any]) -> tuple[Manifest, Arrays]:
+def mutated(
+    rng: random.Random, manifest: Manifest, arrays: Mapping[str, Any]
+) -> tuple[Manifest, Arrays]:
     """Return a version with one to three changes; it may by chance still be a good one."""
     changed = dict(arrays)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
@@ -32,7 +36,9 @@ def mutated(rng: random.Random, manifest: Manifest, arrays: Mapping[str, Any]) -
 def _other_counts(rng: random.Random, manifest: Manifest) -> Manifest:
     name = rng.choice(["n_trees", "n_nodes", "n_chunks", "n_labels", "n_features"])
     value = getattr(manifest, name)
-    value = rng.choice([value + 1, max(value - 1, 0 if name == "n_chunks" else 1), 2 * value, 2**31 - 2])
+    value = rng.choice(
+        [value + 1, max(value - 1, 0 if name == "n_chunks" else 1), 2 * value, 2**31 - 2]
+    )
     return dataclasses.replace(manifest, **{name: value})
 
 

@@ -1,4 +1,6 @@
-"""Requests and answers of the Open Inference Protocol, made and read here by hand, without our code."""
+"""Requests and answers of the Open Inference Protocol, made and
+read here by hand, without our code.
+"""
 
 import json
 import struct
@@ -17,10 +19,18 @@ HEADER = "Inference-Header-Content-Length"
 
 def tensor(name: str, data: Sequence[Any], **changes: Any) -> dict[str, Any]:
     """A tensor whose data are in the JSON."""
-    return {"name": name, "shape": [len(data)], "datatype": TYPES[name], "data": list(data), **changes}
+    return {
+        "name": name,
+        "shape": [len(data)],
+        "datatype": TYPES[name],
+        "data": list(data),
+        **changes,
+    }
 
 
-def changed(data: st.DataObject, body: bytes, n_json: int | None, letters: bytes) -> tuple[bytes, int | None]:
+def changed(
+    data: st.DataObject, body: bytes, n_json: int | None, letters: bytes
+) -> tuple[bytes, int | None]:
     """A body with some bytes put in and cut out, and where its JSON ends now."""
     for _ in range(data.draw(st.integers(1, 4))):
         at, more = data.draw(st.integers(0, len(body))), data.draw(st.sampled_from(letters))
@@ -51,11 +61,17 @@ def binary_body(request: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
     """A request with all its tensors as binary data, and the headers that say so."""
     data = [packed(given) for given in request["inputs"]]
     inputs = [
-        {**{key: given[key] for key in given if key != "data"}, "parameters": {"binary_data_size": len(part)}}
+        {
+            **{key: given[key] for key in given if key != "data"},
+            "parameters": {"binary_data_size": len(part)},
+        }
         for given, part in zip(request["inputs"], data, strict=True)
     ]
     head = json.dumps({**request, "inputs": inputs}).encode()
-    return b"".join([head, *data]), {"content-type": "application/octet-stream", HEADER: str(len(head))}
+    return b"".join([head, *data]), {
+        "content-type": "application/octet-stream",
+        HEADER: str(len(head)),
+    }
 
 
 def unpacked(content: bytes | dict[str, Any], n_json: int | None) -> dict[str, Any]:
@@ -96,11 +112,15 @@ def predictions_of(found: dict[str, Any]) -> list[list[tuple[str, int, np.float3
     rows, columns = [], (found[name] for name in ("labels", "label_ids", "scores", "lengths"))
     for names, ids, scores, n in zip(*columns, strict=True):
         assert {*zip(names[n:], ids[n:], scores[n:], strict=True)} <= {("", -1, 0.0)}
-        rows.append([(a, b, np.float32(c)) for a, b, c in zip(names[:n], ids[:n], scores[:n], strict=True)])
+        rows.append(
+            [(a, b, np.float32(c)) for a, b, c in zip(names[:n], ids[:n], scores[:n], strict=True)]
+        )
     return rows
 
 
-def infer(server: ServerProcess, path: str, request: dict[str, Any], *, binary: bool) -> dict[str, Any]:
+def infer(
+    server: ServerProcess, path: str, request: dict[str, Any], *, binary: bool
+) -> dict[str, Any]:
     """What a model answers, which must be 200."""
     body, headers = binary_body(request) if binary else (json.dumps(request).encode(), {})
     status, given, content = server.exchange("POST", path, body, **headers)

@@ -1,4 +1,6 @@
-"""A receiver of OpenTelemetry's protocol over HTTP, on loopback: what it was sent, as plain values."""
+"""A receiver of OpenTelemetry's protocol over HTTP, on loopback: what it was sent, as
+plain values.
+"""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +32,9 @@ class Receiver:
     """Receives spans, in a thread of its own."""
 
     def __init__(self) -> None:
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+            ExportTraceServiceRequest,
+        )
 
         self.spans: list[ReceivedSpan] = []
         self.n_requests = 0

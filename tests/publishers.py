@@ -1,10 +1,12 @@
 """R1: publishers that are killed at random moments, by a process that forks them.
 
-A moment is a number of calls of the file system, not a time: so it is within a publication on any machine.
+A moment is a number of calls of the file system, not a time: so it is within a publication on any
+machine.
 
-python -m tests.publishers kill ROOT ROUNDS SEED: kill -9 one publisher a round, and look at the store.
-python -m tests.publishers race ROOT PROCESSES EACH: several publish the same model at once.
-Each prints one JSON object. The parent has loaded everything before it forks, so a round takes milliseconds.
+python -m tests.publishers kill ROOT ROUNDS SEED: kill -9 one publisher a round, and look at the
+store. python -m tests.publishers race ROOT PROCESSES EACH: several publish the same model at once.
+Each prints one JSON object. The parent has loaded everything before it forks, so a round takes
+milliseconds.
 """
 
 import json
@@ -25,7 +27,9 @@ from xylem_store.store import Store
 from xylem_store.version import Draft
 
 PUBLICATIONS_MAX = 2
-"""A publisher is killed before it has published and promoted more often than this, or soon after."""
+"""A publisher is killed before it has published and promoted more often than this, or
+soon after.
+"""
 
 
 class ToldFileSystem(FaultyFileSystem):
@@ -48,7 +52,9 @@ def publish_for_ever(root: Path, draft: Draft, calls: int) -> None:
 
 
 def killed_after(calls: int, run: Callable[[int], object]) -> None:
-    """Run in a fork with a pipe that tells of calls; kill it after so many of them, or when it has ended."""
+    """Run in a fork with a pipe that tells of calls; kill it after so
+    many of them, or when it has ended.
+    """
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,6 @@
-"""`xylem serve` on ports of their own, stopped and started again, and clients that ask without a pause."""
+"""`xylem serve` on ports of their own, stopped and started again,
+and clients that ask without a pause.
+"""
 
 import http.client
 import json
@@ -34,7 +36,8 @@ REFUSED_TWICE = -1
 
 @contextmanager
 def reserved_ports(n: int) -> Iterator[list[int]]:
-    """Ports that only who asks for them by number can listen on: no other process is given one meanwhile.
+    """Ports that only who asks for them by number can listen on: no
+    other process is given one meanwhile.
 
     Servers set SO_REUSEADDR, and so does who reserves, who does not listen.
     """
@@ -55,7 +58,11 @@ class Replica:
     """`xylem serve` on a port of its own; keywords are settings, as in XYLEM_ variables."""
 
     def __init__(
-        self, store: Path, port: int, environment: Mapping[str, str] | None = None, **settings: object
+        self,
+        store: Path,
+        port: int,
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
     ) -> None:
         self.port = port
         self._command = [XYLEM, "serve", "--store", store, "--port", str(port)]
@@ -67,7 +74,9 @@ class Replica:
     def start(self) -> None:
         """Start it, and wait until it is ready."""
         out = self._output
-        self.process = subprocess.Popen(self._command, stderr=out, stdout=out, env=self._environment)
+        self.process = subprocess.Popen(
+            self._command, stderr=out, stdout=out, env=self._environment
+        )
         wait_for(self.is_ready)
 
     def __enter__(self) -> Self:
@@ -98,7 +107,9 @@ class Replica:
     def answered(self) -> int:
         """How many predict requests it has answered with 200."""
         text = exchange(self.port, "GET", "/metrics")[2].decode()
-        counts = re.findall(r"^xylem_requests_total\{.*predict.*200.*\} ([0-9.]+)$", text, re.MULTILINE)
+        counts = re.findall(
+            r"^xylem_requests_total\{.*predict.*200.*\} ([0-9.]+)$", text, re.MULTILINE
+        )
         return int(sum(map(float, counts)))
 
 

@@ -1,4 +1,7 @@
-"""How schemathesis writes our bodies. It loads this (SCHEMATHESIS_HOOKS), in an environment without us."""
+"""How schemathesis writes our bodies.
+
+It loads this (SCHEMATHESIS_HOOKS), in an environment without us.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,6 @@
-"""A server on loopback that answers each connection as its script says: for what a real one does rarely."""
+"""A server on loopback that answers each connection as its script
+says: for what a real one does rarely.
+"""
 
 import contextlib
 import socket
@@ -38,7 +40,9 @@ def reset(connection: socket.socket) -> None:
 
 
 class ScriptedServer:
-    """Serves one connection after the other, one request each; after the last script it closes them."""
+    """Serves one connection after the other, one request each;
+    after the last script it closes them.
+    """
 
     def __init__(self, scripts: Sequence[Script], *, reads_body: bool = True) -> None:
         self.requests: list[SeenRequest] = []

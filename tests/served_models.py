@@ -30,18 +30,30 @@ NAMED = [{"red": 1.0, "green": 0.5}, {"blue": 2.0}, {"green": 1.0, "blue": 0.25,
 
 
 def publish_model(store: Store, name: str, kind: str, seed: int = 0, **shape: Any) -> Manifest:
-    """Publish random label trees, of n_labels and n_trees, over features: raw, named, or a kind of texts."""
+    """Publish random label trees, of n_labels and n_trees, over
+    features: raw, named, or a kind of texts.
+    """
     shape = {"n_labels": 11, "n_trees": 2, **shape}
     if kind == "raw":
-        return store.publish(name, small_draft(seed, features={"kind": "raw", "norm": "l2"}, **shape))
-    instances = [{"features": x} for x in NAMED] if kind == "named" else [{"text": x} for x in TEXTS]
+        return store.publish(
+            name, small_draft(seed, features={"kind": "raw", "norm": "l2"}, **shape)
+        )
+    instances = (
+        [{"features": x} for x in NAMED] if kind == "named" else [{"text": x} for x in TEXTS]
+    )
     with TemporaryDirectory() as directory:
         file = Path(directory) / "train.jsonl"
-        file.write_text("".join(json.dumps({**x, "labels": ["label::0"]}) + "\n" for x in instances))
+        file.write_text(
+            "".join(json.dumps({**x, "labels": ["label::0"]}) + "\n" for x in instances)
+        )
         dataset = read_dataset(file)
     chosen = parameters_of({"kind": kind, **({"n_features": 256} if kind == "hashing" else {})})
     featurizer, _ = fit_featurizer(dataset, chosen)
-    own = {"n_features": featurizer.n_features, "features": featurizer.config(), "extra": featurizer.arrays()}
+    own = {
+        "n_features": featurizer.n_features,
+        "features": featurizer.config(),
+        "extra": featurizer.arrays(),
+    }
     return store.publish(name, small_draft(seed, **shape, **own))
 
 

@@ -40,7 +40,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def busy(*calls: Callable[[], object]) -> Iterator[list[Future[None]]]:
-    """Call each again and again in a thread while the block runs; raise in the end what one of them raised.
+    """Call each again and again in a thread while the block runs; raise
+    in the end what one of them raised.
 
     One that has raised is done.
     """
@@ -80,7 +81,9 @@ class Connection:
         """Close it; the next request opens another."""
         self._connection.close()
 
-    def begin(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
+    def begin(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> http.client.HTTPResponse:
         """The head of an answer, of which the body is still to be read."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request(method, path, body, {"content-type": "application/json", **given})
@@ -99,7 +102,9 @@ class Connection:
         return status, json.loads(content) if "json" in given.get("content-type", "") else content
 
 
-def exchange(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+def exchange(
+    port: int, method: str, path: str, body: bytes | None = None, **headers: str
+) -> Answer:
     """As `Connection.exchange`, on a new connection."""
     with Connection(port) as connection:
         return connection.exchange(method, path, body, **headers)
@@ -129,13 +134,16 @@ class ServerProcess:
     ) -> None:
         self._start_seconds = start_seconds
         self._until_ready = until_ready
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")
+        }
         if "XYLEM_KERNEL_CACHE" in os.environ:
             environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
         environment["XYLEM_JOBS"] = "0"  # but for the tests of jobs: a process more, and a database
         environment |= {f"XYLEM_{name.upper()}": str(value) for name, value in settings.items()}
         environment |= more
-        # written and read through two descriptors: one would have one place, which to read it moves back
+        # written and read through two descriptors: one would have one
+        # place, which to read it moves back
         self._log = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
         self.process = subprocess.Popen(
             command or [sys.executable, "-c", before + _RUN, str(store), str(workers)],
@@ -148,7 +156,9 @@ class ServerProcess:
     def __enter__(self) -> Self:
         deadline = time.monotonic() + self._start_seconds
         while not self.port:
-            self.port = next((int(re.findall(r":(\d+)$", e["url"])[0]) for e in self.events("listening")), 0)
+            self.port = next(
+                (int(re.findall(r":(\d+)$", e["url"])[0]) for e in self.events("listening")), 0
+            )
             self._wait(deadline)
         while self.status("/readyz" if self._until_ready else "/livez") != 200:
             self._wait(deadline)
@@ -172,11 +182,15 @@ class ServerProcess:
     def events(self, name: str) -> list[dict[str, Any]]:
         """The logged events of a name."""
         whole = (line for line in self.log().splitlines(keepends=True) if line.endswith("\n"))
-        lines = [line for line in whole if line.startswith("{")]  # a first admin key is told in words
+        lines = [
+            line for line in whole if line.startswith("{")
+        ]  # a first admin key is told in words
         return [event for line in lines if (event := json.loads(line))["event"] == name]
 
     def requests(self, ids: Collection[str]) -> list[dict[str, Any]]:
-        """The logged requests of these ids, each of which is waited for: logs come a moment after answers."""
+        """The logged requests of these ids, each of which is waited
+        for: logs come a moment after answers.
+        """
         deadline = time.monotonic() + START_SECONDS
         while True:
             found = [event for event in self.events("request") if event["request_id"] in ids]

@@ -24,7 +24,9 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "plain": TfidfVectorizer,
     "cut": lambda: TfidfVectorizer(max_features=9, sublinear_tf=True),
     "english": lambda: TfidfVectorizer(stop_words="english", norm="l1", smooth_idf=False),
-    "listed": lambda: TfidfVectorizer(stop_words=["the", "of"], ngram_range=(1, 2), min_df=2, norm=None),
+    "listed": lambda: TfidfVectorizer(
+        stop_words=["the", "of"], ngram_range=(1, 2), min_df=2, norm=None
+    ),
     "given": lambda: TfidfVectorizer(vocabulary={"the": 1, "coins": 0, "ships": 2}, use_idf=False),
     "counts": lambda: CountVectorizer(
         analyzer="char_wb", ngram_range=(3, 3), lowercase=False, max_features=30
@@ -33,7 +35,10 @@ TAKEN: dict[str, Callable[[], Any]] = {
 """Vectorizers that we read, by the names of their files."""
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "tokenizer": (lambda: TfidfVectorizer(tokenizer=sorted, token_pattern=None), "tokenizer to be JsonNode"),
+    "tokenizer": (
+        lambda: TfidfVectorizer(tokenizer=sorted, token_pattern=None),
+        "tokenizer to be JsonNode",
+    ),
     "pairs": (
         lambda: TfidfVectorizer(stop_words="english", ngram_range=(1, 2), max_features=3),
         "stop_words to be a list where they part n-grams or a vocabulary was given",
@@ -49,7 +54,9 @@ def write_all() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     makers = {**TAKEN, **{name: make for name, (make, _) in REFUSED.items()}}
     for name, make in makers.items():
-        packed = {} if name == "plain" else {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 9}
+        packed = (
+            {} if name == "plain" else {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 9}
+        )
         skops.io.dump(make().fit(TEXTS), FOLDER / f"{name}.skops", **packed)
 
 

@@ -31,7 +31,12 @@ def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, sha
 
 
 def random_tree(
-    rng: np.random.Generator, n_labels: int, n_features: int, arity: int, share: float, is_label_tree: bool
+    rng: np.random.Generator,
+    n_labels: int,
+    n_features: int,
+    arity: int,
+    share: float,
+    is_label_tree: bool,
 ) -> Tree:
     """A complete tree of `n_labels` leaves, numbered breadth-first."""
     levels = [n_labels]
@@ -57,7 +62,9 @@ def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.
     return labels, rng.random(len(labels)).astype(np.float32)
 
 
-def random_rerank(seed: int, n_labels: int, n_features: int, gamma: float = 30.0) -> dict[str, np.ndarray]:
+def random_rerank(
+    seed: int, n_labels: int, n_features: int, gamma: float = 30.0
+) -> dict[str, np.ndarray]:
     """Re-ranking arrays with random mean rows; some labels have none."""
     rng = np.random.default_rng(seed)
     used = rng.random((n_labels, n_features)) < rng.choice([0.0, 0.2, 0.5], (n_labels, 1))
@@ -81,7 +88,9 @@ def random_calibration(seed: int, n_knots: int = 6) -> Calibration:
 def calibrated_draft(seed: int = 0, n_knots: int = 6, **changes: Any) -> Draft:
     """A draft as `small_draft` makes it, whose scores are calibrated at random."""
     draft = small_draft(seed, **changes)
-    return replace(draft, extra={**draft.extra, **group_of(CALIBRATION, random_calibration(seed, n_knots))})
+    return replace(
+        draft, extra={**draft.extra, **group_of(CALIBRATION, random_calibration(seed, n_knots))}
+    )
 
 
 def small_draft(
@@ -99,13 +108,17 @@ def small_draft(
     """A draft ready to publish; `changes` replace its fields."""
     rng = np.random.default_rng(seed)
     is_label_tree = kind == "label-tree"
-    trees = [random_tree(rng, n_labels, n_features, arity, share, is_label_tree) for _ in range(n_trees)]
+    trees = [
+        random_tree(rng, n_labels, n_features, arity, share, is_label_tree) for _ in range(n_trees)
+    ]
     fields: dict[str, Any] = {
         "kind": kind,
         "link": "hinge2" if is_label_tree else "multiway",
         "weights": weights,
         "n_features": n_features,
-        "trainer": TrainerInfo("label-tree", {"leaf_size": 100, "epsilon": 0.1, "weights": weights}),
+        "trainer": TrainerInfo(
+            "label-tree", {"leaf_size": 100, "epsilon": 0.1, "weights": weights}
+        ),
         "seed": seed,
         "data": DataInfo("train.txt", 100, "0" * 64),
         "metrics": {"P@1": 86.5},

@@ -1,4 +1,6 @@
-"""Steps and rows for the tests of executors: in a module, where the processes of a cluster find them."""
+"""Steps and rows for the tests of executors: in a module, where
+the processes of a cluster find them.
+"""
 
 import os
 import time

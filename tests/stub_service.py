@@ -24,7 +24,9 @@ def refusal(status: int, code: str, detail: str) -> Response:
     return JSONResponse(problem, status, media_type="application/problem+json")
 
 
-def with_key(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def with_key(
+    answer: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint that answers who has the key."""
 
     async def endpoint(request: Request) -> Response:
@@ -36,7 +38,9 @@ def with_key(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Requ
 
 
 class StubService:
-    """Jobs that end when they were looked at three times; files, aliases and keys as dictionaries."""
+    """Jobs that end when they were looked at three times; files, aliases and keys as
+    dictionaries.
+    """
 
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -62,14 +66,19 @@ class StubService:
             "{rest:path}": self.anything,
         }
         methods = ["GET", "POST", "PUT", "DELETE"]
-        made = [Route(f"/v1/admin/{path}", with_key(way), methods=methods) for path, way in routes.items()]
+        made = [
+            Route(f"/v1/admin/{path}", with_key(way), methods=methods)
+            for path, way in routes.items()
+        ]
         return Starlette(routes=made)
 
     async def submit(self, request: Request) -> Response:
         fields, key = await request.json(), request.headers["idempotency-key"]
         job_id = self.submitted.setdefault(key, f"job-{len(self.submitted)}")
         told = {"id": job_id, "kind": request.path_params["kind"], "state": "queued"}
-        self.jobs.setdefault(job_id, {**told, "model": fields["model"], "looks": 0, "fields": fields})
+        self.jobs.setdefault(
+            job_id, {**told, "model": fields["model"], "looks": 0, "fields": fields}
+        )
         return JSONResponse(told, 202, {"location": f"/v1/admin/jobs/{job_id}"})
 
     async def job(self, request: Request) -> Response:
@@ -80,14 +89,22 @@ class StubService:
             job["state"] = "cancelled"
         job["looks"] += 1
         if job["looks"] == 3 and job["state"] == "queued":
-            job |= {"state": "succeeded", "version": 4, "promotion": {"promoted": True, "reasons": []}}
+            job |= {
+                "state": "succeeded",
+                "version": 4,
+                "promotion": {"promoted": True, "reasons": []},
+            }
         progress = {"phase": "train", "done": job["looks"], "total": 3}
         progress |= {"rows_per_second": 1.5, "seconds_left": None}
-        return JSONResponse({**job, "progress": progress, "created": "2026-01-01T00:00:00Z", "error": None})
+        return JSONResponse(
+            {**job, "progress": progress, "created": "2026-01-01T00:00:00Z", "error": None}
+        )
 
     async def list_jobs(self, request: Request) -> Response:
         wanted = dict(request.query_params)
-        return JSONResponse({"jobs": [job for job in self.jobs.values() if wanted.items() <= job.items()]})
+        return JSONResponse(
+            {"jobs": [job for job in self.jobs.values() if wanted.items() <= job.items()]}
+        )
 
     async def retry(self, request: Request) -> Response:
         job = self.jobs[request.path_params["id"]]
@@ -118,7 +135,9 @@ class StubService:
         return StreamingResponse(stream(), headers={"content-length": str(len(RESULT))})
 
     async def list_data(self, request: Request) -> Response:
-        return JSONResponse({"files": [{"name": k, "bytes": len(v)} for k, v in self.files.items()]})
+        return JSONResponse(
+            {"files": [{"name": k, "bytes": len(v)} for k, v in self.files.items()]}
+        )
 
     async def data(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -138,7 +157,11 @@ class StubService:
         body = await request.body()
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         self.seen.append((request.method, path, await request.json() if body else None))
-        return Response(status_code=204) if request.method == "DELETE" else JSONResponse({"done": True})
+        return (
+            Response(status_code=204)
+            if request.method == "DELETE"
+            else JSONResponse({"done": True})
+        )
 
 
 @contextlib.contextmanager

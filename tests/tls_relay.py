@@ -41,7 +41,9 @@ def relay(port: int, certificate: Path, key: Path) -> Iterator[int]:
     async def main() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-        started.set_result((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set)))
+        started.set_result(
+            (server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set))
+        )
         await stop.wait()
         server.close()
 

@@ -1,4 +1,6 @@
-"""What tests of trainers do: train by a name, ask what was trained, and compare trainings to the bit."""
+"""What tests of trainers do: train by a name, ask what was
+trained, and compare trainings to the bit.
+"""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Make the blocking half of the client of its asynchronous half: `python -m tests.unasync`.
 
 As httpcore does (its `unasync.py`): what the two do differently is named alike in
-`service/xylem/client/runtime.py` and in httpcore, and all else is the same without `async` and `await`.
-tests/contract/test_tree.py compares.
+`service/xylem/client/runtime.py` and in httpcore, and all else is the same without `async` and
+`await`. tests/contract/test_tree.py compares.
 """
 
 import re
@@ -16,8 +16,14 @@ FROM, TO = CLIENT / "_async", CLIENT / "_sync"
 
 REPLACED = (
     (r"The client for asyncio, of which .* made:", "The client for callers that block, made by"),
-    (r" Instances that take long to come should be .*:\n\s+others are asked in the event loop\.", ""),
-    (r"The client for asyncio\.", "The client for callers that block: made of the one for asyncio."),
+    (
+        r" Instances that take long to come should be .*:\n\s+others are asked in the event loop\.",
+        "",
+    ),
+    (
+        r"The client for asyncio\.",
+        "The client for callers that block: made of the one for asyncio.",
+    ),
     (r"for one event loop\. Close it", "which threads may share. Close it"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
@@ -38,7 +44,15 @@ def blocking(source: str) -> str:
         source = re.sub(pattern, replacement, source)
     fixes = ["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028,SIM117"]
     for words in (fixes, ["format", "-q"]):
-        command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(TO / "module.py"), "-"]
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *words,
+            "--stdin-filename",
+            str(TO / "module.py"),
+            "-",
+        ]
         source = subprocess.check_output(command, input=source, text=True)
     return source
 

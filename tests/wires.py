@@ -12,8 +12,12 @@ class Wire:
     seconds  how long each part takes to come
     """
 
-    def __init__(self, *parts: bytes, ends: bool = True, leaves: bool = False, seconds: float = 0.0) -> None:
-        self.messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    def __init__(
+        self, *parts: bytes, ends: bool = True, leaves: bool = False, seconds: float = 0.0
+    ) -> None:
+        self.messages = [
+            {"type": "http.request", "body": part, "more_body": True} for part in parts
+        ]
         if leaves:
             self.messages.append({"type": "http.disconnect"})
         elif self.messages and ends:

@@ -1,1 +1,3 @@
-"""The other systems: each in a virtual environment of its own, run by a script of ours in a fresh process."""
+"""The other systems: each in a virtual environment of its own, run by a
+script of ours in a fresh process.
+"""

@@ -2,9 +2,10 @@
 
     python annif_peer.py run WORK
 
-WORK has train.tsv and valid.tsv (text, tab, <URI> ...), vocabulary.tsv, and a directory nltk: Annif's
-splitter of sentences wants data of English abbreviations, which may be empty. Weights are Annif's own
-hyperopt's, for each fold of the documents of valid.tsv from the others; folds.json has the fold of each.
+WORK has train.tsv and valid.tsv (text, tab, <URI> ...), vocabulary.tsv, and a directory nltk:
+Annif's splitter of sentences wants data of English abbreviations, which may be empty. Weights are
+Annif's own hyperopt's, for each fold of the documents of valid.tsv from the others; folds.json has
+the fold of each.
 """
 
 import json
@@ -77,7 +78,9 @@ def run(work: Path) -> None:
             best = ensemble.hyperopt(DocumentList(others), TRIALS, 1, "NDCG", None)
             sources = {"ensemble": {"sources": best.lines[-1].removeprefix("sources=")}}
             for i in (i for i, own in enumerate(folds) if own == fold):
-                found["Annif ensemble"][i] = uris(ensemble.suggest([documents[i]], sources), index)[0]
+                found["Annif ensemble"][i] = uris(ensemble.suggest([documents[i]], sources), index)[
+                    0
+                ]
         say_calls("one_call", [partial(ensemble.suggest, [document]) for document in documents])
     (work / "annif.json").write_text(json.dumps(found))
 

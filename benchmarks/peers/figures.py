@@ -23,7 +23,9 @@ def say(figure: str, value: float) -> None:
     print(json.dumps({"figure": figure, "value": value}), flush=True)
 
 
-def arguments(description: str | None, commands: list[str], calls: int = 2000) -> argparse.ArgumentParser:
+def arguments(
+    description: str | None, commands: list[str], calls: int = 2000
+) -> argparse.ArgumentParser:
     """Return the parser of what all scripts are told; calls: of one row, to time."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("command", choices=commands)
@@ -37,7 +39,9 @@ def arguments(description: str | None, commands: list[str], calls: int = 2000) -
 
 
 def say_training(started: float, model: Path, save: Call) -> None:
-    """Say what a training that began at `started` and has just ended took; save, and say the model's size."""
+    """Say what a training that began at `started` and has just ended
+    took; save, and say the model's size.
+    """
     say("train_seconds", time.perf_counter() - started)
     say("peak_memory_bytes", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     save()

@@ -1,6 +1,7 @@
 """libmultilabel's linear tree. Runs in the peer's environment; one JSON line a figure.
 
-    python libmultilabel_peer.py train|predict|first WORK [--threads N] [--arity 100] [--beam-width 10]
+    python libmultilabel_peer.py train|predict|first WORK [--threads N] [--arity 100] [--beam-width
+    10]
 
 Its k-means and its solver print to standard output; figures are the lines of JSON.
 """

@@ -1,6 +1,8 @@
-"""libpecos's XLinearModel with its defaults. Runs in the peer's environment; one JSON line a figure.
+"""libpecos's XLinearModel with its defaults. Runs in the peer's
+environment; one JSON line a figure.
 
-python libpecos_peer.py train|predict|first|threads WORK [--threads N] [--top-r 10] [--beam-width 10]
+python libpecos_peer.py train|predict|first|threads WORK [--threads N] [--top-r 10] [--beam-width
+10]
 """
 
 import time
@@ -18,7 +20,9 @@ from pecos.xmc import Indexer, LabelEmbeddingFactory
 from pecos.xmc.xlinear.model import XLinearModel
 
 VARIANTS = ("BINARY_SEARCH_CHUNKED", "HASH_CHUNKED")
-"""The layouts of its weights; of each figure the faster one counts, and the last is the faster one mostly."""
+"""The layouts of its weights; of each figure the faster one counts, and
+the last is the faster one mostly.
+"""
 
 
 def train(work: Path, threads: int) -> None:
@@ -32,10 +36,14 @@ def train(work: Path, threads: int) -> None:
 
 
 def load(work: Path, variant: str) -> XLinearModel:
-    return XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type=variant)
+    return XLinearModel.load(
+        str(work / "libpecos"), is_predict_only=True, weight_matrix_type=variant
+    )
 
 
-def c_call(model: XLinearModel, row: sp.csr_matrix, top_r: int, beam_width: int) -> Callable[[], None]:
+def c_call(
+    model: XLinearModel, row: sp.csr_matrix, top_r: int, beam_width: int
+) -> Callable[[], None]:
     """Return the call of the C function alone for one row, everything converted before."""
     allocator = ScipyCompressedSparseAllocator()
     matrix = ScipyCsrF32.init_from(row)

@@ -1,9 +1,10 @@
 """omikuji with its defaults. Runs in the peer's environment; one JSON line a figure.
 
-    python omikuji_peer.py train|predict|first WORK --trees T [--threads N] [--top-r 10] [--beam-width 10]
+    python omikuji_peer.py train|predict|first WORK --trees T [--threads N] [--top-r 10]
+    [--beam-width 10]
 
-omikuji reads the Extreme Classification Repository's text format and refuses rows without a feature; it
-predicts one row a call.
+omikuji reads the Extreme Classification Repository's text format and refuses rows without a
+feature; it predicts one row a call.
 """
 
 import shutil
@@ -45,7 +46,9 @@ def load(work: Path, trees: int) -> omikuji.Model:
 def test_rows(work: Path) -> list[Pairs]:
     rows = load_rows(work, "test", np.float32)
     cuts = [slice(*rows.indptr[i : i + 2]) for i in range(rows.shape[0])]
-    return [list(zip(rows.indices[cut].tolist(), rows.data[cut].tolist(), strict=True)) for cut in cuts]
+    return [
+        list(zip(rows.indices[cut].tolist(), rows.data[cut].tolist(), strict=True)) for cut in cuts
+    ]
 
 
 def predict(work: Path, trees: int, top_r: int, beam_width: int, calls: int) -> None:

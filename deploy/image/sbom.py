@@ -1,7 +1,9 @@
-"""Write what this interpreter's installation is made of, as CycloneDX 1.6 in JSON: `python sbom.py FILE`.
+"""Write what this interpreter's installation is made of, as CycloneDX
+1.6 in JSON: `python sbom.py FILE`.
 
-The distributions of Python, with versions, licences and what each needs. What is below, such as the packages
-of Debian in an image's base, is not in it. Equal installations give equal bytes: no date, no number drawn.
+The distributions of Python, with versions, licences and what each needs. What is below, such as the
+packages of Debian in an image's base, is not in it. Equal installations give equal bytes: no date,
+no number drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def purl_of(package: Distribution) -> str:
 
 
 def licence_of(package: Distribution) -> list[dict[str, Any]]:
-    """Return the licence: an SPDX expression where it has one, else the name that it states, else nothing."""
+    """Return the licence: an SPDX expression where it has one, else the
+    name that it states, else nothing.
+    """
     expression = package.metadata.get("License-Expression")
     if expression:
         return [{"expression": expression}]
@@ -61,7 +65,9 @@ def bill(packages: list[Distribution]) -> dict[str, Any]:
     others = [package for name, package in sorted(named.items()) if name != ROOT]
     needs = []
     for _, package in sorted(named.items()):
-        found = {normalised(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in package.requires or ()}
+        found = {
+            normalised(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in package.requires or ()
+        }
         depends_on = sorted(purl_of(named[name]) for name in found & named.keys())
         needs.append({"ref": purl_of(package), "dependsOn": depends_on})
     return {

@@ -1,7 +1,8 @@
-"""Take out of this interpreter's installation what Xylem never imports: `python trim.py [EXTRA ...]`.
+"""Take out of this interpreter's installation what Xylem never
+imports: `python trim.py [EXTRA ...]`.
 
-ADR 14 has what goes, what that saves, and how it is checked: kernels are compiled afterwards, by training and
-asking a model of every kind, and `make image-test` does what users do in a container.
+ADR 14 has what goes, what that saves, and how it is checked: kernels are compiled afterwards, by
+training and asking a model of every kind, and `make image-test` does what users do in a container.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ STRIPPED = (
 )
 """Packages whose libraries lose their symbols.
 
-Not those that come with a directory `.libs`: what was rewritten to find it cannot be loaded when stripped.
+Not those that come with a directory `.libs`: what was rewritten to find it cannot be loaded when
+stripped.
 """
 
 
@@ -83,7 +85,9 @@ def normalised(name: str) -> str:
 
 
 def needed(extras: frozenset[str]) -> set[str]:
-    """Return the names of the distributions that PACKAGE needs with these extras, itself among them."""
+    """Return the names of the distributions that PACKAGE needs
+    with these extras, itself among them.
+    """
     found: set[str] = set()
     waiting: list[tuple[str, frozenset[str]]] = [(PACKAGE, extras)]
     seen = set(waiting)
@@ -119,12 +123,15 @@ def remove(path: Path) -> None:
 
 
 def is_unused(path: Path, site: Path) -> bool:
-    """Return whether a path below site-packages goes: by UNUSED and KEPT, as tests, or by its suffix."""
+    """Return whether a path below site-packages goes: by UNUSED
+    and KEPT, as tests, or by its suffix.
+    """
     name = str(path.relative_to(site))
     is_kept = any(fnmatch.fnmatchcase(name, pattern) for pattern in KEPT)
     # Each pattern is of as many parts as it has: fnmatch's * would cross the slashes.
     is_listed = any(
-        fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/") for pattern in UNUSED
+        fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")
+        for pattern in UNUSED
     )
     if path.is_dir():
         return (is_listed and not is_kept) or path.name in TESTS

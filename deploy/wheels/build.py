@@ -1,7 +1,9 @@
-"""Build wheels: `python deploy/wheels/build.py [PYTHON ...]`, by default for each of 3.11 to 3.13 at hand.
+"""Build wheels: `python deploy/wheels/build.py [PYTHON ...]`, by
+default for each of 3.11 to 3.13 at hand.
 
-The wheel for each of these Pythons holds the compiled kernels for the levels of processors that this machine
-can run, made with the versions of requirements.txt. A pure wheel is for everything else. dist/ has them then.
+The wheel for each of these Pythons holds the compiled kernels for the levels of processors that
+this machine can run, made with the versions of requirements.txt. A pure wheel is for everything
+else. dist/ has them then.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ PYTHONS = ("python3.11", "python3.12", "python3.13")
 
 def run(*command: str | Path, **environment: str) -> None:
     """Run a command elsewhere than in the checkout; end with its status where it fails."""
-    found = subprocess.run(command, cwd=tempfile.gettempdir(), env={**os.environ, **environment}, check=False)
+    found = subprocess.run(
+        command, cwd=tempfile.gettempdir(), env={**os.environ, **environment}, check=False
+    )
     if found.returncode:
         sys.exit(found.returncode)
 
 
 def runs(python: str) -> bool:
-    """Return whether a command is a Python: a version manager's may stand in for one that is not chosen."""
+    """Return whether a command is a Python: a version manager's may
+    stand in for one that is not chosen.
+    """
     return not subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode
 
 
@@ -40,7 +46,9 @@ def pip(python: Path, *arguments: str | Path, **environment: str) -> None:
 
 
 def copy_sources(directory: Path) -> Path:
-    """Copy what wheels are made of: an edit in the meantime would part kernels from their sources."""
+    """Copy what wheels are made of: an edit in the meantime would part kernels from
+    their sources.
+    """
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, directory)
     for name in ("service", "model_store", "deploy/wheels"):
@@ -63,7 +71,9 @@ def environment_of(python: str, sources: Path, directory: Path) -> Path:
 
 
 def compile_kernels(python: Path, cache: Path) -> Path:
-    """Compile all kernels for each level of processors that this machine can run; return their directory."""
+    """Compile all kernels for each level of processors that this
+    machine can run; return their directory.
+    """
     run(python, "-m", "xylem.warm", XYLEM_KERNEL_CACHE=str(cache), XYLEM_KERNEL_CPU="portable")
     for lock in cache.rglob("*.lock"):
         lock.unlink()

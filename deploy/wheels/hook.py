@@ -13,7 +13,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "KERNELS_OF_WHEEL"
-"""A directory of kernels as xylem_store.compiled.cache files them: one for each level of processors."""
+"""A directory of kernels as xylem_store.compiled.cache files
+them: one for each level of processors.
+"""
 
 PLATFORM = f"manylinux_2_17_{platform.machine()}"
 

@@ -1,6 +1,8 @@
-"""What mkdocs asks while it makes the site: pages outside docs/, such as CHANGELOG.md, belong to it too.
+"""What mkdocs asks while it makes the site: pages outside docs/, such
+as CHANGELOG.md, belong to it too.
 
-A link from a page to a file outside docs/ leads to a copy under `project/`; one to a directory becomes text.
+A link from a page to a file outside docs/ leads to a copy under `project/`; one to a directory
+becomes text.
 """
 
 from __future__ import annotations

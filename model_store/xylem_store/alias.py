@@ -1,14 +1,30 @@
-"""An alias: one document that says what it names, what stands beside that, and what it never answers.
+"""An alias: one document that says what it names, what stands
+beside that, and what it never answers.
 
-Each verb is a function that takes the document and returns the next one: the store, the registry and the
-object store apply the same changes.
+Each verb is a function that takes the document and returns the next one: the store, the registry
+and the object store apply the same changes.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable
 from typing import Any, NamedTuple
 
-from xylem_store.documents import integer, list_of, optional, parse_sealed, record, render_sealed, text
-from xylem_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, NothingToRollBack
+from xylem_store.documents import (
+    integer,
+    list_of,
+    optional,
+    parse_sealed,
+    record,
+    render_sealed,
+    text,
+)
+from xylem_store.errors import (
+    AliasNotFound,
+    BadNames,
+    BadSplit,
+    Conflict,
+    Corrupt,
+    NothingToRollBack,
+)
 from xylem_store.identifiers import VERSION_MAX
 from xylem_store.names import build_names
 
@@ -26,7 +42,9 @@ ALIAS_BYTES_MAX = 1 << 20
 
 SERIAL_MAX = (1 << 53) - 1
 _ROLES = {"canary": PARTS - 1, "shadow": PARTS}
-"""What may stand beside the version that an alias names, and the most parts of the requests it may have."""
+"""What may stand beside the version that an alias names, and the most
+parts of the requests it may have.
+"""
 
 
 class Beside(NamedTuple):
@@ -44,8 +62,10 @@ class Alias(NamedTuple):
 
     version  the version that it names; 0: none, which is never written
     before   the versions that it named before, the last one last
-    canary   the version that answers some of the requests in the place of `version`; None: there is none
-    shadow   the version that answers some of the requests too, and is never returned; None: there is none
+    canary   the version that answers some of the requests in the place of `version`; None: there is
+             none
+    shadow   the version that answers some of the requests too, and is never returned; None: there
+             is none
     denied   labels that its answers never have, whatever version it names: ascending, each once
     serial   the number of the move that made it
     """
@@ -70,27 +90,45 @@ class Alias(NamedTuple):
     def roles_of(self, version: int) -> list[str]:
         """Return what a version is besides the one that is named: `canary`, `shadow`."""
         roles = {"canary": self.canary, "shadow": self.shadow}
-        return [role for role, beside in roles.items() if beside is not None and beside.version == version]
+        return [
+            role
+            for role, beside in roles.items()
+            if beside is not None and beside.version == version
+        ]
 
     def split(self) -> dict[str, Any]:
-        """Return what JSON says of the versions beside the named one: their parts as fractions of 1."""
-        canary = self.canary and {"version": self.canary.version, "weight": self.canary.parts / PARTS}
-        shadow = self.shadow and {"version": self.shadow.version, "share": self.shadow.parts / PARTS}
+        """Return what JSON says of the versions beside the named
+        one: their parts as fractions of 1.
+        """
+        canary = self.canary and {
+            "version": self.canary.version,
+            "weight": self.canary.parts / PARTS,
+        }
+        shadow = self.shadow and {
+            "version": self.shadow.version,
+            "share": self.shadow.parts / PARTS,
+        }
         return {"canary": canary, "shadow": shadow}
 
     def check(self) -> None:
-        """Raise BadSplit unless versions and parts fit together, BadNames for more than it may hold."""
+        """Raise BadSplit unless versions and parts fit together,
+        BadNames for more than it may hold.
+        """
         for role, most in _ROLES.items():
             beside: Beside | None = getattr(self, role)
             if beside is None:
                 continue
             if not 1 <= beside.parts <= most:
-                raise BadSplit(f"{role}: expected 1 to {most} of {PARTS} parts, found {beside.parts}")
+                raise BadSplit(
+                    f"{role}: expected 1 to {most} of {PARTS} parts, found {beside.parts}"
+                )
             if beside.version == self.version:
                 expected = "another version than the alias names"
                 raise BadSplit(f"{role}: expected {expected}, found {beside.version}")
         if self.denied and (size := len(render_alias(self))) > ALIAS_BYTES_MAX:
-            raise BadNames(f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}")
+            raise BadNames(
+                f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}"
+            )
 
     def fields(self) -> dict[str, Any]:
         """Return the document for JSON; `alias_of` takes it back."""
@@ -157,8 +195,8 @@ def apply(change: Change, alias: Alias, place: str) -> Alias | None:
 
     place  the model and alias, for refusals
 
-    Raises what the change does, BadSplit and BadNames for what does not fit, and AliasNotFound for an alias
-    that is not there and is not made.
+    Raises what the change does, BadSplit and BadNames for what does not fit, and AliasNotFound for
+    an alias that is not there and is not made.
     """
     after = change(alias)
     if after is not None:
@@ -181,7 +219,9 @@ def promoted(version: int) -> Change:
 
 
 def canary_promoted(model: str, name: str) -> Change:
-    """Return the change that makes an alias of this name name its canary; it raises Conflict without one."""
+    """Return the change that makes an alias of this name name its
+    canary; it raises Conflict without one.
+    """
 
     def change(alias: Alias) -> Alias | None:
         if alias.canary is None:
@@ -192,12 +232,14 @@ def canary_promoted(model: str, name: str) -> Change:
 
 
 def rolled_back(model: str, name: str, versions: Container[int], to: int | None = None) -> Change:
-    """Return the change that leads an alias of this name a step back, or to where it last named `to`.
+    """Return the change that leads an alias of this name a step
+    back, or to where it last named `to`.
 
     versions  those that are there: no other is gone back to
 
-    What the alias named in between is forgotten. A canary is what ends by a step back, and the alias stays;
-    so it does for `to` what it names. The change raises NothingToRollBack where there is no such step.
+    What the alias named in between is forgotten. A canary is what ends by a step back, and the
+    alias stays; so it does for `to` what it names. The change raises NothingToRollBack where there
+    is no such step.
     """
 
     def change(alias: Alias) -> Alias:
@@ -229,7 +271,8 @@ def with_canary(version: int, weight: float, stable_weight: float | None = None)
 
 
 def with_shadow(version: int, share: float) -> Change:
-    """Return the change that has a version answer a part of the requests besides, without being returned.
+    """Return the change that has a version answer a part of the
+    requests besides, without being returned.
 
     share  the part, above 0 and at most 1, a multiple of 0.0001. Raises BadSplit
     """
@@ -257,11 +300,16 @@ def removed(_: Alias) -> None:
 
 
 def parts_of(name: str, fraction: float) -> int:
-    """Return how many of PARTS the fraction `weight` (below 1) or `share` (up to 1) is. Raises BadSplit."""
+    """Return how many of PARTS the fraction `weight` (below 1) or `share` (up to 1) is.
+
+    Raises BadSplit.
+    """
     if fraction == 1 and name == "share":
         return PARTS
     parts = round(fraction * PARTS) if 0 < fraction < 1 else 0
     if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > 1e-6:  # doubles miss
-        expected = f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"
+        expected = (
+            f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"
+        )
         raise BadSplit(f"{name}: expected {expected}, found {fraction:g}")
     return parts

@@ -1,8 +1,9 @@
-"""The part of the store that changes aliases: a change of a document, and the move that tells of it.
+"""The part of the store that changes aliases: a change of a
+document, and the move that tells of it.
 
-Every verb goes one way: read the document, change it, verify the versions that come, take the model's lock,
-see that the document is the same still, append the move, rename the next document over it. Readers need no
-lock.
+Every verb goes one way: read the document, change it, verify the versions that come, take the
+model's lock, see that the document is the same still, append the move, rename the next document
+over it. Readers need no lock.
 """
 
 from pathlib import Path
@@ -61,16 +62,18 @@ class AliasWriter(StoreWriter):
         action  the word for it in the moves of the model
         anew    whether an alias that is not there, or is damaged, begins as `Alias(0)`
 
-        When this returns, the change survives a loss of power; when it raises, or the process dies, the alias
-        is what it was. Raises what the change does, BadSplit, BadNames, NotFound, Corrupt, StoreUnwritable,
-        and Conflict when others change it all the time.
+        When this returns, the change survives a loss of power; when it raises, or the process dies,
+        the alias is what it was. Raises what the change does, BadSplit, BadNames, NotFound,
+        Corrupt, StoreUnwritable, and Conflict when others change it all the time.
         """
         for _ in range(_ATTEMPTS):
             before = self._before(name, alias, anew=anew)
             after = apply(change, before, f"{name}@{alias}")
             if after == before and before.serial > 0:
                 return AliasChange(name, alias, before, after)
-            for version in {*after.versions}.difference(before.versions) if after is not None else ():
+            for version in (
+                {*after.versions}.difference(before.versions) if after is not None else ()
+            ):
                 self._open(name, version, verify=True, check=True)
             with self._writing(0), self._stage() as stage, self._locked(name):
                 if self._before(name, alias, anew=anew) != before:
@@ -79,7 +82,9 @@ class AliasWriter(StoreWriter):
                     if version not in self.versions(name):
                         raise no_version(name, version)
                 move = move_of(alias, action, before, after, cause or self._by)
-                return AliasChange(name, alias, before, self._replace(name, alias, stage, move, after))
+                return AliasChange(
+                    name, alias, before, self._replace(name, alias, stage, move, after)
+                )
         raise Conflict(f"{name}: expected to change {alias}, found it changed {_ATTEMPTS} times")
 
     def promote(
@@ -87,8 +92,8 @@ class AliasWriter(StoreWriter):
     ) -> AliasChange:
         """Make an alias name a version, verified first; canary and shadow of the alias end.
 
-        An alias whose file is damaged is made anew: without its history, and it denies no labels. Raises as
-        `change_alias`.
+        An alias whose file is damaged is made anew: without its history, and it denies no labels.
+        Raises as `change_alias`.
         """
         change = promoted(check_version(version))
         return self.change_alias(name, alias, PROMOTED, change, cause, anew=True)
@@ -96,12 +101,13 @@ class AliasWriter(StoreWriter):
     def rollback(
         self, name: str, alias: str = LATEST, to: int | None = None, cause: Cause | None = None
     ) -> AliasChange:
-        """Make an alias name the version it named before, or with `to` one further back, verified first.
+        """Make an alias name the version it named before, or with
+        `to` one further back, verified first.
 
-        What the alias named after it is forgotten: the next step back leads further back. Versions deleted
-        since are passed over. `to` the version that it names already only ends its canary and shadow, and so
-        does a step back while there is a canary. Raises NothingToRollBack when none is left, and as
-        `change_alias`.
+        What the alias named after it is forgotten: the next step back leads further back. Versions
+        deleted since are passed over. `to` the version that it names already only ends its canary
+        and shadow, and so does a step back while there is a canary. Raises NothingToRollBack when
+        none is left, and as `change_alias`.
         """
 
         def change(now: Alias) -> Alias | None:
@@ -131,7 +137,10 @@ class AliasWriter(StoreWriter):
     # --- parts
 
     def _before(self, name: str, alias: str, *, anew: bool) -> Alias:
-        """Return an alias as a change finds it. Raises NotFound and Corrupt, unless it may begin anew."""
+        """Return an alias as a change finds it.
+
+        Raises NotFound and Corrupt, unless it may begin anew.
+        """
         try:
             return self.alias(name, alias)
         except (NotFound, Corrupt):
@@ -139,14 +148,20 @@ class AliasWriter(StoreWriter):
                 raise
             return Alias(0)
 
-    def _replace(self, name: str, alias: str, stage: Path, move: Move, after: Alias | None) -> Alias | None:
-        """Tell of a move, put the document that it makes in its place, and return it; under the lock."""
+    def _replace(
+        self, name: str, alias: str, stage: Path, move: Move, after: Alias | None
+    ) -> Alias | None:
+        """Tell of a move, put the document that it makes in its
+        place, and return it; under the lock.
+        """
         after = self._stage_alias(name, stage, move, after)
         self._put_alias(name, alias, stage, after)
         return after
 
     def _stage_alias(self, name: str, stage: Path, move: Move, after: Alias | None) -> Alias | None:
-        """Write all that a move takes space for: its line, and the document that makes it come about."""
+        """Write all that a move takes space for: its line, and the
+        document that makes it come about.
+        """
         number = self._append_moves(name, stage, [move])
         if after is not None:
             after = after._replace(serial=number)
@@ -163,8 +178,11 @@ class AliasWriter(StoreWriter):
         self._fs.fsync_dir(directory)
 
     def _append_moves(self, name: str, stage: Path, moves: list[Move]) -> int:
-        """Append moves, and sync; return the number of the last one, which they get here; under the lock."""
-        path, data = self._home(name) / MOVES, self._moves_bytes(name)
+        """Append moves, and sync; return the number of the last one,
+        which they get here; under the lock.
+        """
+        path = self._home(name) / MOVES
+        data = self._moves_bytes(name)
         serials = [document.serial for document in self.info(name).documents.values()]
         number = max([*serials, *(move.id for move in self.moves(name)[-1:])], default=0)
         lines = [render_move(move._replace(id=number + i)) for i, move in enumerate(moves, 1)]

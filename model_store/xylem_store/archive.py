@@ -1,9 +1,10 @@
-"""A version as a tar: the two files of its manifest first, then its arrays in the order of their names.
+"""A version as a tar: the two files of its manifest first, then its
+arrays in the order of their names.
 
 Behind them may stand the label info of the model.
 
-Reading is not extraction: the manifest says which members follow and how long they are, and anything else
-is refused before it is written. No name of the archive ever becomes a path.
+Reading is not extraction: the manifest says which members follow and how long they are, and
+anything else is refused before it is written. No name of the archive ever becomes a path.
 """
 
 import io
@@ -67,11 +68,12 @@ def read_archive(
 ) -> Manifest:
     """Write the arrays of the version in the tar `file` into `directory` and return its manifest.
 
-    info_path  where label info behind them is written, its contents not looked at; None: it is refused
+    info_path  where label info behind them is written, its contents not looked at; None: it is
+               refused
 
     `require_space` is told the bytes to be written before any is. Raises Corrupt for a tar that
-    `archive_pieces` would not have made, StoreUnreadable when `file` cannot be read, and OSError when
-    `directory` cannot be written. The contents of the arrays are not looked at.
+    `archive_pieces` would not have made, StoreUnreadable when `file` cannot be read, and OSError
+    when `directory` cannot be written. The contents of the arrays are not looked at.
     """
     sealed = []
     for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
@@ -105,8 +107,8 @@ def spool_archive(file: BinaryIO, piece: bytes, header_at: int) -> int:
     """Append a piece of a tar to a file; return where the next header stands, or the end.
 
     header_at  what the call for the piece before returned, 0 at first
-    Raises Corrupt for what is no tar, and for more than TRAILER_BYTES_MAX behind its end, and OSError. So a
-    little that unpacks to gigabytes, and is no archive, fills no disk.
+    Raises Corrupt for what is no tar, and for more than TRAILER_BYTES_MAX behind its end, and
+    OSError. So a little that unpacks to gigabytes, and is no archive, fills no disk.
     """
     n_bytes = file.seek(0, io.SEEK_END) + file.write(piece)
     while header_at + _BLOCK <= n_bytes:
@@ -127,7 +129,8 @@ def _refuse_more(n_bytes: int) -> None:
 
 def _header(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
-    info.size, info.mode = size, 0o444
+    info.size = size
+    info.mode = 0o444
     return info.tobuf(tarfile.GNU_FORMAT)
 
 

@@ -1,4 +1,6 @@
-"""Arrays as .npy files: written in one canonical form, mapped only after every claim was checked."""
+"""Arrays as .npy files: written in one canonical form, mapped only after every claim
+was checked.
+"""
 
 import hashlib
 import math
@@ -44,7 +46,9 @@ T = TypeVar("T")
 
 
 class ArrayInfo(NamedTuple):
-    """What the manifest says of one array: its type and shape, and the size and digest of its file."""
+    """What the manifest says of one array: its type and shape, and the size and
+    digest of its file.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -58,7 +62,9 @@ def file_name(name: str) -> str:
 
 
 def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Return what stands before the data: format 1.0 of NEP 1, as `numpy.save` of NumPy 2 writes it."""
+    """Return what stands before the data: format 1.0 of NEP 1, as
+    `numpy.save` of NumPy 2 writes it.
+    """
     text = f"{{'descr': '{DESCRIPTORS[dtype]}', 'fortran_order': False, 'shape': {shape}, }}"
     if shape:
         text += " " * (21 - len(str(shape[0])))  # room that NumPy leaves for a longer array
@@ -70,8 +76,8 @@ def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
 def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any]) -> ArrayInfo:
     """Write an array to its file in `directory`, synced, and return what the manifest says of it.
 
-    Raises ValueError for a type or shape that the format does not have. Cost: a pass for the digest and
-    one for the disk; no copy when the array is C-contiguous and little-endian.
+    Raises ValueError for a type or shape that the format does not have. Cost: a pass for the digest
+    and one for the disk; no copy when the array is C-contiguous and little-endian.
     """
     write_file(fs, directory / file_name(name), _pieces_of(name, array))
     return info_of(name, array)
@@ -87,7 +93,10 @@ def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
 
 
 def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of an array's file. Raises ValueError for a type or shape that the format lacks."""
+    """Yield the bytes of an array's file.
+
+    Raises ValueError for a type or shape that the format lacks.
+    """
     dtype = array.dtype.name
     if dtype not in DESCRIPTORS or array.ndim > DIMENSIONS_MAX:
         raise ValueError(
@@ -100,11 +109,14 @@ def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
         yield raw[start : start + _PIECE_BYTES]
 
 
-def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tuple[NDArray[Any], Mapped]:
+def map_array(
+    fs: FileSystem, directory: Path, name: str, info: ArrayInfo
+) -> tuple[NDArray[Any], Mapped]:
     """Return an array as a read-only view of its mapped file, and the map.
 
-    Header and length are checked against the manifest's `info` before a byte of data is looked at; the
-    data are not read. Raises Corrupt naming the file; OSError (FileNotFoundError) from the system.
+    Header and length are checked against the manifest's `info` before a byte of data is looked at;
+    the data are not read. Raises Corrupt naming the file; OSError (FileNotFoundError) from the
+    system.
     """
     where = file_name(name)
     mapped = fs.map(directory / where)
@@ -119,7 +131,9 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
     dtype = np.dtype(DESCRIPTORS[info.dtype])
     count = math.prod(info.shape)
     if offset + count * dtype.itemsize != info.bytes:
-        raise Corrupt(where, f"{offset + count * dtype.itemsize} bytes for its shape", f"{info.bytes} bytes")
+        raise Corrupt(
+            where, f"{offset + count * dtype.itemsize} bytes for its shape", f"{info.bytes} bytes"
+        )
     if count == 0:
         array: NDArray[Any] = np.empty(info.shape, dtype)
         array.flags.writeable = False
@@ -168,10 +182,11 @@ def has_group(arrays: Iterable[str], group: str) -> bool:
 def take_group(
     arrays: Mapping[str, NDArray[Any]], group: str, struct: Callable[..., T], **sizes: int | str
 ) -> T:
-    """Return the arrays "group/field" as a struct of kernels, whose annotations say their types; as `take`.
+    """Return the arrays "group/field" as a struct of kernels, whose
+    annotations say their types; as `take`.
 
-    sizes  of the first dimension, where it is known: a number, or the field that has as many, or one less
-           ("field+1")
+    sizes  of the first dimension, where it is known: a number, or the field that has as many, or
+           one less ("field+1")
     """
     found = []
     for field, kind in kinds_of(struct).items():
@@ -185,7 +200,9 @@ def take_group(
 
 
 def empty_group(struct: Callable[..., T], **others: NDArray[Any]) -> T:
-    """Return a struct of kernels whose arrays are empty but for these; read-only, as those of a version."""
+    """Return a struct of kernels whose arrays are empty but for
+    these; read-only, as those of a version.
+    """
     empty = {
         name: np.empty((0,) * kind.dims, kind.dtype)
         for name, kind in kinds_of(struct).items()
@@ -200,11 +217,13 @@ def group_of(group: str, struct: Any) -> dict[str, NDArray[Any]]:
 
 
 def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: int) -> None:
-    """Raise Corrupt unless a field has offsets of all ids of another, which ascend between two of them.
+    """Raise Corrupt unless a field has offsets of all ids of
+    another, which ascend between two of them.
 
     n_ids  no id is as great. Cost: one pass
     """
-    ptr, ids = getattr(struct, ptr_name), getattr(struct, ids_name)
+    ptr = getattr(struct, ptr_name)
+    ids = getattr(struct, ids_name)
     check_offsets(f"{group}/{ptr_name}", ptr, len(ids))
     if (index := _id_fault(ptr, ids, n_ids)) >= 0:
         expected = f"{ids_name} below {n_ids}, ascending in its list"
@@ -228,7 +247,9 @@ def check_all(name: str, fits: NDArray[np.bool_], expected: str, values: NDArray
 
 
 def offset_fault(offsets: NDArray[np.int64], last: int) -> int:
-    """Return the first place of offsets, one or more, that do not ascend from 0 to `last`; -1: they do."""
+    """Return the first place of offsets, one or more, that do not
+    ascend from 0 to `last`; -1: they do.
+    """
     is_bad = np.concatenate([offsets[:1] != 0, (offsets[1:] < offsets[:-1]) | (offsets[1:] > last)])
     is_bad[-1] |= offsets[-1] != last
     return int(is_bad.argmax()) if is_bad.any() else -1
@@ -236,7 +257,9 @@ def offset_fault(offsets: NDArray[np.int64], last: int) -> int:
 
 @kernel
 def _id_fault(ptr: I64, ids: I32, n_ids: int) -> int:
-    """Return the first place of an id not below n_ids, or that does not ascend in its list; -1: none is."""
+    """Return the first place of an id not below n_ids, or that does
+    not ascend in its list; -1: none is.
+    """
     for row in range(len(ptr) - 1):
         before = -1
         for i in range(ptr[row], ptr[row + 1]):

@@ -1,6 +1,7 @@
 """The arrays that kernels index by, and their bounds, in one table; FORMAT.md has it too.
 
-An array that is not in the table leads to no place in another one, but for those that it names at its end.
+An array that is not in the table leads to no place in another one, but for those that it names at
+its end.
 """
 
 from collections.abc import Mapping
@@ -15,10 +16,12 @@ from xylem_store.errors import Corrupt
 
 
 class Bound(NamedTuple):
-    """The numbers that an array may hold: `least` to size - 1, or with `ascends` offsets from 0 to the size.
+    """The numbers that an array may hold: `least` to size - 1, or with
+    `ascends` offsets from 0 to the size.
 
-    sized_by  what has the size: an array (its first dimension); "n_features", those of the version's rows;
-              "n_columns", those of the rows that the first member of a combined version takes
+    sized_by  what has the size: an array (its first dimension); "n_features", those of the
+              version's rows; "n_columns", those of the rows that the first member of a combined
+              version takes
     more      is added to that size
     least     the least number: -1 where it stands for none
     """
@@ -82,12 +85,15 @@ BOUNDS: dict[str, Bound] = {
 }
 """By the names of the arrays; `ranker/labels` stands for those of all members.
 
-Besides, kernels index by the arrays of name tables, which `names.check_names` proves, and by numbers that are
-packed in `ensemble/directory`, `ensemble/blocks` and `ensemble/sparse`: see `chunk_checks`.
+Besides, kernels index by the arrays of name tables, which `names.check_names` proves, and by
+numbers that are packed in `ensemble/directory`, `ensemble/blocks` and `ensemble/sparse`: see
+`chunk_checks`.
 """
 
 
-def check_bounds(arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], *groups: str) -> None:
+def check_bounds(
+    arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], *groups: str
+) -> None:
     """Raise Corrupt, naming array and index, for a number out of the bounds of the table.
 
     sizes   those that are no array's, by the names that the table has for them

@@ -1,4 +1,6 @@
-"""From the trees that a trainer leaves to the arrays of a TreeEnsemble, its weights rounded to fewer bits."""
+"""From the trees that a trainer leaves to the arrays of a TreeEnsemble,
+its weights rounded to fewer bits.
+"""
 
 from itertools import zip_longest
 from typing import Any, cast
@@ -14,7 +16,8 @@ from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, leve
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
 """A sparse word has so many positions of children."""
 
-INT8_MOST = 127  # int8 weights go from -127 to 127: a child's largest weight is stored as one of these
+# int8 weights go from -127 to 127: a child's largest weight is stored as one of these
+INT8_MOST = 127
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)
 
@@ -22,13 +25,14 @@ _HIGH = np.uint64(32)
 def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
     """Return a float32 ensemble with its weights rounded to fewer bits; everything else is shared.
 
-    bfloat16: to nearest, ties to even. int8: to the nearest multiple of the 127th part of the child's
-    largest weight. Raises ValueError when a node has more children than a word can tell apart. Cost: a few
-    passes over the weights. Deterministic.
+    bfloat16: to nearest, ties to even. int8: to the nearest multiple of the 127th part of the
+    child's largest weight. Raises ValueError when a node has more children than a word can tell
+    apart. Cost: a few passes over the weights. Deterministic.
     """
     if weights not in CHILDREN_MAX:
         raise ValueError(f"expected weights of {', '.join(CHILDREN_MAX)}, found {weights!r}")
-    n_children, most = np.diff(ensemble.child_ptr), CHILDREN_MAX[weights]
+    n_children = np.diff(ensemble.child_ptr)
+    most = CHILDREN_MAX[weights]
     node = int(n_children.argmax())
     if n_children[node] > most:
         raise ValueError(
@@ -109,7 +113,12 @@ def padded(n_children: int) -> int:
     return int(padded_width(n_children))
 
 
-PARTS = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "dense_ptr": "dense"}
+PARTS = {
+    "block_ptr": "blocks",
+    "row_start": "row_ptr",
+    "sparse_ptr": "sparse",
+    "dense_ptr": "dense",
+}
 """Of each array that has all chunks one after the other, the one that says where they begin."""
 
 
@@ -118,9 +127,9 @@ def build_ensemble(
 ) -> TreeEnsemble:
     """Number the forest breadth-first and pack its chunks.
 
-    The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError when a tree breaks the rules of
-    `xylem_store.ensemble.Tree`. Cost: a few passes over the weights, memory of the result in float32.
-    Deterministic.
+    The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError when a tree breaks the
+    rules of `xylem_store.ensemble.Tree`. Cost: a few passes over the weights, memory of the result
+    in float32. Deterministic.
     """
     if not trees:
         raise ValueError("expected at least one tree, found none")
@@ -158,10 +167,11 @@ def build_ensemble(
 
 
 def put_chunks(made: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:
-    """Return an ensemble whose chunk c is to the bit chunk source[c] of another one, unless that is -1.
+    """Return an ensemble whose chunk c is to the bit chunk source[c]
+    of another one, unless that is -1.
 
-    Biases stay. The two have the same features and type of weights, and a chunk as many children in both.
-    Cost: a copy of what is kept.
+    Biases stay. The two have the same features and type of weights, and a chunk as many children in
+    both. Cost: a copy of what is kept.
     """
     stays = source >= 0
     arrays: dict[str, NDArray[Any]] = {
@@ -183,18 +193,22 @@ def put_chunks(made: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemb
 def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
     """Return (tree, node of the tree) for every node of the forest, breadth-first.
 
-    A level of a tree is a range of its breadth-first ids, so the forest's order is: level by level, tree by
-    tree, range by range.
+    A level of a tree is a range of its breadth-first ids, so the forest's order is: level by level,
+    tree by tree, range by range.
     """
     tree_ids: list[I64] = []
     node_ids: list[I64] = []
     for t, tree in enumerate(trees):
         n_nodes = len(tree.child_ptr) - 1
         if n_nodes < 1 or tree.child_ptr[0] != 1 or tree.child_ptr[-1] != n_nodes:
-            raise ValueError(f"tree {t}: expected child_ptr from 1 to the number of nodes, {n_nodes}")
+            raise ValueError(
+                f"tree {t}: expected child_ptr from 1 to the number of nodes, {n_nodes}"
+            )
         inner = np.flatnonzero(np.diff(tree.child_ptr) > 0)
         if np.any(np.diff(tree.child_ptr) < 0) or np.any(tree.child_ptr[inner] <= inner):
-            raise ValueError(f"tree {t}: expected nodes numbered breadth-first, each child after its parent")
+            raise ValueError(
+                f"tree {t}: expected nodes numbered breadth-first, each child after its parent"
+            )
     for level in zip_longest(*(levels_of(tree.child_ptr, 1) for tree in trees), fillvalue=range(0)):
         for t, nodes in enumerate(level):
             tree_ids.append(np.full(len(nodes), t, np.int64))
@@ -203,7 +217,9 @@ def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
 
 
 def _label_leaf(trees: list[Tree], tree_of: I64, node_label: I32, n_labels: int) -> I32:
-    """Return the leaf of each label in each tree: int32[T, K], -1 where a tree has no leaf for the label."""
+    """Return the leaf of each label in each tree: int32[T, K], -1
+    where a tree has no leaf for the label.
+    """
     if trees[0].histograms is not None:
         return np.empty((0, 0), np.int32)
     leaves = np.flatnonzero(node_label >= 0)
@@ -237,10 +253,15 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
     }
 
 
-def _pack_chunks(chunks: list[Chunk | None], n_children: I64, n_features: int) -> dict[str, NDArray[Any]]:
+def _pack_chunks(
+    chunks: list[Chunk | None], n_children: I64, n_features: int
+) -> dict[str, NDArray[Any]]:
     """Lay the rows of every chunk out as directory, blocks, sparse words and dense rows."""
     inner = np.flatnonzero(n_children).tolist()
-    if any((chunk is None) != (count == 0) for chunk, count in zip(chunks, n_children.tolist(), strict=True)):
+    if any(
+        (chunk is None) != (count == 0)
+        for chunk, count in zip(chunks, n_children.tolist(), strict=True)
+    ):
         raise ValueError("expected a chunk exactly at the nodes that have children")
     sizes = np.zeros((len(inner), 4), np.int64)
     for c, node in enumerate(inner):
@@ -286,7 +307,9 @@ def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, size
     Raises ValueError unless a trainer's chunk keeps the rules of `xylem_store.ensemble.Chunk`.
     """
     if len(chunk.bias) != n_children or len(chunk.row_ptr) != len(chunk.features) + 1:
-        raise ValueError(f"node {node}: expected a bias for each of {n_children} children, a row a feature")
+        raise ValueError(
+            f"node {node}: expected a bias for each of {n_children} children, a row a feature"
+        )
     wrong = _measure_chunk(
         chunk.features, chunk.row_ptr, chunk.child, chunk.weight, chunk.bias, n_features, sizes_out
     )
@@ -308,7 +331,10 @@ def _measure_chunk(
     Returns what is wrong with the chunk, or _RIGHT.
     """
     width = padded_width(len(bias))
-    n_blocks, n_sparse, n_words, n_dense = 0, 0, 0, 0
+    n_blocks = 0
+    n_sparse = 0
+    n_words = 0
+    n_dense = 0
     before = -1
     for row in range(len(features)):
         feature = features[row]
@@ -352,7 +378,8 @@ def _pack_chunk(
 ) -> None:
     """Fill one chunk's arrays, all zero before.
 
-    `bits` are the weights' bits; a word holds the child's position in its low and the bits in its high half.
+    `bits` are the weights' bits; a word holds the child's position in its low and the bits in its
+    high half.
     """
     shift = np.uint64(32)
     one = np.uint32(1)
@@ -366,10 +393,13 @@ def _pack_chunk(
             block += 1
             blocks_out[block, 2] = n_sparse
             blocks_out[block, 3] = n_dense
-            directory_out[feature >> GROUP_BITS, 0] |= one << np.uint32((feature >> BLOCK_BITS) & 31)
+            directory_out[feature >> GROUP_BITS, 0] |= one << np.uint32(
+                (feature >> BLOCK_BITS) & 31
+            )
         here = one << np.uint32(feature & 31)
         blocks_out[block, 0] |= here
-        first, last = row_ptr[row], row_ptr[row + 1]
+        first = row_ptr[row]
+        last = row_ptr[row + 1]
         if (last - first) * DENSE_SHARE >= width:
             blocks_out[block, 1] |= here
             for i in range(first, last):

@@ -1,9 +1,9 @@
 """Every invariant that the kernels rely on, proved of arrays that may hold any bytes.
 
-What passes here cannot make a kernel read outside an array or run forever, whoever wrote it. Each check
-takes a few passes, and reads nothing that was not bounded before. Those that are kernels return (fault,
-index, found): fault 0 when all is well, else the first violation, as FAULTS words it. The cost is linear in
-the bytes of the arrays, also for bytes made to be slow.
+What passes here cannot make a kernel read outside an array or run forever, whoever wrote it. Each
+check takes a few passes, and reads nothing that was not bounded before. Those that are kernels
+return (fault, index, found): fault 0 when all is well, else the first violation, as FAULTS words
+it. The cost is linear in the bytes of the arrays, also for bytes made to be slow.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,11 @@ LABELS = "labels"
 
 LABEL_COUNTS = "labels/counts"
 
-TYPES = {"float32": ("uint64", "float32"), "bfloat16": ("uint32", "uint16"), "int8": ("uint16", "int8")}
+TYPES = {
+    "float32": ("uint64", "float32"),
+    "bfloat16": ("uint32", "uint16"),
+    "int8": ("uint16", "int8"),
+}
 """Of sparse words and of dense weights, for each kind of weights."""
 
 FAULTS: dict[int, tuple[str, str]] = {
@@ -70,8 +74,9 @@ FAULTS: dict[int, tuple[str, str]] = {
     32: ("dense", "zero in the padding"),
     37: ("child_ptr", "children at the root of a label tree"),
 }
-"""What a fault means: the array at whose index it was found, and what was expected there. An array of more
-than one dimension is indexed as if it were flat."""
+"""What a fault means: the array at whose index it was found, and what was expected there. An array
+of more than one dimension is indexed as if it were flat.
+"""
 
 
 def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -115,12 +120,16 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     read_report(arrays)
 
 
-def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[TreeEnsemble, NameTable]:
+def assemble(
+    manifest: Manifest, arrays: Mapping[str, NDArray[Any]]
+) -> tuple[TreeEnsemble, NameTable]:
     """Return the ensemble and the label names among `arrays`, read-only views of them.
 
     Raises Corrupt when one is missing or its type or shape is not the manifest's. Reads no data.
     """
-    n, c, k = manifest.n_nodes, manifest.n_chunks, manifest.n_labels
+    n = manifest.n_nodes
+    c = manifest.n_chunks
+    k = manifest.n_labels
     if manifest.members:
         assemble_ranker(manifest, arrays)
         for number, member in enumerate(manifest.members):
@@ -157,12 +166,17 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
 def _assemble_labels(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NameTable:
     if LABEL_COUNTS in arrays:
         take(arrays, LABEL_COUNTS, "int64", (n_labels,))
-    shapes = {"offsets": ("int64", (n_labels + 1,)), "utf8": ("uint8", (None,)), "slots": ("int32", (None,))}
+    shapes = {
+        "offsets": ("int64", (n_labels + 1,)),
+        "utf8": ("uint8", (None,)),
+        "slots": ("int32", (None,)),
+    }
     return NameTable(*(take(arrays, f"{LABELS}/{name}", *spec) for name, spec in shapes.items()))
 
 
 def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Return how many features the rows have that the trees take: those of the dense rows if it embeds.
+    """Return how many features the rows have that the trees take:
+    those of the dense rows if it embeds.
 
     Raises Corrupt unless a version embeds just when its link is softmax.
     """
@@ -174,14 +188,18 @@ def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int
 
 
 def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) -> None:
-    """Raise Corrupt unless every invariant of TreeEnsemble holds; arrays as `assemble` returns them.
+    """Raise Corrupt unless every invariant of TreeEnsemble holds;
+    arrays as `assemble` returns them.
 
     n_features  of the rows that the trees take
     """
-    e, n_labels = ensemble, manifest.n_labels
+    e = ensemble
+    n_labels = manifest.n_labels
     _check_forest(e, manifest.n_trees)
     is_label_tree = manifest.kind == "label-tree"
-    _refuse(_check_labels(e.child_ptr, e.parent, e.node_label, e.label_leaf, is_label_tree, n_labels))
+    _refuse(
+        _check_labels(e.child_ptr, e.parent, e.node_label, e.label_leaf, is_label_tree, n_labels)
+    )
     for name, size in (
         ("block_ptr", len(e.blocks)),
         ("row_start", len(e.row_ptr)),
@@ -195,13 +213,17 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
         raise Corrupt(where, f"{len(e.leaf_label)} values, one a label", len(e.leaf_value))
     is_share = (e.leaf_value >= 0) & (e.leaf_value <= 1)
     check_all(f"{ENSEMBLE}/leaf_value", is_share, "values from 0 to 1", e.leaf_value)
-    check_all(f"{ENSEMBLE}/node_scale", e.node_scale >= 0, "a finite number, 0 or more", e.node_scale)
+    check_all(
+        f"{ENSEMBLE}/node_scale", e.node_scale >= 0, "a finite number, 0 or more", e.node_scale
+    )
     bits = e._replace(dense=e.dense.view(f"u{e.dense.itemsize}"))
     if bits.dense[-LANES:].any():
         _refuse((32, len(e.dense) - LANES + int(bits.dense[-LANES:].argmax()), 1))
     _refuse(check_chunks(bits, n_features))
     if manifest.link == "softmax" and not is_full(e, n_features):
-        raise Corrupt(file_name(f"{ENSEMBLE}/blocks"), f"{n_features} dense rows in each chunk", "others")
+        raise Corrupt(
+            file_name(f"{ENSEMBLE}/blocks"), f"{n_features} dense rows in each chunk", "others"
+        )
 
 
 def _refuse(fault: Fault) -> None:
@@ -212,14 +234,22 @@ def _refuse(fault: Fault) -> None:
 
 
 def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
-    """Prove that child_ptr makes a forest numbered breadth-first, with which the other arrays agree."""
-    ptr, n_nodes, n_chunks = e.child_ptr, len(e.parent), len(e.directory)
-    first, end, nodes = ptr[:-1], ptr[1:], np.arange(n_nodes, dtype=np.int32)
+    """Prove that child_ptr makes a forest numbered breadth-first,
+    with which the other arrays agree.
+    """
+    ptr = e.child_ptr
+    n_nodes = len(e.parent)
+    n_chunks = len(e.directory)
+    first = ptr[:-1]
+    end = ptr[1:]
+    nodes = np.arange(n_nodes, dtype=np.int32)
     if ptr[0] != n_trees or ptr[-1] != n_nodes:
         expected = f"the number of trees, {n_trees}, first, the number of nodes, {n_nodes}, last"
         raise Corrupt(at(f"{ENSEMBLE}/child_ptr", 0), expected, f"{ptr[0]} and {ptr[-1]}")
     follows = (end == first) | ((end > first) & (first > nodes))
-    check_all(f"{ENSEMBLE}/child_ptr", follows, "ascending offsets, each child after its parent", first)
+    check_all(
+        f"{ENSEMBLE}/child_ptr", follows, "ascending offsets, each child after its parent", first
+    )
     parent = np.concatenate([np.full(n_trees, -1, np.int32), np.repeat(nodes, end - first)])
     expected = "-1 at a root, else the node whose children this node is among"
     check_all(f"{ENSEMBLE}/parent", e.parent == parent, expected, e.parent)
@@ -229,15 +259,24 @@ def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
     expected = f"-1 at a leaf, the next of {n_chunks} chunks at an inner node"
     check_all(f"{ENSEMBLE}/node_chunk", e.node_chunk == chunk, expected, e.node_chunk)
     if (n_inner := int(is_inner.sum())) != n_chunks:
-        raise Corrupt(at(f"{ENSEMBLE}/node_chunk", 0), f"{n_chunks} inner nodes, one a chunk", n_inner)
+        raise Corrupt(
+            at(f"{ENSEMBLE}/node_chunk", 0), f"{n_chunks} inner nodes, one a chunk", n_inner
+        )
     if len(e.leaf_ptr) > 1:
         is_empty = e.leaf_ptr[1:] == e.leaf_ptr[:-1]
-        check_all(f"{ENSEMBLE}/leaf_ptr", is_empty | ~is_inner, "no labels at an inner node", e.leaf_ptr)
+        check_all(
+            f"{ENSEMBLE}/leaf_ptr", is_empty | ~is_inner, "no labels at an inner node", e.leaf_ptr
+        )
 
 
 @kernel
 def _check_labels(
-    child_ptr: I32, parent: I32, node_label: I32, label_leaf: I32, is_label_tree: bool, n_labels: int
+    child_ptr: I32,
+    parent: I32,
+    node_label: I32,
+    label_leaf: I32,
+    is_label_tree: bool,
+    n_labels: int,
 ) -> Fault:
     """Prove that leaves and labels name each other, after `_check_forest`."""
     n_nodes = len(parent)

@@ -1,11 +1,20 @@
-"""Checks of chunks: the invariants that kernels rely on, proved of arrays that may hold any bytes."""
+"""Checks of chunks: the invariants that kernels rely on, proved of arrays that may
+hold any bytes.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.compiled.bits import BLOCK_BITS, count_below, has, padded_width, popcount, split_word
+from xylem_store.compiled.bits import (
+    BLOCK_BITS,
+    count_below,
+    has,
+    padded_width,
+    popcount,
+    split_word,
+)
 from xylem_store.compiled.decorators import inlined, kernel
 from xylem_store.ensemble import TreeEnsemble
 
@@ -17,13 +26,17 @@ Fault = tuple[int, int, int]
 
 @kernel
 def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
-    """Prove every chunk, after all other checks of the ensemble; `e.dense` as the bits of its weights."""
+    """Prove every chunk, after all other checks of the ensemble;
+    `e.dense` as the bits of its weights.
+    """
     for n in range(len(e.node_chunk)):
         c = e.node_chunk[n]
         if c < 0:
             continue
         n_children = int(e.child_ptr[n + 1]) - int(e.child_ptr[n])
-        block, word, weight = int(e.block_ptr[c]), int(e.sparse_ptr[c]), int(e.dense_ptr[c])
+        block = int(e.block_ptr[c])
+        word = int(e.sparse_ptr[c])
+        weight = int(e.dense_ptr[c])
         row = int(e.row_start[c])
         blocks = e.blocks[block : e.block_ptr[c + 1]]
         row_ptr = e.row_ptr[row : e.row_start[c + 1]]
@@ -40,7 +53,9 @@ def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
         if fault != 0:
             return fault, c if fault == 20 else 2 * len(e.directory[c]) * c + index, found
         last_features = _last_features(e.directory[c], n_features)
-        fault, index, found = _check_blocks(blocks, last_features, len(row_ptr) - 1, len(dense) // width)
+        fault, index, found = _check_blocks(
+            blocks, last_features, len(row_ptr) - 1, len(dense) // width
+        )
         if fault != 0:
             return fault, c if fault > 25 else 4 * block + index, found
         fault, index, found = _check_rows(row_ptr, sparse, n_children)
@@ -54,7 +69,9 @@ def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
 
 @inlined
 def _last_features(directory: NDArray[np.uint32], n_features: int) -> np.uint32:
-    """Return the features that a chunk's last block may have: fewer than 32 when it is the last of all."""
+    """Return the features that a chunk's last block may have: fewer
+    than 32 when it is the last of all.
+    """
     n_over = n_features & 31
     last = (n_features - 1) >> BLOCK_BITS
     if n_over == 0 or has(directory[last >> BLOCK_BITS, 0], np.uint32(last)) == 0:
@@ -80,11 +97,15 @@ def _check_directory(directory: NDArray[np.uint32], n_blocks: int, n_features: i
 
 
 @kernel
-def _check_blocks(blocks: NDArray[np.uint32], last_features: np.uint32, n_sparse: int, n_dense: int) -> Fault:
+def _check_blocks(
+    blocks: NDArray[np.uint32], last_features: np.uint32, n_sparse: int, n_dense: int
+) -> Fault:
     """Prove that a chunk's blocks count its rows, so that no row found through them is outside."""
-    sparse, dense = 0, 0
+    sparse = 0
+    dense = 0
     for b in range(len(blocks)):
-        used, is_dense = blocks[b, 0], blocks[b, 1]
+        used = blocks[b, 0]
+        is_dense = blocks[b, 1]
         if used == 0:
             return 21, 4 * b, used
         if b == len(blocks) - 1 and used & ~last_features != 0:
@@ -106,7 +127,9 @@ def _check_blocks(blocks: NDArray[np.uint32], last_features: np.uint32, n_sparse
 
 @inlined
 def _exponent(itemsize: int) -> int:
-    """Return the bits of a weight that are all set in inf and NaN; 0 for int8, which has neither."""
+    """Return the bits of a weight that are all set in inf and NaN; 0 for int8, which
+    has neither.
+    """
     if itemsize == 4:
         return 0x7F800000
     return 0x7F80 if itemsize == 2 else 0
@@ -114,7 +137,9 @@ def _exponent(itemsize: int) -> int:
 
 @kernel
 def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: int) -> Fault:
-    """Prove that a chunk's sparse rows lie one after the other and hold children and finite weights."""
+    """Prove that a chunk's sparse rows lie one after the other
+    and hold children and finite weights.
+    """
     last = len(row_ptr) - 1  # 0 or more: the number of sparse rows was seen to be so
     if row_ptr[0] != 0:
         return 28, 0, row_ptr[0]
@@ -122,7 +147,8 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
         return 28, last, row_ptr[last]
     exponent = np.uint32(_exponent(sparse.itemsize // 2))
     for row in range(last):
-        first, end = row_ptr[row], row_ptr[row + 1]
+        first = row_ptr[row]
+        end = row_ptr[row + 1]
         if end < first or end > len(sparse):
             return 28, row + 1, end
         before = -1

@@ -27,7 +27,8 @@ class OldTree(NamedTuple):
 
 def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
     """Return the shapes of the trees of an ensemble."""
-    n_trees, parent = int(ensemble.child_ptr[0]), ensemble.parent
+    n_trees = int(ensemble.child_ptr[0])
+    parent = ensemble.parent
     tree_of = np.arange(len(parent))
     while (above := parent[tree_of]).max() >= 0:
         tree_of = np.where(above >= 0, above, tree_of)
@@ -41,9 +42,13 @@ def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
 
 
 def tree_digest(ensemble: TreeEnsemble) -> str:
-    """Return 64 hexadecimal digits: the same for two ensembles of the same nodes and labels at the leaves."""
+    """Return 64 hexadecimal digits: the same for two ensembles of the
+    same nodes and labels at the leaves.
+    """
     parts = ensemble.child_ptr, ensemble.node_label
-    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+    return hashlib.sha256(
+        b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+    ).hexdigest()
 
 
 def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
@@ -51,24 +56,34 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
 
     Cost: a pass over the chunk.
     """
-    first, last = int(ensemble.child_ptr[node]), int(ensemble.child_ptr[node + 1])
+    first = int(ensemble.child_ptr[node])
+    last = int(ensemble.child_ptr[node + 1])
     number = int(ensemble.node_chunk[node])
     blocks = ensemble.blocks[ensemble.block_ptr[number] : ensemble.block_ptr[number + 1]]
     group = np.flatnonzero(_bits(ensemble.directory[number, :, 0]))
     bits = np.flatnonzero(_bits(blocks[:, 0]))
-    features = (group[bits >> BLOCK_BITS] * _BLOCK_FEATURES + bits % _BLOCK_FEATURES).astype(np.int32)
+    features = (group[bits >> BLOCK_BITS] * _BLOCK_FEATURES + bits % _BLOCK_FEATURES).astype(
+        np.int32
+    )
     is_dense = _bits(blocks[:, 1])[bits]
     width = padded_width(last - first)
     words = ensemble.sparse[ensemble.sparse_ptr[number] : ensemble.sparse_ptr[number + 1]]
-    half = words.itemsize // 2  # bytes: the child's position in the low half, its weight in the high one
-    dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(-1, width)
+    # bytes: the child's position in the low half, its weight in the high one
+    half = words.itemsize // 2
+    dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(
+        -1, width
+    )
     ends = ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]]
     row_ptr = np.zeros(len(features) + 1, np.int64)
     most = len(words) + (last - first) * len(dense)
-    child, weights = np.empty(most, np.int32), np.empty(most, f"u{half}")
-    n = _unpack(is_dense, words, ends, dense.view(weights.dtype), last - first, row_ptr, child, weights)
+    child = np.empty(most, np.int32)
+    weights = np.empty(most, f"u{half}")
+    n = _unpack(
+        is_dense, words, ends, dense.view(weights.dtype), last - first, row_ptr, child, weights
+    )
     weight = as_float(weights[:n].view(dense.dtype))
-    child, kept = child[:n], np.diff(row_ptr) > 0
+    child = child[:n]
+    kept = np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
     bias = ensemble.node_bias[first:last].copy()
@@ -86,17 +101,21 @@ def _unpack(
     child_out: I32,
     bits_out: NDArray[Any],
 ) -> int:
-    """Write the bits of a chunk's weights that are not 0, row by row, and return how many there are.
+    """Write the bits of a chunk's weights that are not 0, row by
+    row, and return how many there are.
 
     words  of the rows that are not dense, row k's from ends[k] on
     dense  bits, [dense rows, width]
     """
-    n, n_sparse, n_dense = 0, 0, 0
+    n = 0
+    n_sparse = 0
+    n_dense = 0
     size = np.uint32((1 << 8 * bits_out.itemsize - 1) - 1)  # all bits but that of the sign
     for row in range(len(is_dense)):
         if is_dense[row]:
             for c in range(n_children):
-                child_out[n], bits_out[n] = c, dense[n_dense, c]
+                child_out[n] = c
+                bits_out[n] = dense[n_dense, c]
                 n += np.uint32(dense[n_dense, c]) & size != 0
             n_dense += 1
         else:
@@ -130,7 +149,9 @@ def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
 
 
 def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:
-    """Return stored weights as numbers: float32, the upper halves of float32 (uint16), or steps (int8)."""
+    """Return stored weights as numbers: float32, the upper halves of
+    float32 (uint16), or steps (int8).
+    """
     if stored.dtype == np.uint16:
         return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return stored.astype(np.float32)

@@ -1,4 +1,6 @@
-"""Small JSON documents of the store, read strictly: one way to refuse each thing that may be wrong."""
+"""Small JSON documents of the store, read strictly: one way to refuse each thing that
+may be wrong.
+"""
 
 import hashlib
 import json
@@ -13,7 +15,8 @@ Scalar = str | int | float | bool | None
 
 
 def render(document: Mapping[str, Any]) -> bytes:
-    """Return the canonical bytes of a document: sorted keys, ASCII, indented, one line end at the end.
+    """Return the canonical bytes of a document: sorted keys, ASCII,
+    indented, one line end at the end.
 
     Raises ValueError for NaN or an infinity.
     """
@@ -22,7 +25,9 @@ def render(document: Mapping[str, Any]) -> bytes:
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
-    """Return the JSON object in `data`; raise Corrupt for anything else, also a repeated key or a NaN."""
+    """Return the JSON object in `data`; raise Corrupt for anything
+    else, also a repeated key or a NaN.
+    """
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
@@ -34,7 +39,9 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
         raise ValueError(name)
 
     try:
-        document = json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
+        document = json.loads(
+            data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant
+        )
     except (ValueError, RecursionError) as error:
         raise Corrupt(where, "a JSON object", str(error)[:200]) from error
     if type(document) is not dict:
@@ -43,12 +50,16 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
 
 
 def seal(body: bytes, name: str) -> bytes:
-    """Return the line that proves `body`, the bytes of the file `name`, whole: as sha256sum writes it."""
+    """Return the line that proves `body`, the bytes of the file
+    `name`, whole: as sha256sum writes it.
+    """
     return f"{hashlib.sha256(body).hexdigest()}  {name}\n".encode("ascii")
 
 
 Check = Callable[[Any, str], Any]
-"""What a value must be: given it and its place, it returns the value as it is kept, or raises Corrupt."""
+"""What a value must be: given it and its place, it returns the
+value as it is kept, or raises Corrupt.
+"""
 
 
 def checked(expected: str, fits: Callable[[Any], object]) -> Check:
@@ -64,13 +75,17 @@ def checked(expected: str, fits: Callable[[Any], object]) -> Check:
 
 def integer(low: int, high: int) -> Check:
     """Return the check of an integer of [low, high]."""
-    return checked(f"an integer from {low} to {high}", lambda x: type(x) is int and low <= x <= high)
+    return checked(
+        f"an integer from {low} to {high}", lambda x: type(x) is int and low <= x <= high
+    )
 
 
 def text(pattern: str) -> Check:
     """Return the check of a string that matches `pattern` wholly."""
     wanted = re.compile(pattern, re.ASCII)
-    return checked(f"a string of {pattern}", lambda found: type(found) is str and wanted.fullmatch(found))
+    return checked(
+        f"a string of {pattern}", lambda found: type(found) is str and wanted.fullmatch(found)
+    )
 
 
 DIGEST = text("[0-9a-f]{64}")
@@ -89,7 +104,8 @@ def optional(check: Check) -> Check:
 def list_of(check: Check, n_min: int, n_max: int) -> Check:
     """Return the check of a list of so many values, which is kept as a tuple."""
     is_list = checked(
-        f"a list of {n_min} to {n_max}", lambda found: type(found) is list and n_min <= len(found) <= n_max
+        f"a list of {n_min} to {n_max}",
+        lambda found: type(found) is list and n_min <= len(found) <= n_max,
     )
     return lambda found, where: tuple(
         check(item, f"{where}[{i}]") for i, item in enumerate(is_list(found, where))
@@ -97,9 +113,12 @@ def list_of(check: Check, n_min: int, n_max: int) -> Check:
 
 
 def object_of(check: Check, n_max: int, names: str = "(?s:.*)") -> Check:
-    """Return the check of an object of at most `n_max` fields whose names match a pattern wholly."""
+    """Return the check of an object of at most `n_max` fields whose names match a
+    pattern wholly.
+    """
     is_object = checked(
-        f"an object of at most {n_max} fields", lambda found: type(found) is dict and len(found) <= n_max
+        f"an object of at most {n_max} fields",
+        lambda found: type(found) is dict and len(found) <= n_max,
     )
 
     def check_all(found: Any, where: str) -> dict[str, Any]:
@@ -145,12 +164,20 @@ def parse_sealed(data: bytes, where: str) -> dict[str, Any]:
     """Return a document that `render_sealed` wrote; raise Corrupt for anything else."""
     end = data.rfind(b"\n", 0, -1) + 1
     if data[end:] != seal(data[:end], "-"):
-        raise Corrupt(where, "a last line with the sha256 of the lines before it", ascii(data[end:][:80]))
+        raise Corrupt(
+            where, "a last line with the sha256 of the lines before it", ascii(data[end:][:80])
+        )
     return parse(data[:end], where)
 
 
 def is_scalar(value: object) -> bool:
-    """Return whether this is a string, a boolean, null, a finite number, or an integer of 64 bits."""
+    """Return whether this is a string, a boolean, null, a finite number, or an
+    integer of 64 bits.
+    """
     if type(value) is int:
         return -(1 << 63) <= value < 1 << 63
-    return value is None or type(value) in (str, bool) or (type(value) is float and math.isfinite(value))
+    return (
+        value is None
+        or type(value) in (str, bool)
+        or (type(value) is float and math.isfinite(value))
+    )

@@ -1,20 +1,15 @@
 """Errors of the store. `code` is stable: clients and scripts may rely on it.
 
-StoreError
-├── InvalidName              invalid-name: a model, alias or version that breaks the grammar
-├── BadNames                 bad-names: a table of label or feature names
-├── BadSplit                 bad-split: a canary or a shadow whose weight does not fit
-├── NotFound
-│   ├── ModelNotFound        model-not-found
-│   ├── VersionNotFound      version-not-found
-│   └── AliasNotFound        alias-not-found
-├── Conflict
-│   ├── VersionInUse         version-in-use: an alias names the version that was to be deleted
-│   └── NothingToRollBack    nothing-to-roll-back: the alias has no earlier version that still exists
-├── Corrupt                  model-corrupt: bytes that are not a version; says where, expected, found
-│   └── UnsupportedSchema    model-schema-unsupported: a schema version this code does not know
-├── StoreUnreadable          store-unreadable (no permission, I/O error)
-└── StoreUnwritable          store-unwritable (no space, no permission, read-only, locked, I/O error)
+StoreError ├── InvalidName              invalid-name: a model, alias or version that breaks the
+grammar ├── BadNames                 bad-names: a table of label or feature names ├── BadSplit
+bad-split: a canary or a shadow whose weight does not fit ├── NotFound │   ├── ModelNotFound
+model-not-found │   ├── VersionNotFound      version-not-found │   └── AliasNotFound
+alias-not-found ├── Conflict │   ├── VersionInUse         version-in-use: an alias names the version
+that was to be deleted │   └── NothingToRollBack    nothing-to-roll-back: the alias has no earlier
+version that still exists ├── Corrupt                  model-corrupt: bytes that are not a version;
+says where, expected, found │   └── UnsupportedSchema    model-schema-unsupported: a schema version
+this code does not know ├── StoreUnreadable          store-unreadable (no permission, I/O error) └──
+StoreUnwritable          store-unwritable (no space, no permission, read-only, locked, I/O error)
 """
 
 from __future__ import annotations
@@ -23,7 +18,9 @@ from pathlib import Path
 
 
 class StoreError(Exception):
-    """Anything the store refuses or fails at; the message says what was expected and what was found."""
+    """Anything the store refuses or fails at; the message says
+    what was expected and what was found.
+    """
 
     code = "store-error"
 
@@ -41,10 +38,11 @@ class InvalidName(StoreError, code="invalid-name"):
 
 
 class BadNames(StoreError, ValueError, code="bad-names"):
-    """Names that cannot make a table: empty, repeated, too long, with control characters, or not text.
+    """Names that cannot make a table: empty, repeated, too long,
+    with control characters, or not text.
 
-    `index` is the place of the first such name among those given, None for a fault of the table as a whole;
-    `fault` is the message without it.
+    `index` is the place of the first such name among those given, None for a fault of the table as
+    a whole; `fault` is the message without it.
     """
 
     def __init__(self, fault: str, index: int | None = None) -> None:
@@ -82,7 +80,9 @@ class NothingToRollBack(Conflict, code="nothing-to-roll-back"):
 
 
 class BadSplit(StoreError, code="bad-split"):
-    """The weight of a canary or the share of a shadow is out of range, or does not fit the versions."""
+    """The weight of a canary or the share of a shadow is out of
+    range, or does not fit the versions.
+    """
 
 
 class Corrupt(StoreError, code="model-corrupt"):
@@ -100,7 +100,9 @@ class Corrupt(StoreError, code="model-corrupt"):
         self.found = found
 
     def within(self, place: str) -> Corrupt:
-        """Return the same error with the place (a model and version, a file) in front of `where`."""
+        """Return the same error with the place (a model and version, a file) in front
+        of `where`.
+        """
         return type(self)(f"{place}: {self.where}", self.expected, self.found)
 
 
@@ -113,7 +115,9 @@ class StoreUnreadable(StoreError, code="store-unreadable"):
 
     @classmethod
     def of(cls, path: Path, expected: str, found: str) -> StoreUnreadable:
-        """Return an error that names the path to those who read the log, and to clients what was found."""
+        """Return an error that names the path to those who read the
+        log, and to clients what was found.
+        """
         error = cls(f"{path}: expected {expected}, found {found}")
         error.told = f"expected {expected}, found {found}"
         return error

@@ -1,15 +1,15 @@
 """Arrays that a version may have beside its trees, and their checks; FORMAT.md says which.
 
-Calibration: the knots of the map from a model's own scores to probabilities. A version has both arrays or
-none, and none with link softmax, whose probabilities are exact.
+Calibration: the knots of the map from a model's own scores to probabilities. A version has both
+arrays or none, and none with link softmax, whose probabilities are exact.
 
-Re-ranking (Jain et al. 2016, PFastreXML): what a decision-tree ensemble needs to re-rank its candidates. A
-version has all of them or none, and only a decision-tree ensemble has them.
+Re-ranking (Jain et al. 2016, PFastreXML): what a decision-tree ensemble needs to re-rank its
+candidates. A version has all of them or none, and only a decision-tree ensemble has them.
 
-Embedding: what turns a row of features into the dense row that a tree with softmax nodes takes. Source:
-Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
-Classification and Density Estimation", sections 2 and 6. A version whose link is softmax has all of them, no
-other version has any.
+Embedding: what turns a row of features into the dense row that a tree with softmax nodes takes.
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
+for Extreme Classification and Density Estimation", sections 2 and 6. A version whose link is
+softmax has all of them, no other version has any.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.arrays import at, check_all, check_lists, empty_group, file_name, has_group, take, take_group
+from xylem_store.arrays import (
+    at,
+    check_all,
+    check_lists,
+    empty_group,
+    file_name,
+    has_group,
+    take,
+    take_group,
+)
 from xylem_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from xylem_store.ensemble import TreeEnsemble
 from xylem_store.errors import Corrupt
@@ -54,7 +63,9 @@ def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]])
     if not has_calibration(arrays):
         return NO_CALIBRATION
     if manifest.link == "softmax":
-        raise Corrupt("manifest.json: arrays", f"no array of {CALIBRATION} with link softmax", "one")
+        raise Corrupt(
+            "manifest.json: arrays", f"no array of {CALIBRATION} with link softmax", "one"
+        )
     found = take_group(arrays, CALIBRATION, Calibration, y="x")
     if not 2 <= len(found.x) <= KNOTS_MAX:
         raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(found.x))
@@ -62,7 +73,9 @@ def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]])
 
 
 def check_calibration(calibration: Calibration) -> None:
-    """Raise Corrupt unless every invariant of Calibration holds; all numbers were seen to be finite."""
+    """Raise Corrupt unless every invariant of Calibration holds;
+    all numbers were seen to be finite.
+    """
     for name, values in calibration._asdict().items():
         if not len(values):
             continue
@@ -85,10 +98,12 @@ class Rerank(NamedTuple):
 
     ptr         int64[K + 1]  label l has features[ptr[l] : ptr[l + 1]], ascending without repeats
     features    int32[..]     below D
-    values      float32[..]   of mu_l, the mean of the label's l2-normalised training rows; may be pruned
+    values      float32[..]   of mu_l, the mean of the label's l2-normalised training rows; may be
+                pruned
     norm2       float32[K]    |mu_l|^2, 0 or more
     parameters  float32[2]    alpha in [0, 1] and gamma >= 0: a candidate's score P becomes
-                              P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x the l2-normalised row
+                              P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x the
+                              l2-normalised row
     """
 
     ptr: I64_1
@@ -108,7 +123,9 @@ def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Rerank:
-    """Return the re-ranking arrays of a version that has them, read-only; raise Corrupt. Reads no data."""
+    """Return the re-ranking arrays of a version that has them,
+    read-only; raise Corrupt. Reads no data.
+    """
     if manifest.kind != "decision-tree":
         raise Corrupt("manifest.json: arrays", f"no array of {RERANK} in a {manifest.kind}", "one")
     n = manifest.n_labels
@@ -138,10 +155,12 @@ class Embedding(NamedTuple):
     """The dense row of a row x is the sum over its features f of x_f * turned(f), or its mean.
 
     u     float32[V, d]     a word's, 1 <= d <= DIM_MAX; or uint16[V, d]: as bfloat16
-    r     float32[T, R, d]  feature f is word f % V at place f // V, and T * V the number of features. R = 0:
-                            turned(f) is u[word] and T is 1; R = 1: r[place] times u[word], each dimension by
-                            itself; R = d: the matrix r[place] times u[word]
-    mean  int32[1]          1: sums are divided by the sum of |x_f| unless that is 0; 0: they are not
+    r     float32[T, R, d]  feature f is word f % V at place f // V, and T * V the number of
+          features. R = 0:
+                            turned(f) is u[word] and T is 1; R = 1: r[place] times u[word], each
+                            dimension by itself; R = d: the matrix r[place] times u[word]
+    mean  int32[1]          1: sums are divided by the sum of |x_f| unless that is 0; 0: they are
+          not
     """
 
     u: NDArray[Any]
@@ -150,7 +169,9 @@ class Embedding(NamedTuple):
 
 
 def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> Embedding:
-    """Return the embedding of a version of so many features, read-only; raise Corrupt. Reads no data."""
+    """Return the embedding of a version of so many features,
+    read-only; raise Corrupt. Reads no data.
+    """
     stored = arrays.get(f"{EMBEDDING}/u")
     is_bfloat16 = stored is not None and stored.dtype == np.uint16
     u = take(arrays, f"{EMBEDDING}/u", "uint16" if is_bfloat16 else "float32", (None, None))
@@ -162,20 +183,26 @@ def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> E
     if not 1 <= n_places <= PLACES_MAX or n_places * n_words != n_features:
         raise Corrupt(at(f"{EMBEDDING}/r", 0), f"{n_features} features / {n_words} words", n_places)
     if n_turned not in (0, 1, dim) or (n_turned == 0 and n_places != 1):
-        raise Corrupt(at(f"{EMBEDDING}/r", 0), f"1 or {dim} rows a place, or none of one place", n_turned)
+        raise Corrupt(
+            at(f"{EMBEDDING}/r", 0), f"1 or {dim} rows a place, or none of one place", n_turned
+        )
     return Embedding(u, r, take(arrays, f"{EMBEDDING}/mean", "int32", (1,)))
 
 
 def check_embedding(embedding: Embedding) -> None:
-    """Raise Corrupt unless `mean` is 0 or 1 and bfloat16 is finite; that floats are was seen before."""
-    u, mean = embedding.u, embedding.mean
+    """Raise Corrupt unless `mean` is 0 or 1 and bfloat16 is
+    finite; that floats are was seen before.
+    """
+    u = embedding.u
+    mean = embedding.mean
     if u.dtype == np.uint16:
         check_all(f"{EMBEDDING}/u", (u & _EXPONENT) != _EXPONENT, "a finite number", u)
     check_all(f"{EMBEDDING}/mean", (mean == 0) | (mean == 1), "0 or 1", mean)
 
 
 def full_features(ensemble: TreeEnsemble) -> int:
-    """Return how many features every chunk has a dense row for, if those are the first ones; else 0.
+    """Return how many features every chunk has a dense row for,
+    if those are the first ones; else 0.
 
     Cost: nothing for an ensemble with sparse rows, else a pass over the blocks.
     """

@@ -1,4 +1,6 @@
-"""The faces of packages: `__init__.pyi` lists what others may use; a name is imported at its first use."""
+"""The faces of packages: `__init__.pyi` lists what others may use; a
+name is imported at its first use.
+"""
 
 import re
 import sys
@@ -8,11 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LINE = re.compile(r"^from (\.[\w.]*) import (\w+) as \2$", re.MULTILINE)
-"""A name in a stub, and the module that it is in. Python's own parser would take a millisecond a package."""
+"""A name in a stub, and the module that it is in.
+Python's own parser would take a millisecond a package.
+"""
 
 
 class Face(NamedTuple):
-    """What a package needs for its face, under the names that Python asks a module for (PEP 562)."""
+    """What a package needs for its face, under the names that Python asks a module
+    for (PEP 562).
+    """
 
     getattr: Callable[[str], object]
     dir: Callable[[], list[str]]
@@ -30,9 +36,9 @@ def face_of(package: str, file: str) -> Face:
     package   its `__name__`
     file      its `__file__`, beside which `__init__.pyi` is
 
-    Type checkers and editors read the stub, so each name is listed once. lazy_loader does the same, but
-    imports everything at once where the variable EAGER_IMPORT is set: that fails for optional dependencies
-    that are missing, before any code of ours could remove the variable.
+    Type checkers and editors read the stub, so each name is listed once. lazy_loader does the same,
+    but imports everything at once where the variable EAGER_IMPORT is set: that fails for optional
+    dependencies that are missing, before any code of ours could remove the variable.
     """
     modules = modules_of_names(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
 

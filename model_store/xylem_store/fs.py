@@ -2,8 +2,9 @@
 
 Everything here is POSIX. Errors are the plain OSErrors of the system; `reading` gives them types.
 
-Files are mapped without a descriptor that stays open. Python's `mmap` keeps one for each map until 3.13
-(`trackfd`). A version has twenty arrays, so that 60 models would take up the 1,024 of a process.
+Files are mapped without a descriptor that stays open. Python's `mmap` keeps one for each map until
+3.13 (`trackfd`). A version has twenty arrays, so that 60 models would take up the 1,024 of a
+process.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ _libc.madvise.argtypes = c_void_p, c_size_t, c_int
 def map_bytes(fd: int, n_bytes: int) -> memoryview:
     """Return the first bytes of an open file, mapped read-only; `fd` may be closed.
 
-    n_bytes is 1 at least, and no more than the file has. They are mapped until the last view of them is gone.
-    Raises OSError.
+    n_bytes is 1 at least, and no more than the file has. They are mapped until the last view of
+    them is gone. Raises OSError.
     """
     address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     if address == _FAILED:
@@ -55,7 +56,8 @@ def read_head(mapped: memoryview, n_bytes: int) -> bytes:
 
 Buffer = bytes | memoryview
 
-_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a fifo must not make us wait
+# a fifo must not make us wait
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Entry(NamedTuple):
@@ -80,7 +82,9 @@ class FileSystem:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
     def append(self, path: Path) -> int:
-        """Return a descriptor to write behind what a file holds, which is made where there is none."""
+        """Return a descriptor to write behind what a file holds, which is made where
+        there is none.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(path, flags, 0o644)
 
@@ -140,13 +144,20 @@ class FileSystem:
         """Map a file read-only."""
         with _opened(path) as fd:
             found = os.fstat(fd)
-            identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+            identity = (
+                found.st_dev,
+                found.st_ino,
+                found.st_size,
+                found.st_mtime_ns,
+                found.st_ctime_ns,
+            )
             if found.st_size == 0:  # which cannot be mapped
                 return Mapped(b"", identity)
             return Mapped(map_bytes(fd, found.st_size), identity)
 
     def lock(self, path: Path) -> int | None:
-        """Return a descriptor that holds the lock file, made if need be; None when another one holds it.
+        """Return a descriptor that holds the lock file, made if need
+        be; None when another one holds it.
 
         The lock ends when the descriptor is closed, also by the death of the process.
         """
@@ -221,7 +232,9 @@ _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
 
 @contextlib.contextmanager
 def reading(root: Path, path: Path) -> Iterator[None]:
-    """Give the errors of reading a file of the store at `root` their types, but for missing files."""
+    """Give the errors of reading a file of the store at `root` their types, but for
+    missing files.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

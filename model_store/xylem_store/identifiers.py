@@ -1,5 +1,6 @@
-"""Names of models and aliases and numbers of versions, checked before any path is built from them; and where
-in a store things are (FORMAT.md)."""
+"""Names of models and aliases and numbers of versions, checked before any path is built from them;
+and where in a store things are (FORMAT.md).
+"""
 
 import re
 
@@ -10,7 +11,9 @@ VERSION_MAX = 999_999_999
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 ALIAS = rf"(?![0-9]+\Z){NAME_PATTERN}"
 VERSION = r"[1-9][0-9]{0,8}"
-"""Patterns of names of models and aliases, and of the number of a version in the one way to write it."""
+"""Patterns of names of models and aliases, and of the number of a
+version in the one way to write it.
+"""
 
 _GRAMMAR = "1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
 
@@ -72,8 +75,11 @@ def _shown(value: object) -> str:
 LATEST = "latest"
 """The alias that every publication moves."""
 
-MODELS, VERSIONS, ALIASES = "models", "versions", "aliases"
-LAST, MOVES = "last_version", "moves"
+MODELS = "models"
+VERSIONS = "versions"
+ALIASES = "aliases"
+LAST = "last_version"
+MOVES = "moves"
 
 _SUFFIX = ".json"
 

@@ -1,7 +1,9 @@
-"""Label info: the URI, the notation, the names by language and the broader subjects of a model's labels.
+"""Label info: the URI, the notation, the names by language and the
+broader subjects of a model's labels.
 
-One file a model, replaced whole, beside its versions: FORMAT.md, section 9. A million subjects are never
-objects: texts are bytes and offsets, and labels are looked for in a hash table over the first column.
+One file a model, replaced whole, beside its versions: FORMAT.md, section 9. A million subjects are
+never objects: texts are bytes and offsets, and labels are looked for in a hash table over the first
+column.
 """
 
 import hashlib
@@ -16,17 +18,37 @@ from numpy.typing import NDArray
 
 from xylem_store.arrays import offset_fault
 from xylem_store.compiled.handles import I32, I64, U8
-from xylem_store.documents import DIGEST, integer, list_of, parse_sealed, record, render_sealed, text
+from xylem_store.documents import (
+    DIGEST,
+    integer,
+    list_of,
+    parse_sealed,
+    record,
+    render_sealed,
+    text,
+)
 from xylem_store.errors import BadNames, Corrupt
 from xylem_store.fs import FileSystem, Mapped
-from xylem_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts, join_texts
+from xylem_store.names import (
+    NAME_BYTES_MAX,
+    NameTable,
+    build_names,
+    check_names,
+    check_texts,
+    join_texts,
+)
 
 LABEL_INFO = "label_info"
 """The file's name, in the directory of the model."""
 
-URI, NOTATION, NAME, OTHERS, DEPRECATED = "uri", "notation", "name:", "others:", "deprecated"
-"""The columns; that of the names in a language begins with NAME, that of other names with OTHERS. Deprecated
-subjects have the text DEPRECATED in its column, which is there where some are."""
+URI = "uri"
+NOTATION = "notation"
+NAME = "name:"
+OTHERS = "others:"
+DEPRECATED = "deprecated"
+"""The columns; that of the names in a language begins with NAME, that of other names with OTHERS.
+Deprecated subjects have the text DEPRECATED in its column, which is there where some are.
+"""
 
 UNDETERMINED = "und"
 """The language of names of which none is said (BCP 47)."""
@@ -65,9 +87,10 @@ class Subject(NamedTuple):
 class Head(NamedTuple):
     """What the first HEAD_BYTES of the file say.
 
-    columns     "uri", "notation", "name:LANGUAGE" of each language, "others:LANGUAGE" of some; the first is
-                what labels are looked for by: of n_subjects the first n_keys have it
-    language    of names where a request does not say one: one of the columns', or "" where there are none
+    columns     "uri", "notation", "name:LANGUAGE" of each language, "others:LANGUAGE" of some; the
+                first is what labels are looked for by: of n_subjects the first n_keys have it
+    language    of names where a request does not say one: one of the columns', or "" where there
+                are none
     n_texts     bytes of all texts
     n_broader   pairs of a subject and one above it
     sha256      of everything behind the head
@@ -84,7 +107,9 @@ class Head(NamedTuple):
     @property
     def languages(self) -> tuple[str, ...]:
         """Return the languages of names, in the order of the columns."""
-        return tuple(column.removeprefix(NAME) for column in self.columns if column.startswith(NAME))
+        return tuple(
+            column.removeprefix(NAME) for column in self.columns if column.startswith(NAME)
+        )
 
     @property
     def file_bytes(self) -> int:
@@ -100,7 +125,8 @@ class LabelInfo(NamedTuple):
                  utf8[offsets[c * n + i]:offsets[c * n + i + 1]], empty where there is none
     utf8         uint8[..]         no control characters, at most NAME_BYTES_MAX a text
     broader_ptr  int64[n + 1]      ascending from 0
-    broader      int32[..]         subjects above subject i: broader[broader_ptr[i]:broader_ptr[i + 1]]
+    broader      int32[..]         subjects above subject i: broader[broader_ptr[i]:broader_ptr[i +
+                 1]]
     """
 
     head: Head
@@ -111,15 +137,20 @@ class LabelInfo(NamedTuple):
     broader: I32
 
     def text(self, column: str, subject: int) -> str | None:
-        """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
+        """Return what subject i, 0 <= i < n, has in a column; None:
+        nothing, also for an unknown column.
+        """
         if column not in self.head.columns:
             return None
         at = self.head.columns.index(column) * self.head.n_subjects + subject
-        start, end = self.offsets[at], self.offsets[at + 1]
+        start = self.offsets[at]
+        end = self.offsets[at + 1]
         return self.utf8[start:end].tobytes().decode() if start < end else None
 
     def texts(self, column: str) -> I64:
-        """Return int64[n + 1]: where the texts of a column, one of the head's, begin in `utf8`, and end."""
+        """Return int64[n + 1]: where the texts of a column, one of
+        the head's, begin in `utf8`, and end.
+        """
         first = self.head.columns.index(column) * self.head.n_subjects
         return self.offsets[first : first + self.head.n_subjects + 1]
 
@@ -134,7 +165,9 @@ class LabelInfo(NamedTuple):
 
     def above(self, subject: int) -> list[int]:
         """Return the subjects above subject i, 0 <= i < n."""
-        found: list[int] = self.broader[self.broader_ptr[subject] : self.broader_ptr[subject + 1]].tolist()
+        found: list[int] = self.broader[
+            self.broader_ptr[subject] : self.broader_ptr[subject + 1]
+        ].tolist()
         return found
 
 
@@ -143,25 +176,34 @@ def is_language(text: str) -> bool:
     return re.fullmatch(_LANGUAGE, text, re.ASCII) is not None
 
 
-def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str | None = None) -> LabelInfo:
+def build_label_info(
+    subjects: Sequence[Subject], by: str = URI, language: str | None = None
+) -> LabelInfo:
     """Return the table of `subjects`, in which labels are looked for by the column `by`.
 
     language  of names where a request does not say one; None: the first one that occurs
 
-    Subjects without the column come last. Raises BadNames, its index that of the subject among those given:
-    for a text that is too long or has control characters, and for one of column `by` that occurs twice; and
-    ValueError for no subjects, too many, or a column or language that none of them has. Deterministic.
+    Subjects without the column come last. Raises BadNames, its index that of the subject among
+    those given: for a text that is too long or has control characters, and for one of column `by`
+    that occurs twice; and ValueError for no subjects, too many, or a column or language that none
+    of them has. Deterministic.
     """
     if not 1 <= len(subjects) <= SUBJECTS_MAX:
         raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
     with_others = {tag for subject in subjects for tag, _, _ in subject.others}
-    columns = _columns(languages, by) + tuple(f"{OTHERS}{tag}" for tag in languages if tag in with_others)
+    columns = _columns(languages, by) + tuple(
+        f"{OTHERS}{tag}" for tag in languages if tag in with_others
+    )
     columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
     if language is not None and language not in languages:
-        raise ValueError(f"expected one of the languages {', '.join(languages)}, found {language!r}")
+        raise ValueError(
+            f"expected one of the languages {', '.join(languages)}, found {language!r}"
+        )
     first = [_text(subject, by) for subject in subjects]
-    order = [i for i, text in enumerate(first) if text] + [i for i, text in enumerate(first) if not text]
+    order = [i for i, text in enumerate(first) if text] + [
+        i for i, text in enumerate(first) if not text
+    ]
     n_keys = sum(map(bool, first))
     if not n_keys:
         raise ValueError(f"expected subjects with {by}, found none")
@@ -177,23 +219,37 @@ def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str |
     for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
         digest.update(piece)
     default = language or (languages[0] if languages else "")
-    head = Head(columns, default, len(order), n_keys, len(utf8), len(broader), digest.hexdigest())
+    head = Head(
+        columns=columns,
+        language=default,
+        n_subjects=len(order),
+        n_keys=n_keys,
+        n_texts=len(utf8),
+        n_broader=len(broader),
+        sha256=digest.hexdigest(),
+    )
     return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
 
 
 def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
     if len(languages) > LANGUAGES_MAX:
-        raise ValueError(f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}")
+        raise ValueError(
+            f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}"
+        )
     columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
     if by not in columns:
         expected = ", ".join([URI, NOTATION, *languages])
-        raise ValueError(f"expected one of {expected} to look for labels by, found {by.removeprefix(NAME)!r}")
+        raise ValueError(
+            f"expected one of {expected} to look for labels by, found {by.removeprefix(NAME)!r}"
+        )
     columns.remove(by)
     return by, *columns
 
 
 def _text(subject: Subject, column: str) -> str:
-    """Return what a subject has in a column, "" for nothing; of other names as many as it has room for."""
+    """Return what a subject has in a column, "" for nothing; of
+    other names as many as it has room for.
+    """
     if column == URI:
         return subject.uri
     if column == NOTATION:
@@ -213,7 +269,8 @@ def _text(subject: Subject, column: str) -> str:
 def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I32]:
     """Return the subjects above each, those that are there, in the order of their places."""
     place = {subjects[i].uri: at for at, i in enumerate(order)}
-    ptr, broader = array("q", [0]), array("i")
+    ptr = array("q", [0])
+    broader = array("i")
     for i in order:
         broader.extend(sorted({place[uri] for uri in subjects[i].broader if uri in place}))
         ptr.append(len(broader))
@@ -221,7 +278,9 @@ def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I3
 
 
 def head_digest(head: Head) -> str:
-    """Return the SHA-256 of a head, which has that of all behind it: two files of one digest are the same."""
+    """Return the SHA-256 of a head, which has that of all behind it:
+    two files of one digest are the same.
+    """
     return hashlib.sha256(_sealed(head)).hexdigest()
 
 
@@ -230,7 +289,10 @@ def _sealed(head: Head) -> bytes:
 
 
 def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
-    """Yield the bytes of a table's file, in pieces of up to 4 MiB. Raises ValueError for too long a head."""
+    """Yield the bytes of a table's file, in pieces of up to 4 MiB.
+
+    Raises ValueError for too long a head.
+    """
     sealed = _sealed(info.head)
     if len(sealed) > HEAD_BYTES:
         raise ValueError(f"expected a head of at most {HEAD_BYTES} bytes, found {len(sealed)}")
@@ -261,7 +323,9 @@ def parse_head(data: bytes, where: str) -> Head:
     head = Head(**found)
     if len(set(head.columns)) < len(head.columns) or not {URI, NOTATION} <= set(head.columns):
         raise Corrupt(
-            f"{where}: columns", f"{URI}, {NOTATION} and others, each once", ascii(head.columns)[:80]
+            f"{where}: columns",
+            f"{URI}, {NOTATION} and others, each once",
+            ascii(head.columns)[:80],
         )
     integer(1, head.n_subjects)(head.n_keys, f"{where}: n_keys")
     if head.language not in (head.languages or ("",)):
@@ -280,7 +344,8 @@ def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
         raise Corrupt(where, f"{head.file_bytes} bytes for its head", f"{len(mapped.data)} bytes")
     if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
         raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
-    parts, at = [], HEAD_BYTES
+    parts = []
+    at = HEAD_BYTES
     for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), _sizes(head), strict=True):
         parts.append(np.frombuffer(mapped.data[at : at + size], dtype))
         at += _padded(size)
@@ -305,7 +370,9 @@ def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
 
 def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8: U8) -> LabelInfo:
     keys = NameTable(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
-    return LabelInfo(head, keys, offsets, utf8, ptr, broader)
+    return LabelInfo(
+        head=head, keys=keys, offsets=offsets, utf8=utf8, broader_ptr=ptr, broader=broader
+    )
 
 
 def _sizes(head: Head) -> list[int]:

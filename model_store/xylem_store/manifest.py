@@ -9,7 +9,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from xylem_store.arrays import ARRAY_BYTES_MAX, DESCRIPTORS, DIMENSIONS_MAX, HEADER_BYTES_MAX, ArrayInfo
+from xylem_store.arrays import (
+    ARRAY_BYTES_MAX,
+    DESCRIPTORS,
+    DIMENSIONS_MAX,
+    HEADER_BYTES_MAX,
+    ArrayInfo,
+)
 from xylem_store.documents import (
     DIGEST,
     Check,
@@ -47,7 +53,9 @@ IDS_MAX = (1 << 31) - 2
 TREES_MAX = 1 << 16
 NEWER_FEATURE_KINDS = ("chars", "words+chars")
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", *NEWER_FEATURE_KINDS)
-"""Context, windows of words, is of schema 2; the newer ones, n-grams of characters, are of schema 3."""
+"""Context, windows of words, is of schema 2; the newer ones,
+n-grams of characters, are of schema 3.
+"""
 
 UNICODE = "unicode"
 """The parameter of features that schema 3 has: how characters beyond ASCII are read."""
@@ -58,18 +66,25 @@ WORD_FORMS = ("stem", "lemmas", "stop_words")
 """Parameters of features that schema 4 has: which words count, and by what form."""
 
 CLEAN = "clean"
-"""The parameter of features that schema 6 has: texts are read without what setting in lines did to them."""
+"""The parameter of features that schema 6 has: texts are read without
+what setting in lines did to them.
+"""
 
 COMBINED = "combined"
-"""The kind of a version that holds others, from schema 5, and of its features: see `xylem_store.members`."""
+"""The kind of a version that holds others, from schema 5, and of its
+features: see `xylem_store.members`.
+"""
 
 MEMBERS_MAX = 8
 COMBINED_ARRAYS_MAX = 512  # members of a combined version, and its arrays with theirs
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of all schemas."""
 
-ROWS, STATE = "rows", "state"
-"""Groups of arrays that are kept for training: rows, and what learners that go row by row go on from."""
+ROWS = "rows"
+STATE = "state"
+"""Groups of arrays that are kept for training: rows, and what
+learners that go row by row go on from.
+"""
 
 AT_REST = (f"{ROWS}/", f"{STATE}/")
 """How the names of arrays begin that are not read when a version is opened to answer."""
@@ -185,15 +200,17 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def manifest_digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the bytes of manifest.json, in hex: with its arrays' digests, of the version."""
+    """Return the SHA-256 of the bytes of manifest.json, in hex: with
+    its arrays' digests, of the version.
+    """
     return hashlib.sha256(render_manifest(manifest)).hexdigest()
 
 
 def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
     """Return the manifest in the bytes of manifest.json and manifest.sha256.
 
-    Raises UnsupportedSchema for another schema version and Corrupt, naming file and field, for all else
-    that FORMAT.md does not allow.
+    Raises UnsupportedSchema for another schema version and Corrupt, naming file and field, for all
+    else that FORMAT.md does not allow.
     """
     if sealed != seal(data, MANIFEST):
         raise Corrupt(SEAL, "the sha256 of manifest.json", ascii(sealed[:80]))
@@ -213,7 +230,9 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
 
 
 def _checked(manifest: Manifest, where: str) -> Manifest:
-    """Return a manifest whose fields are right each by itself; raise Corrupt unless they fit together."""
+    """Return a manifest whose fields are right each by itself;
+    raise Corrupt unless they fit together.
+    """
     try:
         datetime.datetime.fromisoformat(manifest.created_at)
     except ValueError:
@@ -234,9 +253,13 @@ def member_prefix(number: int) -> str:
 
 
 def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
-    """Return what belongs to a member among a combined version's arrays, by the member's own names."""
+    """Return what belongs to a member among a combined version's arrays, by the
+    member's own names.
+    """
     prefix = member_prefix(number)
-    return {name.removeprefix(prefix): item for name, item in arrays.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): item for name, item in arrays.items() if name.startswith(prefix)
+    }
 
 
 def _schema(found: Any, where: str) -> int:

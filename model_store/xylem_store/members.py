@@ -1,11 +1,14 @@
-"""Combined versions: one that holds other versions, its members, and ranks what they and names propose.
+"""Combined versions: one that holds other versions, its members, and
+ranks what they and names propose.
 
-A member's arrays are among the version's own, each under `member_prefix`; its manifest is in the version's
-manifest. The ranker is a logistic model of a candidate's features: linear, or the sum of regression trees
-(Friedman 2001, "Greedy function approximation: a gradient boosting machine", algorithm 5), or both.
+A member's arrays are among the version's own, each under `member_prefix`; its manifest is in the
+version's manifest. The ranker is a logistic model of a candidate's features: linear, or the sum of
+regression trees (Friedman 2001, "Greedy function approximation: a gradient boosting machine",
+algorithm 5), or both.
 
-The features of a candidate, F of them: for each member `MEMBER_FEATURES`; those of names, none where
-the version matches no names; the logarithm of 1 + the label's training rows; then those of near rows.
+The features of a candidate, F of them: for each member `MEMBER_FEATURES`; those of names, none
+where the version matches no names; the logarithm of 1 + the label's training rows; then those of
+near rows.
 """
 
 from collections.abc import Mapping
@@ -61,24 +64,27 @@ NEAR_FEATURES = (
 )
 """What near rows say of a candidate.
 
-Four are of the cosines between the row that is answered and the label's rows. The mean cosine is the product
-with the centroid of these rows, which so needs no arrays of its own. Each is 0 where a label has no rows; of
-two rows the third greatest is 0. Then the NEAREST of all rows vote for their labels, by the cube of their
-cosines: the votes for the label, these as a share of all votes, and the greatest cosine of a row that votes
-for it. Then the mean, by score, of how often the label was true where the first member's
-best labels were, and three of these beside the greatest that a candidate of this row has.
+Four are of the cosines between the row that is answered and the label's rows. The mean cosine is
+the product with the centroid of these rows, which so needs no arrays of its own. Each is 0 where a
+label has no rows; of two rows the third greatest is 0. Then the NEAREST of all rows vote for their
+labels, by the cube of their cosines: the votes for the label, these as a share of all votes, and
+the greatest cosine of a row that votes for it. Then the mean, by score, of how often the label was
+true where the first member's best labels were, and three of these beside the greatest that a
+candidate of this row has.
 
-The last five are the row's context. "score beside the next" is the logarithm of the first member's score for
-the label divided by that of its next label; 0 where it does not propose the label. The others are equal for
-all candidates of a row: of the first member's scores and of the candidates' votes.
+The last five are the row's context. "score beside the next" is the logarithm of the first member's
+score for the label divided by that of its next label; 0 where it does not propose the label. The
+others are equal for all candidates of a row: of the first member's scores and of the candidates'
+votes.
 """
 
 CONTEXT = NEAR_FEATURES.index("score beside the next")
 """The first feature of a row's context: rankers of older versions have those before it alone."""
 
 POSTINGS_MAX = 256
-"""Rows of a feature, at most: those where it weighs most (champion lists: Manning, Raghavan and Schütze 2008,
-"Introduction to Information Retrieval", section 7.1.3). So answers take no longer where there are more rows.
+"""Rows of a feature, at most: those where it weighs most (champion lists: Manning, Raghavan and
+Schütze 2008, "Introduction to Information Retrieval", section 7.1.3). So answers take no longer
+where there are more rows.
 """
 
 ZERO = 128
@@ -87,18 +93,23 @@ ZERO = 128
 
 @handle
 class NearRows(NamedTuple):
-    """n rows of K labels as an inverted index: the lists of F columns of the first member's features.
+    """n rows of K labels as an inverted index: the lists of F
+    columns of the first member's features.
 
-    label_ptr  int64[K + 1]  label l has rows label_row[label_ptr[l] : label_ptr[l + 1]], ROWS_MAX at most
+    label_ptr  int64[K + 1]  label l has rows label_row[label_ptr[l] : label_ptr[l + 1]], ROWS_MAX
+               at most
     label_row  int32[..]     ascending within a label
     feature    int32[F]      ascending, below the number of the first member's columns
-    feature_ptr  int64[F + 1]  its rows are row[feature_ptr[i] : feature_ptr[i + 1]], POSTINGS_MAX at most
+    feature_ptr  int64[F + 1]  its rows are row[feature_ptr[i] : feature_ptr[i + 1]], POSTINGS_MAX
+                 at most
     row        int32[..]     ascending within a feature
-    value      uint8[..]     (value - ZERO) * scale[r] is what row r, at length 1, has of the feature
+    value      uint8[..]     (value - ZERO) * scale[r] is what row r, at length 1, has of the
+               feature
     scale      float32[n]    0 or more
     row_label_ptr  int64[n + 1]  row r votes for row_label[row_label_ptr[r] : row_label_ptr[r + 1]]
     row_label      int32[..]     ascending within a row: its labels, none where they are too many
-    other_ptr  int64[K + 1]  label l was true together with other_label[other_ptr[l] : other_ptr[l + 1]]
+    other_ptr  int64[K + 1]  label l was true together with other_label[other_ptr[l] : other_ptr[l +
+               1]]
     other_label  int32[..]   ascending within a label, OTHERS_MAX at most
     other_share  float32[..] of its rows, from 0 to 1
     """
@@ -133,7 +144,11 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
         of_label = np.zeros(n_labels + 1, np.int64)
         of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
         return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
-    sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "row"}
+    sizes: dict[str, int | str] = {
+        "label_ptr": n_labels + 1,
+        "other_ptr": n_labels + 1,
+        "value": "row",
+    }
     sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
     return take_group(arrays, NEAR, NearRows, **sizes)
 
@@ -184,10 +199,12 @@ class Ranker(NamedTuple):
     """What makes a margin m of a candidate's features x; its probability is 1 / (1 + exp(-m)).
 
     linear     float32[F + 1]  m begins with x . linear[:F] + linear[F]
-    tree_ptr   int32[T + 1]    tree t has the nodes tree_ptr[t] .. tree_ptr[t + 1] - 1, the root first
+    tree_ptr   int32[T + 1]    tree t has the nodes tree_ptr[t] .. tree_ptr[t + 1] - 1, the root
+               first
     feature    int32[N]        from a node that is no leaf a candidate goes to child + 1 where
     threshold  float32[N]      x[feature] > threshold, else to child
-    child      int32[N]        above the node, in its tree, and so is child + 1; the node itself: it is a leaf
+    child      int32[N]        above the node, in its tree, and so is child + 1; the node itself: it
+               is a leaf
     value      float32[N]      what a leaf adds to m
     """
 
@@ -226,7 +243,9 @@ def assemble_ranker(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> R
 def ranker_arrays(
     ranker: Ranker, proposing: Proposing, maps: list[NDArray[np.int32]]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name; maps: of each member its labels' ids in the combined version, NO_LABEL."""
+    """Return the arrays by name; maps: of each member its labels' ids
+    in the combined version, NO_LABEL.
+    """
     found = group_of(RANKER, ranker) | {f"{RANKER}/proposing": np.array(proposing, np.int32)}
     return found | {map_name(number): labels for number, labels in enumerate(maps)}
 
@@ -242,7 +261,9 @@ def proposing_of(arrays: Mapping[str, NDArray[Any]]) -> Proposing:
 
 
 def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise Corrupt unless indices are in bounds and walks end; its floats were seen to be finite."""
+    """Raise Corrupt unless indices are in bounds and walks end; its floats were seen
+    to be finite.
+    """
     proposing = proposing_of(arrays)
     most = Proposing(CANDIDATES_MAX, BEAM_MAX, FEATURES_MAX, manifest.n_labels)
     for i, (name, value) in enumerate(proposing._asdict().items()):
@@ -275,7 +296,8 @@ def candidate_features(n_members: int, proposing: Proposing) -> int:
 
 
 def _check_trees(ranker: Ranker, n_features: int) -> None:
-    n_nodes, ptr = len(ranker.child), ranker.tree_ptr
+    n_nodes = len(ranker.child)
+    ptr = ranker.tree_ptr
     is_offsets = 1 <= len(ptr) <= TREES_MAX + 1 and ptr[0] == 0 and ptr[-1] == n_nodes
     sizes = np.diff(ptr)
     if not is_offsets or (sizes < 1).any() or (sizes > NODES_MAX).any():

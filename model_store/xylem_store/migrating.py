@@ -1,4 +1,6 @@
-"""Stores of before 0.1.0, in which an alias was three files: what it names, its split and what it denies."""
+"""Stores of before 0.1.0, in which an alias was three files: what it
+names, its split and what it denies.
+"""
 
 import contextlib
 from pathlib import Path
@@ -19,8 +21,9 @@ class OldStore(AliasWriter):
     def migrate(self) -> list[str]:
         """Make documents of all such aliases; return the models that had some.
 
-        May be interrupted and repeated: an old file goes once its document is there, `latest` last. Raises
-        Corrupt for a file that is damaged: remove it, and what it said is gone. Raises StoreUnwritable.
+        May be interrupted and repeated: an old file goes once its document is there, `latest` last.
+        Raises Corrupt for a file that is damaged: remove it, and what it said is gone. Raises
+        StoreUnwritable.
         """
         found = [entry.name for entry in self._entries(self.root / MODELS) if is_model(entry.name)]
         old = [name for name in found if self._old_files(name)]
@@ -42,7 +45,8 @@ class OldStore(AliasWriter):
         return sorted(old, key=lambda file: (file == LATEST, file))
 
     def _migrate(self, name: str, stage: Path) -> None:
-        home, old = self._home(name), self._old_files(name)
+        home = self._home(name)
+        old = self._old_files(name)
         for alias in set(old) - self._alias_files(name):
             after = self._old_alias(name, alias)
             self._replace(name, alias, stage, move_of(alias, FOUND, after, after, self._by), after)
@@ -68,7 +72,9 @@ class OldStore(AliasWriter):
         return found if denied is None else found._replace(denied=tuple(denied["labels"]))
 
     def _fields(self, name: str, part: str, alias: str) -> dict[str, Any] | None:
-        """Return the fields of a file, which its seal proves to be as it was written; None without one."""
+        """Return the fields of a file, which its seal proves to be
+        as it was written; None without one.
+        """
         path = self._home(name) / part / alias
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return parse_sealed(self._fs.read(path, 2 * ALIAS_BYTES_MAX), f"{name}: {part}/{alias}")

@@ -1,8 +1,9 @@
-"""The moves of a model's aliases: who did what to which, when and why. A file of lines that only grows.
+"""The moves of a model's aliases: who did what to which, when and
+why. A file of lines that only grows.
 
-A move is appended before the alias's document is replaced, under the same lock, and its number is the serial
-of the document that it makes. So the document says whether the last move came about: a writer that died in
-between leaves a line that does not count, and the next move takes its number.
+A move is appended before the alias's document is replaced, under the same lock, and its number is
+the serial of the document that it makes. So the document says whether the last move came about: a
+writer that died in between leaves a line that does not count, and the next move takes its number.
 """
 
 import json
@@ -12,8 +13,14 @@ from typing import Any, NamedTuple
 
 from xylem_store.alias import Alias
 
-PROMOTED, ROLLED_BACK, PUBLISHED, REMOVED = "promoted", "rolled-back", "published", "removed"
-REFUSED, SPLIT, DENIED, FOUND = "refused", "split", "denied", "found"
+PROMOTED = "promoted"
+ROLLED_BACK = "rolled-back"
+PUBLISHED = "published"
+REMOVED = "removed"
+REFUSED = "refused"
+SPLIT = "split"
+DENIED = "denied"
+FOUND = "found"
 """What a move did.
 
 REFUSED  a promotion that its rule did not let happen: the alias stayed
@@ -25,15 +32,19 @@ FOUND    it is as something else has it: the object store that is followed, or a
 MOVES_BYTES_MAX = 4 << 20
 """Of the file; once it is longer, the newer half is kept."""
 
-WHO_MAX, WHY_MAX, JOB_MAX = 128, 1024, 64
-NAMES_TOLD, NAME_CHARACTERS_TOLD = 5, 80
+WHO_MAX = 128
+WHY_MAX = 1024
+JOB_MAX = 64
+NAMES_TOLD = 5
+NAME_CHARACTERS_TOLD = 80
 """Names of labels that came and went which a move keeps, and how much of each."""
 
 
 class Cause(NamedTuple):
     """Who changes an alias, and why.
 
-    who      the name of a key with its id, or of a user of the machine; at most 128 characters are kept
+    who      the name of a key with its id, or of a user of the machine; at most 128 characters are
+             kept
     why      what they said; at most 1,024 characters are kept
     job      the id of the job that does it, None where a person does
     verdict  what a promotion rule found, an object for JSON; None where there was no rule
@@ -56,8 +67,9 @@ class Move(NamedTuple):
     from_version  what the alias named before; None: it was not there, or that is not known
     to_version    what it named then; None: it was removed. Of a refusal: what it would have named
     at            seconds since 1970
-    verdict       what a promotion rule found, None without one; where another canary or shadow stands beside
-                  the alias: both; where it denies other labels: how many, and the first that came and went
+    verdict       what a promotion rule found, None without one; where another canary or shadow
+                  stands beside the alias: both; where it denies other labels: how many, and the
+                  first that came and went
     """
 
     id: int
@@ -76,16 +88,16 @@ def move_of(name: str, action: str, before: Alias, after: Alias | None, cause: C
     """Return the move of now, without its number, that makes an alias of what it was."""
     verdict = cause.verdict if cause.verdict is not None else _told(before, after)
     return Move(
-        0,
-        name,
-        action,
-        before.version or None,
-        after and after.version,
-        time.time(),
-        _printable(cause.who, WHO_MAX),
-        _printable(cause.why, WHY_MAX),
-        cause.job and cause.job[:JOB_MAX],
-        None if verdict is None else dict(verdict),
+        id=0,
+        alias=name,
+        action=action,
+        from_version=before.version or None,
+        to_version=after and after.version,
+        at=time.time(),
+        who=_printable(cause.who, WHO_MAX),
+        why=_printable(cause.why, WHY_MAX),
+        job=cause.job and cause.job[:JOB_MAX],
+        verdict=None if verdict is None else dict(verdict),
     )
 
 
@@ -126,11 +138,14 @@ def _came_about(move: Move, alias: Alias | None) -> bool:
 
 
 def _told(before: Alias, after: Alias | None) -> dict[str, Any] | None:
-    """Return what a change of an alias tells besides the versions: of its denied labels, or of its split."""
+    """Return what a change of an alias tells besides the versions: of
+    its denied labels, or of its split.
+    """
     if after is None:
         return None
     if after.denied != before.denied:
-        added, gone = set(after.denied).difference(before.denied), set(before.denied).difference(after.denied)
+        added = set(after.denied).difference(before.denied)
+        gone = set(before.denied).difference(after.denied)
         return {"denied": len(after.denied), "added": _first(added), "removed": _first(gone)}
     return after.split() if after.others else None
 

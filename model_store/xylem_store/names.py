@@ -1,7 +1,7 @@
 """Names of labels or features as three arrays that can be mapped: ids to names and names to ids.
 
-A million names are never a list of strings: they are bytes, offsets, and a hash table of ids. The id of a
-name is its place in the order in which the names were given.
+A million names are never a list of strings: they are bytes, offsets, and a hash table of ids. The
+id of a name is its place in the order in which the names were given.
 """
 
 import secrets
@@ -60,8 +60,10 @@ _PRIME = np.uint64((1 << 31) - 1)
 NO_CODE = -2
 """In place of a code point: what stands there is no character."""
 
-HIGH_SURROGATE, AFTER_SURROGATES = 0xD800, 0xE000
-PLANE_1, _CODES = 0x10000, 0x110000
+HIGH_SURROGATE = 0xD800
+AFTER_SURROGATES = 0xE000
+PLANE_1 = 0x10000
+_CODES = 0x110000
 
 _FAULTS = {
     1: "expected a name of at least one byte, found an empty name",
@@ -69,16 +71,19 @@ _FAULTS = {
     3: "expected no control characters, found one",
     4: "expected UTF-8, found other bytes",
     5: "expected distinct names, found one that occurs twice",
-    6: f"expected names that share few places of a hash table, found one behind {PROBES_MAX} others",
+    6: f"expected names that share few places of a hash table, found one behind {PROBES_MAX} "
+    "others",
 }
 
 
 class NameTable(NamedTuple):
-    """n distinct names; id i is name i. The arrays are read-only: kernels are compiled for one kind of them.
+    """n distinct names; id i is name i. The arrays are read-only: kernels
+    are compiled for one kind of them.
 
     offsets  int64[n + 1]           ascending from 0; name i is utf8[offsets[i]:offsets[i + 1]]
     utf8     uint8[offsets[n]]      1 to NAME_BYTES_MAX bytes a name, no control characters
-    slots    int32[n + n // 2 + 1]  ids, -1 where empty, put in by ascending id; a name is looked for
+    slots    int32[n + n // 2 + 1]  ids, -1 where empty, put in by ascending id; a name is looked
+             for
                                     from `slot_start` of the upper half of its `hash_bytes` to the
                                     first empty slot, in PROBES_MAX slots at most
     """
@@ -128,13 +133,14 @@ def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
 def new_seed() -> int:
     """Return an odd number below 2^30 that nobody can foresee.
 
-    For a hash table that is not stored: whoever chooses its keys does not know the seed. Such a table
-    gives ids by first appearance, or is read in an order of its keys, so no result depends on its seed.
+    For a hash table that is not stored: whoever chooses its keys does not know the seed. Such a
+    table gives ids by first appearance, or is read in an order of its keys, so no result depends on
+    its seed.
 
-    The highest bits of a key times a seed, modulo 2^w, spread keys of w bits: two of them share one of
-    n slots with a probability of about 2 / n (Dietzfelbinger et al. 1997, "A reliable randomized
-    algorithm for the closest-pair problem"). To combine seed and key by xor, before a factor that all
-    know, lost: one seed in five left the keys together that were chosen.
+    The highest bits of a key times a seed, modulo 2^w, spread keys of w bits: two of them share one
+    of n slots with a probability of about 2 / n (Dietzfelbinger et al. 1997, "A reliable randomized
+    algorithm for the closest-pair problem"). To combine seed and key by xor, before a factor that
+    all know, lost: one seed in five left the keys together that were chosen.
     """
     return 2 * secrets.randbits(29) + 1
 
@@ -149,7 +155,8 @@ def seeded_hash(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
     probability of n / 2^29 at most. FNV-1a from a secret state would not do: whether two names of
     one length collide depends on the lowest 8 bits of that state alone.
     """
-    h, x = np.uint64(1), np.uint64(seed)
+    h = np.uint64(1)
+    x = np.uint64(seed)
     for i in range(start, end):
         h = h * x + np.uint64(utf8[i])
         h = (h & _PRIME) + (h >> np.uint64(31))  # at most 2^32, for x is below 2^30
@@ -166,7 +173,14 @@ def _same(a: U8, a_start: int, b: U8, b_start: int, length: int) -> bool:
 
 @inlined
 def probe(
-    offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64, probes_max: int
+    offsets: I64,
+    utf8: U8,
+    slots: I32,
+    query: U8,
+    start: int,
+    end: int,
+    h: np.uint64,
+    probes_max: int,
 ) -> np.int64:
     """Return the slot that holds the name query[start:end], or the empty slot where it would stand.
 
@@ -188,8 +202,12 @@ def probe(
 
 
 @inlined
-def id_by_hash(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64) -> np.int64:
-    """Return the id of the name query[start:end], whose hash is h; -1 if the table does not have it."""
+def id_by_hash(
+    offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64
+) -> np.int64:
+    """Return the id of the name query[start:end], whose hash is
+    h; -1 if the table does not have it.
+    """
     slot = probe(offsets, utf8, slots, query, start, end, h, PROBES_MAX)
     return np.int64(slots[slot]) if slot >= 0 else slot
 
@@ -206,7 +224,8 @@ def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids
     end = -1
     for q in range(len(ids_out)):
         if len(query_offsets):
-            start, end = query_offsets[q], query_offsets[q + 1]
+            start = query_offsets[q]
+            end = query_offsets[q + 1]
         else:
             start = end = end + 1
             while end < len(query) and query[end] != 0:
@@ -222,14 +241,19 @@ def size_of(code: int) -> int:
 
 @inlined
 def code_of(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the UTF-8 at data[i], NO_CODE: not well formed.
+    """Return (the place after it, the code point) of the UTF-8 at
+    data[i], NO_CODE: not well formed.
 
     That is what is longer than need be, a surrogate, or beyond the last character.
     """
     byte = int(np.int64(data[i]))
     if byte < 0x80:
         return i + 1, byte
-    size = 2 if 0xC2 <= byte < 0xE0 else (3 if 0xE0 <= byte < 0xF0 else (4 if 0xF0 <= byte < 0xF5 else 0))
+    size = (
+        2
+        if 0xC2 <= byte < 0xE0
+        else (3 if 0xE0 <= byte < 0xF0 else (4 if 0xF0 <= byte < 0xF5 else 0))
+    )
     if size == 0 or i + size > len(data):
         return i, NO_CODE
     code = byte & (0x7F >> size)
@@ -245,7 +269,9 @@ def code_of(data: U8, i: int) -> tuple[int, int]:
 
 @inlined
 def _name_fault(utf8: U8, start: int, end: int) -> int:
-    """Return the number in _FAULTS of what is wrong with the name utf8[start:end], 0 for nothing."""
+    """Return the number in _FAULTS of what is wrong with the name utf8[start:end], 0
+    for nothing.
+    """
     if start == end:
         return 1
     if end - start > NAME_BYTES_MAX:
@@ -268,8 +294,11 @@ def _fill(offsets: I64, utf8: U8, slots_out: I32) -> tuple[int, int]:
         fault = _name_fault(utf8, offsets[i], offsets[i + 1])
         if fault != 0:
             return fault, i
-        start, end = offsets[i], offsets[i + 1]
-        slot = probe(offsets, utf8, slots_out, utf8, start, end, hash_bytes(utf8, start, end), PROBES_MAX)
+        start = offsets[i]
+        end = offsets[i + 1]
+        slot = probe(
+            offsets, utf8, slots_out, utf8, start, end, hash_bytes(utf8, start, end), PROBES_MAX
+        )
         if slot < 0:
             return 6, i
         if slots_out[slot] >= 0:
@@ -284,8 +313,11 @@ def _refuse(fault: int, i: int, offsets: I64, utf8: U8) -> BadNames:
 
 
 def join_texts(texts: Iterable[str]) -> tuple[I64, U8]:
-    """Return n texts one after the other: offsets, int64[n + 1], and their bytes. Raises BadNames."""
-    utf8, offsets = bytearray(), array("q", [0])
+    """Return n texts one after the other: offsets, int64[n + 1], and their bytes.
+    Raises BadNames.
+    """
+    utf8 = bytearray()
+    offsets = array("q", [0])
     for i, text in enumerate(texts):
         if i == N_NAMES_MAX:
             raise BadNames(f"expected at most {N_NAMES_MAX} names, found more")
@@ -302,16 +334,19 @@ def join_texts(texts: Iterable[str]) -> tuple[I64, U8]:
 def build_names(names: Iterable[str]) -> NameTable:
     """Return the table of `names`; the i-th one gets id i.
 
-    Raises BadNames for one that is not a string, is empty, longer than NAME_BYTES_MAX bytes, repeated, or
-    holds a control character (so also a line end) or a lone surrogate, and for names so chosen that one
-    would not be found in PROBES_MAX slots. Takes any number of names from an iterator in the memory of
-    the table, doubled at most; about a second a million. Deterministic.
+    Raises BadNames for one that is not a string, is empty, longer than NAME_BYTES_MAX bytes,
+    repeated, or holds a control character (so also a line end) or a lone surrogate, and for names
+    so chosen that one would not be found in PROBES_MAX slots. Takes any number of names from an
+    iterator in the memory of the table, doubled at most; about a second a million. Deterministic.
     """
     return _build(*join_texts(names))
 
 
 def check_name(name: str) -> None:
-    """Raise BadNames for a name that `build_names` refuses. Most are ASCII, and need no table of one name."""
+    """Raise BadNames for a name that `build_names` refuses.
+
+    Most are ASCII, and need no table of one name.
+    """
     if not (name.isascii() and name.isprintable() and 0 < len(name) <= NAME_BYTES_MAX):
         build_names([name])
 
@@ -326,22 +361,28 @@ def _build(offsets: I64, utf8: U8) -> NameTable:
 
 
 def check_names(offsets: I64, utf8: U8, slots: I32) -> NameTable:
-    """Return the table of these arrays, read from anywhere, when every invariant of NameTable holds.
+    """Return the table of these arrays, read from anywhere, when
+    every invariant of NameTable holds.
 
-    Raises BadNames when one does not. The hash table must be the very one that `build_names` makes: it is
-    built again and compared, so no search can be long or go astray. No byte outside the arrays is touched.
+    Raises BadNames when one does not. The hash table must be the very one that `build_names` makes:
+    it is built again and compared, so no search can be long or go astray. No byte outside the
+    arrays is touched.
     """
     if not 1 <= len(offsets) <= N_NAMES_MAX + 1:
         raise BadNames(f"expected 1 to {N_NAMES_MAX + 1} offsets, found {len(offsets)}")
     if offset_fault(offsets, len(utf8)) >= 0:
-        raise BadNames(f"expected offsets that ascend from 0 to the {len(utf8)} bytes, found others")
+        raise BadNames(
+            f"expected offsets that ascend from 0 to the {len(utf8)} bytes, found others"
+        )
     if not np.array_equal(_build(offsets, utf8).slots, slots):
         raise BadNames("expected the hash table of these names, found another")
     return NameTable(read_only(offsets), read_only(utf8), read_only(slots))
 
 
 def names_in(arrays: Mapping[str, NDArray[Any]], group: str) -> NameTable:
-    """Return the table of names in a group of arrays; raise Corrupt where it is not there or not sound."""
+    """Return the table of names in a group of arrays; raise Corrupt
+    where it is not there or not sound.
+    """
     kinds = {"offsets": "int64", "utf8": "uint8", "slots": "int32"}
     parts = [take(arrays, f"{group}/{part}", dtype, (None,)) for part, dtype in kinds.items()]
     try:
@@ -352,7 +393,9 @@ def names_in(arrays: Mapping[str, NDArray[Any]], group: str) -> NameTable:
 
 @kernel
 def _text_fault(offsets: I64, utf8: U8) -> tuple[int, int]:
-    """Return (fault, text) of the first text that is not empty and could not be a name, else (0, 0)."""
+    """Return (fault, text) of the first text that is not empty
+    and could not be a name, else (0, 0).
+    """
     for i in range(len(offsets) - 1):
         if offsets[i] < offsets[i + 1]:
             fault = _name_fault(utf8, offsets[i], offsets[i + 1])
@@ -362,7 +405,8 @@ def _text_fault(offsets: I64, utf8: U8) -> tuple[int, int]:
 
 
 def check_texts(offsets: I64, utf8: U8) -> None:
-    """Raise BadNames unless each of n texts, utf8[offsets[i]:offsets[i + 1]], is empty or could be a name.
+    """Raise BadNames unless each of n texts, utf8[offsets[i]:offsets[i
+    + 1]], is empty or could be a name.
 
     Offsets ascend from 0 to the bytes' number (the caller's duty). Texts may be repeated.
     """
@@ -387,15 +431,18 @@ def all_names(table: NameTable) -> list[str]:
 def names_with(offsets: I64, utf8: U8, part: str) -> Bools:
     """Return bool[n]: which of n texts, utf8[offsets[i]:offsets[i + 1]], have a part.
 
-    Both are compared by `str.casefold`. All texts are UTF-8 (the caller's duty). 0.8 microseconds a text.
+    Both are compared by `str.casefold`. All texts are UTF-8 (the caller's duty). 0.8 microseconds a
+    text.
     """
-    data, wanted = utf8.tobytes(), part.casefold()
+    data = utf8.tobytes()
+    wanted = part.casefold()
     texts = (str(data[start:end], "utf-8") for start, end in pairwise(offsets.tolist()))
     return np.fromiter((wanted in text.casefold() for text in texts), np.bool_, len(offsets) - 1)
 
 
 def find_names(table: NameTable, utf8: U8, offsets: I64) -> I32:
-    """Return the ids, int32[m], of m names given as bytes and offsets int64[m + 1]; -1 for unknown ones.
+    """Return the ids, int32[m], of m names given as bytes and offsets
+    int64[m + 1]; -1 for unknown ones.
 
     Offsets ascend within the bytes (the caller's duty). About 0.1 microseconds a name.
     """
@@ -408,14 +455,19 @@ def find_all(table: NameTable, names: Iterable[str]) -> I32:
     """Return the ids, int32[m], of m names; -1 for those that the table does not have."""
     names = list(names)
     joined = "\0".join(names)
-    if joined.count("\0") >= len(names):  # one has a NUL, or there are none; a table has no name with a DEL
+    # one has a NUL, or there are none; a table has no name with a DEL
+    if joined.count("\0") >= len(names):
         joined = "\0".join([name.replace("\0", "\x7f") for name in names])
-    query = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)  # a surrogate is in no table
+    # a surrogate is in no table
+    query = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)
     ids = np.empty(len(names), np.int32)
     _find(table.offsets, table.utf8, table.slots, query, _NO_OFFSETS, ids)
     return ids
 
 
 def find_name(table: NameTable, name: str) -> int:
-    """Return the id of a name, -1 when the table does not have it. `find_all` takes a tenth for each."""
+    """Return the id of a name, -1 when the table does not have it.
+
+    `find_all` takes a tenth for each.
+    """
     return int(find_all(table, (name,))[0])

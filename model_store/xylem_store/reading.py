@@ -1,4 +1,6 @@
-"""The half of the store that reads: models, versions and aliases, which anybody may read at any time."""
+"""The half of the store that reads: models, versions and aliases,
+which anybody may read at any time.
+"""
 
 import contextlib
 import errno
@@ -40,7 +42,14 @@ from xylem_store.identifiers import (
     is_version,
     parse_ref,
 )
-from xylem_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
+from xylem_store.label_info import (
+    HEAD_BYTES,
+    LABEL_INFO,
+    Head,
+    LabelInfo,
+    map_label_info,
+    parse_head,
+)
 from xylem_store.manifest import ARRAYS, Manifest
 from xylem_store.moves import MOVES_BYTES_MAX, Move, parse_moves
 from xylem_store.origin import is_made_for
@@ -57,7 +66,8 @@ no_check: Check = bool
 
 
 class ModelInfo(NamedTuple):
-    """A model of the store: its versions, ascending, its aliases by name, and those that cannot be read.
+    """A model of the store: its versions, ascending, its aliases by
+    name, and those that cannot be read.
 
     fault  why nothing of the model can be read; then it has no versions and no aliases here
     """
@@ -77,7 +87,9 @@ class ModelInfo(NamedTuple):
 class StoreReader:
     """A directory of models, to be read; see `store.Store`."""
 
-    def __init__(self, root: Path, *, fs: FileSystem | None = None, check: Check = no_check) -> None:
+    def __init__(
+        self, root: Path, *, fs: FileSystem | None = None, check: Check = no_check
+    ) -> None:
         """Take the store's directory, and the check of versions that an alias is to name."""
         self.root = Path(root)
         self._fs = fs or FileSystem()
@@ -87,8 +99,8 @@ class StoreReader:
     def models(self) -> list[ModelInfo]:
         """Return the models that have a version, or cannot be read, by name.
 
-        What has no model's name is passed over, and so is a file. Raises StoreUnreadable for the directory of
-        the models alone.
+        What has no model's name is passed over, and so is a file. Raises StoreUnreadable for the
+        directory of the models alone.
         """
         infos = []
         for name in self._model_names():
@@ -101,7 +113,8 @@ class StoreReader:
     def info(self, name: str) -> ModelInfo:
         """Return what there is of a model; one that is not there has no versions and no aliases."""
         versions = self.versions(name)
-        documents, broken = {}, []
+        documents = {}
+        broken = []
         for alias in self._alias_names(name) if versions else []:
             try:
                 documents[alias] = self.alias(name, alias)
@@ -110,11 +123,15 @@ class StoreReader:
         return ModelInfo(name, versions, documents, tuple(broken))
 
     def last_version(self, name: str) -> int:
-        """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
+        """Return the highest number that a version of a model has or had, 0 if none;
+        raise Corrupt.
+        """
         numbers = [0, *self.versions(name)]
         if (data := self._read(self._home(name) / LAST, 4096)) is not None:
             found = parse_sealed(data, f"{name}: {LAST}")
-            numbers.append(integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version"))
+            numbers.append(
+                integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version")
+            )
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
@@ -123,9 +140,11 @@ class StoreReader:
         return tuple(sorted(int(e.name) for e in found if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
-        """Return an alias: what it names, what stands beside that, what it denies. Raises NotFound, Corrupt.
+        """Return an alias: what it names, what stands beside that, what
+        it denies. Raises NotFound, Corrupt.
 
-        `latest` without a document names the highest version: its first publisher died at the last step.
+        `latest` without a document names the highest version: its first publisher died at the last
+        step.
         """
         found = self._document(name, check_alias(alias))
         if found is not None:
@@ -150,9 +169,13 @@ class StoreReader:
         return parse_moves(self._moves_bytes(name), found)
 
     def users_of(self, name: str, version: int) -> list[str]:
-        """Return what names a version: aliases, `canary of ALIAS`, `shadow of ALIAS`. Raises Corrupt."""
+        """Return what names a version: aliases, `canary of ALIAS`,
+        `shadow of ALIAS`. Raises Corrupt.
+        """
         users = []
-        for name_of, alias in ((found, self.alias(name, found)) for found in self._alias_names(name)):
+        for name_of, alias in (
+            (found, self.alias(name, found)) for found in self._alias_names(name)
+        ):
             users += [name_of] if alias.version == version else []
             users += [f"{role} of {name_of}" for role in alias.roles_of(version)]
         return users
@@ -179,9 +202,9 @@ class StoreReader:
     def open(self, name: str, ref: str | int = LATEST, *, verify: bool = True) -> Model:
         """Return a version with its arrays mapped; raise NotFound, Corrupt or StoreUnreadable.
 
-        With `verify`, every digest and invariant is checked first, unless this object has checked these very
-        files before. Without, it takes milliseconds whatever the size, and no kernel may be given the model
-        that was not verified before.
+        With `verify`, every digest and invariant is checked first, unless this object has checked
+        these very files before. Without, it takes milliseconds whatever the size, and no kernel may
+        be given the model that was not verified before.
         """
         for _ in range(3):
             version = self.resolve(name, ref)
@@ -208,7 +231,8 @@ class StoreReader:
         return None if data is None else parse_head(data, f"{name}: {LABEL_INFO}")
 
     def label_info(self, name: str) -> LabelInfo | None:
-        """Return a model's label info, mapped, every digest and invariant checked; None where there is none.
+        """Return a model's label info, mapped, every digest and invariant
+        checked; None where there is none.
 
         It stays valid when it is replaced. Raises Corrupt or StoreUnreadable.
         """
@@ -220,7 +244,9 @@ class StoreReader:
     def files_of(
         self, model: Model, arrays: Mapping[str, NDArray[Any]], prefix: str = ""
     ) -> dict[str, StoredArray]:
-        """Return where those of `arrays` stand that are a version's own, there named behind the prefix."""
+        """Return where those of `arrays` stand that are a version's
+        own, there named behind the prefix.
+        """
         manifest = model.manifest
         home = self._version_path(manifest.model, manifest.version) / ARRAYS
         return {
@@ -230,12 +256,13 @@ class StoreReader:
         }
 
     def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version came or went, an alias changed, or label info came.
+        """Return a value that differs when a version came or went, an
+        alias changed, or label info came.
 
-        Empty when there is no model; compare for equality only. What cannot be read is a part of the value.
-        Cost: of each model two directories, the document of each alias, which is as long as the names of
-        labels that it denies, and 8 kB where there is label info. Raises StoreUnreadable unless the store is
-        a directory that can be read.
+        Empty when there is no model; compare for equality only. What cannot be read is a part of
+        the value. Cost: of each model two directories, the document of each alias, which is as long
+        as the names of labels that it denies, and 8 kB where there is label info. Raises
+        StoreUnreadable unless the store is a directory that can be read.
         """
         self._check_root()
         return tuple((name, *self._traces(name)) for name in self._model_names())
@@ -261,7 +288,8 @@ class StoreReader:
         """
         self._open(name, version, verify=True, again=True)
         info = self.label_info(name) if label_info else None
-        manifest, directory = self.manifest(name, version), self._version_path(name, version)
+        manifest = self.manifest(name, version)
+        directory = self._version_path(name, version)
         with self._reading_version(name, version):
             yield from archive_pieces(self._fs, directory, manifest, info)
 
@@ -277,11 +305,16 @@ class StoreReader:
         return [entry.name for entry in entries if entry.is_dir and is_model(entry.name)]
 
     def _traces(self, name: str) -> list[object]:
-        """Return what differs whenever what `generation` tells of a model does, its faults among it."""
+        """Return what differs whenever what `generation` tells of
+        a model does, its faults among it.
+        """
         home = self._home(name)
         try:
             traces: list[object] = [*self._entries(home / VERSIONS)]
-            files = {home / ALIASES / alias_file(alias): ALIAS_BYTES_MAX for alias in self._alias_files(name)}
+            files = {
+                home / ALIASES / alias_file(alias): ALIAS_BYTES_MAX
+                for alias in self._alias_files(name)
+            }
         except StoreUnreadable as error:
             return [str(error)]
         files[home / LABEL_INFO] = HEAD_BYTES - 1
@@ -304,7 +337,9 @@ class StoreReader:
         return []
 
     def _check_root(self) -> None:
-        """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
+        """Raise StoreUnreadable unless the store is a directory that can be read; it
+        may be empty.
+        """
         try:
             self._fs.entries(self.root)
         except OSError as error:
@@ -313,7 +348,10 @@ class StoreReader:
             raise StoreUnreadable.of(self.root, "the directory of the models", found) from error
 
     def _read(self, path: Path, bytes_max: int) -> bytes | None:
-        """Return what a small file holds, None where there is none. Raises Corrupt for what is no file."""
+        """Return what a small file holds, None where there is none.
+
+        Raises Corrupt for what is no file.
+        """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return self._fs.read(path, bytes_max)
         return None
@@ -322,11 +360,17 @@ class StoreReader:
         return sorted({LATEST, *self._alias_files(name)})
 
     def _alias_files(self, name: str) -> set[str]:
-        """Return the aliases that have a document. Raises StoreUnreadable for those of an earlier release."""
+        """Return the aliases that have a document.
+
+        Raises StoreUnreadable for those of an earlier release.
+        """
         directory = self._home(name) / ALIASES
         files = [entry.name for entry in self._entries(directory)]
         if LATEST in files:
-            expected = "aliases as documents, which xylem models migrate makes of those of an earlier release"
+            expected = (
+                "aliases as documents, which xylem models migrate makes of those of "
+                "an earlier release"
+            )
             raise StoreUnreadable.of(directory, expected, f"{name}: {ALIASES}/{LATEST}")
         return {alias for file in files if (alias := alias_in(file)) is not None}
 

@@ -1,8 +1,9 @@
 """The store: models, their versions and aliases as directories and files. FORMAT.md is the spec.
 
-A version is staged beside the others, synced, and renamed to where it belongs; an alias is a document
-replaced by renaming. So a reader sees the old or the new, also after a crash or a loss of power, and needs no
-lock. Writers of one model take turns through a lock file; a lock ends with its process.
+A version is staged beside the others, synced, and renamed to where it belongs; an alias is a
+document replaced by renaming. So a reader sees the old or the new, also after a crash or a loss of
+power, and needs no lock. Writers of one model take turns through a lock file; a lock ends with its
+process.
 """
 
 import dataclasses
@@ -23,17 +24,26 @@ from xylem_store.moves import FOUND, PUBLISHED, REMOVED, Cause, move_of
 from xylem_store.origin import made_for_of
 from xylem_store.reading import ModelInfo as ModelInfo
 from xylem_store.reading import no_version
-from xylem_store.version import Draft, manifest_of, map_version, verify_version, write_arrays, write_manifest
+from xylem_store.version import (
+    Draft,
+    manifest_of,
+    map_version,
+    verify_version,
+    write_arrays,
+    write_manifest,
+)
 
 
 class Store(AliasWriter):
     """A directory of models; any number of processes may read and write it at once."""
 
     def prepare(self) -> None:
-        """Make the store where there is none; raise StoreUnwritable when a version could not be staged in it.
+        """Make the store where there is none; raise StoreUnwritable when a
+        version could not be staged in it.
 
-        Before long work whose result is to be published. The directory that holds the store must be there: a
-        path that was mistyped is refused rather than made. A disk may still fill up afterwards.
+        Before long work whose result is to be published. The directory that holds the store must be
+        there: a path that was mistyped is refused rather than made. A disk may still fill up
+        afterwards.
         """
         with self._writing(0), self._stage():
             pass
@@ -41,15 +51,15 @@ class Store(AliasWriter):
     def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
 
-        Without `latest` that alias stays, but for a model's first version, which it always names. A draft
-        that says what it was made for (`xylem_store.origin`) is published once: where such a version is
-        there already, it stays the only one, and its manifest is returned.
+        Without `latest` that alias stays, but for a model's first version, which it always names. A
+        draft that says what it was made for (`xylem_store.origin`) is published once: where such a
+        version is there already, it stays the only one, and its manifest is returned.
 
-        When this returns, the version survives a loss of power. When it raises, `latest` is where it was:
-        Corrupt for a draft that breaks the format, what the store's check raises for one that cannot be
-        served, StoreUnwritable when the disk refuses. Should the disk
-        fail at the very last step, the complete version is there without its alias: promote it. So it is
-        where the document of `latest` is damaged: nobody knows which labels it denies.
+        When this returns, the version survives a loss of power. When it raises, `latest` is where
+        it was: Corrupt for a draft that breaks the format, what the store's check raises for one
+        that cannot be served, StoreUnwritable when the disk refuses. Should the disk fail at the
+        very last step, the complete version is there without its alias: promote it. So it is where
+        the document of `latest` is damaged: nobody knows which labels it denies.
         """
         check_model(name)
         manifest = manifest_of(draft)
@@ -66,12 +76,13 @@ class Store(AliasWriter):
     def import_(
         self, file: Readable, name: str, *, latest: bool = True, cause: Cause | None = None
     ) -> Manifest:
-        """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
+        """Publish a version that `export` wrote, as the next
+        version of model `name`; see `publish`.
 
-        `file` is read once from its present place on, and need not be able to seek. The version is verified
-        wholly, and given to the store's check, before it is published. Label info that came with it becomes
-        the model's unless that has some. Raises Corrupt for an archive that is not a version, and what the
-        check raises.
+        `file` is read once from its present place on, and need not be able to seek. The version is
+        verified wholly, and given to the store's check, before it is published. Label info that
+        came with it becomes the model's unless that has some. Raises Corrupt for an archive that is
+        not a version, and what the check raises.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
@@ -98,11 +109,13 @@ class Store(AliasWriter):
         """Publish a version that `export` wrote under the number that it had in another store.
 
         digest  its `manifest_digest`
-        denied  labels that `latest` denies from its first moment, where this is the model's first version
+        denied  labels that `latest` denies from its first moment, where this is the model's first
+                version
 
-        No alias moves, but `latest` of a model's first version; so the store's check is not asked: what
-        cannot be served here is named by /readyz. A version that is there already stays. Raises Corrupt for
-        an archive of another version, or of none, Conflict where the number is another's here.
+        No alias moves, but `latest` of a model's first version; so the store's check is not asked:
+        what cannot be served here is named by /readyz. A version that is there already stays.
+        Raises Corrupt for an archive of another version, or of none, Conflict where the number is
+        another's here.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
@@ -115,17 +128,23 @@ class Store(AliasWriter):
             with self._locked(name):
                 if version in self.versions(name):
                     if manifest_digest(self.manifest(name, version)) != digest:
-                        raise Conflict(f"{name}@{version}: expected the version of {digest}, found another")
+                        raise Conflict(
+                            f"{name}@{version}: expected the version of {digest}, found another"
+                        )
                     return manifest
                 write_manifest(self._fs, stage / "version", manifest)
                 is_first = not self.versions(name)
-                self._write_version(name, version, stage, self._by, moves_latest=is_first, denied=denied)
+                self._write_version(
+                    name, version, stage, self._by, moves_latest=is_first, denied=denied
+                )
         return manifest
 
     def delete(self, name: str, version: int) -> None:
-        """Remove a version that no alias names; who has it open keeps it. Its number is not used again.
+        """Remove a version that no alias names; who has it open
+        keeps it. Its number is not used again.
 
-        Raises NotFound, VersionInUse, Corrupt for a damaged alias (promote it anew), or StoreUnwritable.
+        Raises NotFound, VersionInUse, Corrupt for a damaged alias (promote it anew), or
+        StoreUnwritable.
         """
         self.resolve(name, check_version(version))
         with self._writing(0), self._stage() as stage, self._locked(name):
@@ -142,11 +161,12 @@ class Store(AliasWriter):
             self._fs.fsync_dir(self._home(name) / VERSIONS)
 
     def delete_model(self, name: str, cause: Cause | None = None) -> tuple[int, ...]:
-        """Remove a model, its aliases, its label info and all its versions, and return their numbers.
+        """Remove a model, its aliases, its label info and all its
+        versions, and return their numbers.
 
-        Who has a version open keeps it. The numbers are not used again, should a model of that name be
-        published later; its moves stay. A crash leaves the model as it was, or without label info, or with
-        `latest` alone, or gone. Raises ModelNotFound or StoreUnwritable.
+        Who has a version open keeps it. The numbers are not used again, should a model of that name
+        be published later; its moves stay. A crash leaves the model as it was, or without label
+        info, or with `latest` alone, or gone. Raises ModelNotFound or StoreUnwritable.
         """
         self._require_model(name)
         with self._writing(0), self._stage() as stage, self._locked(name):
@@ -154,7 +174,9 @@ class Store(AliasWriter):
             self._keep_last(name, stage)
             self._remove_label_info(name, stage)
             aliases = self.info(name).documents.items()
-            moves = [move_of(alias, REMOVED, was, None, cause or self._by) for alias, was in aliases]
+            moves = [
+                move_of(alias, REMOVED, was, None, cause or self._by) for alias, was in aliases
+            ]
             self._append_moves(name, stage, moves)
             for part in (ALIASES, VERSIONS):
                 self._fs.rename(self._home(name) / part, stage / part)
@@ -173,10 +195,11 @@ class Store(AliasWriter):
         latest: bool,
         cause: Cause | None = None,
     ) -> Manifest:
-        """Give the staged arrays a number and a manifest, and make them the latest version, or a further one.
+        """Give the staged arrays a number and a manifest, and make them
+        the latest version, or a further one.
 
-        Everything that takes space is written before the first rename. `latest` is written before it too
-        where it stays and has no document, which would have it name the highest version.
+        Everything that takes space is written before the first rename. `latest` is written before
+        it too where it stays and has no document, which would have it name the highest version.
         """
         with self._locked(name):
             if made_for is not None and (there := self.published(name, made_for)):
@@ -209,7 +232,8 @@ class Store(AliasWriter):
         try:
             before = Alias(0, denied=denied) if is_first else self._before(name, LATEST, anew=False)
         except Corrupt:  # it stays damaged
-            before, moves_latest = Alias(0, serial=1), False
+            before = Alias(0, serial=1)
+            moves_latest = False
         after = promoted(version)(before) if moves_latest else before
         move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, before, after, cause)
         moves_later = moves_latest and not is_first

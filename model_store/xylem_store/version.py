@@ -1,7 +1,7 @@
 """One version as a directory: its files written from a draft, and opened again as a model.
 
-Packed, it is plain values that another process may be sent: a pickle of them is as safe as pickles are; the
-model in it is held against its digests and against every invariant, as one of a store is.
+Packed, it is plain values that another process may be sent: a pickle of them is as safe as pickles
+are; the model in it is held against its digests and against every invariant, as one of a store is.
 """
 
 import dataclasses
@@ -17,7 +17,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.arrays import ArrayInfo, check_digest, file_name, group_of, info_of, map_array, write_array
+from xylem_store.arrays import (
+    ArrayInfo,
+    check_digest,
+    file_name,
+    group_of,
+    info_of,
+    map_array,
+    write_array,
+)
 from xylem_store.build import PARTS
 from xylem_store.checks import ENSEMBLE, LABELS, assemble, check_version
 from xylem_store.documents import seal
@@ -44,14 +52,18 @@ from xylem_store.names import NameTable
 from xylem_store.origin import MADE_FOR
 
 _NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
-"""Why a file gets no further name: gone, elsewhere, not allowed, too many, not known to the file system."""
+"""Why a file gets no further name: gone, elsewhere, not allowed, too
+many, not known to the file system.
+"""
 
 HEADROOM_BYTES = 1 << 20
 """What a version needs besides the bytes of its arrays: headers, the manifest, directories."""
 
 
 class StoredArray(NamedTuple):
-    """An array that a version of the store has: its file, and what that version's manifest says of it."""
+    """An array that a version of the store has: its file, and what
+    that version's manifest says of it.
+    """
 
     path: Path
     info: ArrayInfo
@@ -63,10 +75,12 @@ class Draft:
 
     features  "kind" and the parameters of the features
     labels    the name of every label, n_labels of them
-    extra     further arrays by "group/name": the features' own, and "labels/counts", int64[K], the training
-              rows of each label
-    members   of a combined version: the manifests of those that it holds, whose arrays are among `extra`
-    files     where arrays among `extra` stand already, in files of the store: they are linked, not written
+    extra     further arrays by "group/name": the features' own, and "labels/counts", int64[K], the
+              training rows of each label
+    members   of a combined version: the manifests of those that it holds, whose arrays are among
+              `extra`
+    files     where arrays among `extra` stand already, in files of the store: they are linked, not
+              written
     """
 
     kind: Kind
@@ -89,7 +103,9 @@ class Draft:
         own = {} if self.kind == COMBINED else group_of(ENSEMBLE, self.ensemble)
         own |= group_of(LABELS, self.labels)
         for name in self.extra.keys() & own.keys():
-            raise Corrupt("draft", f"no extra array {name}, which is the ensemble's or the labels'", "one")
+            raise Corrupt(
+                "draft", f"no extra array {name}, which is the ensemble's or the labels'", "one"
+            )
         return {**own, **self.extra}
 
     def needed_bytes(self) -> int:
@@ -126,7 +142,10 @@ def code_version() -> str:
 
 
 def model_of(draft: Draft) -> Model:
-    """Return a draft as it would open once it is published. Raises Corrupt as `manifest_of` does."""
+    """Return a draft as it would open once it is published.
+
+    Raises Corrupt as `manifest_of` does.
+    """
     return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
 
 
@@ -144,7 +163,8 @@ def draft_of(model: Model) -> Draft:
 
 
 def manifest_of(draft: Draft) -> Manifest:
-    """Return the manifest of a draft, but for its model, version and arrays, having checked everything.
+    """Return the manifest of a draft, but for its model, version and
+    arrays, having checked everything.
 
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
@@ -178,7 +198,9 @@ def manifest_of(draft: Draft) -> Manifest:
     render_manifest(manifest)
     arrays = draft.arrays()
     check_version(manifest, arrays)
-    return dataclasses.replace(manifest, schema_version=schema_of(draft.link, draft.features, arrays))
+    return dataclasses.replace(
+        manifest, schema_version=schema_of(draft.link, draft.features, arrays)
+    )
 
 
 def write_arrays(
@@ -205,7 +227,9 @@ def write_arrays(
 
 
 def _is_linked(fs: FileSystem, source: Path, target: Path) -> bool:
-    """Give a file another name; return whether the file system could, and the file was still there."""
+    """Give a file another name; return whether the file system could, and the file
+    was still there.
+    """
     try:
         fs.link(source, target)
     except OSError as error:
@@ -229,11 +253,13 @@ def read_manifest(fs: FileSystem, directory: Path) -> Manifest:
     return parse_manifest(data, fs.read(directory / SEAL, SEAL_BYTES_MAX))
 
 
-def map_version(fs: FileSystem, directory: Path, manifest: Manifest) -> tuple[Model, dict[str, Mapped]]:
+def map_version(
+    fs: FileSystem, directory: Path, manifest: Manifest
+) -> tuple[Model, dict[str, Mapped]]:
     """Return the model over the mapped arrays of a version, and the maps.
 
-    Types, shapes and lengths are checked, data are not read: see `verify_version`. Raises Corrupt, or
-    FileNotFoundError when a file is missing.
+    Types, shapes and lengths are checked, data are not read: see `verify_version`. Raises Corrupt,
+    or FileNotFoundError when a file is missing.
     """
     arrays: dict[str, NDArray[Any]] = {}
     maps: dict[str, Mapped] = {}
@@ -244,9 +270,11 @@ def map_version(fs: FileSystem, directory: Path, manifest: Manifest) -> tuple[Mo
 
 
 def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = True) -> None:
-    """Raise Corrupt unless every digest is right and every invariant holds; two passes over the data.
+    """Raise Corrupt unless every digest is right and every
+    invariant holds; two passes over the data.
 
-    resting  whether arrays that only training reads are read too: `at_rest` does so when they are needed
+    resting  whether arrays that only training reads are read too: `at_rest` does so when they are
+             needed
     """
     for name, info in model.manifest.arrays.items():
         if resting or not name.startswith(AT_REST):
@@ -260,7 +288,9 @@ def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
     for name, array in found.items():
         info = model.manifest.arrays.get(name)  # a draft has none
         if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
-            raise Corrupt(f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256)
+            raise Corrupt(
+                f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256
+            )
     return found
 
 
@@ -269,8 +299,13 @@ Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]
 
 
 def pack(model: Model) -> Packed:
-    """Return a model as plain values. Cost: of a model that was never published, one pass over its arrays."""
-    infos = model.manifest.arrays or {name: info_of(name, array) for name, array in model.arrays.items()}
+    """Return a model as plain values.
+
+    Cost: of a model that was never published, one pass over its arrays.
+    """
+    infos = model.manifest.arrays or {
+        name: info_of(name, array) for name, array in model.arrays.items()
+    }
     manifest = render_manifest(replace(model.manifest, arrays=infos))
     return manifest, seal(manifest, MANIFEST), dict(model.arrays)
 
@@ -278,7 +313,8 @@ def pack(model: Model) -> Packed:
 def unpack(packed: Packed) -> Model:
     """Return the model that `pack` was given, over the arrays here, which are not copied.
 
-    Raises Corrupt unless the seal, every digest and every invariant hold. Cost: two passes over the arrays.
+    Raises Corrupt unless the seal, every digest and every invariant hold. Cost: two passes over the
+    arrays.
     """
     document, sealed, found = packed
     manifest = parse_manifest(document, sealed)
@@ -288,11 +324,15 @@ def unpack(packed: Packed) -> Model:
     for name, info in manifest.arrays.items():
         # as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only
         little = found[name].dtype.newbyteorder("<")
-        plain = np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
+        plain = (
+            np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
+        )
         plain.flags.writeable = False
         arrays[name] = plain
         if (plain.dtype.name, plain.shape) != (info.dtype, info.shape):
-            raise Corrupt(f"packed model: {name}", f"{info.dtype}{info.shape}", f"{plain.dtype}{plain.shape}")
+            raise Corrupt(
+                f"packed model: {name}", f"{info.dtype}{info.shape}", f"{plain.dtype}{plain.shape}"
+            )
         if (sha256 := info_of(name, plain).sha256) != info.sha256:
             raise Corrupt(f"packed model: {name}", f"sha256 {info.sha256}", sha256)
     ensemble, labels = assemble(manifest, arrays)
@@ -301,11 +341,13 @@ def unpack(packed: Packed) -> Model:
 
 
 def first_trees(model: Model, n_trees: int) -> Model:
-    """Return a model whose trees are the first `n_trees` of an opened one: scores are means over these.
+    """Return a model whose trees are the first `n_trees` of an
+    opened one: scores are means over these.
 
-    All other arrays are the model's own: names, features, re-ranking. The manifest counts what the trees have
-    left; what it says of training and files is that of the whole. With all trees it is the model itself.
-    Raises ValueError where n_trees is not 1 to the number of trees. Cost: the bytes of these trees, copied.
+    All other arrays are the model's own: names, features, re-ranking. The manifest counts what the
+    trees have left; what it says of training and files is that of the whole. With all trees it is
+    the model itself. Raises ValueError where n_trees is not 1 to the number of trees. Cost: the
+    bytes of these trees, copied.
     """
     most = model.manifest.n_trees
     if not 1 <= n_trees <= most:
@@ -314,19 +356,26 @@ def first_trees(model: Model, n_trees: int) -> Model:
         return model
     ensemble = take_first_trees(model.ensemble, n_trees)
     manifest = dataclasses.replace(
-        model.manifest, n_trees=n_trees, n_nodes=len(ensemble.parent), n_chunks=len(ensemble.directory)
+        model.manifest,
+        n_trees=n_trees,
+        n_nodes=len(ensemble.parent),
+        n_chunks=len(ensemble.directory),
     )
     arrays = {**model.arrays, **group_of(ENSEMBLE, ensemble)}
     return dataclasses.replace(model, manifest=manifest, ensemble=ensemble, arrays=arrays)
 
 
 def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
-    """Return the first trees of an ensemble, 1 to all of them, copied, as if no other had been built.
+    """Return the first trees of an ensemble, 1 to all of them,
+    copied, as if no other had been built.
 
-    What a chunk or a leaf holds does not name nodes, so it stays as it is; only nodes get new numbers.
+    What a chunk or a leaf holds does not name nodes, so it stays as it is; only nodes get new
+    numbers.
     """
     e = ensemble
-    nodes = np.concatenate([np.arange(level.start, level.stop) for level in levels_of(e.child_ptr, n_trees)])
+    nodes = np.concatenate(
+        [np.arange(level.start, level.stop) for level in levels_of(e.child_ptr, n_trees)]
+    )
     number = np.full(len(e.parent) + 1, -1, np.int32)  # the last is for -1: no node
     number[nodes] = np.arange(len(nodes), dtype=np.int32)
     n_children = np.diff(e.child_ptr)[nodes]
@@ -336,7 +385,9 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
     for ptr, name in PARTS.items():
         parts[ptr], parts[name] = _take_ranges(getattr(e, ptr), getattr(e, name), chunks)
     parts["dense"] = np.concatenate([parts["dense"], np.zeros(LANES, e.dense.dtype)])
-    leaf_ptr, leaf_label, leaf_value = e.leaf_ptr, e.leaf_label, e.leaf_value
+    leaf_ptr = e.leaf_ptr
+    leaf_label = e.leaf_label
+    leaf_value = e.leaf_value
     if len(leaf_ptr) > 1:
         leaf_ptr, leaf_label = _take_ranges(e.leaf_ptr, e.leaf_label, nodes)
         leaf_value = _take_ranges(e.leaf_ptr, e.leaf_value, nodes)[1]
@@ -359,7 +410,9 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
 def _take_ranges(
     ptr: NDArray[np.int64], values: NDArray[Any], taken: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the offsets and the values of values[ptr[i] : ptr[i + 1]] for i in `taken`, which ascends."""
+    """Return the offsets and the values of values[ptr[i] : ptr[i +
+    1]] for i in `taken`, which ascends.
+    """
     sizes = (ptr[1:] - ptr[:-1])[taken]
     breaks = np.flatnonzero(np.diff(taken) != 1) + 1
     runs = [run for run in np.split(taken, breaks) if len(run)]

@@ -1,5 +1,7 @@
-"""What every writer of the store needs: a directory of its own in which it prepares what it will rename,
-locks that tell the living apart, space, typed errors; and the part of the store that writes label info."""
+"""What every writer of the store needs: a directory of its own in which it prepares what it will
+rename, locks that tell the living apart, space, typed errors; and the part of the store that writes
+label info.
+"""
 
 import contextlib
 import errno
@@ -73,7 +75,8 @@ def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> It
     while (lock := fs.lock(directory / _LOCK)) is None:
         if time.monotonic() > deadline:
             raise StoreUnwritable(
-                f"{directory}: expected its lock within {seconds:g} s, found it held by another writer"
+                f"{directory}: expected its lock within {seconds:g} s, found it held by "
+                "another writer"
             )
         time.sleep(_POLL_SECONDS)
     try:
@@ -83,7 +86,9 @@ def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> It
 
 
 def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
-    """Return a new directory and the descriptor of its lock; a collector may have taken it before us."""
+    """Return a new directory and the descriptor of its lock; a
+    collector may have taken it before us.
+    """
     for _ in range(_ATTEMPTS):
         path = home / secrets.token_hex(8)
         fs.mkdir(path)
@@ -91,7 +96,9 @@ def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
             lock = fs.lock(path / _LOCK)
             if lock is not None:
                 return path, lock
-    raise StoreUnwritable(f"{home}: expected a directory to stay, found {_ATTEMPTS} removed at once")
+    raise StoreUnwritable(
+        f"{home}: expected a directory to stay, found {_ATTEMPTS} removed at once"
+    )
 
 
 def _remove_abandoned(fs: FileSystem, path: Path) -> bool:
@@ -115,7 +122,9 @@ class StoreWriter(StoreReader):
     """A directory of models that may be written; see `store.Store`."""
 
     def collect(self) -> list[Path]:
-        """Remove what dead writers left in the staging directory, and return it; the living keep theirs."""
+        """Remove what dead writers left in the staging directory, and
+        return it; the living keep theirs.
+        """
         with self._writing(0):
             return collect(self._fs, self.root)
 
@@ -127,7 +136,9 @@ class StoreWriter(StoreReader):
         by: Cause = NOBODY,
         check: Check = no_check,
     ) -> None:
-        """Take what `StoreReader` does, and whose moves of aliases these are where a call does not say."""
+        """Take what `StoreReader` does, and whose moves of aliases
+        these are where a call does not say.
+        """
         super().__init__(root, fs=fs, check=check)
         self._by = by
 
@@ -144,7 +155,8 @@ class StoreWriter(StoreReader):
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def export_label_info(self, name: str, file: BinaryIO) -> Head | None:
-        """Write the file of a model's label info, verified first; return its head, None: there is none.
+        """Write the file of a model's label info, verified first;
+        return its head, None: there is none.
 
         Raises Corrupt and StoreUnreadable, and what `file` raises.
         """
@@ -156,10 +168,11 @@ class StoreWriter(StoreReader):
         return info.head
 
     def import_label_info(self, name: str, file: Readable, n_bytes: int, digest: str) -> None:
-        """Make what `export_label_info` wrote, so many bytes, the label info of a model; as `put_label_info`.
+        """Make what `export_label_info` wrote, so many bytes, the label
+        info of a model; as `put_label_info`.
 
-        `file` is read once. All digests and invariants are checked before. Raises Corrupt, also for another
-        `head_digest` than was asked for.
+        `file` is read once. All digests and invariants are checked before. Raises Corrupt, also for
+        another `head_digest` than was asked for.
         """
         self._require_model(name)
         with self._writing(n_bytes), self._stage() as stage:
@@ -173,7 +186,9 @@ class StoreWriter(StoreReader):
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def delete_label_info(self, name: str) -> bool:
-        """Remove the label info of a model; return whether there was any. Raises as `put_label_info`."""
+        """Remove the label info of a model; return whether there
+        was any. Raises as `put_label_info`.
+        """
         self._require_model(name)
         with self._writing(0), self._stage() as stage, self._locked(name):
             return self._remove_label_info(name, stage)
@@ -182,7 +197,9 @@ class StoreWriter(StoreReader):
 
     @contextlib.contextmanager
     def _stage(self) -> Iterator[Path]:
-        """Make the store where there is none, and a directory of our own in it; clear dead ones away."""
+        """Make the store where there is none, and a directory of
+        our own in it; clear dead ones away.
+        """
         if not self.root.is_dir():
             self._make_root()
         with contextlib.suppress(StoreUnwritable):
@@ -213,9 +230,15 @@ class StoreWriter(StoreReader):
         if free < needed_bytes:
             raise self._no_space(needed_bytes, free)
 
-    def _no_space(self, needed_bytes: int, free_bytes: int, refusal: str | None = None) -> StoreUnwritable:
-        """Return the error; `refusal` is the system's word, which there can be with bytes free (a quota)."""
-        wanted = f"about {needed_bytes:,} bytes of space" if needed_bytes else "space for small files"
+    def _no_space(
+        self, needed_bytes: int, free_bytes: int, refusal: str | None = None
+    ) -> StoreUnwritable:
+        """Return the error; `refusal` is the system's word, which
+        there can be with bytes free (a quota).
+        """
+        wanted = (
+            f"about {needed_bytes:,} bytes of space" if needed_bytes else "space for small files"
+        )
         found = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
         return StoreUnwritable(f"{self.root}: expected {wanted}, found {found}")
 

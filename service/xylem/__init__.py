@@ -24,4 +24,6 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "sklearn":
             raise
-        raise ImportError(f"xylem.{name} needs scikit-learn: pip install 'xylem-serve[sklearn]'") from None
+        raise ImportError(
+            f"xylem.{name} needs scikit-learn: pip install 'xylem-serve[sklearn]'"
+        ) from None

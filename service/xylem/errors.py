@@ -2,19 +2,17 @@
 
 Of models in this process, defined in the service and imported when they are first asked for:
 
-XylemError
-├── BadInput            what cannot be used: BadData (instances, labels, files), BadInstance, BadParameter,
-│                       NotTuned (no tuned thresholds), UnknownLabel
-└── Unavailable         DatabaseUnavailable (of tuned thresholds)
+XylemError ├── BadInput            what cannot be used: BadData (instances, labels, files),
+BadInstance, BadParameter, │                       NotTuned (no tuned thresholds), UnknownLabel └──
+Unavailable         DatabaseUnavailable (of tuned thresholds)
 StoreError              of a store: what is not there, damaged, or cannot be written
 
 Of the client:
 
-ClientError
-├── ProblemError        the server refused: an RFC 9457 problem, with its stable `code`
-├── ConnectionFailed    no answer: nobody listens, the connection broke, it took too long
-├── WaitTimeout         a job that was waited for has not ended in time
-└── BadAnswer           an answer that is none of this service: not JSON, cut off, too long, a redirect
+ClientError ├── ProblemError        the server refused: an RFC 9457 problem, with its stable `code`
+├── ConnectionFailed    no answer: nobody listens, the connection broke, it took too long ├──
+WaitTimeout         a job that was waited for has not ended in time └── BadAnswer           an
+answer that is none of this service: not JSON, cut off, too long, a redirect
 """
 
 import random
@@ -40,15 +38,17 @@ if TYPE_CHECKING:
 _OF_MODELS = {
     "xylem_store.errors": "StoreError",
     "xylem.base.errors": """
-        BadData BadInput BadInstance BadParameter DatabaseUnavailable NotTuned Unavailable UnknownLabel
-        XylemError
+        BadData BadInput BadInstance BadParameter DatabaseUnavailable NotTuned Unavailable
+        UnknownLabel XylemError
     """,
 }
 _DETAIL_MAX = 2000
 
 
 def __getattr__(name: str) -> object:
-    """Import an error of models in this process, at its first use: the client needs none of them."""
+    """Import an error of models in this process, at its first use: the client needs
+    none of them.
+    """
     for module, names in _OF_MODELS.items():
         if name in names.split():
             return getattr(import_module(module), name)
@@ -75,7 +75,9 @@ class WaitTimeout(ClientError):
 
 
 class BadAnswer(ClientError):
-    """An answer that cannot be used: not JSON, not of the expected shape, cut off, too long, a redirect."""
+    """An answer that cannot be used: not JSON, not of the expected
+    shape, cut off, too long, a redirect.
+    """
 
 
 class FieldError(NamedTuple):
@@ -89,7 +91,8 @@ class ProblemError(ClientError):
     """The server refused a request.
 
     status      of HTTP; 200 for a fault that ended a stream after its head was sent
-    code        stable, one of docs/errors.md; empty if the answer was no problem object (of a proxy, say)
+    code        stable, one of docs/errors.md; empty if the answer was no problem object (of a
+                proxy, say)
     detail      what was expected and what was found
     errors      the fields at fault, where the server names them
     request_id  by which the server's log knows the request; None if it was not told
@@ -114,12 +117,17 @@ class ProblemError(ClientError):
         self.request_id = request_id
 
     def __str__(self) -> str:
-        said = f"{self.status} {self.code}: {self.detail}" if self.code else f"{self.status}: {self.detail}"
+        said = (
+            f"{self.status} {self.code}: {self.detail}"
+            if self.code
+            else f"{self.status}: {self.detail}"
+        )
         return f"{said} (request {self.request_id})" if self.request_id else said
 
 
 def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
-    """Return the error that an answer other than success is; a body that is no problem object is not shown.
+    """Return the error that an answer other than success is; a body that
+    is no problem object is not shown.
 
     headers  with names in lower case
     """
@@ -138,7 +146,9 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientEr
     return error
 
 
-def problem_from(status: int, fields: dict[str, object], request_id: str | None = None) -> ProblemError:
+def problem_from(
+    status: int, fields: dict[str, object], request_id: str | None = None
+) -> ProblemError:
     """Return the error of a problem object, or of the error of a stream."""
     told = fields.get("request_id")
     return ProblemError(
@@ -162,7 +172,9 @@ def field_errors(value: object) -> tuple[FieldError, ...]:
 
 
 def fault_of_stream(line: bytes) -> ProblemError | None:
-    """Return the error that ended a stream of answers, if its last line tells one: it has no `line`."""
+    """Return the error that ended a stream of answers, if its
+    last line tells one: it has no `line`.
+    """
     if not line.startswith(b'{"error"'):
         return None
     try:
@@ -182,8 +194,9 @@ RETRIED = frozenset({200, 429, 502, 503, 504})
 class Retries:
     """How a call that may safely be repeated is tried again.
 
-    Waits are drawn from between half of, and all of, a bound that doubles each time (exponential backoff
-    with jitter). A Retry-After of the server is waited for in full, up to `retry_after_seconds_max`.
+    Waits are drawn from between half of, and all of, a bound that doubles each time (exponential
+    backoff with jitter). A Retry-After of the server is waited for in full, up to
+    `retry_after_seconds_max`.
 
     times                    retries after the first try; 0: none
     first_seconds            bound of the first wait
@@ -239,11 +252,15 @@ class Attempts:
 
     def restart(self) -> None:
         """Count from the beginning: there was progress."""
-        self._tried, self._waited = 0, 0.0
+        self._tried = 0
+        self._waited = 0.0
 
 
 def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float:
-    """Return how long to wait before a request that failed is sent again. Raises its error if it is not."""
+    """Return how long to wait before a request that failed is sent again.
+
+    Raises its error if it is not.
+    """
     seconds = None
     if isinstance(error, ConnectionFailed) and (repeatable or not error.was_sent):
         seconds = attempts.next_wait()

@@ -1,4 +1,6 @@
-"""`python -m xylem.warm [answers]`: status 0, or 2 where the environment asks for what is not there."""
+"""`python -m xylem.warm [answers]`: status 0, or 2 where the
+environment asks for what is not there.
+"""
 
 import sys
 
@@ -9,7 +11,9 @@ _BAD_INPUT = 2
 
 
 def main() -> int:
-    """Compile all kernels, or those of answers; what stands in the way is one line on standard error."""
+    """Compile all kernels, or those of answers; what stands in the
+    way is one line on standard error.
+    """
     prepare()
     try:
         if sys.argv[1:] == ["answers"]:

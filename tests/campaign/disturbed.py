@@ -1,4 +1,6 @@
-"""What servers stand on, disturbed: a slow disk, a clock that jumps, a network to PostgreSQL that breaks."""
+"""What servers stand on, disturbed: a slow disk, a clock that jumps, a
+network to PostgreSQL that breaks.
+"""
 
 import mmap
 import os
@@ -23,7 +25,9 @@ def why_not() -> str | None:
 
 
 class Disturbance:
-    """What disk and clock do of servers that are started with `environment`, which loads a library in C."""
+    """What disk and clock do of servers that are started with
+    `environment`, which loads a library in C.
+    """
 
     def __init__(self, directory: Path) -> None:
         library = directory / "disturb.so"
@@ -37,15 +41,18 @@ class Disturbance:
         self.environment = {"LD_PRELOAD": str(library), "DISTURB": str(control)}
 
     def set(self, disk_seconds: float = 0.0, clock_seconds: float = 0.0) -> None:
-        """Have each write to a disk wait, and the clock of the day be off; without arguments, neither."""
+        """Have each write to a disk wait, and the clock of the day
+        be off; without arguments, neither.
+        """
         self._control[:] = struct.pack(_FORMAT, disk_seconds, clock_seconds)
 
 
 class Network:
     """Leads connections from a port on loopback to a socket of the file system, as `state` says.
 
-    States: "flows", "stands" (nothing passes, nothing closes), "slow" (each part waits 50 ms), "halves"
-    (half of the next part passes, then the connection breaks), "refuses" (connections are closed at once).
+    States: "flows", "stands" (nothing passes, nothing closes), "slow" (each part waits 50 ms),
+    "halves" (half of the next part passes, then the connection breaks), "refuses" (connections are
+    closed at once).
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,7 +97,9 @@ class Network:
                 threading.Thread(target=self._lead, args=ends, daemon=True).start()
 
     def _lead(self, source: socket.socket, target: socket.socket) -> None:
-        """Pass on what comes from one end, until one of them closes or the connection is to break."""
+        """Pass on what comes from one end, until one of them closes or the connection
+        is to break.
+        """
         self._open.add(source)
         with source, suppress(OSError):
             while (data := source.recv(_READ_BYTES)) and self._passes(data, target):

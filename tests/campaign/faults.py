@@ -1,4 +1,6 @@
-"""What goes wrong while clients ask: each fault lasts a while and is over when its function returns."""
+"""What goes wrong while clients ask: each fault lasts a while and
+is over when its function returns.
+"""
 
 import contextlib
 import os
@@ -13,7 +15,9 @@ from tests.campaign.disturbed import Disturbance, Network
 from tests.replicas import Replica
 
 CLOCK_SECONDS = 3600
-"""The clock of the day jumps by so much at most; 30 days on, the numbers of events are forgotten."""
+"""The clock of the day jumps by so much at most; 30 days on, the numbers of events
+are forgotten.
+"""
 
 
 @dataclass
@@ -28,7 +32,9 @@ class Stage:
     network: Network | None
     database_pid: int | None
     small_disk: Path | None
-    """A directory of the file system that store and data are on, if that is small enough to be filled."""
+    """A directory of the file system that store and data are on, if
+    that is small enough to be filled.
+    """
 
 
 Fault = Callable[[Stage], None]

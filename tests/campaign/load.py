@@ -1,8 +1,8 @@
 """Clients of replicas under faults, and the account of what they were told.
 
-Askers hold each prediction against what the version that it names answers in peace. Feeders send events until
-each is acknowledged, from whichever replica answers. The account at the end: every acknowledged event counts
-once, and no other counts.
+Askers hold each prediction against what the version that it names answers in peace. Feeders send
+events until each is acknowledged, from whichever replica answers. The account at the end: every
+acknowledged event counts once, and no other counts.
 """
 
 import itertools
@@ -36,7 +36,9 @@ class Worker:
         self.statuses: Counter[int] = Counter()
 
     def ask(self, path: str, body: object) -> Any:
-        """The answer; None where there was none or it was refused with 503, and no other refusal is right."""
+        """The answer; None where there was none or it was refused with
+        503, and no other refusal is right.
+        """
         connection = next(self._connections)
         status, answer = try_once(connection, path, body)
         self.statuses[status] += 1
@@ -60,7 +62,9 @@ class Asker(Worker):
         at = next(self._places)
         answer = self.ask(PREDICT, {"instances": [ROWS[at]], "top_r": 3})
         if answer is not None:
-            assert answer["predictions"][0]["labels"] == self._expected[at, answer["version"]], answer
+            assert answer["predictions"][0]["labels"] == self._expected[at, answer["version"]], (
+                answer
+            )
 
 
 class Feeder(Worker):

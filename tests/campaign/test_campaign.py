@@ -97,7 +97,9 @@ def expected_answers(port: int) -> Answers:
 
 
 class Publisher:
-    """Moves the alias and publishes versions all the time; refused or not, it leaves nothing half done."""
+    """Moves the alias and publishes versions all the time; refused
+    or not, it leaves nothing half done.
+    """
 
     def __init__(self, root: Path) -> None:
         self._store = Store(root)
@@ -118,7 +120,9 @@ class Publisher:
 
 
 def check(stage: Stage, rounds: int) -> None:
-    """Break one thing after the other under load; then hold what counts against what was acknowledged."""
+    """Break one thing after the other under load; then hold what
+    counts against what was acknowledged.
+    """
     expected = expected_answers(stage.replicas[0].port)
     publisher, done = Publisher(stage.store), Counter[str]()
     with ExitStack() as stack:
@@ -153,7 +157,9 @@ def check(stage: Stage, rounds: int) -> None:
 
 
 def check_account(stage: Stage, feeders: list[Feeder]) -> None:
-    """Every acknowledged event is known to both replicas and counts once, and the store is whole."""
+    """Every acknowledged event is known to both replicas and counts once, and the
+    store is whole.
+    """
     n_events = sum(feeder.n_acknowledged for feeder in feeders)
     for replica in stage.replicas:
         with Connection(replica.port) as connection:

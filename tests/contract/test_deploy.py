@@ -1,4 +1,6 @@
-"""What the files of deploy/ promise: pinned images, health checks, no password; all that they name exists."""
+"""What the files of deploy/ promise: pinned images, health checks, no
+password; all that they name exists.
+"""
 
 import json
 import re
@@ -39,23 +41,36 @@ def test_the_database_keeps_its_files_and_says_when_it_is_ready() -> None:
 def test_the_password_is_in_a_file_that_git_ignores() -> None:
     url = make_url(REPLICA["environment"]["XYLEM_DATABASE_URL"])
     assert url.drivername == "postgresql+psycopg"
-    assert (url.username, url.password, url.host, url.database) == ("xylem", None, "postgres", "xylem")
+    assert (url.username, url.password, url.host, url.database) == (
+        "xylem",
+        None,
+        "postgres",
+        "xylem",
+    )
     assert POSTGRES["environment"] == {"POSTGRES_USER": url.username, "POSTGRES_DB": url.database}
     assert "PASSWORD:" not in TEXT
     assert {service.get("env_file") for service in (REPLICA, ADMIN, POSTGRES)} == {"postgres.env"}
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
-    assert subprocess.run(["git", "check-ignore", "-q", "deploy/postgres.env"], cwd=ROOT).returncode == 0
+    assert (
+        subprocess.run(["git", "check-ignore", "-q", "deploy/postgres.env"], cwd=ROOT).returncode
+        == 0
+    )
     assert not subprocess.check_output(["git", "ls-files", "deploy/postgres.env"], cwd=ROOT)
 
 
 def test_replicas_only_read_predict_without_the_database_and_open_what_they_say() -> None:
     assert SERVICES["xylem-2"] == REPLICA
     assert REPLICA["depends_on"] == ["postgres"], "it waits for no health"
-    assert [(each["target"], each["read_only"]) for each in REPLICA["volumes"]] == [("/store", True)]
+    assert [(each["target"], each["read_only"]) for each in REPLICA["volumes"]] == [
+        ("/store", True)
+    ]
     told = REPLICA["environment"]
     assert (told["XYLEM_JOBS"], told["XYLEM_OPEN_SCOPES"]) == ("0", "predict,metrics")
-    assert read_settings(open_scopes=told["XYLEM_OPEN_SCOPES"]).open_scopes == ("predict", "metrics")
+    assert read_settings(open_scopes=told["XYLEM_OPEN_SCOPES"]).open_scopes == (
+        "predict",
+        "metrics",
+    )
     assert "ports" not in REPLICA
 
 
@@ -106,7 +121,9 @@ def test_every_figure_is_one(tmp_path: Path, name: str) -> None:
         queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
         text = "\n".join([*queries, *(each["query"] for each in board["templating"]["list"])])
     found = set(re.findall(r"\b(?:xylem|process)_[a-z_]+", text))
-    assert found <= FOREIGN | {name_of(family) + end for family in families(tmp_path) for end in ENDINGS}
+    assert found <= FOREIGN | {
+        name_of(family) + end for family in families(tmp_path) for end in ENDINGS
+    }
     assert len(found) > 8
 
 
@@ -148,7 +165,9 @@ def test_probes_ask_routes_that_there_are_and_ports_are_the_image_s() -> None:
 
 
 def test_commands_are_those_of_xylem() -> None:
-    named = [name for file in KUBERNETES for name in re.findall(r"args: \[([^,\]]+)", file.read_text())]
+    named = [
+        name for file in KUBERNETES for name in re.findall(r"args: \[([^,\]]+)", file.read_text())
+    ]
     for unit in (DEPLOY / "systemd").glob("*.service"):
         named += re.findall(r"^ExecStart=\S+/xylem (\w+)", unit.read_text(), re.MULTILINE)
     assert set(named) == {"serve", "worker", "train"}
@@ -158,14 +177,20 @@ def test_commands_are_those_of_xylem() -> None:
 def test_a_unit_has_time_to_drain() -> None:
     environment = (DEPLOY / "systemd" / "xylem.env").read_text()
     told = dict(re.findall(r"^(XYLEM_\w+_SECONDS)=(\d+)$", environment, re.MULTILINE))
-    stop = int(re.findall(r"TimeoutStopSec=(\d+)", (DEPLOY / "systemd" / "xylem.service").read_text())[0])
+    stop = int(
+        re.findall(r"TimeoutStopSec=(\d+)", (DEPLOY / "systemd" / "xylem.service").read_text())[0]
+    )
     assert stop > sum(map(int, told.values()))
 
 
 def test_what_manifests_name_is_there() -> None:
     kustomization = (DEPLOY / "kubernetes" / "kustomization.yaml").read_text()
     listed = set(re.findall(r"^  - (\S+\.yaml)$", kustomization, re.MULTILINE))
-    others = {file.name for file in KUBERNETES} - {"kustomization.yaml", "monitor.yaml", "train.yaml"}
+    others = {file.name for file in KUBERNETES} - {
+        "kustomization.yaml",
+        "monitor.yaml",
+        "train.yaml",
+    }
     assert listed == others
     text = "\n".join(file.read_text() for file in KUBERNETES)
     claims = set(re.findall(r"claimName: (\S+)", text))

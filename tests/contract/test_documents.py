@@ -1,5 +1,5 @@
-"""The documents say what the code does, no less and no more: commands, parameters, figures, settings, errors,
-and the OpenAPI document.
+"""The documents say what the code does, no less and no more: commands, parameters, figures,
+settings, errors, and the OpenAPI document.
 """
 
 import inspect
@@ -42,7 +42,9 @@ def commands(group: Any, prefix: str = "") -> dict[str, list[str]]:
         if hasattr(command, "commands"):
             found |= commands(command, f"{prefix}{name} ")
         else:
-            found[prefix + name] = [option for parameter in command.params for option in parameter.opts]
+            found[prefix + name] = [
+                option for parameter in command.params for option in parameter.opts
+            ]
     return found
 
 
@@ -73,7 +75,9 @@ def rows_of(parameters: type[Parameters]) -> list[str]:
     for name, field in parameters.model_fields.items():
         default = json.dumps(field.default).strip('"')
         expected = expected_of(parameters, name)
-        rows.append(f"| `{parameters.prefix}{name}` | {default} | {expected} | {field.description} |")
+        rows.append(
+            f"| `{parameters.prefix}{name}` | {default} | {expected} | {field.description} |"
+        )
     return rows
 
 
@@ -90,7 +94,9 @@ def test_every_parameter_of_trainers_and_features_is_documented_with_its_default
 
 def test_the_tutorial_says_of_feedback_what_its_plot_shows() -> None:
     plot = (DOCS / "feedback.svg").read_text()
-    drawn = {int(n): value for n, value in re.findall(r"<title>(\d+) events: ([\d.]+)</title>", plot)}
+    drawn = {
+        int(n): value for n, value in re.findall(r"<title>(\d+) events: ([\d.]+)</title>", plot)
+    }
     first, *_, last = drawn.values()
     assert float(first) < float(last), "the plot shows no rise"
     page = (DOCS / "tutorial.md").read_text().split("feedback_demo.py", 1)[1]
@@ -120,7 +126,11 @@ def table_rows(file: str) -> dict[str, list[str]]:
 def families(store: Path) -> list[Metric]:
     """Every kind of figure of a service that has answered nothing yet."""
     app = create_app(read_settings(store=store))
-    return [family for family in app.state.metrics.registry.collect() if not family.name.startswith(FOREIGN)]
+    return [
+        family
+        for family in app.state.metrics.registry.collect()
+        if not family.name.startswith(FOREIGN)
+    ]
 
 
 def name_of(family: Metric) -> str:
@@ -131,7 +141,9 @@ def test_every_figure_is_documented(tmp_path: Path) -> None:
     rows = table_rows("metrics.md")
     assert all(re.fullmatch(r"([a-z]+(, [a-z]+)*)?", labels) for _, labels, _ in rows.values())
     documented = {name: (kind, says) for name, (kind, _, says) in rows.items()}
-    assert documented == {name_of(each): (each.type, each.documentation) for each in families(tmp_path)}
+    assert documented == {
+        name_of(each): (each.type, each.documentation) for each in families(tmp_path)
+    }
 
 
 def test_the_page_has_the_five_papers_and_says_where_each_line_lives() -> None:
@@ -164,7 +176,10 @@ def test_every_setting_is_documented_with_its_default() -> None:
         field = name.removeprefix("XYLEM_").lower()
         if name not in ELSEWHERE and field not in OF_THE_MACHINE:
             value = getattr(settings if hasattr(settings, field) else settings.limits, field)
-            assert default in (str(value), f"{value:g}" if isinstance(value, float) else str(value).lower())
+            assert default in (
+                str(value),
+                f"{value:g}" if isinstance(value, float) else str(value).lower(),
+            )
 
 
 def test_every_code_is_documented_with_its_status_and_title() -> None:
@@ -176,13 +191,17 @@ ERRORS: list[Any] = [
     value
     for module in (xylem.base.errors, xylem_store.errors, problems)
     for value in vars(module).values()
-    if inspect.isclass(value) and issubclass(value, Exception) and value.__module__ == module.__name__
+    if inspect.isclass(value)
+    and issubclass(value, Exception)
+    and value.__module__ == module.__name__
 ]
 FAULTS_OF_THE_INPUT = (BadInput, NotFound, Conflict, InvalidName, BadNames, BadSplit)
 
 
 def test_every_error_has_a_status_codes_are_unique_and_faults_of_the_input_are_4xx() -> None:
-    codes = [cls.__dict__["code"] for cls in ERRORS if "code" in cls.__dict__]  # others have their base's
+    codes = [
+        cls.__dict__["code"] for cls in ERRORS if "code" in cls.__dict__
+    ]  # others have their base's
     assert len(codes) == len(set(codes)) > 20
     assert {cls.code for cls in ERRORS} <= problems.PROBLEMS.keys()
     for cls in ERRORS:
@@ -200,7 +219,9 @@ def test_the_openapi_document_is_valid_and_its_references_lead_somewhere() -> No
 def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:
     model, ways = "/v1/models/{model}", ("", "/versions/{version}", "/aliases/{alias}")
     expected = {
-        f"{model}{way}/{what}" for way in ways for what in ("predict", "batch", "feedback", "thresholds")
+        f"{model}{way}/{what}"
+        for way in ways
+        for what in ("predict", "batch", "feedback", "thresholds")
     }
     changes = ("restore", "switch", "drop", "tune")
     expected |= {f"/v1/admin/models/{{model}}/thresholds/{change}" for change in changes}
@@ -211,7 +232,9 @@ def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:
     expected |= {f"/v1/admin/{kind}-jobs" for kind in KINDS}
     paths = openapi()["paths"]
     assert expected <= paths.keys()
-    operations = [operation["operationId"] for item in paths.values() for operation in item.values()]
+    operations = [
+        operation["operationId"] for item in paths.values() for operation in item.values()
+    ]
     assert len(operations) == len(set(operations))
 
 
@@ -241,7 +264,11 @@ def test_the_examples_of_requests_are_true() -> None:
             for media, said in operation.get("requestBody", {}).get("content", {}).items():
                 if said["schema"].get("format") == "binary":
                     continue
-                lines = said["example"].splitlines() if "ndjson" in media else [json.dumps(said["example"])]
+                lines = (
+                    said["example"].splitlines()
+                    if "ndjson" in media
+                    else [json.dumps(said["example"])]
+                )
                 n_examples += len(lines)
                 for line in lines:
                     assert fault_of(document, said["schema"], json.loads(line)) is None
@@ -250,7 +277,14 @@ def test_the_examples_of_requests_are_true() -> None:
 
 def test_answers_may_get_new_fields_and_requests_may_not() -> None:
     schemas = openapi()["components"]["schemas"]
-    for name in ("PredictAnswer", "Prediction", "NamedLabel", "Problem", "ModelDetails", "Thresholds"):
+    for name in (
+        "PredictAnswer",
+        "Prediction",
+        "NamedLabel",
+        "Problem",
+        "ModelDetails",
+        "Thresholds",
+    ):
         assert "additionalProperties" not in schemas[name]
     for name in ("PredictRequest", "TextInstance", "SparseLine", "FeedbackEvent", "RestoreRequest"):
         assert schemas[name]["additionalProperties"] is False
@@ -268,9 +302,25 @@ def test_defaults_are_told_and_make_no_field_look_required() -> None:
 
 
 def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_others() -> None:
-    given = {"top_r": "3", "threshold": "0.5", "beam_width": "4", "exact": "true", "allow_labels": "a"}
-    given |= {"deny_labels": "b", "label_weights": "propensity", "explain": "true", "deadline_ms": "5"}
-    given |= {"statistics": "true", "language": "fi", "label_info": "true", "chunk_characters": "500"}
+    given = {
+        "top_r": "3",
+        "threshold": "0.5",
+        "beam_width": "4",
+        "exact": "true",
+        "allow_labels": "a",
+    }
+    given |= {
+        "deny_labels": "b",
+        "label_weights": "propensity",
+        "explain": "true",
+        "deadline_ms": "5",
+    }
+    given |= {
+        "statistics": "true",
+        "language": "fi",
+        "label_info": "true",
+        "chunk_characters": "500",
+    }
     assert given.keys() == set(Options.model_fields)
     parameters = openapi()["paths"]["/v1/models/{model}/batch"]["post"]["parameters"]
     documented = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}

@@ -1,7 +1,7 @@
 """What every trainer of the registry promises.
 
-It trains, publishes, verifies, serves and explains, alike for a seed on any number of threads, and has an
-answer to every data set, be it a clear error.
+It trains, publishes, verifies, serves and explains, alike for a seed on any number of threads, and
+has an answer to every data set, be it a clear error.
 """
 
 import dataclasses
@@ -49,16 +49,22 @@ def items_of(name: str, **changes: Any) -> list[str]:
 
 
 def learnable(n_rows: int = 120, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Rows whose label says which six features they have most of; (float64[n, D], labels bool[n, K])."""
+    """Rows whose label says which six features they have most of;
+    (float64[n, D], labels bool[n, K]).
+    """
     rng = np.random.default_rng(seed)
     label = rng.integers(0, N_LABELS, n_rows)
     x = (rng.random((n_rows, N_FEATURES)) < 0.1) * rng.random((n_rows, N_FEATURES))
     for row, own in enumerate(label):
         x[row, 6 * own : 6 * own + 6] += rng.random(6) < 0.8
-    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), np.eye(N_LABELS, dtype=bool)[label]
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), np.eye(
+        N_LABELS, dtype=bool
+    )[label]
 
 
-def trained_on(name: str, x: Any, y: Any, seed: int = 1, threads: int = 1, **changes: Any) -> Trained:
+def trained_on(
+    name: str, x: Any, y: Any, seed: int = 1, threads: int = 1, **changes: Any
+) -> Trained:
     return trained_by(name, data_of(x, y), *items_of(name, **changes), seed=seed, threads=threads)
 
 
@@ -75,7 +81,12 @@ def write_file(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with rows to train on, to tune on and to measure with. Not to be changed."""
     root = tmp_path_factory.mktemp("rows")
-    for name, n_rows, seed in (("train", 120, 3), ("valid", 40, 4), ("test", 40, 5), ("held_out", 200, 8)):
+    for name, n_rows, seed in (
+        ("train", 120, 3),
+        ("valid", 40, 4),
+        ("test", 40, 5),
+        ("held_out", 200, 8),
+    ):
         write_file(root / f"{name}.txt", *learnable(n_rows, seed))
     return root
 
@@ -128,7 +139,9 @@ def test_it_is_calibrated_or_refused(store: Store, own: Store, name: str, files:
 
 def instances_of(x: np.ndarray) -> list[dict[str, Any]]:
     """Rows as a request has them."""
-    return [{"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()} for row in x]
+    return [
+        {"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()} for row in x
+    ]
 
 
 async def ask(client: httpx.AsyncClient, name: str, **body: Any) -> list[list[dict[str, Any]]]:
@@ -149,12 +162,16 @@ async def test_they_are_served_with_thresholds_and_explanations(store: Store) ->
                 scores = [label["score"] for label in labels]
                 assert scores == sorted(scores, reverse=True), name
                 assert all(0 <= score <= 1 for score in scores), name
-            right = [truth[labels[0]["id"]] for truth, labels in zip(y, full, strict=True) if labels]
+            right = [
+                truth[labels[0]["id"]] for truth, labels in zip(y, full, strict=True) if labels
+            ]
             assert sum(right) >= 5, name
             two = await ask(client, name, instances=instances, top_r=2)
             assert two == [labels[:2] for labels in full], name
             passing = await ask(client, name, instances=instances, threshold=0.3)
-            assert passing == [[one for one in labels if one["score"] >= 0.3] for labels in full], name
+            assert passing == [[one for one in labels if one["score"] >= 0.3] for labels in full], (
+                name
+            )
             path = f"/v1/models/{name}/batch?top_r={N_LABELS}"
             batch = await client.post(path, content=lines, headers=NDJSON)
             assert [json.loads(line)["labels"] for line in batch.text.splitlines()] == full, name
@@ -167,7 +184,9 @@ async def test_they_are_served_with_thresholds_and_explanations(store: Store) ->
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @every_trainer
-def test_fewer_bits_cost_little(name: str, weights: Any, store: Store, own: Store, files: Path) -> None:
+def test_fewer_bits_cost_little(
+    name: str, weights: Any, store: Store, own: Store, files: Path
+) -> None:
     request = TrainRequest(name, files / "train.txt", None, items_of(name), weights=weights, seed=2)
     train_and_publish(own, name, request)
     own.verify(name, 1)
@@ -190,7 +209,10 @@ async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
             allowed = await ask(client, name, instances=instances, exact=True, allow_labels=some)
             denied = await ask(client, name, instances=instances, exact=True, deny_labels=some)
             assert (allowed, denied) == ([every[:2]], [every[2:]]), name
-            events = [{"event_id": f"e{i}", "instance": instances[0], "labels": some[:1]} for i in range(3)]
+            events = [
+                {"event_id": f"e{i}", "instance": instances[0], "labels": some[:1]}
+                for i in range(3)
+            ]
             told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
             assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
 
@@ -201,7 +223,9 @@ def stream_of(name: str, data: Path) -> TrainRequest:
 
 
 @every_trainer
-def test_a_stream_is_learnt_from_or_refused_with_those_that_can(name: str, own: Store, files: Path) -> None:
+def test_a_stream_is_learnt_from_or_refused_with_those_that_can(
+    name: str, own: Store, files: Path
+) -> None:
     request = stream_of(name, files / "train.txt")
     if TRAINERS[name].reads == "rows":
         with pytest.raises(BadInput, match=rf"expected one that can stream, .*plt.*; found {name}"):
@@ -221,7 +245,9 @@ def test_a_stream_is_learnt_from_or_refused_with_those_that_can(name: str, own: 
 
 
 @pytest.mark.parametrize("name", [name for name, spec in TRAINERS.items() if spec.reads != "rows"])
-def test_a_stream_that_cannot_be_learnt_from_is_refused(name: str, own: Store, tmp_path: Path) -> None:
+def test_a_stream_that_cannot_be_learnt_from_is_refused(
+    name: str, own: Store, tmp_path: Path
+) -> None:
     pipe, empty, unlabelled = tmp_path / "pipe.svm", tmp_path / "empty.svm", tmp_path / "none.svm"
     os.mkfifo(pipe)
     holder = os.open(pipe, os.O_RDWR)  # somebody writes: opening it does not wait
@@ -264,7 +290,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "changes"), VARIANTS)
-def test_a_seed_gives_the_same_bits_on_any_number_of_threads(name: str, changes: dict[str, Any]) -> None:
+def test_a_seed_gives_the_same_bits_on_any_number_of_threads(
+    name: str, changes: dict[str, Any]
+) -> None:
     x, y = learnable(80)
     first = trained_on(name, x, y, seed=7, **changes)
     for threads in (1, 2, 3):
@@ -291,7 +319,9 @@ ODD_DATA: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("name", "changes"), VARIANTS)
 @pytest.mark.parametrize("case", ODD_DATA)
-def test_odd_data_give_a_model_or_a_clear_error(name: str, changes: dict[str, Any], case: str) -> None:
+def test_odd_data_give_a_model_or_a_clear_error(
+    name: str, changes: dict[str, Any], case: str
+) -> None:
     x, y = np.asarray(ODD_DATA[case][0], float), np.asarray(ODD_DATA[case][1]) > 0
     try:
         trained = trained_on(name, x, y, **{**changes, "arity": 4})
@@ -318,7 +348,10 @@ def test_rows_that_cannot_be_trained_on_are_refused(name: str) -> None:
 @every_trainer
 def test_its_estimate_is_a_bound(name: str) -> None:
     data = data_of(*learnable(80))
-    found, trained = estimate_by(name, data, *items_of(name), seed=1), trained_on(name, *learnable(80))
+    found, trained = (
+        estimate_by(name, data, *items_of(name), seed=1),
+        trained_on(name, *learnable(80)),
+    )
     assert found.keys() == {
         "nonzeros_bound",
         "bytes_bound",
@@ -338,6 +371,8 @@ def test_an_interrupt_ends_it(name: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(name, parse_parameters(name, items_of(name)), *data_of(*learnable(80)), 1, 2, interrupt)
+        train(
+            name, parse_parameters(name, items_of(name)), *data_of(*learnable(80)), 1, 2, interrupt
+        )
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("train")]
     assert not left  # threads of other tests come and go

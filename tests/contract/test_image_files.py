@@ -42,7 +42,9 @@ def test_what_is_copied_is_there_and_let_through_to_the_engine() -> None:
 def test_the_base_is_pinned_by_tag_and_digest() -> None:
     assert re.search(r"^ARG PYTHON_IMAGE=python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
     assert re.search(r"^ARG PYTHON_DIGEST=@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
-    assert [stage.splitlines()[0].split()[1] for stage in STAGES] == ["${PYTHON_IMAGE}${PYTHON_DIGEST}"] * 3
+    assert [stage.splitlines()[0].split()[1] for stage in STAGES] == [
+        "${PYTHON_IMAGE}${PYTHON_DIGEST}"
+    ] * 3
 
 
 def test_kernels_of_the_image_and_of_the_wheel_are_for_the_same_versions() -> None:
@@ -78,7 +80,10 @@ def test_what_is_installed_is_pinned_for_the_extras_that_stay() -> None:
     lock = re.search(r"^\tuv pip compile .*-o requirements-image\.txt$", makefile, re.MULTILINE)
     assert lock and all(f"--extra {extra} " in lock[0] for extra in named)
     pinned = pins("requirements-image.txt")
-    for requirements in (PROJECT["dependencies"], *map(PROJECT["optional-dependencies"].get, named)):
+    for requirements in (
+        PROJECT["dependencies"],
+        *map(PROJECT["optional-dependencies"].get, named),
+    ):
         for requirement in requirements:
             assert re.split(r"[^\w-]", requirement)[0] in pinned, requirement
 
@@ -100,12 +105,18 @@ def test_what_scipy_loses_is_what_nothing_of_ours_imports() -> None:
 
 
 def test_everything_imports_with_the_parts_of_scipy_that_stay() -> None:
-    """The image's build trains and asks every kind of model without the rest; here imports are refused it."""
+    """The image's build trains and asks every kind of model without the
+    rest; here imports are refused it.
+    """
     gone = [pattern.replace("/", ".") for pattern in UNUSED if re.fullmatch(r"[\w/]+", pattern)]
-    gone += [f"scipy.{name}" for name in ("linalg", "special", "stats", "spatial", "optimize", "io", "fft")]
+    gone += [
+        f"scipy.{name}"
+        for name in ("linalg", "special", "stats", "spatial", "optimize", "io", "fft")
+    ]
     script = (
         f"import sys; sys.modules.update(dict.fromkeys({gone!r}))\n"
-        "import xylem.server.warm.kernels, xylem.server.serve, xylem.cli.train, xylem.admin.jobs.child\n"
+        "import xylem.server.warm.kernels, xylem.server.serve, xylem.cli.train, "
+        "xylem.admin.jobs.child\n"
     )
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -119,7 +130,9 @@ def test_the_bill_of_materials_names_every_distribution_once() -> None:
     if "xylem-serve" not in packages:
         pytest.skip("xylem-serve is not installed as a distribution")
     document = bill(list(packages.values()))
-    refs = [each["bom-ref"] for each in (document["metadata"]["component"], *document["components"])]
+    refs = [
+        each["bom-ref"] for each in (document["metadata"]["component"], *document["components"])
+    ]
     assert sorted(refs) == sorted(purl_of(each) for each in packages.values())
     depends = {each["ref"]: set(each["dependsOn"]) for each in document["dependencies"]}
     assert depends.keys() == set(refs) >= set().union(*depends.values())
@@ -129,7 +142,9 @@ def test_the_bill_of_materials_names_every_distribution_once() -> None:
 
 @pytest.mark.parametrize("script", ["deploy/build_image.sh", "tests/image_base.sh"])
 def test_scripts_are_sound(script: str) -> None:
-    """Executable, one that sh reads, and without a finding of shellcheck, where that is installed."""
+    """Executable, one that sh reads, and without a finding of shellcheck, where that
+    is installed.
+    """
     file = ROOT / script
     assert file.stat().st_mode & 0o100
     assert subprocess.run(["sh", "-n", file], check=False).returncode == 0
@@ -145,8 +160,12 @@ def test_without_an_engine_the_script_says_so(tmp_path: Path) -> None:
     none = "expected docker, podman or buildah, found none that works"
     for engine, status, said in (({}, 3, none), ({"ENGINE": "lxc"}, 2, "found lxc")):
         environment = {"PATH": str(tmp_path), **engine}
-        done = subprocess.run([script], env=environment, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout, said in done.stderr) == (status, "", True), done.stderr
+        done = subprocess.run(
+            [script], env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, said in done.stderr) == (status, "", True), (
+            done.stderr
+        )
 
 
 def test_patterns_do_not_cross_directories() -> None:
@@ -154,5 +173,11 @@ def test_patterns_do_not_cross_directories() -> None:
     site = Path("site")
     assert is_unused(site / "scipy/stats", site)
     assert is_unused(site / "numpy/_core/include/numpy.h", site)
-    stay = ("scipy/sparse", "scipy/sparse/_csr.py", "scipy/__init__.py", "botocore/data/s3", "numpy/f2py")
+    stay = (
+        "scipy/sparse",
+        "scipy/sparse/_csr.py",
+        "scipy/__init__.py",
+        "botocore/data/s3",
+        "numpy/f2py",
+    )
     assert [path for path in stay if is_unused(site / path, site)] == []

@@ -21,7 +21,9 @@ from xylem_store.store import Store
 OURS = {"xylem", "xylem_store"}
 
 ROOMS_OF_BASE = {f"xylem.base.{name}" for name in ("access", "db", "executors", "traces")}
-"""All else in `base` is what every part of the service may import; it imports nothing of ours but itself."""
+"""All else in `base` is what every part of the service may import; it
+imports nothing of ours but itself.
+"""
 
 FOR_ALL = "xylem.base.traces.tracer"
 
@@ -39,7 +41,8 @@ _COMMON = "xylem: engine vocabulary thresholds base.db; xylem_store"
 
 TABLE = {
     "xylem.cli": (
-        f"{_COMMON}; xylem: base.access base.executors admin serving workflows extras trainers evaluation"
+        f"{_COMMON}; xylem: base.access base.executors admin serving workflows extras "
+        "trainers evaluation"
         " datasets server client errors"
     ),
     # what the Python face does: it trains by workflows, and explains as the service answers
@@ -47,10 +50,12 @@ TABLE = {
     "xylem.python.from_memory": f"{_COMMON}; xylem: workflows datasets",
     "xylem.python.estimators": "xylem: python",
     "xylem.server.warm": (
-        "xylem: engine.features datasets vocabulary serving workflows trainers thresholds; xylem_store"
+        "xylem: engine.features datasets vocabulary serving workflows trainers thresholds; "
+        "xylem_store"
     ),
     "xylem.api.app": f"{_COMMON}; xylem: api serving base admin",
-    "xylem.api.routes": f"{_COMMON}; xylem: api.door api.schemas api.descriptions serving base.access admin",
+    "xylem.api.routes": f"{_COMMON}; xylem: api.door api.schemas api.descriptions serving "
+    "base.access admin",
     "xylem.api.door": "xylem: serving thresholds base.access; xylem_store",
     "xylem.api.schemas": "xylem: serving base.access admin; xylem_store",
     "xylem.api.descriptions": f"{_COMMON}; xylem: serving api.schemas",
@@ -64,7 +69,8 @@ TABLE = {
     "xylem.admin.schemas": "xylem: serving; xylem_store",
     "xylem.admin.registry": "xylem: base.db thresholds.store admin.schemas; xylem_store",
     "xylem.admin.jobs": (
-        f"{_COMMON}; xylem: base.traces base.access admin.registry admin.schemas serving workflows trainers"
+        f"{_COMMON}; xylem: base.traces base.access admin.registry admin.schemas serving "
+        "workflows trainers"
         " evaluation datasets"
     ),
     "xylem.extras": "",
@@ -73,10 +79,12 @@ TABLE = {
     "xylem.vocabulary": "xylem: engine datasets; xylem_store",
     "xylem.base.executors": "xylem_store: compiled.cache",
     "xylem.trainers": (
-        "xylem: base.executors engine.kernels evaluation.tree_criteria evaluation.ranking; xylem_store"
+        "xylem: base.executors engine.kernels evaluation.tree_criteria evaluation.ranking; "
+        "xylem_store"
     ),
     "xylem.thresholds.live": (
-        "xylem: thresholds.methods thresholds.store evaluation.ranking engine.kernels base.db; xylem_store"
+        "xylem: thresholds.methods thresholds.store evaluation.ranking engine.kernels "
+        "base.db; xylem_store"
     ),
     "xylem.thresholds.store": (
         "xylem: thresholds.methods evaluation.ranking engine.kernels base.db; xylem_store"
@@ -119,7 +127,16 @@ def named(row: str) -> set[str]:
 
 MAY_IMPORT = {part: named(row) for part, row in TABLE.items()}
 
-FORBIDDEN_EVERYWHERE = {"pickle", "cPickle", "_pickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
+FORBIDDEN_EVERYWHERE = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "dill",
+    "joblib",
+    "cloudpickle",
+    "shelve",
+    "marshal",
+}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 WEB = {"fastapi", "starlette"}
 WEB_PLACES = {"xylem.api", "xylem.server"}
@@ -143,7 +160,9 @@ def modules() -> dict[str, ast.Module]:
     for package in PACKAGES:
         for file in sorted(package.rglob("*.py")):
             path = file.relative_to(package.parent).with_suffix("")
-            trees[".".join(path.parts).removesuffix(".__init__")] = ast.parse(file.read_bytes(), str(file))
+            trees[".".join(path.parts).removesuffix(".__init__")] = ast.parse(
+                file.read_bytes(), str(file)
+            )
     return trees
 
 
@@ -158,7 +177,9 @@ def faces() -> dict[str, dict[str, str]]:
             assert len(modules_of) == stub.read_text().count("import "), (
                 f"{stub}: a line that face_of cannot read"
             )
-            named_in[name] = {each: f"{name}{module}".rstrip(".") for each, module in modules_of.items()}
+            named_in[name] = {
+                each: f"{name}{module}".rstrip(".") for each, module in modules_of.items()
+            }
     return named_in
 
 
@@ -187,7 +208,9 @@ def within(name: str, parts: set[str]) -> bool:
 
 
 def part_of(name: str) -> str:
-    """The row of the table that a module stands in; the face of all, `xylem`, has one of its own."""
+    """The row of the table that a module stands in; the face of all, `xylem`, has one
+    of its own.
+    """
     parts = {*MAY_IMPORT, *ENTRY_POINTS} - {"xylem"}
     matches = [part for part in parts if within(name, {part})]
     assert matches or name == "xylem", f"{name}: expected a row of MAY_IMPORT for it, found none"
@@ -214,11 +237,17 @@ def violations(name: str, names: set[str]) -> list[str]:
     )
     ours = [other for other in sorted(names) if other.split(".")[0] in OURS]
     forbidden = [other for other in ours if other != FACES and not within(other, allowed)]
-    return [f"{name} imports {other}" for other in forbidden if not (is_of_service and is_for_all(other))]
+    return [
+        f"{name} imports {other}"
+        for other in forbidden
+        if not (is_of_service and is_for_all(other))
+    ]
 
 
 def test_every_import_is_allowed_by_the_table() -> None:
-    found = [line for name, tree in modules().items() for line in violations(name, imported(name, tree))]
+    found = [
+        line for name, tree in modules().items() for line in violations(name, imported(name, tree))
+    ]
     assert not found, "\n".join(found)
 
 
@@ -255,11 +284,16 @@ def package_of(name: str) -> str:
 
 
 def crossings() -> dict[tuple[str, str], set[str]]:
-    """The names that cross a package's border, each with its package, and the modules that use it."""
+    """The names that cross a package's border, each with its package, and the modules
+    that use it.
+    """
     users: dict[tuple[str, str], set[str]] = {}
     for name, tree in modules().items():
         for node in ast.walk(tree):
-            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in OURS:
+            if (
+                not isinstance(node, ast.ImportFrom)
+                or (node.module or "").split(".")[0] not in OURS
+            ):
                 continue
             for alias in node.names:
                 package = package_of(defined_in(node.module or "", alias.name))
@@ -269,7 +303,9 @@ def crossings() -> dict[tuple[str, str], set[str]]:
 
 
 def imports_past(name: str, node: ast.ImportFrom) -> bool:
-    """Whether an import takes something of another package that the package's face does not show."""
+    """Whether an import takes something of another package that the package's face
+    does not show.
+    """
     source = node.module or ""
     package = package_of(source)
     if source.split(".")[0] not in OURS or package == package_of(name) or package not in faces():
@@ -287,12 +323,19 @@ def test_nobody_imports_past_a_face() -> None:
     assert faults == []
 
 
-PUBLIC = {("xylem.trainers", name) for name in ("TRAINERS", "Trained", "TrainerSpec", "TrainingSet")}
+PUBLIC = {
+    ("xylem.trainers", name) for name in ("TRAINERS", "Trained", "TrainerSpec", "TrainingSet")
+}
 """What trainers of other people use (docs/add_a_trainer.md)."""
 
 
 def test_a_face_shows_what_others_use_and_no_more() -> None:
-    shown = {(package, name) for package, names in faces().items() if package != "xylem" for name in names}
+    shown = {
+        (package, name)
+        for package, names in faces().items()
+        if package != "xylem"
+        for name in names
+    }
     used = crossings().keys() | PUBLIC | {("xylem.cli", name) for name in ("main", "run")}
     used |= {(package_of(module), name) for name, module in faces()["xylem"].items()}
     assert sorted(shown - used) == []
@@ -305,22 +348,26 @@ def test_every_name_of_a_face_can_be_had() -> None:
         if package != "xylem":  # an import of the module would hide the name
             assert not {f"{package}.{name}" for name in names} & modules().keys(), package
         for name in names:
-            assert getattr(face, name) is getattr(importlib.import_module(names[name]), name, None) or (
-                f"{package}.{name}" in modules()
-            )
+            assert getattr(face, name) is getattr(
+                importlib.import_module(names[name]), name, None
+            ) or (f"{package}.{name}" in modules())
         with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
             _ = face.nothing
 
 
 BORDER_MAX, PRIVATE_MAX = 983, 479
-"""How many names cross borders, and how many of them for one module alone: these bounds only fall."""
+"""How many names cross borders, and how many of them for one module alone: these
+bounds only fall.
+"""
 
 
 def test_few_names_cross_borders() -> None:
     users = crossings()
     assert len(users) <= BORDER_MAX
     private = {key: names for key, names in users.items() if len(names) == 1}
-    assert len(private) <= PRIVATE_MAX, "\n".join(f"{key}: {names}" for key, names in private.items())
+    assert len(private) <= PRIVATE_MAX, "\n".join(
+        f"{key}: {names}" for key, names in private.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -369,7 +416,8 @@ def test_a_trainer_has_kernels_in_files_of_their_own() -> None:
     kernels = {
         name
         for name, tree in modules().items()
-        if within(name, {"xylem.trainers"}) and "xylem_store.compiled.decorators" in imported(name, tree)
+        if within(name, {"xylem.trainers"})
+        and "xylem_store.compiled.decorators" in imported(name, tree)
     }
     assert len(kernels) > 10
     allowed = {"xylem.engine.kernels", "xylem.base.rows", *named(_KERNELS_USE), *kernels}
@@ -398,7 +446,9 @@ def test_no_module_evaluates_code_or_allows_pickle() -> None:
             if isinstance(node, ast.Call):
                 called = node.func.id if isinstance(node.func, ast.Name) else ""
                 assert called not in FORBIDDEN_CALLS, f"{name}:{node.lineno}"
-                allows = [ast.unparse(each.value) for each in node.keywords if each.arg == "allow_pickle"]
+                allows = [
+                    ast.unparse(each.value) for each in node.keywords if each.arg == "allow_pickle"
+                ]
                 assert set(allows) <= {"False"}, f"{name}:{node.lineno}"
 
 
@@ -440,7 +490,9 @@ print(json.dumps(sorted(sys.modules)))
     [
         pytest.param(_PREDICT, {*_TRAINING, *_SERVER, *_FOR_PEOPLE}, id="predict"),
         pytest.param(_SERVE, {*_TRAINING, *_FOR_PEOPLE}, id="a served model"),
-        pytest.param(_HELP, {*_TRAINING, *_SERVER, *_FOR_PEOPLE, "numpy", "numba", "pydantic"}, id="help"),
+        pytest.param(
+            _HELP, {*_TRAINING, *_SERVER, *_FOR_PEOPLE, "numpy", "numba", "pydantic"}, id="help"
+        ),
     ],
 )
 def test_a_start_imports_nothing_that_it_does_not_need(
@@ -454,7 +506,9 @@ def test_a_start_imports_nothing_that_it_does_not_need(
     assert not unneeded.intersection(json.loads(done.stdout.splitlines()[-1]))
 
 
-MODULES = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name[0] != "_")
+MODULES = sorted(
+    module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name[0] != "_"
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,4 +1,6 @@
-"""What we override or call of the inner parts of libraries is there, as pyproject.toml's bounds promise."""
+"""What we override or call of the inner parts of libraries is there,
+as pyproject.toml's bounds promise.
+"""
 
 import inspect
 import re
@@ -19,7 +21,8 @@ from xylem.server.serve import _Server
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CYCLE_FIELDS = {
-    "body", "chunked_encoding", "keep_alive", "response_complete", "response_started", "scope", "transport",
+    "body", "chunked_encoding", "keep_alive", "response_complete", "response_started", "scope",
+    "transport",
     "waiting_for_100_continue",
 }  # fmt: skip
 """What `JoinedWrites` and `BoundedProtocol` read of a request and its answer, or set."""
@@ -32,7 +35,12 @@ def parameters_of(kind: type, name: str) -> list[str]:
 def test_each_overridden_method_of_the_protocol_exists_and_is_called_alike() -> None:
     ours = {name for name, value in vars(BoundedProtocol).items() if inspect.isfunction(value)}
     overridden = ours & set(dir(PROTOCOL))
-    needed = {"_start_asgi_task", "timeout_keep_alive_handler", "on_headers_complete", "eof_received"}
+    needed = {
+        "_start_asgi_task",
+        "timeout_keep_alive_handler",
+        "on_headers_complete",
+        "eof_received",
+    }
     assert needed <= overridden
     for name in overridden:
         ours, theirs = parameters_of(BoundedProtocol, name), parameters_of(PROTOCOL, name)
@@ -71,7 +79,9 @@ async def test_a_raw_route_calls_its_checks_and_its_endpoint_itself() -> None:
     app.state.services = "services"
     app.router.routes.extend(router.routes)
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://here"
+    ) as client:
         answer = await client.post("/one/said")
         assert (answer.status_code, answer.text, asked) == (200, "services one", ["/one/said"])
         assert (await client.get("/one/said")).status_code == 405
@@ -82,11 +92,17 @@ def test_routes_that_are_put_among_the_applications_own_say_which_they_are() -> 
     route = APIRoute("/{name}/said", lambda: None, methods=["POST"])
     scope = {"type": "http", "method": "POST", "path": "/one/said", "headers": [], "root_path": ""}
     match, more = route.matches(scope)
-    assert (match, more["route"].path, more["path_params"]) == (Match.FULL, route.path, {"name": "one"})
+    assert (match, more["route"].path, more["path_params"]) == (
+        Match.FULL,
+        route.path,
+        {"name": "one"},
+    )
 
 
 def test_the_frameworks_own_telemetry_can_be_switched_off() -> None:
-    """Else it would look for its providers at each request; an unknown option would be kept, and not read."""
+    """Else it would look for its providers at each request; an unknown
+    option would be kept, and not read.
+    """
     pytest.importorskip("fastapi.telemetry", reason="releases before it have none to switch off")
     assert "telemetry" in inspect.signature(FastAPI.__init__).parameters
 

@@ -1,4 +1,6 @@
-"""The arrays that kernels index by: a table of bounds, which FORMAT.md has too and every opening holds to."""
+"""The arrays that kernels index by: a table of bounds, which FORMAT.md
+has too and every opening holds to.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,7 +34,9 @@ FORMAT = Path(__file__).resolve().parents[2] / "model_store" / "FORMAT.md"
 
 TABLES = {"offsets", "slots"}
 PACKED = {"ensemble/directory", "ensemble/blocks", "ensemble/sparse"}
-"""The last parts of the arrays of name tables, and packed numbers: the last words of the table name them."""
+"""The last parts of the arrays of name tables, and packed numbers: the
+last words of the table name them.
+"""
 
 NO_INDEX = {"near/value", "names/node_concepts", "names/kinds", "names/is_qualified", "names/utf8"}
 """Integers that lead nowhere: weights, counts, kinds, bytes."""
@@ -40,7 +44,11 @@ NO_INDEX = {"near/value", "names/node_concepts", "names/kinds", "names/is_qualif
 
 def shown(name: str, bound: Bound) -> tuple[str, str, str]:
     more = f" {'+' if bound.more > 0 else '-'} {abs(bound.more)}" if bound.more else ""
-    return f"`{name}`", "offsets" if bound.ascends else str(bound.least), f"`{bound.sized_by}`{more}"
+    return (
+        f"`{name}`",
+        "offsets" if bound.ascends else str(bound.least),
+        f"`{bound.sized_by}`{more}",
+    )
 
 
 def test_the_table_is_that_of_the_format() -> None:
@@ -51,7 +59,9 @@ def test_the_table_is_that_of_the_format() -> None:
 
 
 def integers(draft: Draft) -> Iterator[str]:
-    """The arrays of integers of a version that kernels are given; those of a group are a struct of theirs."""
+    """The arrays of integers of a version that kernels are given; those
+    of a group are a struct of theirs.
+    """
     for name, array in draft.arrays().items():
         group = name.rpartition("/")[0]
         if group in ("ensemble", "tail", "near", "names", "ranker") and array.dtype.kind in "iu":
@@ -66,7 +76,9 @@ def test_every_array_of_integers_that_a_kernel_takes_is_in_the_table() -> None:
         for field, kind in kinds_of(struct).items()
         if np.dtype(kind.dtype).kind in "iu"
     }
-    ensemble = {name for draft in (TREE, FOREST) for name in integers(draft) if name.startswith("ensemble/")}
+    ensemble = {
+        name for draft in (TREE, FOREST) for name in integers(draft) if name.startswith("ensemble/")
+    }
     assert ensemble <= {f"ensemble/{field}" for field in TreeEnsemble._fields}
     of_tables = {f"names/{field}" for field in NameTable._fields}
     assert (given - of_tables) | ensemble <= BOUNDS.keys() | PACKED | NO_INDEX
@@ -82,7 +94,9 @@ def with_rows(draft: Draft) -> Draft:
 
 
 TREE = with_rows(small_draft(1, n_labels=25, arity=5, n_features=33, share=0.1, n_trees=3))
-FOREST = small_draft(7, kind="decision-tree", n_labels=12, arity=4, n_trees=2, extra=random_rerank(7, 12, 70))
+FOREST = small_draft(
+    7, kind="decision-tree", n_labels=12, arity=4, n_trees=2, extra=random_rerank(7, 12, 70)
+)
 COMBINED = full_draft()
 
 
@@ -122,9 +136,13 @@ def test_a_number_out_of_bounds_is_refused(draft: Draft, prefix: str, name: str)
     bound = BOUNDS.get(name.rstrip("0123456789"))
     beyond = [np.iinfo(array.dtype).max]
     if bound is not None:
-        inside = {key.removeprefix(prefix): each for key, each in arrays.items() if key.startswith(prefix)}
+        inside = {
+            key.removeprefix(prefix): each for key, each in arrays.items() if key.startswith(prefix)
+        }
         rows = {"n_features", "n_columns"}
-        size = bound.more + (manifest.n_features if bound.sized_by in rows else len(inside[bound.sized_by]))
+        size = bound.more + (
+            manifest.n_features if bound.sized_by in rows else len(inside[bound.sized_by])
+        )
         beyond += [size + bound.ascends, bound.least - 1]
     elif name.endswith("slots"):
         beyond += [-2, array.size]

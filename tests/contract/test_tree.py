@@ -1,4 +1,6 @@
-"""What must stand in the tree, in the sdist and in the wheel, what must not, and what is generated."""
+"""What must stand in the tree, in the sdist and in the wheel, what must not, and what
+is generated.
+"""
 
 import ast
 import configparser
@@ -21,18 +23,26 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FUNCTION_STATEMENTS_MAX = 50
 PARAMETERS_MAX = 10
 FILE_STATEMENTS_MAX = 300
-"""Size is counted in statements, which no layout changes: what reads well may take the lines it needs."""
+"""Size is counted in statements, which no layout changes: what
+reads well may take the lines it needs.
+"""
 
 
 def tracked() -> list[Path] | None:
     """The files that git knows; None: a tree without git."""
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     names = listing.stdout.split("\0")
-    return None if listing.returncode else [ROOT / name for name in names if (ROOT / name).is_file()]
+    return (
+        None if listing.returncode else [ROOT / name for name in names if (ROOT / name).is_file()]
+    )
 
 
 def tracked_texts() -> list[tuple[str, str]]:
-    """The path and text of every text file of the tree: those git knows, or all of a tree without git."""
+    """The path and text of every text file of the tree: those git
+    knows, or all of a tree without git.
+    """
     hidden, texts = {".venv", ".venvs", ".git"}, []
     for file in tracked() or ROOT.rglob("*"):
         if file.is_file() and not hidden.intersection(file.parts):
@@ -57,8 +67,12 @@ def test_changelog_has_the_current_version() -> None:
     )
 
 
-def definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    """The functions, classes and methods of a module's body, without what is local to a function."""
+def definitions(
+    body: list[ast.stmt],
+) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """The functions, classes and methods of a module's body, without what is local to
+    a function.
+    """
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
@@ -96,7 +110,9 @@ def test_sources_are_documented_and_files_functions_and_lists_of_parameters_shor
 def test_links_between_pages_lead_somewhere() -> None:
     for name, text in tracked_texts():
         for target in re.findall(r"\]\(([^)#\s]+)", text) if name.endswith(".md") else ():
-            assert "://" in target or (ROOT / name).parent.joinpath(target).exists(), f"{name}: {target}"
+            assert "://" in target or (ROOT / name).parent.joinpath(target).exists(), (
+                f"{name}: {target}"
+            )
 
 
 def test_the_example_data_is_small() -> None:
@@ -117,7 +133,9 @@ def test_no_two_public_classes_of_the_service_share_a_name() -> None:
 
 def test_the_blocking_half_is_made_of_the_asynchronous_one() -> None:
     made = modules()
-    assert {path: path.read_text() for path in TO.glob("*.py")} == made, "call python -m tests.unasync"
+    assert {path: path.read_text() for path in TO.glob("*.py")} == made, (
+        "call python -m tests.unasync"
+    )
 
 
 def build(kind: str, source: Path, out: Path) -> Path:
@@ -157,11 +175,17 @@ def test_what_the_makefile_names_is_in_the_sdist(unpacked: Path) -> None:
     assert [name for name in named if not (unpacked / name).exists()] == []
 
 
-def test_the_wheel_has_the_packages_whole_and_no_tests(unpacked: Path, wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_has_the_packages_whole_and_no_tests(
+    unpacked: Path, wheel: zipfile.ZipFile
+) -> None:
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     folders = [unpacked / package.relative_to(ROOT) for package in PACKAGES]
-    files = {file: folder.parent for folder in folders for file in folder.rglob("*") if file.is_file()}
-    expected = {file.relative_to(root) for file, root in files.items() if "__pycache__" not in file.parts}
+    files = {
+        file: folder.parent for folder in folders for file in folder.rglob("*") if file.is_file()
+    }
+    expected = {
+        file.relative_to(root) for file, root in files.items() if "__pycache__" not in file.parts
+    }
     assert names == {str(file) for file in expected}
     assert {name.split("/")[0] for name in names} == {"xylem", "xylem_store"}
     assert {"xylem/console/index.html", "xylem/py.typed"} <= names

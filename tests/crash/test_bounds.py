@@ -1,4 +1,6 @@
-"""No kernel reads or writes beyond an array: the tests of kernels again, with every index checked."""
+"""No kernel reads or writes beyond an array: the tests of kernels again, with every
+index checked.
+"""
 
 import re
 import subprocess
@@ -44,7 +46,9 @@ CACHE = Path.home() / ".cache" / "xylem" / "checked-kernels"
 
 def run(cache: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     checked = {"NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache), **more}
-    return run_module("checked", "-q", "-p", "no:cacheprovider", "--timeout=0", *arguments, **checked)
+    return run_module(
+        "checked", "-q", "-p", "no:cacheprovider", "--timeout=0", *arguments, **checked
+    )
 
 
 def check(*arguments: str, **more: str) -> None:

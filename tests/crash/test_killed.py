@@ -1,4 +1,6 @@
-"""Processes under kill -9: publishers (R1), feedback (R10, R21), jobs, a registry; maps of files (R5)."""
+"""Processes under kill -9: publishers (R1), feedback (R10, R21),
+jobs, a registry; maps of files (R5).
+"""
 
 import itertools
 import os
@@ -55,7 +57,9 @@ def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:
     assert found["acknowledged"] > 3 * rounds, found  # or nothing was under way when it was killed
 
 
-def test_a_write_that_fails_counts_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_counts_nothing(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Compiled.run
     replica = Replica(database_url)
     replica.writer._forget_at = float("inf")  # no housekeeping in between
@@ -68,7 +72,9 @@ def test_a_write_that_fails_counts_nothing(database_url: str, monkeypatch: pytes
             if next(calls) == at:
                 raise DatabaseUnavailable("database or disk is full")
 
-        def run_or_strike(statement: Compiled, *arguments: Any, strike: Any = strike, **values: Any) -> Any:
+        def run_or_strike(
+            statement: Compiled, *arguments: Any, strike: Any = strike, **values: Any
+        ) -> Any:
             strike()
             return run(statement, *arguments, **values)
 
@@ -92,7 +98,9 @@ def test_a_write_that_fails_counts_nothing(database_url: str, monkeypatch: pytes
 
 
 @sizes("n_jobs", 4, 100)
-def test_killed_runs_lose_no_job_and_publish_none_twice(n_jobs: int, tmp_path: Path, seed: int) -> None:
+def test_killed_runs_lose_no_job_and_publish_none_twice(
+    n_jobs: int, tmp_path: Path, seed: int
+) -> None:
     found = found_by("job_runners", tmp_path, n_jobs, seed)
     assert found["kills"] >= n_jobs
     assert found["succeeded"] == found["distinct"] == found["of_their_jobs"] == n_jobs

@@ -47,7 +47,8 @@ def tar(templates: dict[int, Path]) -> bytes:
 
 
 WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] = {
-    # versions before, the call, what `latest` may be afterwards, and what it is when the call returned
+    # versions before, the call, what `latest` may be afterwards, and
+    # what it is when the call returned
     "prepare": (0, lambda store, _: store.prepare(), {0}, 0),
     "first publish": (0, lambda store, _: store.publish("m", DRAFT), {0, 1}, 1),
     "publish": (1, lambda store, _: store.publish("m", DRAFT), {1, 2}, 2),
@@ -56,7 +57,12 @@ WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] 
     "rollback": (2, lambda store, _: store.rollback("m"), {2, 1}, 1),
     "delete": (2, lambda store, _: store.delete("m", 1), {2}, 2),
     "delete all": (2, lambda store, _: store.delete_model("m"), {2, 0}, 0),
-    "unalias": (2, lambda store, _: (store.promote("m", 1, "s"), store.delete_alias("m", "s")), {2}, 2),
+    "unalias": (
+        2,
+        lambda store, _: (store.promote("m", 1, "s"), store.delete_alias("m", "s")),
+        {2},
+        2,
+    ),
     "label info": (
         1,
         lambda store, _: (store.put_label_info("m", INFO), store.delete_label_info("m")),
@@ -65,7 +71,12 @@ WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] 
     ),
     "deny": (2, lambda store, _: (deny(store, "m", DENIED), deny(store, "m", ())), {2}, 2),
     "split": (2, lambda store, _: split(store, "m", (1, 500)), {2}, 2),
-    "canary promoted": (2, lambda store, _: (split(store, "m", (1, 500)), store.promote("m", 1)), {2, 1}, 1),
+    "canary promoted": (
+        2,
+        lambda store, _: (split(store, "m", (1, 500)), store.promote("m", 1)),
+        {2, 1},
+        1,
+    ),
     "split ended": (2, lambda store, _: (split(store, "m", (1, 500)), store.rollback("m")), {2}, 2),
     "collect": (1, lambda store, _: store.collect(), {1}, 1),
 }
@@ -103,7 +114,15 @@ def linked(source: str, target: str) -> None:
 
 def chosen(operation: str, number: int, full: bool) -> bool:
     """Every operation in the full size; else one in seven of those that files take by the dozen."""
-    by_the_dozen = operation not in ("rename", "fsync_dir", "mkdir", "rmdir", "lock", "read", "append")
+    by_the_dozen = operation not in (
+        "rename",
+        "fsync_dir",
+        "mkdir",
+        "rmdir",
+        "lock",
+        "read",
+        "append",
+    )
     return full or number % 7 == 0 or not by_the_dozen
 
 
@@ -115,9 +134,11 @@ sizes = pytest.mark.parametrize(
 def power_lost(
     template: Path, home: Path, write: Callable[[Store], object], *, full: bool = True
 ) -> Iterator[tuple[int, str, Store, bool]]:
-    """The store that is found when the power goes before a call of a writer, or, last, after all of them.
+    """The store that is found when the power goes before a call of a
+    writer, or, last, after all of them.
 
-    It goes in three ways; what is said of it: the number of the call, the way, and whether it was the last.
+    It goes in three ways; what is said of it: the number of the call, the way, and whether it was
+    the last.
     """
     root, fs, rng = home / "during", FaultyFileSystem(), random.Random(7)
     shutil.copytree(template, root)
@@ -125,7 +146,9 @@ def power_lost(
     write(Store(root, fs=fs))
     for number in range(len(fs.log) + 1):
         at_end = number == len(fs.log)
-        for how in ("lost", "kept", "mixed") if at_end or chosen(fs.log[number][0], number, full) else ():
+        for how in (
+            ("lost", "kept", "mixed") if at_end or chosen(fs.log[number][0], number, full) else ()
+        ):
             after = home / f"{number}-{how}"
             disk.lose_power(after, how, rng)
             yield number, how, Store(after, fs=QuickFileSystem()), at_end
@@ -140,7 +163,9 @@ def test_power_lost_at_every_operation(
     what: str, full: bool, tmp_path: Path, templates: dict[int, Path], tar: bytes
 ) -> None:
     versions, write, allowed, done = WRITERS[what]
-    found_after = power_lost(templates[versions], tmp_path, lambda store: write(store, tar), full=full)
+    found_after = power_lost(
+        templates[versions], tmp_path, lambda store: write(store, tar), full=full
+    )
     for number, how, store, at_end in found_after:
         found = latest(store)
         assert found in ({done} if at_end else allowed), (number, how)
@@ -186,7 +211,9 @@ def test_each_call_fails_once(
 
 
 def test_power_lost_while_a_canary_is_promoted(tmp_path: Path, templates: dict[int, Path]) -> None:
-    """Readers see the canary, or the alias moved: never the alias where it was without its canary."""
+    """Readers see the canary, or the alias moved: never the alias where it was
+    without its canary.
+    """
     template = tmp_path / "template"
     shutil.copytree(templates[2], template)
     store = Store(template, fs=QuickFileSystem())
@@ -223,7 +250,9 @@ def test_disk_full_says_what_was_needed(tmp_path: Path) -> None:
         def free_bytes(self, path: Path) -> int:
             return 1234
 
-    with pytest.raises(StoreUnwritable, match=rf"expected about {DRAFT.needed_bytes():,} bytes.*found 1,234"):
+    with pytest.raises(
+        StoreUnwritable, match=rf"expected about {DRAFT.needed_bytes():,} bytes.*found 1,234"
+    ):
         Store(tmp_path / "s", fs=Full()).publish("m", DRAFT)
     assert not list((tmp_path / "s" / "staging").iterdir())
 

@@ -54,7 +54,9 @@ def test_a_batch_job_answers_a_file_and_its_result_comes_in_parts(
     assert (status, part) == (206, whole[100:200])
 
 
-def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(client: xylem.Client, tmp_path: Path) -> None:
+def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(
+    client: xylem.Client, tmp_path: Path
+) -> None:
     denied = "/v1/admin/models/raw/aliases/latest/denied"
     client.call("PUT", denied, labels=["label::3"])
     found = {}
@@ -68,7 +70,9 @@ def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(client: xylem.Client, 
     assert found == {None: LABELS - {"label::3"}, 1: LABELS}
 
 
-def test_a_job_that_has_ended_is_told_and_neither_cancelled_nor_retried(client: xylem.Client) -> None:
+def test_a_job_that_has_ended_is_told_and_neither_cancelled_nor_retried(
+    client: xylem.Client,
+) -> None:
     job = client.batch_job("raw", "rows.jsonl")
     assert [event.data["state"] for event in client.events(job.id)][-1] == "succeeded"
     assert "succeeded" in client.log(job.id)
@@ -82,11 +86,15 @@ def test_an_archive_comes_in_again_under_another_name(client: xylem.Client, tmp_
     client.export_archive("raw", archive, version=1)
     assert client.import_archive("copy", archive)["version"] == 1
     row = json.loads(ROW)
-    found, expected = (client.predict(name, [row]).predictions[0].labels for name in ("copy", "raw"))
+    found, expected = (
+        client.predict(name, [row]).predictions[0].labels for name in ("copy", "raw")
+    )
     assert found == expected
 
 
-def test_a_key_that_one_replica_revokes_is_refused_by_the_other_within_two_seconds(tmp_path: Path) -> None:
+def test_a_key_that_one_replica_revokes_is_refused_by_the_other_within_two_seconds(
+    tmp_path: Path,
+) -> None:
     publish_model(Store(tmp_path), "raw", "raw")
     body = {"instances": [{"indices": [1], "values": [1.0]}]}
     with (

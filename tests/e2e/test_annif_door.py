@@ -45,7 +45,9 @@ def suggested(server: ServerProcess, of: str = "text", /, **fields: object) -> l
 
 def predicted(server: ServerProcess, model: str = "text", **options: Any) -> list[dict[str, Any]]:
     asked = {"instances": [{"text": TEXT}], **options}
-    found: list[dict[str, Any]] = server.ask("POST", f"/v1/models/{model}/predict", asked)[1]["predictions"]
+    found: list[dict[str, Any]] = server.ask("POST", f"/v1/models/{model}/predict", asked)[1][
+        "predictions"
+    ]
     return found[0]["labels"]  # type: ignore[no-any-return]
 
 
@@ -84,7 +86,12 @@ def test_projects_are_aliases(server: ServerProcess) -> None:
     assert values(projects, "project_id") == ["hashed", "named", "raw", "raw@stable", "text"]
     first, last = projects[0], projects[-1]
     assert server.ask("GET", "/v1/projects/text") == (200, last)
-    assert last["vocab"] == {"vocab_id": "text", "languages": ["en", "fi"], "size": 11, "loaded": True}
+    assert last["vocab"] == {
+        "vocab_id": "text",
+        "languages": ["en", "fi"],
+        "size": 11,
+        "loaded": True,
+    }
     assert (last["language"], last["vocab_language"]) == ("fi", "fi")
     assert (first["language"], first["vocab"]["languages"]) == ("und", [])
     assert server.ask("GET", "/v1/projects/raw@1")[1]["project_id"] == "raw@1"
@@ -95,11 +102,18 @@ def test_a_batch_of_documents(server: ServerProcess) -> None:
     status, answer = server.ask("POST", f"{BATCH}?limit=2&language=en", {"documents": documents})
     assert (status, values(answer, "document_id")) == (200, ["a", None])
     for document, one in zip(documents, answer, strict=True):
-        assert one["results"] == suggest(server, text=document["text"], limit=2, language="en")[1]["results"]
+        assert (
+            one["results"]
+            == suggest(server, text=document["text"], limit=2, language="en")[1]["results"]
+        )
 
 
-@pytest.mark.parametrize(("n", "status"), [(0, 200), (DOCUMENTS_MAX, 200), (DOCUMENTS_MAX + 1, 422)])
-def test_a_batch_has_as_many_documents_as_annifs(server: ServerProcess, n: int, status: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "status"), [(0, 200), (DOCUMENTS_MAX, 200), (DOCUMENTS_MAX + 1, 422)]
+)
+def test_a_batch_has_as_many_documents_as_annifs(
+    server: ServerProcess, n: int, status: int
+) -> None:
     found, answer = server.ask("POST", f"{BATCH}?limit=1", {"documents": [{"text": "a"}] * n})
     assert found == status
     assert status == 422 or len(answer) == n
@@ -145,7 +159,9 @@ def test_refusals(server: ServerProcess, project: str, fields: Any, status: int,
         (BATCH, b'{"documents": 5}', "application/json", 422),
     ],
 )
-def test_bodies_that_are_none(server: ServerProcess, path: str, body: bytes, media: str, status: int) -> None:
+def test_bodies_that_are_none(
+    server: ServerProcess, path: str, body: bytes, media: str, status: int
+) -> None:
     found, answer = server.ask("POST", path, body, content_type=media)
     assert (found, answer["status"]) == (status, status)
 
@@ -177,7 +193,8 @@ def test_annifs_own_backend_asks_us(server: ServerProcess, tmp_path: Path) -> No
     assert "Trained:           True" in done.stdout
     best = predicted(server, top_r=3)
     assert [line.split("\t") for line in done.stdout.splitlines() if line.startswith("<")] == [
-        [f"<{one['label']}>", f"dog {one['id']}", f"{one['id']}.0", f"{one['score']:.4f}"] for one in best
+        [f"<{one['label']}>", f"dog {one['id']}", f"{one['id']}.0", f"{one['score']:.4f}"]
+        for one in best
     ]
     indexed = (tmp_path / "a.annif").read_text().splitlines()
     assert [line.split("\t")[0] for line in indexed][:3] == [f"<{one['label']}>" for one in best]
@@ -186,7 +203,11 @@ def test_annifs_own_backend_asks_us(server: ServerProcess, tmp_path: Path) -> No
 def test_documents_are_learned_from_once_and_kept_as_rows(server: ServerProcess) -> None:
     first = predicted(server)[0]["label"]
     documents = [
-        {"text": TEXT, "subjects": [{"uri": first, "label": "passed over"}], "metadata": {"any": 1}},
+        {
+            "text": TEXT,
+            "subjects": [{"uri": first, "label": "passed over"}],
+            "metadata": {"any": 1},
+        },
         {"text": "a game of chess", "subjects": [{"label": first}]},
     ]
     for _ in range(2):
@@ -195,10 +216,16 @@ def test_documents_are_learned_from_once_and_kept_as_rows(server: ServerProcess)
     path = "/v1/admin/models/text/feedback-rows"
     _, _, rows = server.exchange("GET", path, authorization=f"Bearer {KEY}")
     kept = [json.loads(line) for line in rows.splitlines()]
-    assert [(row["text"], row["labels"]) for row in kept] == [(d["text"], [first]) for d in documents]
+    assert [(row["text"], row["labels"]) for row in kept] == [
+        (d["text"], [first]) for d in documents
+    ]
     assert all(row["event_id"].startswith("annif-") for row in kept)
     unknown = [{"text": "x", "subjects": []}, {"text": "x", "subjects": [{"uri": "no:such"}]}]
-    for body, path in ((unknown, "[1].subjects[0]"), ([{"text": "x"}], "[0].subjects"), ({"text": "x"}, "")):
+    for body, path in (
+        (unknown, "[1].subjects[0]"),
+        ([{"text": "x"}], "[0].subjects"),
+        ({"text": "x"}, ""),
+    ):
         status, answer = server.ask("POST", "/v1/projects/text/learn", body)
         assert (status, answer.get("errors", [{"path": ""}])[0]["path"]) == (422, path), answer
     status, answer = server.ask("POST", "/v1/projects/raw/learn", [{"text": "x", "subjects": []}])
@@ -209,6 +236,8 @@ def test_documents_are_learned_from_once_and_kept_as_rows(server: ServerProcess)
 def test_a_label_is_found_by_the_uri_that_label_info_tells() -> None:
     live = LiveLabelInfo("m", build_names(["7.1", "7.2"]))
     assert live.label_of_uri("http://example.org/1") is None
-    live.follow(build_label_info([Subject("http://example.org/1", "7.2", {"en": "dog"})], by="notation"))
+    live.follow(
+        build_label_info([Subject("http://example.org/1", "7.2", {"en": "dog"})], by="notation")
+    )
     assert live.label_of_uri("http://example.org/1") == 1
     assert live.label_of_uri("7.1") is None

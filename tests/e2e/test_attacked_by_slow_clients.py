@@ -26,7 +26,9 @@ BODY_BYTES = 8 * MIB - 1024
 
 BUDGET = 32 * MIB
 SLACK = 96 * MIB
-"""What a server may need besides: buffers of the connections, copies of a body, what Python keeps."""
+"""What a server may need besides: buffers of the connections, copies of a body, what
+Python keeps.
+"""
 
 BODY_ROUTES = {
     "predict": (PREDICT, "application/json"),
@@ -132,7 +134,9 @@ def growth(server: ServerProcess, attack: Callable[[], None]) -> int:
 def is_served(server: ServerProcess) -> None:
     """Assert that usual requests are answered, new heads and known ones."""
     for _ in range(3):
-        status, answer = server.ask("POST", PREDICT, {"instances": [RAW]}, authorization=f"Bearer {KEY}")
+        status, answer = server.ask(
+            "POST", PREDICT, {"instances": [RAW]}, authorization=f"Bearer {KEY}"
+        )
         assert (status, len(answer["predictions"])) == (200, 1)
     assert server.admin("GET", "/keys")[0] == 200
 
@@ -167,7 +171,10 @@ def read_slowly(connection: socket.socket, n_bytes: int) -> bytes:
 
 @pytest.mark.parametrize("n_clients", [QUICK, FULL])
 def test_bodies_are_held_within_a_budget(wide_store: Path, n_clients: int) -> None:
-    """Each is, or unpacks to, almost as much as a body may have. Its last byte never comes, or all come."""
+    """Each is, or unpacks to, almost as much as a body may have.
+
+    Its last byte never comes, or all come.
+    """
     with ServerProcess(wide_store, bodies_bytes_max=BUDGET, admin_key=KEY) as server:
         is_served(server)
         body = b"[" + b" " * BODY_BYTES
@@ -205,8 +212,13 @@ def test_bodies_are_held_within_a_budget(wide_store: Path, n_clients: int) -> No
 
 
 @pytest.mark.parametrize("n_clients", [QUICK, pytest.param(338, marks=pytest.mark.soak)])
-def test_answers_that_nobody_reads_are_held_within_a_budget(wide_store: Path, n_clients: int) -> None:
-    """They are in flight until their bytes have left. Clients that read least are ended, and no others."""
+def test_answers_that_nobody_reads_are_held_within_a_budget(
+    wide_store: Path, n_clients: int
+) -> None:
+    """They are in flight until their bytes have left.
+
+    Clients that read least are ended, and no others.
+    """
     path, body = "/v1/models/wide/predict", json.dumps(LONG).encode()
     sent = request_of(path, body) * 3
     with ServerProcess(wide_store, answers_bytes_max=BUDGET, admin_key=KEY) as server:
@@ -268,7 +280,9 @@ def answered(connection: socket.socket) -> bool:
 def test_refused_bodies_keep_nobody_out(wide_store: Path, n_clients: int) -> None:
     """Bodies without a key, of which the client sends on, are refused; again and again."""
     limits = {"requests_max": n_clients // 4, "admin_key": KEY, "open_scopes": "none"}
-    sent = head_of(PREDICT, "application/json").replace(b"authorization", b"x-nothing") + b"1\r\n{\r\n"
+    sent = (
+        head_of(PREDICT, "application/json").replace(b"authorization", b"x-nothing") + b"1\r\n{\r\n"
+    )
     with ServerProcess(wide_store, **limits) as server:
         for _ in range(3):
             with Clients(server) as clients:

@@ -1,4 +1,6 @@
-"""The shipped haproxy.cfg and nginx.conf, in the real ones, before two real replicas on loopback."""
+"""The shipped haproxy.cfg and nginx.conf, in the real ones, before two real replicas
+on loopback.
+"""
 
 import http.client
 import json
@@ -24,7 +26,9 @@ from tests.tls_relay import make_certificate
 JSON, NDJSON = "application/json", "application/x-ndjson"
 N_EVENTS = 200
 DRAIN_SECONDS = {"haproxy": 2, "nginx": 0.3}
-"""As deploy/systemd/xylem.env has it: haproxy must see that a replica is not ready before it stops."""
+"""As deploy/systemd/xylem.env has it: haproxy must see that a replica is not ready
+before it stops.
+"""
 
 RUNS = pytest.mark.parametrize(
     "n_requests", [200, pytest.param(5000, marks=pytest.mark.soak)], ids=["quick", "soak"]
@@ -103,11 +107,15 @@ def test_a_batch_of_any_length_streams_both_ways(cluster: Cluster) -> None:
     lines = b"".join(json.dumps({"id": i, **INSTANCE}).encode() + b"\n" for i in range(n_lines))
     cut = lines.index(b'{"id": %d,' % n_first)
     with socket.create_connection(("127.0.0.1", cluster.stream_port), timeout=120) as connection:
-        head = f"POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: {NDJSON}\r\n"
+        head = (
+            f"POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: {NDJSON}\r\n"
+        )
         connection.sendall(f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines[:cut])
         response = http.client.HTTPResponse(connection)
         response.begin()
-        first = [json.loads(response.readline())["id"] for _ in range(n_first)]  # the rest is not sent yet
+        first = [
+            json.loads(response.readline())["id"] for _ in range(n_first)
+        ]  # the rest is not sent yet
         rest = threading.Thread(target=connection.sendall, args=(lines[cut:],))
         rest.start()
         ids = [json.loads(line)["id"] for line in response]
@@ -131,7 +139,9 @@ def test_an_upgrade_is_ignored_and_its_body_read(cluster: Cluster) -> None:
 
 @contextmanager
 def dying(*, resets: bool) -> Iterator[tuple[int, list[bytes]]]:
-    """A replica at its death: it says that it is ready, and closes the connection of any other request."""
+    """A replica at its death: it says that it is ready, and closes
+    the connection of any other request.
+    """
     deaths: list[bytes] = []
 
     class Death(socketserver.StreamRequestHandler):
@@ -140,11 +150,15 @@ def dying(*, resets: bool) -> Iterator[tuple[int, list[bytes]]]:
             while self.rfile.readline().strip():
                 pass
             if b"/readyz" in head:
-                self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                self.wfile.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                )
                 return
             deaths.append(head)
             if resets:
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
                 self.connection.close()
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Death) as server:
@@ -157,15 +171,21 @@ def dying(*, resets: bool) -> Iterator[tuple[int, list[bytes]]]:
 @of_haproxy
 @pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
 @pytest.mark.parametrize("pause", [None, 0.0, 0.02], ids=["whole", "two packets", "body later"])
-def test_a_request_is_repeated(cluster: Cluster, tmp_path: Path, pause: float | None, resets: bool) -> None:
-    """However it is sent: of a body in a packet of its own, haproxy repeats only what it has whole."""
+def test_a_request_is_repeated(
+    cluster: Cluster, tmp_path: Path, pause: float | None, resets: bool
+) -> None:
+    """However it is sent: of a body in a packet of its own, haproxy repeats only what
+    it has whole.
+    """
     n_requests = 20
     head = f"POST {PREDICT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(BODY)}\r\n\r\n"
     with ExitStack() as stack:
         [port] = stack.enter_context(reserved_ports(1))
         dying_port, deaths = stack.enter_context(dying(resets=resets))
-        stack.enter_context(balanced.haproxy(port, [dying_port, cluster.replicas[1].port], tmp_path))
+        stack.enter_context(
+            balanced.haproxy(port, [dying_port, cluster.replicas[1].port], tmp_path)
+        )
         connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(n_requests):
@@ -194,8 +214,12 @@ def test_without_a_replica_the_answer_is_a_problem_too(cluster: Cluster) -> None
 
 @of_nginx
 def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(cluster: Cluster) -> None:
-    """It is TCP, and reaches every route: so a key is asked for there, and nginx holds nothing back."""
-    lines = b'{"indices": [1], "values": [1.0]}\n' * 300_000  # more than nginx would take on the other port
+    """It is TCP, and reaches every route: so a key is asked for
+    there, and nginx holds nothing back.
+    """
+    lines = (
+        b'{"indices": [1], "values": [1.0]}\n' * 300_000
+    )  # more than nginx would take on the other port
     key = {"authorization": f"Bearer {KEY}"}
     with Connection(cluster.stream_port) as connection, Connection(cluster.stream_port) as events:
         assert connection.ask("GET", "/v1/admin/jobs")[0] == 401
@@ -206,7 +230,10 @@ def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(cluster: Clu
         assert (status, job["state"]) == (202, "queued")
         path = f"/v1/admin/jobs/{job['id']}"
         stream = events.begin("GET", f"{path}/events", **key)
-        assert [stream.readline() for _ in range(2)] == [b"event: job\n", b"id: 1\n"]  # while the job waits
+        assert [stream.readline() for _ in range(2)] == [
+            b"event: job\n",
+            b"id: 1\n",
+        ]  # while the job waits
         assert connection.ask("DELETE", path, **key)[0] == 200
         assert b'"state":"cancelled"' in stream.read()
 
@@ -214,7 +241,9 @@ def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(cluster: Clu
 @of_nginx
 def test_a_batch_on_the_other_port_is_refused_at_once(cluster: Cluster) -> None:
     path = "/v1/models/raw/versions/1/batch"
-    status, headers, content = exchange(cluster.port, "POST", path, b"{}\n" * 10, content_type=NDJSON)
+    status, headers, content = exchange(
+        cluster.port, "POST", path, b"{}\n" * 10, content_type=NDJSON
+    )
     assert (status, headers["content-type"]) == (421, "application/problem+json")
     assert json.loads(content)["code"] == "batch-port"
 
@@ -224,7 +253,9 @@ def feedback_on(port: int, body: bytes, media: str) -> tuple[int, set[str]]:
     status, _, found = exchange(port, "POST", "/v1/models/raw/feedback", body, content_type=media)
     if status != 200:
         return status, {json.loads(found)["code"]}
-    results = map(json.loads, found.splitlines()) if media == NDJSON else json.loads(found)["results"]
+    results = (
+        map(json.loads, found.splitlines()) if media == NDJSON else json.loads(found)["results"]
+    )
     verdicts = [one["result"] for one in results]
     assert len(verdicts) == N_EVENTS
     return status, set(verdicts)
@@ -253,7 +284,10 @@ def test_predictions_over_tls(balancer: str, shared_store: Path, tmp_path: Path)
     with reserved_ports(5) as (plain, tls, streams, tls_streams, replica):
         if balancer == "haproxy":
             command, text = haproxy_command(conf), balanced.HAPROXY_CONF.read_text()
-            places = {"bind :8080": f"bind 127.0.0.1:{plain}", "bind :8443": f"bind 127.0.0.1:{tls}"}
+            places = {
+                "bind :8080": f"bind 127.0.0.1:{plain}",
+                "bind :8443": f"bind 127.0.0.1:{tls}",
+            }
         else:
             command, text = nginx_command(conf), f"daemon off;\n{balanced.NGINX_CONF.read_text()}"
             listens = {8080: plain, 8443: tls, 8081: streams, 8444: tls_streams}
@@ -264,10 +298,15 @@ def test_predictions_over_tls(balancer: str, shared_store: Path, tmp_path: Path)
         text = text.replace("/tmp/", f"{tmp_path}/").replace("/etc/xylem/", f"{tmp_path}/")
         conf.write_text(balanced.replaced(text, places))
         database_url = f"sqlite:///{tmp_path}/xylem.db"
-        with Replica(shared_store, replica, database_url=database_url), balanced.running(command, tls):
+        with (
+            Replica(shared_store, replica, database_url=database_url),
+            balanced.running(command, tls),
+        ):
             context = ssl.create_default_context(cafile=certificate)
             for port in [tls] if balancer == "haproxy" else [tls, tls_streams]:
-                connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=60)
+                connection = http.client.HTTPSConnection(
+                    "localhost", port, context=context, timeout=60
+                )
                 connection.request("POST", PREDICT, BODY, {"content-type": JSON})
                 response = connection.getresponse()
                 assert response.status == 200 and json.loads(response.read())["predictions"]

@@ -1,4 +1,6 @@
-"""A calibrated version behind a real server: every way of asking answers the same scores and thresholds."""
+"""A calibrated version behind a real server: every way of asking
+answers the same scores and thresholds.
+"""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +61,12 @@ def rounded(rows: Any) -> list[list[tuple[str, float]]]:
 @pytest.mark.parametrize("threshold", [None, 0.1, 0.35])
 @pytest.mark.parametrize("name", TRAINERS)
 def test_every_way_says_the_same(
-    server: ServerProcess, texts: list[str], name: str, threshold: float | None, run_here: Run, tmp_path: Path
+    server: ServerProcess,
+    texts: list[str],
+    name: str,
+    threshold: float | None,
+    run_here: Run,
+    tmp_path: Path,
 ) -> None:
     model, path = xylem.load(server.store, name), f"/v1/models/{name}"
     options = {"top_r": 4, "threshold": threshold}
@@ -88,7 +95,9 @@ def test_every_way_says_the_same(
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_named_labels_and_tensors_have_the_same(server: ServerProcess, texts: list[str], name: str) -> None:
+def test_named_labels_and_tensors_have_the_same(
+    server: ServerProcess, texts: list[str], name: str
+) -> None:
     expected = rounded(xylem.load(server.store, name).predict(texts, top_r=4))
     asked = ((text, [label for label, _ in row]) for text, row in zip(texts, expected, strict=True))
     instances = [{"text": text, "labels": labels} for text, labels in asked]
@@ -106,17 +115,23 @@ def test_tuned_thresholds_are_on_the_scale_of_scores(
     server: ServerProcess, texts: list[str], run_here: Run, tmp_path: Path
 ) -> None:
     valid = write_data(tmp_path / "valid.jsonl", 300, seed=5, noise=0.5)
-    done = run_here("thresholds", "tree", "--method", "fta", "--data", valid, "--json", store=server.store)
+    done = run_here(
+        "thresholds", "tree", "--method", "fta", "--data", valid, "--json", store=server.store
+    )
     assert done.returncode == 0, done.stderr
     thresholds = "/v1/models/tree/thresholds?limit=100"
     wait_for(lambda: server.ask("GET", thresholds)[0] == 200)
-    least = {each["label"]: each["threshold"] for each in server.ask("GET", thresholds)[1]["labels"]}
+    least = {
+        each["label"]: each["threshold"] for each in server.ask("GET", thresholds)[1]["labels"]
+    }
     body = {"instances": [{"text": text} for text in texts], "top_r": 10, "exact": True}
     _, every = server.ask("POST", "/v1/models/tree/predict", body)
     _, tuned = server.ask("POST", "/v1/models/tree/predict", {**body, "threshold": "tuned"})
     n_found = 0
     for all_labels, passed in zip(every["predictions"], tuned["predictions"], strict=True):
-        reached = [(label, score) for label, score in pairs(all_labels["labels"]) if score >= least[label]]
+        reached = [
+            (label, score) for label, score in pairs(all_labels["labels"]) if score >= least[label]
+        ]
         assert pairs(passed["labels"]) == reached
         n_found += len(reached)
     assert 0 < n_found < len(texts) * 6

@@ -1,4 +1,6 @@
-"""What stands beside an alias on servers: canaries, shadows and denied labels, the same on all replicas."""
+"""What stands beside an alias on servers: canaries, shadows and
+denied labels, the same on all replicas.
+"""
 
 import itertools
 import json
@@ -117,8 +119,12 @@ def test_a_key_meets_one_version_on_every_way(
             assert [connection.version(xylem_canary_key=key) for key in keys] == expected
         assert [connection.version(Xylem_Canary_Key=key, **AS_A_ROUTE) for key in keys] == expected
         assert [connection.version(x_request_id=key) for key in keys] == expected
-        assert [connection.version(x_request_id=key, **AS_A_ROUTE) for key in keys[:30]] == expected[:30]
-        assert [connection.version(xylem_canary_key=key, x_request_id="any") for key in keys] == expected
+        assert [
+            connection.version(x_request_id=key, **AS_A_ROUTE) for key in keys[:30]
+        ] == expected[:30]
+        assert [
+            connection.version(xylem_canary_key=key, x_request_id="any") for key in keys
+        ] == expected
         for key, version in zip(keys[:12], expected, strict=False):
             given = {"xylem_canary_key": key, "content_type": "application/x-ndjson"}
             _, headers, _ = connection.exchange("POST", "/v1/models/raw/batch", 3 * line, **given)
@@ -149,7 +155,11 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess) -> None:
     with xylem.Client(here.url, key=KEY) as client:
         assert client.model("raw").splits == {"latest": both}
         ended = client.rollback("raw", reason="too slow")
-        assert (ended["version"], ended["previous_version"], client.model("raw").splits) == (1, 1, {})
+        assert (ended["version"], ended["previous_version"], client.model("raw").splits) == (
+            1,
+            1,
+            {},
+        )
         assert client.call("DELETE", f"/v1/admin{ALIAS}/shadow")["shadow"] is None
         fault = "expected a version, or a canary of latest, found neither"
         with pytest.raises(xylem.ProblemError, match=fault):
@@ -176,9 +186,19 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "code", "said"),
     [
-        ("latest/canary", {"version": 2, "weight": 0.1, "stable_weight": 0.8}, "bad-split", "add up to 1"),
+        (
+            "latest/canary",
+            {"version": 2, "weight": 0.1, "stable_weight": 0.8},
+            "bad-split",
+            "add up to 1",
+        ),
         ("latest/canary", {"version": 2, "weight": 0.12345}, "bad-split", "multiple of 0.0001"),
-        ("latest/canary", {"version": 1, "weight": 0.5}, "bad-split", "another version than the alias names"),
+        (
+            "latest/canary",
+            {"version": 1, "weight": 0.5},
+            "bad-split",
+            "another version than the alias names",
+        ),
         ("latest/canary", {"version": 2, "weight": 1.0}, "bad-request", "weight"),
         ("latest/canary", {"version": 2, "weight": 0}, "bad-request", "weight"),
         ("latest/canary", {"version": 2}, "bad-request", "weight"),
@@ -186,13 +206,20 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess) -> None:
         ("latest/shadow", {"version": 2, "share": 1.1}, "bad-request", "share"),
         ("latest/shadow", {"version": 1}, "bad-split", "another version than the alias names"),
         ("latest/denied", {"labels": ["lable::1"]}, "unknown-label", "lable::1"),
-        ("latest/denied", {"labels": [f"label {i}" for i in range(10_001)]}, "bad-request", "labels"),
+        (
+            "latest/denied",
+            {"labels": [f"label {i}" for i in range(10_001)]},
+            "bad-request",
+            "labels",
+        ),
         ("latest/denied", {"labels": "label::1"}, "bad-request", "labels"),
         ("latest/denied", {}, "bad-request", "labels"),
         ("none/denied", {"labels": []}, "alias-not-found", "none"),
     ],
 )
-def test_what_does_not_fit(replicas: Replicas, path: str, body: object, code: str, said: str) -> None:
+def test_what_does_not_fit(
+    replicas: Replicas, path: str, body: object, code: str, said: str
+) -> None:
     status, problem = replicas[0].admin("PUT", f"/models/raw/aliases/{path}", body)
     assert (status, problem["code"]) == (404 if "not-found" in code else 422, code), problem
     assert said in json.dumps(problem)
@@ -215,7 +242,9 @@ def test_a_shadow_answers_too_and_is_never_returned(here: ServerProcess, connect
     found = figures(here, rf"xylem_shadow_version_(compared|agreed)_total{labels}")
     assert (found["compared", "1"], found["compared", "5"]) == (n, 5 * n)
     assert found["agreed", "5"] < 5 * n
-    requests = r'xylem_requests_total\{model="raw",route="[^"]*",status="200",version="(\d)"\} (\S+)'
+    requests = (
+        r'xylem_requests_total\{model="raw",route="[^"]*",status="200",version="(\d)"\} (\S+)'
+    )
     assert ("3",) not in figures(here, requests)  # whose answers no request got
     parts = r'xylem_alias_part\{alias="latest",model="raw",role="(\w+)",version="(\d)"\} (\S+)'
     assert figures(here, parts) == {("stable", "1"): 1.0, ("shadow", "3"): 1.0}
@@ -228,9 +257,14 @@ def test_a_shadow_answers_too_and_is_never_returned(here: ServerProcess, connect
 def test_a_shadow_hears_of_tensors_too(here: ServerProcess, connect: Connect) -> None:
     """In JSON and as binary data, of heads that are new and remembered, and on the route."""
     put(here, "shadow", version=2)
-    counted = r'xylem_shadow_version_requests_total\{model="raw",result="answered",version="2"\} (\S+)'
+    counted = (
+        r'xylem_shadow_version_requests_total\{model="raw",result="answered",version="2"\} (\S+)'
+    )
     labels = r'\{answered="1",model="raw",top="5",version="2"\} (\S+)'
-    patterns = [counted, *(rf"xylem_shadow_version_{what}_total{labels}" for what in ("agreed", "compared"))]
+    patterns = [
+        counted,
+        *(rf"xylem_shadow_version_{what}_total{labels}" for what in ("agreed", "compared")),
+    ]
 
     def heard() -> list[float]:
         return [figures(here, pattern).get((), 0.0) for pattern in patterns]
@@ -252,7 +286,9 @@ def test_a_shadow_hears_of_tensors_too(here: ServerProcess, connect: Connect) ->
         for _ in range(n)
     ]
     assert {status for status, _, _ in answers} == {200}
-    assert len({content for _, _, content in answers}) == 2  # in JSON and in binary, and none of the shadow's
+    assert (
+        len({content for _, _, content in answers}) == 2
+    )  # in JSON and in binary, and none of the shadow's
     wait_for(lambda: heard()[0] >= middle[0] + 4 * n)
     for first, second, third in zip(before, middle, heard(), strict=True):
         assert third - second == 2 * (second - first)  # twice as many requests for the same row
@@ -280,7 +316,9 @@ def labels_of(answer: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "workers"), [(3.0, 1), pytest.param(120.0, 2, marks=pytest.mark.soak)], ids=["quick", "soak"]
+    ("seconds", "workers"),
+    [(3.0, 1), pytest.param(120.0, 2, marks=pytest.mark.soak)],
+    ids=["quick", "soak"],
 )
 def test_answers_are_those_of_the_version_they_name_while_it_changes(
     replicas: Replicas, connect: Connect, seconds: float, workers: int, seed: int
@@ -334,7 +372,9 @@ def test_answers_are_those_of_the_version_they_name_while_it_changes(
         assert sum(a != b for a, b in itertools.pairwise(versions)) > n_steps // 4
 
 
-def test_all_replicas_deny_labels(here: ServerProcess, replicas: Replicas, connect: Connect) -> None:
+def test_all_replicas_deny_labels(
+    here: ServerProcess, replicas: Replicas, connect: Connect
+) -> None:
     first, second = connections = [connect(server) for server in replicas]
     for connection in connections:
         for _ in range(3):

@@ -29,7 +29,15 @@ TOPICS = ("graphics", "network", "music", "science", "games", "mail", "text", "w
 EVALUATION_KEYS = {
     "rows",
     *(f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
-    *("R@5", "macro_f", "micro_f", "instance_f", "empty_label_convention", "threshold", "us_per_row"),
+    *(
+        "R@5",
+        "macro_f",
+        "micro_f",
+        "instance_f",
+        "empty_label_convention",
+        "threshold",
+        "us_per_row",
+    ),
     *("bands", "calibration_error", "unknown_labels", "unknown_label_names"),
 }
 
@@ -37,14 +45,18 @@ EVALUATION_KEYS = {
 def xylem(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command; of what it says that it compiles kernels is left out."""
     command = [str(XYLEM), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, **options)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=240, **options
+    )
     lines = done.stderr.splitlines(keepends=True)
     done.stderr = "".join(line for line in lines if not line.startswith("compiling kernels into"))
     return done
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> Any:
-    """The object on the last line of a command's standard output; it succeeded and said nothing else."""
+    """The object on the last line of a command's standard output;
+    it succeeded and said nothing else.
+    """
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -66,7 +78,9 @@ def rows(n: int, first: int = 0) -> list[dict[str, Any]]:
     found = []
     for i in range(first, first + n):
         topics = sorted({TOPICS[i % 8], TOPICS[i * i % 8]})
-        text = " ".join([f"about {topic} and {topic}{i % 5}" for topic in topics] + [f"noise{i % 13}"])
+        text = " ".join(
+            [f"about {topic} and {topic}{i % 5}" for topic in topics] + [f"noise{i % 13}"]
+        )
         found.append({"text": text, "labels": [f"topic::{topic}" for topic in topics]})
     return found
 
@@ -117,7 +131,13 @@ def test_evaluate_answers_programs_and_people(run_here: Run, data: Path, store: 
 
 def test_estimate_bounds_the_size_of_what_is_trained(data: Path) -> None:
     size = answer(xylem("estimate", "--data", data / "train.jsonl", "-p", "leaf_size=2", "--json"))
-    assert size.keys() == {"nonzeros_bound", "bytes_bound", "ratio_to_ovr", "stored_bytes", "alpha_per_depth"}
+    assert size.keys() == {
+        "nonzeros_bound",
+        "bytes_bound",
+        "ratio_to_ovr",
+        "stored_bytes",
+        "alpha_per_depth",
+    }
     assert size["bytes_bound"] == 12 * size["nonzeros_bound"]
     assert size["alpha_per_depth"]
 
@@ -153,8 +173,16 @@ def test_a_bad_setting_is_refused_in_one_line(command: tuple[str, ...], store: P
     assert_refused(done, "XYLEM_TOP_R_MAX", "'abc'")
 
 
-def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(store: Path, tmp_path: Path) -> None:
-    lines = ['{"text": "about web"}', '{"text": 7}', "not json", '{"features": {"a": 1}}', '{"text": "x"}']
+def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(
+    store: Path, tmp_path: Path
+) -> None:
+    lines = [
+        '{"text": "about web"}',
+        '{"text": 7}',
+        "not json",
+        '{"features": {"a": 1}}',
+        '{"text": "x"}',
+    ]
     file = tmp_path / "lines.jsonl.gz"
     file.write_bytes(gzip.compress("\n".join(lines).encode()))
     done = xylem("predict", "topics", "--data", file, "--store", store)
@@ -177,8 +205,12 @@ def test_predict_answers_as_lines_come(store: Path) -> None:
         assert process.wait(240) == 0
 
 
-def test_predict_of_a_file_equals_predict_of_its_lines(run_here: Run, data: Path, store: Path) -> None:
-    whole = run_here("predict", "topics", "--data", data / "test.jsonl", "--threads", 2, store=store)
+def test_predict_of_a_file_equals_predict_of_its_lines(
+    run_here: Run, data: Path, store: Path
+) -> None:
+    whole = run_here(
+        "predict", "topics", "--data", data / "test.jsonl", "--threads", 2, store=store
+    )
     lines = xylem("predict", "topics", "--store", store, input=(data / "test.jsonl").read_text())
     found, expected = lines_of(whole), lines_of(lines)
     for line in (*found, *expected):
@@ -201,16 +233,23 @@ def test_a_file_without_lines_has_no_answers(run_here: Run, store: Path, tmp_pat
     table.touch()
     done = run_here("predict", "topics", "--data", lines, store=store)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert_refused(run_here("predict", "topics", "--data", table, store=store), "empty.csv", "an empty file")
+    assert_refused(
+        run_here("predict", "topics", "--data", table, store=store), "empty.csv", "an empty file"
+    )
 
 
-def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path, tmp_path: Path) -> None:
+def test_models_commands_change_the_store_and_say_so(
+    run_here: Run, store: Path, tmp_path: Path
+) -> None:
     def models(*arguments: object) -> Any:
         return answer(run_here("models", *arguments, "--json", store=store))
 
     file = tmp_path / "topics.tar"
     assert models("export", "topics", "--file", file)["bytes"] == file.stat().st_size
-    assert models("import", "--file", file, "--model", "topics") == {"model": "topics", "version": 2}
+    assert models("import", "--file", file, "--model", "topics") == {
+        "model": "topics",
+        "version": 2,
+    }
     listed = models("list")["models"]
     empty = {"broken_aliases": [], "fault": None, "splits": {}, "denied": {}}
     assert listed == [{"name": "topics", "versions": [1, 2], "aliases": {"latest": 2}, **empty}]
@@ -230,7 +269,11 @@ def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path,
     parts = [line.split("│") for line in table.splitlines() if "│ metrics " in line]
     assert len(parts) > 10
     assert all(len(value.strip()) < 8 for _, _, value, _ in parts)
-    assert (shown["version"], shown["trainer"]["name"], shown["data"]["rows"]) == (1, "label-tree", 240)
+    assert (shown["version"], shown["trainer"]["name"], shown["data"]["rows"]) == (
+        1,
+        "label-tree",
+        240,
+    )
     assert sorted(tmp_path.iterdir()) == [store, file]
 
 
@@ -246,7 +289,9 @@ def test_models_collect_removes_what_dead_writers_left(run_here: Run, store: Pat
     dead = store / "staging" / "dead"
     (dead / "version").mkdir(parents=True)
     with writing.stage(FileSystem(), store) as living:
-        assert answer(run_here("models", "collect", "--json", store=store)) == {"removed": [str(dead)]}
+        assert answer(run_here("models", "collect", "--json", store=store)) == {
+            "removed": [str(dead)]
+        }
         assert list(dead.parent.iterdir()) == [living]
     done = run_here("models", "collect", store=store)
     assert (done.returncode, done.stdout) == (0, f"0 unfinished writes removed from {store}\n")
@@ -261,10 +306,14 @@ def test_models_import_stores_weights_as_asked(run_here: Run, tmp_path: Path) ->
         answer(run_here("models", "import", *source, *arguments, "--json", store=store))
         assert answer(run_here("models", "show", "m", "--json", store=store))["weights"] == weights
     for wrong in ((*source, "--weights", "x"), ("--file", "f", "--weights", "int8")):
-        assert_refused(run_here("models", "import", *wrong, "--model", "m", store=store), "expected")
+        assert_refused(
+            run_here("models", "import", *wrong, "--model", "m", store=store), "expected"
+        )
 
 
-def test_nothing_is_trained_for_a_store_that_is_none(run_here: Run, data: Path, tmp_path: Path) -> None:
+def test_nothing_is_trained_for_a_store_that_is_none(
+    run_here: Run, data: Path, tmp_path: Path
+) -> None:
     (tmp_path / "store").write_text("a file")
     for root in (tmp_path / "mistyped" / "store", tmp_path / "store"):
         arguments = ("--data", data / "missing.jsonl", "--model", "m")  # is not looked at
@@ -294,17 +343,32 @@ def test_nothing_is_trained_for_a_store_that_is_none(run_here: Run, data: Path, 
         (("models", "rollback", "topics"), ("earlier version",)),
         (("models", "import", "--file", "none.tar", "--model", "m"), ("none.tar",)),
         (("train", "nonsense", "--data", "TEST", "--model", "m"), ("label-tree", "nonsense")),
-        (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "arity=x"), ("arity", '"x"')),
+        (
+            ("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "arity=x"),
+            ("arity", '"x"'),
+        ),
         (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "nope=1"), ("nope",)),
-        (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "features.nope=1"), ("nope",)),
+        (
+            ("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "features.nope=1"),
+            ("nope",),
+        ),
         (("train", "label-tree", "--data", "TEST", "--model", "UP"), ("model name", "UP")),
         (("train", "label-tree", "--model", "m"), ("--data",)),
-        (("train", "label-tree", "--data", "WRONG", "--model", "m"), ("wrong.jsonl:2:", "text", "found")),
+        (
+            ("train", "label-tree", "--data", "WRONG", "--model", "m"),
+            ("wrong.jsonl:2:", "text", "found"),
+        ),
         (("serve", "--port", "70000"), ("--port", "65535", "70000")),
         (("predict", "topics", "--top-r", "many"), ("--top-r", "integer", "'many'")),
-        (("models", "export", "topics", "--file", "no/such/place.tar"), ("place.tar", "expected", "found")),
+        (
+            ("models", "export", "topics", "--file", "no/such/place.tar"),
+            ("place.tar", "expected", "found"),
+        ),
         (("models", "export", "topics", "--file", "."), ("expected", "found a directory")),
-        (("models", "report", "topics", "--out", "TEST"), ("test.jsonl", "expected a directory", "found")),
+        (
+            ("models", "report", "topics", "--out", "TEST"),
+            ("test.jsonl", "expected a directory", "found"),
+        ),
         (("nonsense",), ("nonsense",)),
     ],
     ids=lambda value: " ".join(value),
@@ -322,11 +386,15 @@ def test_what_is_not_there_or_not_right_is_refused(
 
 
 def test_a_damaged_version_is_refused(run_here: Run, store: Path) -> None:
-    array = max((store / "models/topics/versions/1/arrays").iterdir(), key=lambda file: file.stat().st_size)
+    array = max(
+        (store / "models/topics/versions/1/arrays").iterdir(), key=lambda file: file.stat().st_size
+    )
     whole = array.read_bytes()
     array.chmod(0o644)
     array.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    assert_refused(run_here("models", "verify", "topics", store=store), "topics@1", "expected", "found")
+    assert_refused(
+        run_here("models", "verify", "topics", store=store), "topics@1", "expected", "found"
+    )
     done = run_here("predict", "topics", store=store, input='{"text": "x"}\n')
     assert_refused(done, "topics@1", "expected", "found")
     array.write_bytes(whole)
@@ -344,7 +412,9 @@ def train_topics(data: Path, store: Path, **options: Any) -> subprocess.Complete
     return xylem("train", "label-tree", *files, "--json", **options)
 
 
-def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(data: Path, store: Path) -> None:
+def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(
+    data: Path, store: Path
+) -> None:
     done = train_topics(data, store, preexec_fn=limit_files)
     assert_refused(done, str(store), "expected", "bytes free and 'File too large'", status=1)
     assert Store(store).models()[0].aliases == {"latest": 1}
@@ -354,7 +424,9 @@ def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(data: P
 def test_a_disk_that_is_full_while_exporting_leaves_no_file(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "topics.tar"
     given = ("models", "export", "topics", "--store", store, "--file", file)
-    assert_refused(xylem(*given, preexec_fn=limit_files), str(file), "expected to read or write", status=1)
+    assert_refused(
+        xylem(*given, preexec_fn=limit_files), str(file), "expected to read or write", status=1
+    )
     assert list(tmp_path.glob("topics.tar*")) == []
 
 
@@ -364,13 +436,19 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+    if (
+        os.geteuid() != 0
+        or shutil.which("mount") is None
+        or subprocess.run(mount, check=False).returncode
+    ):
         pytest.skip("mounting a file system needs root")
     yield place
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_disk_without_room_is_found_before_anything_is_published(data: Path, tiny_disk: Path) -> None:
+def test_a_disk_without_room_is_found_before_anything_is_published(
+    data: Path, tiny_disk: Path
+) -> None:
     store = tiny_disk / "store"
     assert_refused(train_topics(data, store), str(store), "bytes free", status=1)
     assert Store(store).models() == []

@@ -56,7 +56,9 @@ def test_predict_feedback_and_what_there_is(server: ServerProcess) -> None:
         told = client.feedback("raw", [*events, {"prediction_id": "forged", "labels": []}])
         assert [verdict.result for verdict in told.results] == ["applied", "applied", "rejected"]
         again = [{**events[0], "event_id": told.results[0].event_id}] * 300
-        assert {verdict.result for verdict in client.feedback("raw", again).results} == {"duplicate"}
+        assert {verdict.result for verdict in client.feedback("raw", again).results} == {
+            "duplicate"
+        }
         page = client.thresholds("raw", version=1, limit=3)
         assert (page.n_labels, len(page.labels), page.next_offset) == (11, 3, 3)
         assert client.call("GET", "/v1/models/raw/versions/1/thresholds")["n_events"] == 2
@@ -87,7 +89,9 @@ def test_score_has_the_scores_of_labels_and_of_texts(server: ServerProcess) -> N
             return await client.score("softmax", [row], alias="latest", labels=labels)
 
     with xylem.Client(server.url) as client:
-        found = client.score("softmax", [row, {**row, "labels": labels[3:1:-1]}], version=1, labels=labels)
+        found = client.score(
+            "softmax", [row, {**row, "labels": labels[3:1:-1]}], version=1, labels=labels
+        )
         assert (found.model, found.version, len(found)) == ("softmax", 1, 2)
         first, second = found
         assert [label.label for label in first.labels] == labels
@@ -156,12 +160,16 @@ def test_predict_with_a_url_prints_what_predict_does(
 ) -> None:
     texts = [{"text": "an editor"}, {"id": "x", "text": "chess"}, {"text": 7}, {"text": "x" * 3000}]
     data, key = tmp_path / "in.jsonl", tmp_path / "key"
-    data.write_text("\ufeff" + "\n".join([*map(json.dumps, texts), "", "nonsense", '{"text": "last"}']))
+    data.write_text(
+        "\ufeff" + "\n".join([*map(json.dumps, texts), "", "nonsense", '{"text": "last"}'])
+    )
     key.write_text("the-key\n")
     monkeypatch.setenv("XYLEM_LINE_BYTES_MAX", "2000")
     options = ("text", "--data", data, "--top-r", "2", "--beam-width", "4")
     local = run_here("predict", *options, store=server.store)
-    remote = run_here("predict", *options, "--url", server.url, "--key-file", key, store=tmp_path / "none")
+    remote = run_here(
+        "predict", *options, "--url", server.url, "--key-file", key, store=tmp_path / "none"
+    )
     assert not (tmp_path / "none").exists()  # a store of that name is not opened
     assert (local.returncode, remote.returncode, remote.stderr) == (2, 2, local.stderr)
 
@@ -180,7 +188,9 @@ def test_predict_with_a_url_prints_what_predict_does(
         (("text", "--key-file", data), "expected a key and nothing else"),
         (("text",), "--key: expected visible characters"),
     ):
-        refused = run_here("predict", *more, "--url", server.url, store=server.store, input='{"text": "x"}\n')
+        refused = run_here(
+            "predict", *more, "--url", server.url, store=server.store, input='{"text": "x"}\n'
+        )
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
         assert "the-key" not in refused.stderr and "another key" not in refused.stderr
 
@@ -192,7 +202,10 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def test_every_example_of_the_client_runs(
-    server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: ServerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.jsonl").write_text('{"text": "x", "labels": []}\n')
@@ -221,7 +234,9 @@ def test_every_recipe_for_batches_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XYLEM_KEY", raising=False)
     n_rows = 5000
-    rows = "".join(json.dumps({"id": i, "text": f"chess for terminal {i}"}) + "\n" for i in range(n_rows))
+    rows = "".join(
+        json.dumps({"id": i, "text": f"chess for terminal {i}"}) + "\n" for i in range(n_rows)
+    )
     (tmp_path / "instances.jsonl").write_text(rows)
     ran = []
     for language in ("python", "sh"):
@@ -235,7 +250,9 @@ def test_every_recipe_for_batches_runs(
             there = example.replace("http://127.0.0.1:8080", server.url)
             there = there.replace("xylem predict", f"{sys.executable} -m xylem.cli.entry predict")
             command = ["sh", "-c", there] if language == "sh" else [sys.executable, "-c", there]
-            done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, cwd=tmp_path, check=False
+            )
             assert done.returncode == 0, done.stderr
             if kind == "import xylem":
                 assert done.stdout.count("label::") == 3 * n_rows

@@ -1,4 +1,6 @@
-"""Connections as clients make them: odd heads, closed halves, answers nobody reads, workers that die."""
+"""Connections as clients make them: odd heads, closed halves,
+answers nobody reads, workers that die.
+"""
 
 import contextlib
 import http.client
@@ -37,7 +39,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         assert process.terminate() == 0, process.log()
 
 
-def request(*headers: bytes, path: str = PREDICT, body: bytes = BODY, version: bytes = b"1.1") -> bytes:
+def request(
+    *headers: bytes, path: str = PREDICT, body: bytes = BODY, version: bytes = b"1.1"
+) -> bytes:
     """A request after which the connection stays open."""
     fixed = [b"content-type: application/json", b"content-length: %d" % len(body)]
     lines = [b"POST %b HTTP/%b" % (path.encode(), version), *fixed, *headers, b"", body]
@@ -77,9 +81,16 @@ def test_no_host_is_refused_although_others_like_it_were_answered(server: Server
 
 def test_a_coding_other_than_chunks_is_refused(server: ServerProcess) -> None:
     refused = "unsupported-content-encoding"
-    for coding, code in ((b"chunked", None), (b"gzip, chunked", refused), (b"identity, chunked", refused)):
+    for coding, code in (
+        (b"chunked", None),
+        (b"gzip, chunked", refused),
+        (b"identity, chunked", refused),
+    ):
         chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
-        head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        head = (
+            b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: "
+            b"application/json\r\nconnection: close\r\n"
+        )
         sent = head % PREDICT.encode() + b"transfer-encoding: %b\r\n\r\n" % coding + chunks
         status, _, answer = answer_to(server, sent)
         assert (status, answer.get("code")) == (415 if code else 200, code)
@@ -93,7 +104,11 @@ def test_a_coding_other_than_chunks_is_refused(server: ServerProcess) -> None:
         (b"BREW /pot HTTP/1.1\r\nhost: x\r\n\r\n", "", "Invalid method encountered"),
         (b"GET /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n", "/livez", "Invalid header token"),
         (b"POST /v1/m HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "/v1/m", "chunk size"),
-        (b"GET /v1/m?q=%s HTTP/1.1\r\ncontent-length: -1\r\n\r\n" % (b"x" * 999), "/v1/m", "Content-Length"),
+        (
+            b"GET /v1/m?q=%s HTTP/1.1\r\ncontent-length: -1\r\n\r\n" % (b"x" * 999),
+            "/v1/m",
+            "Content-Length",
+        ),
     ],
     ids=["tls", "method", "header", "chunk", "length"],
 )
@@ -110,7 +125,9 @@ def test_bytes_that_are_no_http(server: ServerProcess, sent: bytes, path: str, f
 
 
 def test_head_without_http_gets_no_body(server: ServerProcess) -> None:
-    status, headers, problem = answer_to(server, b"HEAD /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n")
+    status, headers, problem = answer_to(
+        server, b"HEAD /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n"
+    )
     assert (status, problem) == (400, None)
     assert int(headers["content-length"]) > 0
     assert headers["x-request-id"]
@@ -131,7 +148,9 @@ def test_no_http_after_a_good_request_leaves_its_answer(server: ServerProcess) -
 
 
 def answer_to_half(port: int, sent: bytes) -> bytes:
-    """Send, close our half of the connection, and return all that comes until the other one closes."""
+    """Send, close our half of the connection, and return all that comes until the
+    other one closes.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
@@ -161,7 +180,9 @@ def test_a_client_that_closes_within_a_request_is_let_go(server: ServerProcess) 
 
 
 def send_until_it_stands_still(port: int, sent: bytes) -> socket.socket:
-    """Send again and again on a connection that nothing is read from, until no more is taken, or a reset."""
+    """Send again and again on a connection that nothing is read from,
+    until no more is taken, or a reset.
+    """
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.sendall(sent)
@@ -208,17 +229,24 @@ def ask_without_reading(server: ServerProcess) -> socket.socket:
 
 def test_clients_that_do_not_read_are_given_up(shared_store: Path) -> None:
     """One that asks for much, and one that writes all of a batch before it reads."""
-    head = b"POST %b?top_r=20 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n" % BATCH.encode()
+    head = (
+        b"POST %b?top_r=20 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
+        % BATCH.encode()
+    )
     with ServerProcess(shared_store, body_seconds_max=1, shutdown_seconds=120) as server:
         with ask_without_reading(server):
             wait_for(lambda: aborted(server) == 1)
-        connection = send_until_it_stands_still(server.port, head + b"transfer-encoding: chunked\r\n\r\n")
+        connection = send_until_it_stands_still(
+            server.port, head + b"transfer-encoding: chunked\r\n\r\n"
+        )
         wait_for(lambda: aborted(server) == 2)
         assert len(server.events("connection_aborted")) == 2
         wait_for(lambda: not has_open(server, connection))
         started = time.monotonic()
         assert server.terminate() == 0
-        assert time.monotonic() - started < 60  # it does not wait for the client, who is still there
+        assert (
+            time.monotonic() - started < 60
+        )  # it does not wait for the client, who is still there
         connection.close()
 
 
@@ -235,7 +263,9 @@ def test_a_client_that_reads_slowly_gets_all_of_its_answers(shared_store: Path) 
         assert aborted(server) == 0
 
 
-def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_open(shared_store: Path) -> None:
+def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_open(
+    shared_store: Path,
+) -> None:
     """R18 within a replica: what fails is at most what the killed worker was answering."""
     n_clients = 4
     with ServerProcess(shared_store, workers=2, access_log=False) as server:
@@ -287,7 +317,9 @@ def test_descriptors_that_are_used_up_are_told(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize(("soft", "hard", "says"), [(64, 4096, ""), (64, 200, "found 200")])
-def test_the_limit_of_open_files_is_raised_as_far_as_it_may(soft: int, hard: int, says: str) -> None:
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
+    soft: int, hard: int, says: str
+) -> None:
     code = (
         f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({soft}, {hard}))\n"
         "from xylem.base.process import raise_limit; raise_limit(1024)\n"

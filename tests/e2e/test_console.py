@@ -18,7 +18,9 @@ HOSTILE = (
     *("<script>window.stolen = 1</script>", '<img src=x onerror="stolen=1">'),
     *("\u202egnp.exe\u202c", "x" * 4000),
 )
-AXE = Path(__file__).resolve().parents[1] / "typescript" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = (
+    Path(__file__).resolve().parents[1] / "typescript" / "node_modules" / "axe-core" / "axe.min.js"
+)
 FILLED = {
     "predict": "$('#predictions li')",
     "versions": "['#label-differences td', '#history td'].every(e => $(e))",
@@ -28,11 +30,19 @@ FILLED = {
     "health": "$('#figures svg')",
 }
 """When a page shows all that it has to show."""
-REFUSALS = ("(Unauthorized)", "(Not Found)", "(Conflict)", "(Unprocessable", "(Service Un", "ERR_CONNECTION")
+REFUSALS = (
+    "(Unauthorized)",
+    "(Not Found)",
+    "(Conflict)",
+    "(Unprocessable",
+    "(Service Un",
+    "ERR_CONNECTION",
+)
 """Of what the browser logs, what these tests provoke: answers that refuse."""
 SLOW_TO_OPEN = (
     "import time; from xylem.serving.live import LiveModels; opened = LiveModels._open;"
-    "LiveModels._open = lambda self, key: (time.sleep(6 * (key[0] == 'hostile')), opened(self, key))[1];"
+    "LiveModels._open = lambda self, key: (time.sleep(6 * (key[0] == 'hostile')), "
+    "opened(self, key))[1];"
 )
 """A server that opens one model as slowly as where its kernels have to be compiled."""
 
@@ -40,7 +50,9 @@ SLOW_TO_OPEN = (
 def rows(names: tuple[str, ...], n: int = 240) -> bytes:
     """Lines of a data set in which a word means a label."""
     k = len(names)
-    lines = ({"text": f"a {WORDS[i % k]} thing {i % 7}", "labels": [names[i % k]]} for i in range(n))
+    lines = (
+        {"text": f"a {WORDS[i % k]} thing {i % 7}", "labels": [names[i % k]]} for i in range(n)
+    )
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
@@ -119,7 +131,9 @@ def a_training_that_fails_says_why_and_is_retried(page: Console) -> None:
     assert "broken.jsonl" in page.text("#job .notice")
     first = page.newest_job()["started"]
     page.press("Retry")
-    wait_for(lambda: page.newest_job()["state"] == "failed" and page.newest_job()["started"] != first)
+    wait_for(
+        lambda: page.newest_job()["state"] == "failed" and page.newest_job()["started"] != first
+    )
     page.wait("$('#job .failed')")
 
 
@@ -228,7 +242,8 @@ def two_versions_are_compared(page: Console) -> None:
     one, two = (page.ask(f"/versions/{version}") for version in (1, 2))
     rows = page.run(
         "Object.fromEntries([...$('#comparison table').querySelectorAll('tbody tr')]"
-        ".map(row => [...row.cells].map(cell => cell.textContent)).map(([name, ...rest]) => [name, rest]))"
+        ".map(row => [...row.cells].map(cell => cell.textContent)).map(([name, ...rest]) => "
+        "[name, rest]))"
     )
     assert rows["P@1"][:2] == [f"{version['metrics']['P@1']:.2f}" for version in (one, two)]
     bands = page.run("$$('#comparison svg.chart')[0].querySelectorAll('rect').length")
@@ -272,7 +287,9 @@ def labels_are_searched_and_explained(page: Console) -> None:
 
 
 def labels_are_called_by_their_names(page: Console) -> None:
-    """Names are found, shown and denied; what is sent are labels, which stand where the pointer is."""
+    """Names are found, shown and denied; what is sent are labels, which stand where
+    the pointer is.
+    """
     subjects = []
     for i, word in enumerate(WORDS[:5]):
         names = {"fi": f"v\u00e4ri {word}", "en": f"the colour {word}"}
@@ -339,20 +356,24 @@ def health_draws_the_latencies(page: Console) -> None:
 
 def fields_become_instances_and_figures_are_read(page: Console) -> None:
     script = """Promise.all(
-        ["instance", "metrics", "snippets", "explain", "versions"].map(n => import(`/console/${n}.js`))
+        ["instance", "metrics", "snippets", "explain",
+            "versions"].map(n => import(`/console/${n}.js`))
     ).then(([{instanceOf}, {samples, histogram, quantile}, {python}, {wordsOf}, {others}]) => {
             const fault = (kind, text) => {
                 try { return instanceOf(kind, text) } catch (e) { return e.message }
             };
             const text = ["0.1", "1.0", "+Inf"].flatMap((le, i) => ["a", "b"].map(
-                m => `t_bucket{le="${le}",model="${m}",route="/x/predict"} ${[3, 5, 6][i]}.0`)).join("\\n");
+                m => `t_bucket{le="${le}",model="${m}",`
+                    + `route="/x/predict"} ${[3, 5, 6][i]}.0`)).join("\\n");
             const buckets = histogram(samples(text), "t", l => l.route.endsWith("/predict"));
-            return [fault("indices", "3:0.5 17:-1e2"), fault("indices", "3"), fault("features", "a: b: 2"),
+            return [fault("indices", "3:0.5 17:-1e2"), fault("indices", "3"),
+                fault("features", "a: b: 2"),
                 fault("features", '{"red": 1}'), fault("features", "red"), fault("text", " "),
                 buckets.map(b => b.n), quantile(buckets, 0.5), quantile([], 0.9),
                 python({a: [true, null, 1.5, "x\\"y"]}),
                 wordsOf("Not a BIG cat", new Map([["big cat", 2], ["not", -1]])).map(w => w.added),
-                others({splits: {latest: {canary: {version: 4, weight: 0.1}, shadow: null}}}).textContent,
+                others({splits: {latest: {canary: {version: 4, weight: 0.1},
+                shadow: null}}}).textContent,
                 others({name: "m", versions: [1], splits: {}})];
         })"""
     assert page.run(script) == [
@@ -441,7 +462,9 @@ def a_server_that_is_gone_is_told(page: Console) -> None:
 
 
 def test_a_visit(page: Console) -> None:
-    """Each step goes on where the one before it has ended: so they are one test, on one processor."""
+    """Each step goes on where the one before it has ended: so they are one test, on
+    one processor.
+    """
     an_empty_service_says_what_to_do_and_asks_for_a_key(page)
     a_training_that_fails_says_why_and_is_retried(page)
     a_version_is_trained_from_an_uploaded_file_and_promoted(page)
@@ -463,4 +486,7 @@ def test_a_visit(page: Console) -> None:
     it_asks_nobody_else_and_no_rule_was_broken(page)
     a_server_that_is_gone_is_told(page)
     if not AXE.exists():
-        pytest.skip("all but accessibility was tested: axe-core is missing (make test-system has it, by npm)")
+        pytest.skip(
+            "all but accessibility was tested: axe-core is missing (make test-system has it, "
+            "by npm)"
+        )

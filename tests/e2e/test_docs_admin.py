@@ -1,4 +1,6 @@
-"""Every command of docs/admin.md, canary.md and keys.md, in their order: they answer what the pages show."""
+"""Every command of docs/admin.md, canary.md and keys.md, in their
+order: they answer what the pages show.
+"""
 
 import contextlib
 import io
@@ -118,7 +120,9 @@ def assert_like(told: Any, found: Any, where: str) -> None:
         for place, (one, other) in enumerate(zip(told, found, strict=False)):
             assert_like(one, other, f"{where}[{place}]")
     elif isinstance(told, str):
-        assert isinstance(found, str) and masked(told) == masked(found), f"{where}: {told!r}, {found!r}"
+        assert isinstance(found, str) and masked(told) == masked(found), (
+            f"{where}: {told!r}, {found!r}"
+        )
     elif isinstance(told, bool) or told is None:
         assert told is found, where
     else:
@@ -126,7 +130,9 @@ def assert_like(told: Any, found: Any, where: str) -> None:
 
 
 def masked(text: str) -> str:
-    """A text without what differs from run to run: keys, ids, digests, times, figures, who runs it."""
+    """A text without what differs from run to run: keys, ids, digests, times,
+    figures, who runs it.
+    """
     text = re.sub(r"(?<=\()[a-z0-9]{12}(?=\))|(?<=key )[a-z0-9]{12}(?=:)", "ID", text)
     text = re.sub(r"\b(?=\w*\d)[0-9a-z]{12,}\b", "ID", text)
     return " ".join(re.sub(r"-?\d+(\.\d+)?", "N", text).split())
@@ -150,7 +156,9 @@ def assert_answers(block: Block, answer: Block, said: str) -> None:
     [PAGES, pytest.param(ALL, marks=[pytest.mark.soak, pytest.mark.timeout(900)])],
     ids=["quick", "soak"],
 )
-def test_every_command_of_the_pages_answers_as_they_say(reader: Reader, pages: tuple[str, ...]) -> None:
+def test_every_command_of_the_pages_answers_as_they_say(
+    reader: Reader, pages: tuple[str, ...]
+) -> None:
     there = [block for page in pages for block in blocks(page)]
     assert sum(block.language in RUN for block in there) >= 30
     for block, answer in itertools.pairwise([*there, Block("", "sh", "")]):

@@ -1,4 +1,6 @@
-"""Variables of libraries that others set in our environment: what we start works as without them."""
+"""Variables of libraries that others set in our environment: what we start works as
+without them.
+"""
 
 import json
 import os
@@ -56,9 +58,16 @@ def place(tmp_path: Path) -> Path:
 
 
 def called(place: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "XYLEM_STORE": str(place / "store"), **more}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": PYTHONPATH,
+        "XYLEM_STORE": str(place / "store"),
+        **more,
+    }
     arguments = [sys.executable, *command]
-    return subprocess.run(arguments, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        arguments, cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 TRAIN = ("-m", "xylem", "train", "label-tree", "--model", "new", "--data", "rows.jsonl", "--json")
@@ -127,4 +136,7 @@ def test_a_program_that_imports_us_has_its_environment_as_it_was(place: Path) ->
 def test_a_program_whose_numba_compiles_nothing_is_told(place: Path) -> None:
     done = called(place, "-c", MODEL, NUMBA_DISABLE_JIT="1")
     assert done.returncode == 1
-    assert "ImportError: xylem: NUMBA_DISABLE_JIT: expected numba to compile" in done.stderr.splitlines()[-1]
+    assert (
+        "ImportError: xylem: NUMBA_DISABLE_JIT: expected numba to compile"
+        in done.stderr.splitlines()[-1]
+    )

@@ -1,4 +1,6 @@
-"""What README shows, run as it stands there; `make replicas`, on other ports, with a small model."""
+"""What README shows, run as it stands there; `make replicas`, on other ports, with a
+small model.
+"""
 
 import os
 import re
@@ -18,8 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_lines_of_python_print_what_readme_shows() -> None:
-    [shown] = re.findall(r"```python\n(.*?)```\n+```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert subprocess.check_output([sys.executable, "-c", shown[0]], cwd=ROOT, text=True) == shown[1]
+    [shown] = re.findall(
+        r"```python\n(.*?)```\n+```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert (
+        subprocess.check_output([sys.executable, "-c", shown[0]], cwd=ROOT, text=True) == shown[1]
+    )
 
 
 Started: TypeAlias = "tuple[int, Path, subprocess.Popen[str], str]"
@@ -36,7 +42,9 @@ def started(shared_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         ports = {"PORT": str(port), "REPLICA_PORTS": " ".join(map(str, others))}
         environment = {**os.environ, **ports, "REPLICAS_HOME": str(home), "MODEL": "raw"}
         command = [sys.executable, ROOT / "examples" / "replicas.py"]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True
+        ) as process:
             said = ""
             while "Ctrl+C" not in said:
                 line = process.stdout.readline()
@@ -57,7 +65,9 @@ def test_a_rolling_restart_by_the_command_it_prints_fails_no_request(started: St
     command = re.findall(r"^Restart both: +python3 (.*)$", said, re.MULTILINE)[0]
     with load(port) as counts:
         wait_until(lambda: counts[200] > 50)
-        done = subprocess.run(f"{sys.executable} {command}", shell=True, cwd=ROOT, timeout=200, check=False)
+        done = subprocess.run(
+            f"{sys.executable} {command}", shell=True, cwd=ROOT, timeout=200, check=False
+        )
         seen = counts[200]
         wait_until(lambda: counts[200] > seen + 50)
     assert done.returncode == 0
@@ -91,7 +101,9 @@ def test_at_the_end_nothing_is_left_running(started: Started) -> None:
     assert not any(map(listens, ports)) and not list(home.glob("*.pid"))
 
 
-def test_a_replica_not_ready_stops_the_round(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_replica_not_ready_stops_the_round(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     with reserved_ports(1) as (port,):
         url = f"http://127.0.0.1:{port}"
         assert main([url, "--restart", f"touch {tmp_path}/ran", "--timeout", "0.3"]) == 1

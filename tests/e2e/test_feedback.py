@@ -1,4 +1,6 @@
-"""Feedback by the command, to a database and to a server; and with a full disk and without a database."""
+"""Feedback by the command, to a database and to a server; and with
+a full disk and without a database.
+"""
 
 import codecs
 import gzip
@@ -54,7 +56,10 @@ def send(own_store: Store, tmp_path: Path, run_here: Run) -> Send:
     """Send events, or the bytes of a file, by the command in this process."""
 
     def run(
-        events: Iterable[object] | bytes, *options: object, model: str = "raw", store: Path = own_store.root
+        events: Iterable[object] | bytes,
+        *options: object,
+        model: str = "raw",
+        store: Path = own_store.root,
     ) -> Done:
         file = tmp_path / "events.jsonl"
         if isinstance(events, bytes):
@@ -85,7 +90,17 @@ def test_a_file_is_sent_twice_and_counts_once(server: ServerProcess, tmp_path: P
     file = write_lines(tmp_path / "events.jsonl", events[:70])
 
     def sent(*options: str) -> tuple[int, list[int]]:
-        command = [sys.executable, "-c", _RUN, "feedback", "once", "--data", str(file), "--json", *options]
+        command = [
+            sys.executable,
+            "-c",
+            _RUN,
+            "feedback",
+            "once",
+            "--data",
+            str(file),
+            "--json",
+            *options,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found = json.loads(done.stdout.splitlines()[-1])
         return done.returncode, [found[result] for result in RESULTS]
@@ -116,7 +131,9 @@ def test_an_address_that_is_none_is_refused_by_name(send: Send) -> None:
     ],
     ids=["no JSON", "empty", "long", "no object"],
 )
-def test_a_line_that_is_no_event(send: Send, monkeypatch: pytest.MonkeyPatch, line: str, fault: str) -> None:
+def test_a_line_that_is_no_event(
+    send: Send, monkeypatch: pytest.MonkeyPatch, line: str, fault: str
+) -> None:
     monkeypatch.setenv("XYLEM_LINE_BYTES_MAX", "200")
     good = json.dumps(event()).encode()  # a byte order mark before it is no fault
     done = send(codecs.BOM_UTF8 + b"\n".join([good, line.encode(), good, b""]), "--json")
@@ -124,14 +141,18 @@ def test_a_line_that_is_no_event(send: Send, monkeypatch: pytest.MonkeyPatch, li
     assert f"found 1 others, at first line 2: {fault}" in done.stderr
 
 
-def test_a_server_takes_an_id_of_the_command(server: ServerProcess, send: Send, predict: Send) -> None:
+def test_a_server_takes_an_id_of_the_command(
+    server: ServerProcess, send: Send, predict: Send
+) -> None:
     ids = [id_of(predict(store=server.store)) for _ in range(2)]
     told = {"event_id": "a", "prediction_id": ids[0], "labels": ["label::1"]}
     status, answer = server.ask("POST", FEEDBACK, told)
     assert (status, answer["results"]) == (200, [{"event_id": "a", "result": "applied"}])
     _, answer = server.ask("POST", PREDICT, {"instances": [RAW]})
     ids[0] = answer["predictions"][0]["prediction_id"]
-    events = [{"event_id": f"given{i}", "prediction_id": one, "labels": []} for i, one in enumerate(ids)]
+    events = [
+        {"event_id": f"given{i}", "prediction_id": one, "labels": []} for i, one in enumerate(ids)
+    ]
     done = send(events, "--json", store=server.store)
     assert (done.returncode, json.loads(done.stdout)["applied"]) == (0, 2)
 
@@ -143,26 +164,36 @@ def test_predictions_do_not_wait_for_a_database_and_say_what_their_ids_are_worth
     assert not (own_store.root / "xylem.db").exists(), "a prediction made a database"
     monkeypatch.setenv("XYLEM_DATABASE_URL", "sqlite:////nowhere/at/all.db")
     done = predict()
-    assert done.returncode == 0 and "feedback to these predictions will not be accepted" in done.stderr
+    assert (
+        done.returncode == 0 and "feedback to these predictions will not be accepted" in done.stderr
+    )
     for done in (predict("raw", "--threshold", "tuned"), send([event()])):
         (said,) = done.stderr.splitlines()
         assert done.returncode == 1 and "expected a database that answers" in said
 
 
-def test_no_request_is_too_long(own_store: Store, send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_is_too_long(
+    own_store: Store, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
     many = {"indices": list(range(40)), "values": [1.0 + i / 3 for i in range(40)]}
     monkeypatch.setattr("xylem.client.calls.EVENT_BYTES_A_REQUEST", 4096)
     with ServerProcess(own_store.root, body_bytes_max=8192) as server:
-        done = send((event(f"e{i}", instance=many) for i in range(64)), "--json", "--url", server.url)
+        done = send(
+            (event(f"e{i}", instance=many) for i in range(64)), "--json", "--url", server.url
+        )
     assert (done.returncode, json.loads(done.stdout)["applied"]) == (0, 64)
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["database", "HTTP"])
 def test_what_was_not_counted_is_told(server: ServerProcess, send: Send, is_remote: bool) -> None:
-    """Of many faults the first ten, of all how often which; over HTTP and into the database alike."""
+    """Of many faults the first ten, of all how often which; over HTTP and into the
+    database alike.
+    """
     faulty = [event(f"u{i}", labels=["none such"]) for i in range(8)]
     forged = [{"event_id": f"f{i}", "prediction_id": "nothing", "labels": []} for i in range(5)]
-    lines = b"".join(json.dumps(one).encode() + b"\n" for one in (event(), *faulty, *forged)) + b"{\n"
+    lines = (
+        b"".join(json.dumps(one).encode() + b"\n" for one in (event(), *faulty, *forged)) + b"{\n"
+    )
     place = ("--url", server.url) if is_remote else ()
     done = send(lines, *place, "--json")
     found = json.loads(done.stdout)
@@ -200,7 +231,9 @@ def test_answers_of_another_kind_of_server_are_refused(send: Send) -> None:
     assert done.returncode == 1 and "expected the JSON of Feedback, found at model" in done.stderr
 
 
-def test_files_that_are_no_lines_or_damaged(own_store: Store, tmp_path: Path, run_here: Run) -> None:
+def test_files_that_are_no_lines_or_damaged(
+    own_store: Store, tmp_path: Path, run_here: Run
+) -> None:
     packed = bytearray(gzip.compress(b"".join(b'{"event_id": "%d"}\n' % i for i in range(1000))))
     damaged = packed.copy()
     damaged[60:90] = bytes(byte ^ 0x5A for byte in damaged[60:90])
@@ -208,7 +241,11 @@ def test_files_that_are_no_lines_or_damaged(own_store: Store, tmp_path: Path, ru
         ("damaged.jsonl.gz", damaged, "expected whole gzip data, found damage"),
         ("cut.jsonl.gz", packed[:-20], "expected whole gzip data, found"),
         ("lines.jsonl.gz", b"{}\n", "expected gzip data, as the suffix .gz says, found other data"),
-        ("packed.jsonl", packed, "expected no compression, found gzip data: let the file's name end in .gz"),
+        (
+            "packed.jsonl",
+            packed,
+            "expected no compression, found gzip data: let the file's name end in .gz",
+        ),
     ):
         file = tmp_path / name
         file.write_bytes(data)
@@ -219,22 +256,30 @@ def test_files_that_are_no_lines_or_damaged(own_store: Store, tmp_path: Path, ru
 
 def test_what_ends_the_sending_says_how_far_it_came(send: Send) -> None:
     head = {"model": "raw", "version": 1, "threshold_epoch": 1}
-    verdicts = json.dumps({**head, "results": [{"event_id": "e", "result": "applied"}] * 64}).encode()
+    verdicts = json.dumps(
+        {**head, "results": [{"event_id": "e", "result": "applied"}] * 64}
+    ).encode()
     busy = answer(503, b'{"code": "overloaded", "detail": "expected less, found more"}', **RETRY)
     with ScriptedServer([answer(200, verdicts), *[busy] * 20]) as server:
         done = send((event(f"e{i}") for i in range(100)), "--url", server.url)
     assert done.returncode == 1 and "send it again" in done.stderr
-    assert f"{server.url}: 503 overloaded: expected less, found more; 64 lines of the" in done.stderr
+    assert (
+        f"{server.url}: 503 overloaded: expected less, found more; 64 lines of the" in done.stderr
+    )
 
 
 def test_a_prediction_counts_for_its_version(own_store: Store, send: Send, predict: Send) -> None:
-    """As over HTTP, of the version named or another; late where thresholds are new or the version is gone."""
+    """As over HTTP, of the version named or another; late where
+    thresholds are new or the version is gone.
+    """
     for version in 1, 2:
         assert send([event(f"begin{version}")], model=f"raw@{version}").returncode == 0
     ids = {"a": id_of(predict("raw@1")), "b": id_of(predict("raw@2"))}
 
     def outcome(names: str) -> list[object]:
-        events = [{"event_id": one, "prediction_id": ids[one[0]], "labels": []} for one in names.split()]
+        events = [
+            {"event_id": one, "prediction_id": ids[one[0]], "labels": []} for one in names.split()
+        ]
         found = json.loads(send(events, "--json", model="raw@2").stdout)
         return [found["applied"], found["late"], found["reasons"]]
 
@@ -250,7 +295,9 @@ def test_a_prediction_counts_for_its_version(own_store: Store, send: Send, predi
 
 def results_of(server: ServerProcess, first: int) -> set[str] | None:
     """What became of the events of a block; None: they were refused."""
-    status, found = server.ask("POST", FEEDBACK, {"events": [event(f"e{first + i}") for i in range(64)]})
+    status, found = server.ask(
+        "POST", FEEDBACK, {"events": [event(f"e{first + i}") for i in range(64)]}
+    )
     if status == 503:
         assert found["code"] == "database-unavailable"
         return None
@@ -263,7 +310,9 @@ def has_failed(server: ServerProcess) -> bool:
 
 
 def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store) -> None:
-    """No file may grow beyond some bytes: what a full disk says to SQLite, and only to this server."""
+    """No file may grow beyond some bytes: what a full disk says to SQLite, and only
+    to this server.
+    """
     before = "import xylem.base.db.engine as engine; engine.WRITE_FAULT_SECONDS = 10;"
     settings: dict[str, Any] = {"access_log": False, "threshold_refresh_ms": 50}
     with ServerProcess(own_store.root, before=before, **settings) as server:
@@ -290,7 +339,9 @@ def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store)
 
 
 def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: str) -> None:
-    """It starts without its PostgreSQL, predicts, refuses feedback, and goes on when it is there."""
+    """It starts without its PostgreSQL, predicts, refuses feedback, and goes on when
+    it is there.
+    """
     url, path = make_url(postgresql), socket_path(postgresql)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -39,13 +39,17 @@ N_MOMENTS = 20  # of a command, at full size
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a store of two models, their rows, rows held out, and rows of a new label."""
+    """A directory with a store of two models, their rows, rows held out, and rows of
+    a new label.
+    """
     place = tmp_path_factory.mktemp("trained")
     for file, first in {"rows.jsonl": 0, "held.jsonl": 120}.items():
         numbers = range(first, first + 120)
         rows = [{"text": f"word{n} editor{n % 3}", "labels": [f"label{n % 5}"]} for n in numbers]
         (place / file).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (place / "new.jsonl").write_text(json.dumps({"text": "editor1 word8", "labels": ["new"]}) + "\n")
+    (place / "new.jsonl").write_text(
+        json.dumps({"text": "editor1 word8", "labels": ["new"]}) + "\n"
+    )
     request = TrainRequest(trainer="label-tree", data=place / "rows.jsonl")
     for name, version in MODELS:
         assert train_and_publish(Store(place / "store"), name, request).version == version
@@ -109,7 +113,9 @@ def test_a_server_ends_at_a_sigterm_at_any_moment(command: str, place: Path, see
 
 
 @pytest.mark.parametrize("command", WRITERS)
-def test_a_command_that_writes_ends_at_a_sigterm_at_any_moment(command: str, place: Path, seed: int) -> None:
+def test_a_command_that_writes_ends_at_a_sigterm_at_any_moment(
+    command: str, place: Path, seed: int
+) -> None:
     check_writer(command, place, [random.Random(seed).uniform(0, SECONDS_MAX)])
 
 

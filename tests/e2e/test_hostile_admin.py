@@ -1,4 +1,6 @@
-"""Admin routes against clients that mean harm or know no better: names, bodies, archives, readers that go."""
+"""Admin routes against clients that mean harm or know no better: names,
+bodies, archives, readers that go.
+"""
 
 import concurrent.futures
 import contextlib
@@ -39,7 +41,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     publish_all(root / "store")
     for name in ("data/sub", "outside"):
         (root / name).mkdir(parents=True)
-    for place in ("data/train.jsonl", "data/sub/more.jsonl", "outside/canary.jsonl", "canary.jsonl"):
+    for place in (
+        "data/train.jsonl",
+        "data/sub/more.jsonl",
+        "outside/canary.jsonl",
+        "canary.jsonl",
+    ):
         (root / place).write_text('{"text": "a", "labels": ["b"]}\n')
     (root / "data" / "door").symlink_to(root / "outside")
     (root / "data" / "window.jsonl").symlink_to(root / "outside" / "canary.jsonl")
@@ -85,7 +92,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_leads_out_of_the_data_directory(server: ServerProcess, home: Path, name: str) -> None:
+def test_no_name_leads_out_of_the_data_directory(
+    server: ServerProcess, home: Path, name: str
+) -> None:
     name = name.replace("{outside}", str(home / "outside")[1:])
     before = files_below(home / "outside", home / "data"), (home / "canary.jsonl").read_bytes()
     for method, body in (("DELETE", None), ("PUT", b"taken over"), ("DELETE", None)):
@@ -99,11 +108,25 @@ def test_no_name_leads_out_of_the_data_directory(server: ServerProcess, home: Pa
     assert after == before
 
 
-def test_no_name_for_a_job_leads_out_of_the_data_directory(server: ServerProcess, home: Path) -> None:
+def test_no_name_for_a_job_leads_out_of_the_data_directory(
+    server: ServerProcess, home: Path
+) -> None:
     before = server.admin("GET", "/jobs")
     names = [
-        *("../canary.jsonl", f"{home}/outside/canary.jsonl", "door/canary.jsonl", "sub/../../canary.jsonl"),
-        *("..\\canary.jsonl", "train.jsonl\0", "\0", "/etc/passwd", "/dev/zero", "/proc/self/environ"),
+        *(
+            "../canary.jsonl",
+            f"{home}/outside/canary.jsonl",
+            "door/canary.jsonl",
+            "sub/../../canary.jsonl",
+        ),
+        *(
+            "..\\canary.jsonl",
+            "train.jsonl\0",
+            "\0",
+            "/etc/passwd",
+            "/dev/zero",
+            "/proc/self/environ",
+        ),
         *(".", "", "x" * 513, "\u2024\u2024/canary.jsonl"),
     ]
     training = {"model": "m", "trainer": "label-tree"}
@@ -114,13 +137,17 @@ def test_no_name_for_a_job_leads_out_of_the_data_directory(server: ServerProcess
             ("threshold-tuning", tuning, ["test"]),
             ("training", training, ["data", "valid", "label_names"]),
         ):
-            status, answer = server.admin("POST", f"/{kind}-jobs", {**body, **dict.fromkeys(fields, name)})
+            status, answer = server.admin(
+                "POST", f"/{kind}-jobs", {**body, **dict.fromkeys(fields, name)}
+            )
             assert status == 422, (name, answer)
             assert set(fields) <= {fault["path"] for fault in answer["errors"]}, (name, answer)
     assert server.admin("GET", "/jobs") == before
 
 
-@pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2f..%2fetc", "Raw", "%00", "a%2fb", "-", "x" * 300])
+@pytest.mark.parametrize(
+    "name", ["..", "%2e%2e", "..%2f..%2fetc", "Raw", "%00", "a%2fb", "-", "x" * 300]
+)
 def test_no_name_leads_out_of_the_store(server: ServerProcess, home: Path, name: str) -> None:
     before = files_below(home / "store" / "models")
     for method, path, body in (
@@ -145,7 +172,9 @@ def test_no_name_leads_out_of_the_store(server: ServerProcess, home: Path, name:
     assert files_below(home / "store" / "models") == before
 
 
-def test_uploads_have_a_limit_and_leave_nothing_when_they_break(server: ServerProcess, home: Path) -> None:
+def test_uploads_have_a_limit_and_leave_nothing_when_they_break(
+    server: ServerProcess, home: Path
+) -> None:
     assert server.admin("PUT", "/data/empty.jsonl", b"")[1]["bytes"] == 0
     assert server.admin("DELETE", "/data/empty.jsonl")[0] == 204
     put = "/data/large.jsonl"
@@ -165,15 +194,26 @@ def test_uploads_have_a_limit_and_leave_nothing_when_they_break(server: ServerPr
 
 
 def head_of(method: str, path: str, *headers: str) -> bytes:
-    lines = [f"{method} /v1/admin{path} HTTP/1.1", "host: x", f"authorization: Bearer {KEY}", *headers]
+    lines = [
+        f"{method} /v1/admin{path} HTTP/1.1",
+        "host: x",
+        f"authorization: Bearer {KEY}",
+        *headers,
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
-@pytest.mark.parametrize(("method", "path"), [("PUT", "/data/slow.jsonl"), ("POST", "/models/slow/archive")])
-def test_bodies_that_drip_are_given_up(server: ServerProcess, home: Path, method: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "/data/slow.jsonl"), ("POST", "/models/slow/archive")]
+)
+def test_bodies_that_drip_are_given_up(
+    server: ServerProcess, home: Path, method: str, path: str
+) -> None:
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", server.port)
-        clients = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(20)]
+        clients = [
+            stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(20)
+        ]
         for connection in clients:
             connection.sendall(head_of(method, path, "content-length: 100000"))
         waiting, said, deadline = set(clients), set[bytes](), time.monotonic() + 60
@@ -215,7 +255,12 @@ def hostile_archives(good: bytes) -> Iterator[bytes]:
     for name in ("../../../canary", "/tmp/canary", "manifest.json/../x", "", "a\0b"):
         yield packed(manifest, (name, first[1]), *rest)
     document = json.loads(manifest[1])
-    for change in ({"model": "../../x"}, {"arrays": {}}, {"n_labels": 1 << 60}, {"schema_version": 999}):
+    for change in (
+        {"model": "../../x"},
+        {"arrays": {}},
+        {"n_labels": 1 << 60},
+        {"schema_version": 999},
+    ):
         yield packed((manifest[0], json.dumps({**document, **change}).encode()), first, *rest)
     yield packed((manifest[0], b"[" * 100_000), first, *rest)
     yield packed(first, manifest, *rest)
@@ -236,7 +281,10 @@ def test_no_archive_brings_in_what_is_no_version(server: ServerProcess, home: Pa
     for more in (b"more" * 1000, bytes(10_240)):  # a tar may be filled up
         status, answer = server.admin("POST", path, good + more, content_type="application/x-tar")
         assert status == 200, answer
-        assert store.open("raw", answer["version"]).manifest.arrays == store.open("raw", 1).manifest.arrays
+        assert (
+            store.open("raw", answer["version"]).manifest.arrays
+            == store.open("raw", 1).manifest.arrays
+        )
     packed = gzip.compress(good + bytes(64 << 20), 1)
     for body, encoding in ((good + bytes(10_241), "identity"), (packed, "gzip")):
         status, answer = server.admin(
@@ -247,7 +295,9 @@ def test_no_archive_brings_in_what_is_no_version(server: ServerProcess, home: Pa
     predicts(server)
 
 
-def test_readers_that_go_leave_room_for_others(server: ServerProcess, home: Path, seed: int) -> None:
+def test_readers_that_go_leave_room_for_others(
+    server: ServerProcess, home: Path, seed: int
+) -> None:
     rng = random.Random(seed)
     large = small_draft(n_labels=400, n_features=20_000, share=0.2, n_trees=1)
     size = Store(home / "store").publish("large", large).model_bytes
@@ -305,8 +355,12 @@ def close_all(streams: list[tuple[HTTPConnection, HTTPResponse]]) -> None:
         answer.close()
 
 
-def test_a_version_whose_files_were_swapped_is_not_promoted_again(server: ServerProcess, home: Path) -> None:
-    """It was verified before; one that is damaged or another one's is a case of the registry's own tests."""
+def test_a_version_whose_files_were_swapped_is_not_promoted_again(
+    server: ServerProcess, home: Path
+) -> None:
+    """It was verified before; one that is damaged or another one's is
+    a case of the registry's own tests.
+    """
     store, versions = Store(home / "store"), home / "store" / "models" / "risky" / "versions"
     for seed in (0, 1):
         publish_model(store, "risky", "raw", seed=seed)
@@ -315,7 +369,11 @@ def test_a_version_whose_files_were_swapped_is_not_promoted_again(server: Server
         assert server.admin("POST", promote, {"version": version, "alias": alias})[0] == 200
     for path in (versions / "2").rglob("*"):
         other = versions / "1" / path.relative_to(versions / "2")
-        if path.is_file() and path.name != "manifest.json" and other.read_bytes() != path.read_bytes():
+        if (
+            path.is_file()
+            and path.name != "manifest.json"
+            and other.read_bytes() != path.read_bytes()
+        ):
             path.unlink()
             shutil.copy(other, path)
     for alias in ("stable", "latest", "new"):
@@ -324,7 +382,9 @@ def test_a_version_whose_files_were_swapped_is_not_promoted_again(server: Server
     for version in (9, 999_999_999):
         assert server.admin("POST", promote, {"version": version, "alias": "stable"})[0] == 404
     assert dict(store.info("risky").aliases) == {"latest": 2, "once": 2, "stable": 1}
-    status, answer = server.ask("POST", "/v1/models/risky/aliases/stable/predict", {"instances": [INSTANCE]})
+    status, answer = server.ask(
+        "POST", "/v1/models/risky/aliases/stable/predict", {"instances": [INSTANCE]}
+    )
     assert (status, answer["version"]) == (200, 1)
     changes = server.admin("GET", "/models/risky/history?alias=stable")[1]["changes"]
     assert [one["to_version"] for one in changes if one["action"] == "promoted"] == [1]

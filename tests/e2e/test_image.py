@@ -1,7 +1,8 @@
-"""The image, built and run for real: `make image-test`. Skips where it is not asked for, or without buildah.
+"""The image, built and run for real: `make image-test`. Skips where it is
+not asked for, or without buildah.
 
-IMAGE names one that is built already; BASE what it is built on, else what the Dockerfile names. Where no
-registry of images can be reached: tests/image_base.sh NAME, and BASE=NAME.
+IMAGE names one that is built already; BASE what it is built on, else what the Dockerfile names.
+Where no registry of images can be reached: tests/image_base.sh NAME, and BASE=NAME.
 """
 
 import json
@@ -35,7 +36,9 @@ def image() -> str:
     if named := os.environ.get("IMAGE"):
         return named
     base = os.environ.get("BASE")
-    options = ["--build-arg", f"PYTHON_IMAGE={base}", "--build-arg", "PYTHON_DIGEST="] if base else []
+    options = (
+        ["--build-arg", f"PYTHON_IMAGE={base}", "--build-arg", "PYTHON_DIGEST="] if base else []
+    )
     name, script = "localhost/xylem-test", ROOT / "deploy" / "build_image.sh"
     subprocess.run([script, name, *options], env={**os.environ, "ENGINE": "buildah"}, check=True)
     return name
@@ -89,7 +92,9 @@ def size(image: str) -> int:
     name = buildah("from", image)
     try:
         root = Path(buildah("mount", name))
-        return sum(path.lstat().st_size for path in root.rglob("*") if path.is_file() or path.is_symlink())
+        return sum(
+            path.lstat().st_size for path in root.rglob("*") if path.is_file() or path.is_symlink()
+        )
     finally:
         buildah("rm", name)
 
@@ -108,24 +113,38 @@ def test_it_holds_nothing_to_install_with_and_no_tests(container: str, volumes: 
     assert not names & {"pip", "setuptools", "hatchling", "tests"}
     bill = json.loads(run(container, volumes, "cat", "/opt/xylem/sbom.cdx.json"))
     listed = {each["name"].lower() for each in bill["components"]}
-    script = "import importlib.metadata as m; print(*{x.metadata['Name'].lower() for x in m.distributions()})"
+    script = (
+        "import importlib.metadata as m; print(*{x.metadata['Name'].lower() for x in "
+        "m.distributions()})"
+    )
     installed = set(run(container, volumes, "/opt/xylem/bin/python", "-I", "-c", script).split())
     assert listed == installed - {"xylem-serve"}
     assert {"numba", "psycopg", "s3fs"} <= listed and "hatchling" not in listed
 
 
-def test_it_trains_evaluates_tunes_and_predicts_without_compiling(container: str, volumes: Path) -> None:
+def test_it_trains_evaluates_tunes_and_predicts_without_compiling(
+    container: str, volumes: Path
+) -> None:
     assert run(container, volumes, "id", "-u").strip() == str(USER)
     trainers = ("label-tree", "plt", "lomtree", "ovr")
     for trainer in trainers:
-        files = ["--data", "/data/test.jsonl.gz", "--valid", "/data/test.jsonl.gz", "--model", trainer]
+        files = [
+            "--data",
+            "/data/test.jsonl.gz",
+            "--valid",
+            "/data/test.jsonl.gz",
+            "--model",
+            trainer,
+        ]
         for level in ("generic", "portable"):
             words = ["xylem", "train", trainer, *files, "--json"]
             told = run(container, volumes, *words, XYLEM_KERNEL_CPU=level)
             assert json.loads(told.splitlines()[-1])["metrics"]["P@1"] > 50
     for what in ("evaluate", "thresholds"):
         run(container, volumes, "xylem", what, "label-tree", "--data", "/data/test.jsonl.gz")
-    listed = json.loads(run(container, volumes, "xylem", "models", "list", "--json").splitlines()[-1])
+    listed = json.loads(
+        run(container, volumes, "xylem", "models", "list", "--json").splitlines()[-1]
+    )
     versions = {each["name"]: len(each["versions"]) for each in listed["models"]}
     assert versions == dict.fromkeys(trainers, 2)
 
@@ -140,7 +159,9 @@ def test_it_serves_on_the_port_it_is_told_and_ends_when_it_is_told(
         words = [*entry["Entrypoint"], *entry["Cmd"]]
         log = tmp_path / "log"
         with log.open("w") as file:
-            process = subprocess.Popen(command(container, volumes, *words, **told), stdout=file, stderr=file)
+            process = subprocess.Popen(
+                command(container, volumes, *words, **told), stdout=file, stderr=file
+            )
         check = entry["Healthcheck"]["Test"][1:]
 
         def is_healthy() -> bool:

@@ -1,6 +1,8 @@
-"""Round trips: a library trains, saves and predicts; imported by the command line, its model answers alike.
+"""Round trips: a library trains, saves and predicts; imported by the
+command line, its model answers alike.
 
-Every library runs in a virtual environment of its own, which `make peers` installs; without it a test skips.
+Every library runs in a virtual environment of its own, which `make peers` installs; without it a
+test skips.
 """
 
 import json
@@ -40,9 +42,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         (np.ones(len(dataset.labels.indices)), dataset.labels.indices, dataset.labels.indptr),
         (rows.n_rows, dataset.labels.n_labels),
     )
-    features = sp.csr_matrix((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features))
+    features = sp.csr_matrix(
+        (rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features)
+    )
     # omikuji takes no row without a feature, libmultilabel no label without a row
-    usable = np.flatnonzero((np.diff(features.indptr) > 0) & (np.diff(labels.indptr) > 0))[: N_TRAIN + N_TEST]
+    usable = np.flatnonzero((np.diff(features.indptr) > 0) & (np.diff(labels.indptr) > 0))[
+        : N_TRAIN + N_TEST
+    ]
     features = sp.diags(np.linspace(0.5, 2.0, len(usable))) @ features[usable]
     labels = labels[usable][:, np.flatnonzero(labels[usable[:N_TRAIN]].getnnz(0))]
     for part, cut in (("train", slice(0, N_TRAIN)), ("test", slice(N_TRAIN, None))):
@@ -61,7 +67,9 @@ def write_text(file: Path, rows: sp.csr_matrix, labels: sp.csr_matrix) -> None:
 
 
 def peer(request: pytest.FixtureRequest, name: str) -> list[str]:
-    """The command of a library's script; skips when its environment is not there and cannot be made."""
+    """The command of a library's script; skips when its
+    environment is not there and cannot be made.
+    """
     if not (DIRECTORY / name / "ready").exists():
         if request.config.option.markexpr != "peers":
             pytest.skip(f"{name} is not installed under benchmarks/peers/.venvs: make peers")
@@ -73,14 +81,30 @@ def peer(request: pytest.FixtureRequest, name: str) -> list[str]:
 
 
 def run(command: list[str], *arguments: object) -> None:
-    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def imported(path: Path, library: str, store: Path, *options: object) -> Store:
     """Import by the command line; return the store that has the model, m, in it."""
-    command = [XYLEM, "models", "import", "--from", library, path, "--store", store, "--model", "m", "--json"]
-    done = subprocess.run([*map(str, [*command, *options])], capture_output=True, text=True, check=False)
+    command = [
+        XYLEM,
+        "models",
+        "import",
+        "--from",
+        library,
+        path,
+        "--store",
+        store,
+        "--model",
+        "m",
+        "--json",
+    ]
+    done = subprocess.run(
+        [*map(str, [*command, *options])], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {"model": "m", "version": 1}
     return Store(store)
@@ -128,7 +152,9 @@ def test_libpecos(request: pytest.FixtureRequest, data: Prepared, tmp_path: Path
 
 
 @pytest.mark.parametrize("n_trees", [1, 3])
-def test_omikuji(request: pytest.FixtureRequest, data: Prepared, tmp_path: Path, n_trees: int) -> None:
+def test_omikuji(
+    request: pytest.FixtureRequest, data: Prepared, tmp_path: Path, n_trees: int
+) -> None:
     command = peer(request, "omikuji")
     run(command, "train", data.work, "--trees", n_trees)
     store = imported(data.work / f"omikuji-{n_trees}", "omikuji", tmp_path)

@@ -65,7 +65,11 @@ def ended(desk: Desk, job_id: str) -> Job:
     return job_when(desk, job_id, lambda job: job.has_ended)
 
 
-SLOW: dict[str, Any] = {**TRAINING, "trainer": "huffman-tree", "parameters": {"epochs": 1000, "dim": 512}}
+SLOW: dict[str, Any] = {
+    **TRAINING,
+    "trainer": "huffman-tree",
+    "parameters": {"epochs": 1000, "dim": 512},
+}
 """A training that takes some seconds: it can be seen under way."""
 
 
@@ -73,7 +77,9 @@ def has_begun(job: Job) -> bool:
     return job.progress is not None
 
 
-def test_the_job_of_a_killed_worker_goes_on(tmp_path: Path, database_url: str, start_worker: Start) -> None:
+def test_the_job_of_a_killed_worker_goes_on(
+    tmp_path: Path, database_url: str, start_worker: Start
+) -> None:
     desk = Desk(settings_for(tmp_path, job_lease_seconds=1.0), database_url)
     job_id = desk.jobs.submit("training", SLOW).id
     worker = start_worker(desk)
@@ -107,7 +113,10 @@ def test_jobs_are_given_back_fail_with_the_reason_are_tried_again_and_cancelled(
     job = ended(desk, job_id)
     assert (job.state, job.error_code) == ("failed", "limit-exceeded"), job
     assert "job_memory_bytes_max" in str(job.error)
-    assert list((store / "jobs" / job_id).iterdir()) and not (store / "jobs" / job_id / "work").exists()
+    assert (
+        list((store / "jobs" / job_id).iterdir())
+        and not (store / "jobs" / job_id / "work").exists()
+    )
     end(worker, signal.SIGTERM)
     small.database.close()
 
@@ -130,8 +139,14 @@ def test_jobs_are_given_back_fail_with_the_reason_are_tried_again_and_cancelled(
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, workers: int) -> None:
-    settings: dict[str, Any] = {"data_dir": desk.settings.data_dir, "job_lease_seconds": 1, "job_nice": 0}
+def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(
+    desk: Desk, workers: int
+) -> None:
+    settings: dict[str, Any] = {
+        "data_dir": desk.settings.data_dir,
+        "job_lease_seconds": 1,
+        "job_nice": 0,
+    }
     with ServerProcess(desk.settings.store, workers, jobs=1, **settings) as server:
         wait_for(lambda: bool(server.events("job_worker_started")))
         [started] = server.events("job_worker_started")
@@ -151,7 +166,11 @@ def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, 
 
 
 def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
-    environment = {**os.environ, "XYLEM_DATA_DIR": str(desk.settings.data_dir), "XYLEM_JOB_NICE": "0"}
+    environment = {
+        **os.environ,
+        "XYLEM_DATA_DIR": str(desk.settings.data_dir),
+        "XYLEM_JOB_NICE": "0",
+    }
     options = ["--jobs", "2", "--json", "--store", str(desk.settings.store)]
     command = [sys.executable, "-m", "xylem.cli.entry", "worker", *options]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
@@ -175,7 +194,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(store: Path) -> Iterator[str]:
     """A server without a worker: jobs wait."""
-    with ServerProcess(store, admin_key=KEY, data_dir=store.parent / "data", open_scopes="none") as server:
+    with ServerProcess(
+        store, admin_key=KEY, data_dir=store.parent / "data", open_scopes="none"
+    ) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -191,7 +212,10 @@ def test_a_server_tells_of_jobs_what_its_database_does(
     monkeypatch.setenv("XYLEM_KEY", KEY)
 
     def both(*arguments: str) -> list[dict[str, object]]:
-        asked = (run_here("jobs", *arguments, *more, "--json", store=store) for more in ((), ("--url", url)))
+        asked = (
+            run_here("jobs", *arguments, *more, "--json", store=store)
+            for more in ((), ("--url", url))
+        )
         return [json.loads(done.stdout) for done in asked if done.returncode == 0]
 
     def there(*arguments: str) -> str:
@@ -215,7 +239,12 @@ def test_a_server_tells_of_jobs_what_its_database_does(
 
 
 def test_what_a_server_refuses_ends_the_command(
-    run_here: Run, url: str, store: Path, job: xylem.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_here: Run,
+    url: str,
+    store: Path,
+    job: xylem.Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bad = tmp_path / "bad"
     bad.write_text("another-key-of-mine\n")

@@ -89,24 +89,32 @@ BOMB_ROWS = 100_000_000
 
 
 def write_bombs(data: Path) -> list[str]:
-    """Labelled files of at most 2 MB that unpack to half a gigabyte or more: of lines, of empty rows."""
+    """Labelled files of at most 2 MB that unpack to half a
+    gigabyte or more: of lines, of empty rows.
+    """
     line = b"1 1:1 5:0.5\n"
     block = gzip.compress(line * ((1 << 20) // len(line)))
     (data / "bomb.svm.gz").write_bytes(block * BOMB_BLOCKS)
     empty = {"indices": np.zeros(0, np.int32), "data": np.zeros(0, np.float32)}
     pointers = np.zeros(BOMB_ROWS + 1, np.int64)
-    np.savez_compressed(data / "bomb.X.npz", format=b"csr", shape=[BOMB_ROWS, 7], indptr=pointers, **empty)
+    np.savez_compressed(
+        data / "bomb.X.npz", format=b"csr", shape=[BOMB_ROWS, 7], indptr=pointers, **empty
+    )
     shutil.copy(data / "bomb.X.npz", data / "bomb.Y.npz")
     assert max(path.stat().st_size for path in data.glob("bomb*")) < 2 << 20
     return ["bomb.svm.gz", "bomb.X.npz"]
 
 
-def test_a_small_file_that_unpacks_to_gigabytes_takes_none_of_the_servers_memory(tmp_path: Path) -> None:
+def test_a_small_file_that_unpacks_to_gigabytes_takes_none_of_the_servers_memory(
+    tmp_path: Path,
+) -> None:
     settings = settings_for(tmp_path)
     publish_all(settings.store)
     names = write_bombs(settings.data_dir)
     options: dict[str, Any] = {"jobs": 1, "job_nice": 0, "job_memory_bytes_max": 192 << 20}
-    with ServerProcess(settings.store, admin_key=KEY, data_dir=settings.data_dir, **options) as server:
+    with ServerProcess(
+        settings.store, admin_key=KEY, data_dir=settings.data_dir, **options
+    ) as server:
         before = server.memory_bytes()
         for name in names:
             path = "/v1/admin/models/raw/thresholds/tune"
@@ -123,7 +131,9 @@ def test_jobs_that_misbehave_leave_predictions_alone(tmp_path: Path) -> None:
     publish_all(desk.settings.store)
     data = desk.settings.data_dir
     with (
-        ServerProcess(desk.settings.store, admin_key=KEY, data_dir=data, access_log=False) as server,
+        ServerProcess(
+            desk.settings.store, admin_key=KEY, data_dir=data, access_log=False
+        ) as server,
         Predicting(server),
         working(desk.settings, desk.database, "tests.job_children"),
     ):
@@ -149,12 +159,17 @@ def network(database_url: str) -> Iterator[Network]:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_database_that_goes_away_loses_no_job(tmp_path: Path, database_url: str, network: Network) -> None:
+def test_a_database_that_goes_away_loses_no_job(
+    tmp_path: Path, database_url: str, network: Network
+) -> None:
     settings = settings_for(tmp_path)
     publish_all(settings.store)
     url = make_url(database_url).set(host="127.0.0.1", port=network.port, query={})
     options: dict[str, Any] = {"jobs": 1, "job_nice": 0, "job_lease_seconds": 2.0, "admin_key": KEY}
-    options |= {"data_dir": settings.data_dir, "database_url": url.render_as_string(hide_password=False)}
+    options |= {
+        "data_dir": settings.data_dir,
+        "database_url": url.render_as_string(hide_password=False),
+    }
     with ServerProcess(settings.store, **options) as server, Predicting(server):
 
         def asked(method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
@@ -163,7 +178,9 @@ def test_a_database_that_goes_away_loses_no_job(tmp_path: Path, database_url: st
         wait_for(lambda: asked("GET", "jobs")[0] == 200)
         first = asked("POST", "training-jobs", TRAINING)[1]["id"]
         followed: list[bytes] = []  # by a follower that outlives the outage
-        follower = threading.Thread(target=lambda: followed.append(asked("GET", f"jobs/{first}/events")[1]))
+        follower = threading.Thread(
+            target=lambda: followed.append(asked("GET", f"jobs/{first}/events")[1])
+        )
         follower.start()
         wait_for(lambda: asked("GET", f"jobs/{first}")[1]["state"] == "running")
         network.state = "refuses"

@@ -59,7 +59,9 @@ def render(tmp_path: Path, values: Any, release: str = "xylem") -> subprocess.Co
     else:
         pytest.skip("neither helm nor its library (helm-python-sdk in .venv-clients) is installed")
     environment = {**os.environ, "HELM_CACHE_HOME": str(tmp_path / "helm")}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env=environment
+    )
 
 
 def rendered(tmp_path: Path, release: str = "xylem", **values: Any) -> list[Document]:
@@ -73,11 +75,15 @@ def kustomized(directory: Path) -> list[Document]:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not installed")
-    return documents(subprocess.check_output([kubectl, "kustomize", directory], text=True, timeout=60))
+    return documents(
+        subprocess.check_output([kubectl, "kustomize", directory], text=True, timeout=60)
+    )
 
 
 def is_valid(found: list[Document], tmp_path: Path) -> None:
-    """Hold documents to Kubernetes's schemas: an unknown field is a fault. Operators' have no schema here."""
+    """Hold documents to Kubernetes's schemas: an unknown field is a
+    fault. Operators' have no schema here.
+    """
     if not Path(VALIDATE).exists():
         pytest.skip("kubernetes-validate is not installed (make test-system does)")
     known = []
@@ -104,7 +110,9 @@ def pods(found: list[Document]) -> Iterator[tuple[str, Document]]:
             inner = {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget"}
             yield name, {key: value for key, value in spec["predictor"].items() if key not in inner}
         elif each["kind"] == "SeldonDeployment":
-            yield from ((name, part["spec"]) for pod in spec["predictors"] for part in pod["componentSpecs"])
+            yield from (
+                (name, part["spec"]) for pod in spec["predictors"] for part in pod["componentSpecs"]
+            )
         elif each["kind"] in ("RayCluster", "RayJob"):
             nodes = spec.get("rayClusterSpec", spec)
             for group in (nodes["headGroupSpec"], *nodes["workerGroupSpecs"]):
@@ -126,7 +134,9 @@ def test_plain_manifests_and_the_pods_of_examples_are_valid(tmp_path: Path) -> N
 
 
 def without_image(document: Document) -> Document:
-    """A document as its manifest has it: the image by its name alone, no note to helm on how to delete it."""
+    """A document as its manifest has it: the image by its name alone,
+    no note to helm on how to delete it.
+    """
     for _, pod in pods([document]):
         for container in pod["containers"]:
             container["image"] = "xylem"
@@ -143,7 +153,10 @@ def test_the_chart_with_its_default_values_is_the_plain_manifests(tmp_path: Path
             each["metadata"]["name"] = each["metadata"].pop("generateName").removesuffix("-")
     plain, chart = (
         {name: without_image(each) for name, each in by_name(found).items()}
-        for found in (manifests, rendered(tmp_path, monitor={"enabled": True}, train={"enabled": True}))
+        for found in (
+            manifests,
+            rendered(tmp_path, monitor={"enabled": True}, train={"enabled": True}),
+        )
     )
     assert chart == plain
 
@@ -191,7 +204,10 @@ def test_the_chart_is_valid_with_other_values(tmp_path: Path, name: str) -> None
     volumes = {each["name"]: each for each in replicas["template"]["spec"]["volumes"]}
     if name == "all else":
         assert replicas["replicas"] == 5
-        assert volumes["store"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
+        assert volumes["store"]["persistentVolumeClaim"] == {
+            "claimName": "models",
+            "readOnly": True,
+        }
         assert not {"HorizontalPodAutoscaler", "NetworkPolicy"} & {each["kind"] for each in found}
 
 
@@ -204,8 +220,13 @@ def test_pods_are_where_and_as_the_values_say(tmp_path: Path) -> None:
     made = dict(pods(list(found.values())))
     assert made.keys() == {"xylem", "xylem-admin"} | of_workers
     for name, pod in made.items():
-        assert pod["nodeSelector"] == ({"memory": "much"} if name in of_workers else {"disk": "fast"}), name
-        assert (pod["tolerations"], pod["affinity"]) == (values["tolerations"], values["affinity"]), name
+        assert pod["nodeSelector"] == (
+            {"memory": "much"} if name in of_workers else {"disk": "fast"}
+        ), name
+        assert (pod["tolerations"], pod["affinity"]) == (
+            values["tolerations"],
+            values["affinity"],
+        ), name
         assert pod["serviceAccountName"] == "xylem", name
         told = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
         assert told["OTEL_SERVICE_NAME"] == "x", name
@@ -217,12 +238,16 @@ def test_pods_are_where_and_as_the_values_say(tmp_path: Path) -> None:
 
 def test_an_ingress_publishes_what_is_for_strangers_and_no_more(tmp_path: Path) -> None:
     ingress = by_name(rendered(tmp_path, **VARIANTS["placed"]))["Ingress", "xylem"]
-    assert [rule["host"] for rule in ingress["spec"]["rules"]] == VARIANTS["placed"]["ingress"]["hosts"]
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == VARIANTS["placed"]["ingress"][
+        "hosts"
+    ]
     for rule in ingress["spec"]["rules"]:
         published = {path["path"] for path in rule["http"]["paths"]}
         assert "/v1/models" in published
         for hidden in ("/metrics", "/v1/admin/jobs", "/livez"):
-            assert not any(hidden == path or hidden.startswith(path.rstrip("/") + "/") for path in published)
+            assert not any(
+                hidden == path or hidden.startswith(path.rstrip("/") + "/") for path in published
+            )
 
 
 def selectors(found: list[Document]) -> list[dict[str, str]]:
@@ -235,7 +260,9 @@ def selectors(found: list[Document]) -> list[dict[str, str]]:
 def labels(found: list[Document]) -> list[dict[str, str]]:
     """The labels of services and of pods."""
     services = [each for each in found if each["kind"] == "Service"]
-    templates = [each["spec"]["template"] for each in found if each["kind"] in ("Deployment", "Job")]
+    templates = [
+        each["spec"]["template"] for each in found if each["kind"] in ("Deployment", "Job")
+    ]
     return [each["metadata"]["labels"] for each in (*services, *templates)]
 
 
@@ -268,7 +295,9 @@ def test_two_releases_in_a_namespace_have_nothing_of_each_other(tmp_path: Path) 
         ("store: {size: twenty}", "size"),
     ],
 )
-def test_values_that_the_chart_does_not_have_are_refused(tmp_path: Path, values: str, says: str) -> None:
+def test_values_that_the_chart_does_not_have_are_refused(
+    tmp_path: Path, values: str, says: str
+) -> None:
     done = render(tmp_path, yaml.safe_load(values))
     assert done.returncode and says in done.stderr, done.stderr
 
@@ -288,7 +317,11 @@ def test_kustomize_builds_the_plain_manifests_with_an_image_of_this_release() ->
     found = by_name(kustomized(KUBERNETES))
     manifests = of_files(*(file for file in PLAIN if file.stem not in ("train", "monitor")))
     assert found.keys() == by_name(manifests).keys()
-    images = [container["image"] for _, pod in pods(list(found.values())) for container in pod["containers"]]
+    images = [
+        container["image"]
+        for _, pod in pods(list(found.values()))
+        for container in pod["containers"]
+    ]
     assert len(images) == 3 and "xylem" not in images
 
 
@@ -305,10 +338,14 @@ def test_overlays_are_what_the_chart_makes_with_values(tmp_path: Path, name: str
 
 
 def guarded(found: list[Document]) -> None:
-    """Hold each pod to what all must have: no links, no root, nothing written but to volumes, time to end."""
+    """Hold each pod to what all must have: no links, no root, nothing
+    written but to volumes, time to end.
+    """
     settings = next((each["data"] for each in found if each["kind"] == "ConfigMap"), {})
     for name, pod in pods(found):
-        assert pod["enableServiceLinks"] is False and pod["automountServiceAccountToken"] is False, name
+        assert (
+            pod["enableServiceLinks"] is False and pod["automountServiceAccountToken"] is False
+        ), name
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         (container,) = pod["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"] is True, name
@@ -318,11 +355,16 @@ def guarded(found: list[Document]) -> None:
         if container.get("args", [""])[0] != "serve":
             continue
         told = {**settings, **{each["name"]: each.get("value") for each in container["env"]}}
-        drain, shutdown = float(told["XYLEM_DRAIN_SECONDS"]), float(told.get("XYLEM_SHUTDOWN_SECONDS", 30))
+        drain, shutdown = (
+            float(told["XYLEM_DRAIN_SECONDS"]),
+            float(told.get("XYLEM_SHUTDOWN_SECONDS", 30)),
+        )
         probe, start = container["readinessProbe"], container["startupProbe"]
         assert drain > probe["periodSeconds"] * probe["failureThreshold"], name
         assert pod["terminationGracePeriodSeconds"] > drain + shutdown, name
-        assert start["periodSeconds"] * start["failureThreshold"] >= 300, name  # room to compile kernels
+        assert start["periodSeconds"] * start["failureThreshold"] >= 300, (
+            name
+        )  # room to compile kernels
 
 
 def test_every_pod_is_guarded() -> None:
@@ -336,7 +378,9 @@ def test_nodes_of_ray_are_alike_and_of_one_version() -> None:
     assert job["rayClusterSpec"] == cluster
     head, (workers,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
     images = {spec["template"]["spec"]["containers"][0]["image"] for spec in (head, workers)}
-    assert len(images) == 1 and workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    assert (
+        len(images) == 1 and workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    )
     dockerfile = (DEPLOY / "ray" / "Dockerfile").read_text()
     assert f'"ray[default]=={cluster["rayVersion"]}"' in dockerfile
     command = job["entrypoint"].split()

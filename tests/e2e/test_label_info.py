@@ -1,4 +1,6 @@
-"""Label info from the command line to the answers of a server: replaced while it answers, damaged, kept."""
+"""Label info from the command line to the answers of a server:
+replaced while it answers, damaged, kept.
+"""
 
 import itertools
 import json
@@ -29,7 +31,12 @@ PREDICT = "/v1/models/text/predict"
 def info_of(word: str, n_labels: int = 8) -> Any:
     """A vocabulary that knows the first labels, named by a word in Finnish."""
     subjects = [
-        Subject(f"label::{i}", f"{i}.0", {"fi": f"{word} {i}", "en": f"dog {i}"}, ["label::0"] if i else [])
+        Subject(
+            f"label::{i}",
+            f"{i}.0",
+            {"fi": f"{word} {i}", "en": f"dog {i}"},
+            ["label::0"] if i else [],
+        )
         for i in range(n_labels)
     ]
     return build_label_info(subjects)
@@ -61,7 +68,12 @@ def test_names_stand_beside_labels_where_they_are_asked_for(server: ServerProces
     assert {key for label in plain for key in label} == {"label", "id", "score"}
     finnish = labels_of(server, f"{PREDICT}?language=fi", BODY)
     assert finnish == [
-        {**label, "uri": label["label"], "notation": f"{label['id']}.0", "name": f"koira {label['id']}"}
+        {
+            **label,
+            "uri": label["label"],
+            "notation": f"{label['id']}.0",
+            "name": f"koira {label['id']}",
+        }
         for label in plain
     ]
     assert labels_of(server, PREDICT, {**BODY, "language": "FI"}) == finnish
@@ -73,7 +85,9 @@ def test_names_stand_beside_labels_where_they_are_asked_for(server: ServerProces
 
 
 def test_what_the_vocabulary_does_not_know_is_null(server: ServerProcess) -> None:
-    found = labels_of(server, "/v1/models/raw/predict", {**SPARSE, "language": "en", "label_info": True})
+    found = labels_of(
+        server, "/v1/models/raw/predict", {**SPARSE, "language": "en", "label_info": True}
+    )
     assert len(found) == 11
     for label in found:
         i, told = label["id"], (label["name"], label["uri"], label["names"])
@@ -97,21 +111,27 @@ def test_lines_of_a_batch_and_the_client_tell_names(server: ServerProcess) -> No
 
 def with_deprecated(labels: set[str]) -> LabelInfo:
     every = [f"label::{i}" for i in range(11)]
-    return build_label_info([Subject(label, None, {}, deprecated=label in labels) for label in every])
+    return build_label_info(
+        [Subject(label, None, {}, deprecated=label in labels) for label in every]
+    )
 
 
 def in_line(line: str | bytes) -> set[str]:
     return {one["label"] for one in json.loads(line)["labels"]}
 
 
-def test_deprecated_labels_are_answered_nowhere(run_here: Run, shared_store: Path, tmp_path: Path) -> None:
+def test_deprecated_labels_are_answered_nowhere(
+    run_here: Run, shared_store: Path, tmp_path: Path
+) -> None:
     root = Path(shutil.copytree(shared_store, tmp_path / "store"))
     rows, scored, file = (tmp_path / name for name in ("rows.jsonl", "scored.jsonl", "v.ttl"))
     rows.write_text(ROW + "\n")
     scored.write_text(json.dumps({"indices": [1], "values": [1.0], "labels": ["label::1"]}) + "\n")
     prefixes = ["@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"]
     prefixes += ["@prefix owl: <http://www.w3.org/2002/07/owl#> .\n"]
-    concepts = [f'<label::{i}> a skos:Concept ; skos:prefLabel "name {i}"@en .\n' for i in range(11)]
+    concepts = [
+        f'<label::{i}> a skos:Concept ; skos:prefLabel "name {i}"@en .\n' for i in range(11)
+    ]
     deprecated = [f"<label::{i}> owl:deprecated true .\n" for i in (1, 4)]
     file.write_text("".join(prefixes + concepts + deprecated))
     every = {f"label::{i}" for i in range(11)}
@@ -120,7 +140,12 @@ def test_deprecated_labels_are_answered_nowhere(run_here: Run, shared_store: Pat
         return {one["label"] for one in labels_of(server, f"/v1/models/raw{way}/predict", SPARSE)}
 
     with ServerProcess(root, store_poll_seconds=0.05) as server:
-        ways = ("", "/aliases/latest", "/versions/2", "/versions/1")  # of which the last is of no alias
+        ways = (
+            "",
+            "/aliases/latest",
+            "/versions/2",
+            "/versions/1",
+        )  # of which the last is of no alias
         assert [by_http(server, way) for way in ways] == [every] * 4
         said = run_here("models", "label-info", "raw", file, "--json", store=root)
         assert said.returncode == 0, said.stderr
@@ -150,7 +175,12 @@ def test_deprecated_labels_are_answered_nowhere(run_here: Run, shared_store: Pat
     ("path", "body", "code", "detail"),
     [
         (f"{PREDICT}?language=de", BODY, "unsupported-option", "(fi, en), found 'de'"),
-        ("/v1/models/hashed/predict?language=fi", BODY, "unsupported-option", "found none: call xylem"),
+        (
+            "/v1/models/hashed/predict?language=fi",
+            BODY,
+            "unsupported-option",
+            "found none: call xylem",
+        ),
         (PREDICT, {**BODY, "label_info": 1}, "bad-request", "label_info"),
         (PREDICT, {**BODY, "language": 5}, "bad-request", "language"),
         (f"{PREDICT}?language=fi", {**BODY, "language": "fi"}, "bad-request", "found it in both"),
@@ -169,7 +199,9 @@ def test_what_cannot_be_told_is_refused(
     assert detail in answer["detail"]
 
 
-def test_label_info_is_replaced_while_requests_are_answered(server: ServerProcess, store: Store) -> None:
+def test_label_info_is_replaced_while_requests_are_answered(
+    server: ServerProcess, store: Store
+) -> None:
     seen: list[tuple[int, str]] = []
     done = threading.Event()
 
@@ -189,9 +221,13 @@ def test_label_info_is_replaced_while_requests_are_answered(server: ServerProces
     asking.join()
     assert {status for status, _ in seen} == {200}
     changes = [word for word, _ in itertools.groupby(word for _, word in seen)]
-    assert changes in (words, ["koira", *words]), "each answer is of one vocabulary, and none comes back"
+    assert changes in (words, ["koira", *words]), (
+        "each answer is of one vocabulary, and none comes back"
+    )
     store.put_label_info("text", info_of("koira", 11))
-    wait_for(lambda: labels_of(server, f"{PREDICT}?language=fi", BODY)[0]["name"].startswith("koira"))
+    wait_for(
+        lambda: labels_of(server, f"{PREDICT}?language=fi", BODY)[0]["name"].startswith("koira")
+    )
 
 
 def test_damage_leaves_what_was_served_and_is_told(server: ServerProcess, store: Store) -> None:
@@ -215,7 +251,9 @@ def test_damage_leaves_what_was_served_and_is_told(server: ServerProcess, store:
     wait_for(lambda: failures() == [])
 
 
-def test_the_command_attaches_shows_and_removes(command: Command, own_store: Store, tmp_path: Path) -> None:
+def test_the_command_attaches_shows_and_removes(
+    command: Command, own_store: Store, tmp_path: Path
+) -> None:
     def label_info(*arguments: object) -> tuple[int, str, str]:
         return command("models", "label-info", "text", *arguments, store=own_store.root)
 
@@ -226,7 +264,12 @@ def test_the_command_attaches_shows_and_removes(command: Command, own_store: Sto
     status, _, said = label_info()
     assert (status, "expected label info, found none" in said) == (2, True)
     told = {"model": "text", "by": "uri", "languages": ["fi"], "language": "fi"}
-    assert answer(label_info(file, "--json")) == {**told, "subjects": 9, "labels": 11, "known_labels": 9}
+    assert answer(label_info(file, "--json")) == {
+        **told,
+        "subjects": 9,
+        "labels": 11,
+        "known_labels": 9,
+    }
     assert "koira" not in label_info()[1]
     labels = json.loads(command(*predict, store=own_store.root)[1].splitlines()[-1])["labels"]
     names = {label["id"]: label["name"] for label in labels}
@@ -245,7 +288,17 @@ def test_training_attaches_a_vocabulary_or_warns(command: Command, tmp_path: Pat
     good.write_text("<http://x/1>\tone\n")
     other.write_text("<http://y/1>\tone\n")
     store = Store(tmp_path / "store")
-    options = "train", "label-tree", "--data", data, "--model", "m", "--threads", "1", "--label-info"
+    options = (
+        "train",
+        "label-tree",
+        "--data",
+        data,
+        "--model",
+        "m",
+        "--threads",
+        "1",
+        "--label-info",
+    )
     assert command(*options, tmp_path / "none.tsv")[0] == 2
     assert not store.models()
     status, _, said = command(*options, other)

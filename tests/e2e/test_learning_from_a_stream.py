@@ -25,7 +25,11 @@ def lines(n: int, kind: str) -> list[str]:
     found = []
     for i in range(n):
         words = [TOPICS[i % 5], f"noise{i * i % 17}"]
-        instance = {"features": dict.fromkeys(words, 1.0)} if kind == "named" else {"text": " ".join(words)}
+        instance = (
+            {"features": dict.fromkeys(words, 1.0)}
+            if kind == "named"
+            else {"text": " ".join(words)}
+        )
         found.append(json.dumps({**instance, "labels": [f"topic::{TOPICS[i % 5]}"]}) + "\n")
     return found
 
@@ -45,15 +49,22 @@ def test_a_stream_becomes_a_version(kind: str, run_here: Run, tmp_path: Path) ->
     # the last line has no end, one has no label, and one label is seen once
     text = "".join(lines(400, kind)).rstrip("\n")
     if kind == "text":
-        text = '{"text": "nothing", "labels": []}\n\n{"text": "rare", "labels": ["a rare one"]}\n' + text
-    done = subprocess.run(command(tmp_path), input=text, capture_output=True, text=True, timeout=240)
+        text = (
+            '{"text": "nothing", "labels": []}\n\n{"text": "rare", "labels": ["a rare one"]}\n'
+            + text
+        )
+    done = subprocess.run(
+        command(tmp_path), input=text, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     assert "Learning from standard input" in done.stderr and "Ctrl-C" in done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["version"] == 1
     told = Store(tmp_path).manifest("m", 1)
     assert (told.data.source, told.features["kind"]) == ("standard input", "hashing")
     assert (told.data.rows, told.n_labels) == ((402, 6) if kind == "text" else (400, 5))
-    answered = run_here("predict", "m", "--top-r", "1", store=tmp_path, input="".join(lines(50, kind)))
+    answered = run_here(
+        "predict", "m", "--top-r", "1", store=tmp_path, input="".join(lines(50, kind))
+    )
     names = [json.loads(line)["labels"][0]["label"] for line in answered.stdout.splitlines()]
     assert sum(name == f"topic::{TOPICS[i % 5]}" for i, name in enumerate(names)) >= 45
     assert run_here(*LEARN, store=tmp_path / "again", input=text).returncode == 0
@@ -61,10 +72,14 @@ def test_a_stream_becomes_a_version(kind: str, run_here: Run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["text", "named"])
-def test_a_stream_that_goes_on_is_one_that_never_ended(kind: str, run_here: Run, tmp_path: Path) -> None:
+def test_a_stream_that_goes_on_is_one_that_never_ended(
+    kind: str, run_here: Run, tmp_path: Path
+) -> None:
     """Labels and features come as they go: the second part has some that the first has not."""
     found = lines(300, kind)
-    late: dict[str, Any] = {"features": {"late": 1.0}} if kind == "named" else {"text": "late topic"}
+    late: dict[str, Any] = (
+        {"features": {"late": 1.0}} if kind == "named" else {"text": "late topic"}
+    )
     found[200:200] = [json.dumps({**late, "labels": ["a late one", "zz"]}) + "\n"] * 20
     fixed = ("train", "lomtree", "--data", "-", "--keep-state", "--model")
     assert run_here(*fixed, "whole", store=tmp_path, input="".join(found)).returncode == 0
@@ -78,7 +93,9 @@ def test_a_stream_that_goes_on_is_one_that_never_ended(kind: str, run_here: Run,
         assert bits_of(tmp_path, name) == whole, name
 
 
-def test_a_tree_goes_on_with_a_stream_and_a_stream_with_no_file(run_here: Run, tmp_path: Path) -> None:
+def test_a_tree_goes_on_with_a_stream_and_a_stream_with_no_file(
+    run_here: Run, tmp_path: Path
+) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(lines(200, "text")))
     store, fixed = tmp_path / "store", ("train", "lomtree", "--model", "m")
@@ -90,7 +107,10 @@ def test_a_tree_goes_on_with_a_stream_and_a_stream_with_no_file(run_here: Run, t
     names = [json.loads(line)["labels"][0]["label"] for line in told.splitlines()]
     assert names == ["late", "topic::music"]
     done = run_here(*fixed, "--data", str(data), "--from", "m@2", store=store)
-    assert done.returncode == 2 and "expected -, to go on from m@2, which learns from standard" in done.stderr
+    assert (
+        done.returncode == 2
+        and "expected -, to go on from m@2, which learns from standard" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,14 +120,33 @@ def test_a_tree_goes_on_with_a_stream_and_a_stream_with_no_file(run_here: Run, t
         ('{"text": "a", "labels": ["x"]}\n\n{"text": "a"}\n', (), (":3:", "labels", "'text'")),
         ('{"features": {"a": NaN}, "labels": ["x"]}\n', (), (":1:", "JSON")),
         ('{"features": {"a": 1e99}, "labels": ["x"]}\n', (), (":1:", "finite", "1e+99")),
-        ('{"features": {"a": 1}, "labels": ["x"]}\n{"text": "a", "labels": []}\n', (), (":2:", "`features`")),
-        ('{"features": {"a": 1}, "labels": ["x"]}\n', ("-p", "features.kind=raw"), ("hashing", "raw")),
+        (
+            '{"features": {"a": 1}, "labels": ["x"]}\n{"text": "a", "labels": []}\n',
+            (),
+            (":2:", "`features`"),
+        ),
+        (
+            '{"features": {"a": 1}, "labels": ["x"]}\n',
+            ("-p", "features.kind=raw"),
+            ("hashing", "raw"),
+        ),
         ('{"text": "a", "labels": []}\n', (), ("label", "none in 1 rows")),
         ("", (), ("row", "none")),
         ('{"text": "a", "labels": ["x"]}\n', ("-p", "features.kind=tfidf"), ("hashing", "tfidf")),
         ("", ("--stream",), ("standard input",)),
     ],
-    ids=["json", "labels", "nan", "infinite", "mixed", "raw", "unlabelled", "empty", "tfidf", "stream"],
+    ids=[
+        "json",
+        "labels",
+        "nan",
+        "infinite",
+        "mixed",
+        "raw",
+        "unlabelled",
+        "empty",
+        "tfidf",
+        "stream",
+    ],
 )
 def test_a_stream_that_cannot_be_used_is_refused_by_its_line(
     text: str, arguments: tuple[str, ...], words: tuple[str, ...], run_here: Run, tmp_path: Path

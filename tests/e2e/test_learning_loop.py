@@ -1,5 +1,6 @@
-"""The whole loop: a label is added, predictions are corrected, a schedule trains on rows and corrections, the
-gate decides."""
+"""The whole loop: a label is added, predictions are corrected, a schedule trains on rows and
+corrections, the gate decides.
+"""
 
 import json
 import random
@@ -88,7 +89,9 @@ def correct(client: xylem.Client, n: int, seed: int) -> None:
         for i, (text, label) in enumerate(some):
             seen = {"event_id": f"{seed}-{first + i}", "prediction_id": found[i].prediction_id}
             events.append({**seen, "instance": {"text": text}, "labels": [label]})
-        assert [one.result for one in client.feedback("m", events).results] == ["applied"] * len(some)
+        assert [one.result for one in client.feedback("m", events).results] == ["applied"] * len(
+            some
+        )
 
 
 def ended(client: xylem.Client, n: int) -> Any:
@@ -116,7 +119,9 @@ def test_a_new_label_is_answered_corrections_make_a_better_version_and_a_worse_o
         status, _, said = command("extend", "m", "--data", data / "monday.jsonl", "--rows", train)
         assert status == 0, said
         visitor.wait_for(2)
-        assert [row.labels[0].label for row in client.predict("m", monday(5, seed=3))] == ["new"] * 5
+        assert [row.labels[0].label for row in client.predict("m", monday(5, seed=3))] == [
+            "new"
+        ] * 5
 
         schedule = client.create_schedule("training", JOB, rows=500)
         correct(client, 500, seed=7)

@@ -1,4 +1,6 @@
-"""Servers under load: more requests than can be served (R13 without its times), and memory (R14)."""
+"""Servers under load: more requests than can be served (R13 without its times), and
+memory (R14).
+"""
 
 import contextlib
 import http.client
@@ -27,9 +29,12 @@ ANSWERED = (200, "", False)
 def ask_at_once(server: ServerProcess, bodies: list[Any], model: str = "raw") -> Counter[Any]:
     """Return how often which status, code and whether Retry-After came.
 
-    The server is stopped while the requests are sent: it finds all of them at once, however slow we are.
+    The server is stopped while the requests are sent: it finds all of them at once, however slow we
+    are.
     """
-    connections = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=300) for _ in bodies]
+    connections = [
+        http.client.HTTPConnection("127.0.0.1", server.port, timeout=300) for _ in bodies
+    ]
     server.process.send_signal(signal.SIGSTOP)
     try:
         for connection, body in zip(connections, bodies, strict=True):
@@ -43,14 +48,18 @@ def ask_at_once(server: ServerProcess, bodies: list[Any], model: str = "raw") ->
         answer = json.loads(response.read())
         if response.status == 200:
             assert len(answer["predictions"]) in (1, 1024)
-        seen[response.status, answer.get("code", ""), response.getheader("retry-after") is not None] += 1
+        seen[
+            response.status, answer.get("code", ""), response.getheader("retry-after") is not None
+        ] += 1
         connection.close()
     return seen
 
 
 @pytest.mark.parametrize("limit", ["queue_max", "requests_max"])
 def test_what_is_too_much_is_refused_and_the_rest_answered(shared_store: Path, limit: str) -> None:
-    """A long prediction holds the one thread, and others fill the queue, or all that may be in flight."""
+    """A long prediction holds the one thread, and others fill the
+    queue, or all that may be in flight.
+    """
     with ServerProcess(shared_store, threads_max=1, access_log=False, **{limit: 2}) as server:
         rounds = [ask_at_once(server, [LONG] + [SHORT] * N_SHORT) for _ in range(N_ROUNDS)]
         assert all(one[ANSWERED] and one.keys() <= {ANSWERED, REFUSED} for one in rounds)
@@ -59,7 +68,9 @@ def test_what_is_too_much_is_refused_and_the_rest_answered(shared_store: Path, l
         assert server.terminate() == 0
 
 
-def test_texts_and_names_and_faults_are_answered_or_refused_and_the_server_lives(shared_store: Path) -> None:
+def test_texts_and_names_and_faults_are_answered_or_refused_and_the_server_lives(
+    shared_store: Path,
+) -> None:
     with ServerProcess(shared_store, requests_max=2, access_log=False) as server:
         for model, body, answer in (
             ("text", {"instances": [{"text": "a game of chess in the terminal"}]}, ANSWERED),
@@ -82,7 +93,10 @@ def request(i: int) -> tuple[str, str, bytes, dict[str, str]]:
         (f"{MODEL}/predict", {"instances": [instance], "top_r": 3}),
         (f"{MODEL}/predict", {"instances": [instance] * (1 + i % 7)}),
         ("/v1/models/text/predict", {"instances": [{"text": f"a game of chess {i}"}]}),
-        ("/v1/models/named/predict", {"instances": [{"features": {"red": 1.0 + i, f"new{i}": 1.0}}]}),
+        (
+            "/v1/models/named/predict",
+            {"instances": [{"features": {"red": 1.0 + i, f"new{i}": 1.0}}]},
+        ),
         (f"{MODEL}/predict", {"instances": [instance], "exact": True, "explain": True}),
         (f"{MODEL}/batch?top_r={1 + i % 9}", instance),
         (f"{MODEL}/predict", {"instances": [instance], f"unknown{i}": i}),
@@ -104,7 +118,9 @@ def request(i: int) -> tuple[str, str, bytes, dict[str, str]]:
 def ask(port: int, numbers: range) -> Counter[int]:
     """How often the answers to these requests had which status."""
     statuses: Counter[int] = Counter()
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    ) as connection:
         for i in numbers:
             connection.request(*request(i))
             response = connection.getresponse()

@@ -1,4 +1,6 @@
-"""Standard streams that are full, closed or never read: servers and commands go on, and end in order."""
+"""Standard streams that are full, closed or never read: servers
+and commands go on, and end in order.
+"""
 
 import json
 import os
@@ -32,7 +34,9 @@ class Server:
     """`xylem serve` whose standard error is a descriptor, so that its port is chosen for it."""
 
     def __init__(self, store: Path, port: int, stderr: int, **settings: object) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")
+        }
         for name in ("XYLEM_KERNEL_CACHE",):
             if name in os.environ:
                 environment[name] = os.environ[name]
@@ -71,7 +75,9 @@ def serving(store: Path, stderr: int, **settings: object) -> Iterator[Server]:
     with reserved_ports(1) as [port]:
         server = Server(store, port, stderr, **settings)
         try:
-            wait_for(lambda: server.ask("GET", "/readyz")[0] == 200 or server.process.poll() is not None)
+            wait_for(
+                lambda: server.ask("GET", "/readyz")[0] == 200 or server.process.poll() is not None
+            )
             assert server.process.poll() is None
             yield server
         finally:
@@ -154,7 +160,9 @@ def run_with(redirection: str, directory: Path, *arguments: object) -> tuple[int
     """The status of a command whose other streams are files, and what these have in the end."""
     command = f'exec "$@" >{directory}/out 2>{directory}/err {redirection}'
     environment = {**os.environ, "XYLEM_JOBS": "1", "XYLEM_DRAIN_SECONDS": "0.1"}
-    process = subprocess.Popen(["sh", "-c", command, "sh", *map(str, (XYLEM, *arguments))], env=environment)
+    process = subprocess.Popen(
+        ["sh", "-c", command, "sh", *map(str, (XYLEM, *arguments))], env=environment
+    )
     try:
         if arguments[0] in ("serve", "worker"):
             database = Path(str(arguments[2])) / "xylem.db"
@@ -176,7 +184,9 @@ def is_served(arguments: tuple[object, ...], database: Path) -> bool:
 
 
 @pytest.mark.parametrize("redirection", REDIRECTIONS)
-@pytest.mark.parametrize("command", [("models", "list"), ("models", "list", "--json")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("models", "list"), ("models", "list", "--json")], ids=" ".join
+)
 def test_a_command_says_by_its_status_whether_its_answer_was_written(
     shared_store: Path, tmp_path: Path, redirection: str, command: tuple[str, ...]
 ) -> None:
@@ -189,7 +199,9 @@ def test_a_command_says_by_its_status_whether_its_answer_was_written(
 
 @pytest.mark.parametrize("redirection", REDIRECTIONS)
 def test_a_command_that_fails_keeps_its_status(tmp_path: Path, redirection: str) -> None:
-    status, _, err = run_with(redirection, tmp_path, "models", "show", "none", "--store", tmp_path / "store")
+    status, _, err = run_with(
+        redirection, tmp_path, "models", "show", "none", "--store", tmp_path / "store"
+    )
     assert status == 2
     assert redirection.startswith("2>") or err.startswith("xylem: ")
 
@@ -214,8 +226,14 @@ def test_what_runs_for_long_starts_and_stops(
     store = tmp_path / "store"
     store.mkdir()
     with reserved_ports(1) as [port]:
-        more = () if command == "worker" else ("--port", port, "--workers", "2" if "2" in command else "1")
+        more = (
+            ()
+            if command == "worker"
+            else ("--port", port, "--workers", "2" if "2" in command else "1")
+        )
         name = command.split()[0]
         status, _, err = run_with(redirection, tmp_path, name, "--store", store, *more)
     assert status == 0, err
-    assert redirection.startswith("2>") or '"event":"job_worker_started"' in err or '"stopped"' in err
+    assert (
+        redirection.startswith("2>") or '"event":"job_worker_started"' in err or '"stopped"' in err
+    )

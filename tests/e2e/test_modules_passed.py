@@ -27,14 +27,19 @@ INSTANCES: dict[str, dict[str, Any]] = {
     "raw": {"indices": [1, 5], "values": [1.0, 0.5]},
     "text": {"text": "a text editor for the terminal"},
 }
-OPTIONS: dict[str, dict[str, Any]] = {"none": {}, "top_r and beam_width": {"top_r": 3, "beam_width": 4}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "top_r and beam_width": {"top_r": 3, "beam_width": 4},
+}
 
 
 async def ask(port: int, model: str, body: dict[str, Any]) -> bytes:
     """Send one request over a connection of its own, and return the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     content = json.dumps(body).encode()
-    head = f"POST /v1/models/{model}/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = (
+        f"POST /v1/models/{model}/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    )
     writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
     answer = await reader.readuntil(b"\r\n\r\n")
     [length] = re.findall(rb"content-length: (\d+)", answer.lower())
@@ -64,14 +69,21 @@ async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
     called = set()
     for _ in range(3):
         assert (await ask(port, model, body)).startswith(b"HTTP/1.1 200")
-    sys.setprofile(lambda frame, event, _: called.add(frame.f_code.co_filename) if event == "call" else None)
+    sys.setprofile(
+        lambda frame, event, _: called.add(frame.f_code.co_filename) if event == "call" else None
+    )
     try:
         assert (await ask(port, model, body)).startswith(b"HTTP/1.1 200")
     finally:
         sys.setprofile(None)
     server.should_exit = True
     await serving
-    roots = {Path(name): root for name in called for root in SOURCE_ROOTS if Path(name).is_relative_to(root)}
+    roots = {
+        Path(name): root
+        for name in called
+        for root in SOURCE_ROOTS
+        if Path(name).is_relative_to(root)
+    }
     return {str(file.relative_to(root)) for file, root in roots.items()}
 
 

@@ -47,7 +47,10 @@ def running_s3(log: Path, port: int) -> Iterator[S3]:
     if not MOTO.exists():
         pytest.skip("moto_server is not installed (make test-system does)")
     command = [MOTO, "-H", "127.0.0.1", "-p", str(port)]
-    with log.open("wb") as file, subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL) as process:
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL) as process,
+    ):
         try:
             wait_until(lambda: process.poll() is None and listens(port))
             yield S3(process, log)
@@ -58,7 +61,11 @@ def running_s3(log: Path, port: int) -> Iterator[S3]:
 def environment_of(port: int) -> dict[str, str]:
     """By which clients find an S3 on a port; it is no secret who they say they are."""
     keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "correct-horse"}
-    return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1", **keys}
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        **keys,
+    }
 
 
 @pytest.fixture
@@ -80,7 +87,9 @@ def served(*servers: ServerProcess) -> list[int]:
     return [predict(server)["version"] for server in servers]
 
 
-def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, command: Command) -> None:
+def test_what_is_pushed_is_served_and_the_store_may_go(
+    s3: S3, tmp_path: Path, command: Command
+) -> None:
     trained = Store(tmp_path / "trained")
     for seed in (1, 2, 3):
         publish_model(trained, "m", "raw", seed=seed)
@@ -98,8 +107,15 @@ def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, c
     def move(version: RemoteVersion) -> None:
         remote.change("m", {"latest": promoted(version.version)}, version)
 
-    options = {"store_remote": URL, "store_remote_poll_seconds": 0.2, "admin_key": ADMIN["authorization"][7:]}
-    with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
+    options = {
+        "store_remote": URL,
+        "store_remote_poll_seconds": 0.2,
+        "admin_key": ADMIN["authorization"][7:],
+    }
+    with (
+        ServerProcess(tmp_path / "a", **options) as one,
+        ServerProcess(tmp_path / "b", **options) as two,
+    ):
         assert served(one, two) == [1, 1]
         move(remote.push(trained, "m", 2))
         wait_for(lambda: served(one, two) == [2, 2])
@@ -115,13 +131,17 @@ def test_what_is_pushed_is_served_and_the_store_may_go(s3: S3, tmp_path: Path, c
         s3.process.kill()
         wait_for(lambda: len(one.events("remote_failed")) > 1)
         assert served(one, two) == [2, 2]
-        assert "correct-horse" not in "".join(event["detail"] for event in one.events("remote_failed"))
+        assert "correct-horse" not in "".join(
+            event["detail"] for event in one.events("remote_failed")
+        )
         assert one.terminate() == two.terminate() == 0
     status, _, err = pull("latest")
     assert (status, f"{URL}: expected to read the index, found " in err) == (1, True)
 
 
-def test_names_and_denied_labels_reach_running_replicas(s3: S3, tmp_path: Path, command: Command) -> None:
+def test_names_and_denied_labels_reach_running_replicas(
+    s3: S3, tmp_path: Path, command: Command
+) -> None:
     trained, pulled = Store(tmp_path / "trained"), Store(tmp_path / "pulled")
 
     def models(*arguments: str, store: Path = trained.root) -> tuple[int, str, str]:
@@ -134,7 +154,10 @@ def test_names_and_denied_labels_reach_running_replicas(s3: S3, tmp_path: Path, 
     assert models("pull", "m@latest", URL, store=pulled.root)[0] == 0
     assert pulled.label_info_head("m") == trained.label_info_head("m") is not None
     options = {"store_remote": URL, "store_remote_poll_seconds": 0.2}
-    with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
+    with (
+        ServerProcess(tmp_path / "a", **options) as one,
+        ServerProcess(tmp_path / "b", **options) as two,
+    ):
 
         def names(server: ServerProcess) -> dict[str, str | None]:
             labels = predict(server, top_r=11, language="en")["predictions"][0]["labels"]
@@ -156,7 +179,9 @@ def test_names_and_denied_labels_reach_running_replicas(s3: S3, tmp_path: Path, 
 
 
 def test_conditions_are_the_servers(s3: S3) -> None:
-    """What another has written since it was read, or made since it was not there, is not written over."""
+    """What another has written since it was read, or made since it
+    was not there, is not written over.
+    """
     late, one, two = RemoteStore(URL), RemoteStore(URL), RemoteStore(URL)
     model = RemoteModel({"latest": Alias(1)}, {1: "0" * 64})
     assert late.index() == RemoteIndex()
@@ -169,11 +194,15 @@ def test_conditions_are_the_servers(s3: S3) -> None:
 
 
 @pytest.mark.parametrize("n_models", [1, 200])
-def test_a_look_at_any_number_of_models_is_one_request(s3: S3, tmp_path: Path, n_models: int) -> None:
+def test_a_look_at_any_number_of_models_is_one_request(
+    s3: S3, tmp_path: Path, n_models: int
+) -> None:
     store = Store(tmp_path / "store", fs=QuickFileSystem())
     draft = small_draft(n_labels=3, n_features=40, n_trees=1)
     digests = {f"m-{i}": manifest_digest(store.publish(f"m-{i}", draft)) for i in range(n_models)}
-    idle = {name: RemoteModel({"latest": Alias(1)}, {1: digest}) for name, digest in digests.items()}
+    idle = {
+        name: RemoteModel({"latest": Alias(1)}, {1: digest}) for name, digest in digests.items()
+    }
     remote = RemoteStore(URL)
     assert remote._write(RemoteIndex(1, idle))
     follower = RemoteFollower(RemoteStore(URL), store, poll_seconds=3600, keep=0)
@@ -183,6 +212,8 @@ def test_a_look_at_any_number_of_models_is_one_request(s3: S3, tmp_path: Path, n
     assert s3.requests()[before:] == [("GET", "/models/xylem/index.json", "304")] * 5
     remote.change("m-0", {"stable": promoted(1)}, remote.push(store, "m-0", 1))
     before = len(s3.requests())
-    assert follower.look()  # what has changed is read once, and only the model that did is looked at
+    assert (
+        follower.look()
+    )  # what has changed is read once, and only the model that did is looked at
     assert s3.requests()[before:] == [("GET", "/models/xylem/index.json", "200")]
     assert store.info("m-0").aliases == {"latest": 1, "stable": 1}

@@ -1,4 +1,6 @@
-"""The Open Inference Protocol over real sockets: predict's answers as tensors, refusals of what is wrong."""
+"""The Open Inference Protocol over real sockets: predict's answers as
+tensors, refusals of what is wrong.
+"""
 
 import json
 import subprocess
@@ -35,9 +37,13 @@ def texts_of(data: list[Any], **changes: Any) -> dict[str, Any]:
     return {"inputs": [tensor("text", data, **changes)]}
 
 
-def expected_of(server: ServerProcess, model: str, instances: list[Any], options: Any) -> tuple[Any, ...]:
+def expected_of(
+    server: ServerProcess, model: str, instances: list[Any], options: Any
+) -> tuple[Any, ...]:
     """What predict answers: (name, id, score) of each row's labels, and whether each is exact."""
-    status, answer = server.ask("POST", f"/v1/models/{model}/predict", {"instances": instances, **options})
+    status, answer = server.ask(
+        "POST", f"/v1/models/{model}/predict", {"instances": instances, **options}
+    )
     assert status == 200, answer
     rows = [
         [(one["label"], one["id"], np.float32(one["score"])) for one in row["labels"]]
@@ -50,7 +56,11 @@ def options_of(random: np.random.Generator) -> dict[str, Any]:
     """Options, some of them."""
     allowed = [f"label::{i}" for i in random.choice(11, 4, replace=False).tolist()]
     numbers = {"top_r": [1, 3, 7, 20], "threshold": [0.02, 0.2, 1.0], "beam_width": [1, 4, 200]}
-    others = {"exact": [True, False], "allow_labels": [allowed], "label_weights": [{"label::3": 5.0}]}
+    others = {
+        "exact": [True, False],
+        "allow_labels": [allowed],
+        "label_weights": [{"label::3": 5.0}],
+    }
     choices: dict[str, list[Any]] = {**numbers, **others, "deadline_ms": [20_000]}
     taken = [name for name in choices if random.random() < 0.4]
     return {name: choices[name][int(random.integers(len(choices[name])))] for name in taken}
@@ -70,7 +80,9 @@ def test_answers_are_those_of_predict(server: ServerProcess, seed: int) -> None:
             instances = []
             for size in random.integers(20, size=n).tolist():
                 values = random.normal(size=size).astype(np.float32).tolist()
-                instances.append({"indices": random.integers(width, size=size).tolist(), "values": values})
+                instances.append(
+                    {"indices": random.integers(width, size=size).tolist(), "values": values}
+                )
             request = {"inputs": csr(instances)}
         expected, exact = expected_of(server, model, instances, options)
         request["parameters"] = {**options, "binary_data_output": turn % 3 == 0}
@@ -87,7 +99,14 @@ def test_answers_are_those_of_predict(server: ServerProcess, seed: int) -> None:
 def test_what_is_asked_for_is_answered_and_nothing_else(server: ServerProcess) -> None:
     outputs = [{"name": "scores", "parameters": {"binary_data": True}}, {"name": "label_ids"}]
     found = infer(server, INFER, request_of(id="a-7", outputs=outputs), binary=False)
-    assert found.keys() == {"model_name", "model_version", "id", "parameters", "scores", "label_ids"}
+    assert found.keys() == {
+        "model_name",
+        "model_version",
+        "id",
+        "parameters",
+        "scores",
+        "label_ids",
+    }
     assert found["id"] == "a-7"
     full = infer(server, INFER, request_of(), binary=True)
     assert found["label_ids"] == full["label_ids"]
@@ -95,7 +114,9 @@ def test_what_is_asked_for_is_answered_and_nothing_else(server: ServerProcess) -
 
 
 def test_a_head_seen_before_changes_no_answer(server: ServerProcess) -> None:
-    """The first request goes by the route, those after it by their bytes (docs/adr/0007): all are alike."""
+    """The first request goes by the route, those after it by their
+    bytes (docs/adr/0007): all are alike.
+    """
     binary = binary_body(request_of(parameters={"binary_data_output": True, "top_r": 7}))
     wrong = json.dumps(request_of(parameters={"top_r": 0})).encode()
     for body, given in (binary, (json.dumps(request_of(id="same")).encode(), {}), (wrong, {})):
@@ -110,7 +131,9 @@ def test_a_head_seen_before_changes_no_answer(server: ServerProcess) -> None:
         assert answers[1:] == answers[:1] * 3
     logged = server.requests([f"same-{number}" for number in range(4)])
     route = "/v2/models/{model}/versions/{version}/infer"
-    assert {(each["route"], each["model"], each["version"]) for each in logged} == {(route, "raw", 1)}
+    assert {(each["route"], each["model"], each["version"]) for each in logged} == {
+        (route, "raw", 1)
+    }
 
 
 def test_texts_may_stand_in_a_column(server: ServerProcess) -> None:
@@ -165,12 +188,20 @@ BAD = {
 """Requests that are refused as bad-request, and the place that is told."""
 
 OTHERWISE_BAD = {
-    "explain": (request_of(parameters={"explain": True}), "unsupported-option", "parameters.explain"),
+    "explain": (
+        request_of(parameters={"explain": True}),
+        "unsupported-option",
+        "parameters.explain",
+    ),
     "an id too high": (changed(1, data=[1, 5, 10**6, 7]), "bad-instance", "inputs"),
     "an id below 0": (changed(1, data=[1, 5, -1, 7]), "bad-instance", "inputs"),
     "a value beyond 32 bits": (changed(2, data=[1, 5, 1e39, 7]), "bad-instance", "rows[0]"),
     "a text for a model of rows": (texts_of(["a"]), "bad-instance", "inputs[0]"),
-    "labels in all": ({**MANY, "parameters": {"top_r": 1000}}, "limit-exceeded", "parameters.top_r"),
+    "labels in all": (
+        {**MANY, "parameters": {"top_r": 1000}},
+        "limit-exceeded",
+        "parameters.top_r",
+    ),
     "too many rows": ({"inputs": csr([ROWS[1]] * 102)}, "limit-exceeded", "inputs"),
     "too many features": ({"inputs": csr([ROWS[0], LONG_ROW])}, "limit-exceeded", "rows[1]"),
     "too long a text": (texts_of(["a", "b" * 65]), "limit-exceeded", "inputs[0].data[1]"),
@@ -197,7 +228,10 @@ def binary_faults() -> dict[str, tuple[bytes, dict[str, str], str]]:
         "cut off": (body[:-1], headers, "inputs[2].parameters.binary_data_size"),
         "a byte more": (body + b"\0", headers, "inputs"),
         "a size too large": (*sized(2, 1 << 40), "inputs[2].parameters.binary_data_size"),
-        "a size not of the shape": (*sized(2, 12, data[:-4]), "inputs[2].parameters.binary_data_size"),
+        "a size not of the shape": (
+            *sized(2, 12, data[:-4]),
+            "inputs[2].parameters.binary_data_size",
+        ),
         "a size below 0": (*sized(2, -16), "inputs[2].parameters.binary_data_size"),
         "not a number": (body[:n_json] + nan, headers, "rows[2]"),
         "a header that is none": (body, {**headers, HEADER: "x"}, HEADER.lower()),
@@ -247,7 +281,10 @@ def test_health_and_metadata(server: ServerProcess) -> None:
     assert server.ask("GET", "/v2")[1]["extensions"] == ["binary_tensor_data"]
     assert server.ask("GET", "/v2/health/live") == (200, {"live": True})
     assert server.ask("GET", "/v2/health/ready") == (200, {"ready": True})
-    assert server.ask("GET", "/v2/models/raw/versions/1/ready") == (200, {"name": "raw", "ready": True})
+    assert server.ask("GET", "/v2/models/raw/versions/1/ready") == (
+        200,
+        {"name": "raw", "ready": True},
+    )
     rows = ["indptr", "indices", "values"]
     inputs = {"raw": rows, "named": rows, "text": ["text", *rows], "hashed": ["text", *rows]}
     for model, names in inputs.items():
@@ -270,7 +307,10 @@ def test_tuned_thresholds_name_their_epoch(own_store: Any) -> None:
         found = infer(server, INFER, request_of(parameters=options), binary=True)
         assert predictions_of(found) == expected
         predicted = server.ask("POST", "/v1/models/raw/predict", {"instances": ROWS, **options})[1]
-        assert found["parameters"] == {"version": 2, "threshold_epoch": predicted["threshold_epoch"]}
+        assert found["parameters"] == {
+            "version": 2,
+            "threshold_epoch": predicted["threshold_epoch"],
+        }
         assert found["parameters"]["threshold_epoch"] >= 1
 
 
@@ -290,12 +330,17 @@ rows["values"] = np.array([1, 0.5, 3], np.float32)
 answers, refused = [], None
 for model, arrays in (("text", {"text": np.array(texts, object)}), ("raw", rows)):
     for is_binary in (True, False):
-        inputs = [triton.InferInput(name, array.shape, types[name]) for name, array in arrays.items()]
+        inputs = [
+            triton.InferInput(name, array.shape, types[name]) for name, array in arrays.items()
+        ]
         for given, array in zip(inputs, arrays.values()):
             given.set_data_from_numpy(array, binary_data=is_binary)
-        named = [triton.InferRequestedOutput(name, binary_data=False) for name in ("label_ids", "scores")]
+        named = [
+            triton.InferRequestedOutput(name, binary_data=False) for name in ("label_ids", "scores")
+        ]
         outputs = None if is_binary else named
-        found = client.infer(model, inputs, outputs=outputs, request_id="7", parameters={"top_r": 4})
+        found = client.infer(model, inputs, outputs=outputs, request_id="7",
+            parameters={"top_r": 4})
         assert found.get_response()["id"] == "7"
         assert found.as_numpy("scores").dtype == np.float32
         assert not is_binary or found.as_numpy("labels").shape == (2, 4)
@@ -309,7 +354,10 @@ print(json.dumps({"answers": answers, "refused": refused}))
 
 
 def test_the_client_of_another_server_predicts_and_is_refused(server: ServerProcess) -> None:
-    if not CLIENT.exists() or subprocess.run([CLIENT, "-c", "import tritonclient"], check=False).returncode:
+    if (
+        not CLIENT.exists()
+        or subprocess.run([CLIENT, "-c", "import tritonclient"], check=False).returncode
+    ):
         pytest.skip("tritonclient is not installed (make test-system does)")
     command = [CLIENT, "-c", _FOREIGN, str(server.port), *TEXTS[:2]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -323,6 +371,8 @@ def test_the_client_of_another_server_predicts_and_is_refused(server: ServerProc
         labels, _ = expected_of(server, model, instances[model], {"top_r": 4})
         for ids, scores in answers:
             assert ids == [[label for _, label, _ in row] for row in labels]
-            assert np.array_equal(np.float32(scores), [[score for *_, score in row] for row in labels])
+            assert np.array_equal(
+                np.float32(scores), [[score for *_, score in row] for row in labels]
+            )
     status, message = found["refused"]
     assert ("422" in status, message) == (True, "parameters.top_r: expected at least 1, found 0")

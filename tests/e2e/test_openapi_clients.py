@@ -1,4 +1,5 @@
-"""Who reads our OpenAPI document: the page /docs in a browser, generated clients; and frames of datasets.
+"""Who reads our OpenAPI document: the page /docs in a browser,
+generated clients; and frames of datasets.
 
 Those of other projects run in their own environment.
 """
@@ -39,7 +40,9 @@ def server(shared_store: Path) -> Iterator[ServerProcess]:
 
 def run(command: list[object], directory: Path, **options: Any) -> str:
     """What a command says; it succeeds."""
-    done = subprocess.run(list(map(str, command)), cwd=directory, capture_output=True, text=True, **options)
+    done = subprocess.run(
+        list(map(str, command)), cwd=directory, capture_output=True, text=True, **options
+    )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     return done.stdout
 
@@ -56,7 +59,15 @@ def opened(server: ServerProcess, directory: Path, fragment: str) -> tuple[str, 
 
 def test_the_page_shows_the_options_of_predict(server: ServerProcess, tmp_path: Path) -> None:
     page, said = opened(server, tmp_path, "/predict/predict")
-    options = ("instances", "top_r", "threshold", "beam_width", "deny_labels", "label_weights", "deadline_ms")
+    options = (
+        "instances",
+        "top_r",
+        "threshold",
+        "beam_width",
+        "deny_labels",
+        "label_weights",
+        "deadline_ms",
+    )
     assert [option for option in options if option not in page] == []
     assert "labels an instance gets, at most" in page
     assert "Content Security Policy" not in said
@@ -65,7 +76,9 @@ def test_the_page_shows_the_options_of_predict(server: ServerProcess, tmp_path: 
     assert {"/docs", "/openapi.json", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"} <= asked
 
 
-def test_admin_routes_ask_for_the_key_and_errors_are_listed(server: ServerProcess, tmp_path: Path) -> None:
+def test_admin_routes_ask_for_the_key_and_errors_are_listed(
+    server: ServerProcess, tmp_path: Path
+) -> None:
     page, _ = opened(server, tmp_path, "/thresholds/tuneThresholds")
     assert "Authorize" in page
     assert 'class="authorization__btn' in page
@@ -73,7 +86,9 @@ def test_admin_routes_ask_for_the_key_and_errors_are_listed(server: ServerProces
 
 
 class Generated:
-    """The package that openapi-python-client makes, which can be imported, and a server that it asks."""
+    """The package that openapi-python-client makes, which can be
+    imported, and a server that it asks.
+    """
 
     def __init__(self, name: str, url: str) -> None:
         self._name, self._url = name, url
@@ -87,11 +102,15 @@ class Generated:
         package = importlib.import_module(self._name)
         (file,) = Path(package.__path__[0]).glob(f"api/*/{operation}.py")
         with package.Client(base_url=self._url) as client:
-            return self.module(f"api.{file.parent.name}.{operation}").sync(model, client=client, **fields)
+            return self.module(f"api.{file.parent.name}.{operation}").sync(
+                model, client=client, **fields
+            )
 
 
 @pytest.fixture(scope="module")
-def generated(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generated]:
+def generated(
+    server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Generated]:
     generator = CLIENTS / "bin" / "openapi-python-client"
     if not generator.exists():
         pytest.skip("openapi-python-client is not installed (make test-system does)")
@@ -133,7 +152,9 @@ def test_it_predicts_lines(server: ServerProcess, generated: Generated, model: s
 
     answer, refused = batch(model), batch("none")
     found = [json.loads(line) for line in answer.payload.read().splitlines()]
-    expected = [json.loads(line) for line in server.stream(f"/v1/models/{model}/batch?top_r=3", lines)]
+    expected = [
+        json.loads(line) for line in server.stream(f"/v1/models/{model}/batch?top_r=3", lines)
+    ]
     for line in (*found, *expected):
         line.pop("prediction_id", None)
     assert found == expected and len(found) == 600 and found[1]["error"]["line"] == 2
@@ -152,18 +173,26 @@ def test_a_refusal_is_a_problem(generated: Generated) -> None:
 def test_a_typescript_client_predicts_and_is_refused(server: ServerProcess, tmp_path: Path) -> None:
     modules = TYPESCRIPT / "node_modules"
     if not modules.exists():
-        pytest.skip("openapi-typescript is not installed (make test-system does, where there is npm)")
+        pytest.skip(
+            "openapi-typescript is not installed (make test-system does, where there is npm)"
+        )
     document = tmp_path / "openapi.json"
     document.write_text(json.dumps(server.ask("GET", "/openapi.json")[1]))
     for name in ("package.json", "tsconfig.json", "predict.ts"):
         shutil.copy(TYPESCRIPT / name, tmp_path)
     (tmp_path / "node_modules").symlink_to(modules)
     told = {"timeout": 120, "env": {**os.environ, "XYLEM_TEST_URL": server.url}}
-    run([modules / ".bin" / "openapi-typescript", document, "--output", "schema.ts"], tmp_path, **told)
+    run(
+        [modules / ".bin" / "openapi-typescript", document, "--output", "schema.ts"],
+        tmp_path,
+        **told,
+    )
     run([modules / ".bin" / "tsc"], tmp_path, **told)
     found = json.loads(run(["node", "built/predict.js"], tmp_path, **told))
     for model in INSTANCES:
-        assert found[model] == [[label["label"], label["score"]] for label in predicted(server, model)]
+        assert found[model] == [
+            [label["label"], label["score"]] for label in predicted(server, model)
+        ]
     assert (found["refused"]["status"], found["refused"]["code"]) == (422, "limit-exceeded")
 
 
@@ -171,9 +200,25 @@ def test_frames_of_datasets(tmp_path: Path) -> None:
     found = list((CLIENTS / "lib").glob("python3*/site-packages"))
     if not any((packages / "datasets").is_dir() for packages in found):
         pytest.skip("datasets is not installed (make test-system does)")
-    script = "import sys, pytest; sys.path.append(sys.argv.pop()); sys.exit(pytest.main(sys.argv[1:]))"
-    options = ["-q", "-k", "datasets", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tmp_path}/t"]
+    script = (
+        "import sys, pytest; sys.path.append(sys.argv.pop()); sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    options = [
+        "-q",
+        "-k",
+        "datasets",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        f"--basetemp={tmp_path}/t",
+    ]
     command = [sys.executable, "-c", script, *options, "tests/unit/client/test_frames.py", found[0]]
-    env = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
+    env = {
+        "HF_HOME": str(tmp_path),
+        "HF_HUB_OFFLINE": "1",
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(Path.home()),
+    }
     said = run(command, ROOT, timeout=300, env=env)
     assert "skipped" not in said and " passed" in said, said[-2000:]

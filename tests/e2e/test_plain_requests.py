@@ -1,4 +1,6 @@
-"""Plain requests, which the server answers from their bytes: the same answers, figures and log lines."""
+"""Plain requests, which the server answers from their bytes: the
+same answers, figures and log lines.
+"""
 
 import itertools
 import json
@@ -77,7 +79,10 @@ def connect(server: ServerProcess) -> Iterator[Connect]:
 
 
 def request(body: bytes = BODY, extra: bytes = b"", path: str = PATH) -> bytes:
-    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n"
+    head = (
+        b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: "
+        b"application/json\r\n%bcontent-length: %d\r\n\r\n"
+    )
     return head % (path.encode(), extra, len(body)) + body
 
 
@@ -111,7 +116,10 @@ def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: 
     assert [content(answer) for answer in plain] == [content(general)] * 4
     assert content(general)[0] == 200
     assert len(set(tokens)) == 10
-    assert [counted(server, figure) for figure in (ANSWERED, ROWS)] == [before[0] + 5, before[1] + 10]
+    assert [counted(server, figure) for figure in (ANSWERED, ROWS)] == [
+        before[0] + 5,
+        before[1] + 10,
+    ]
     events = server.requests(ids)
     assert len(events) == len(ids) == 5
     told = ("POST", "/v1/models/{model}/predict", PATH, 200, None)
@@ -119,8 +127,12 @@ def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: 
     assert {(e["model"], e["version"], e["alias"]) for e in events} == {("raw", 2, "latest")}
 
 
-def test_thresholds_and_what_must_be_right_are_the_same_whichever_way_it_goes(tmp_path: Path) -> None:
-    """A narrow beam is sure of some rows only; the others go to a thread, as all do that have a deadline."""
+def test_thresholds_and_what_must_be_right_are_the_same_whichever_way_it_goes(
+    tmp_path: Path,
+) -> None:
+    """A narrow beam is sure of some rows only; the others go to a
+    thread, as all do that have a deadline.
+    """
     publish_model(Store(tmp_path), "raw", "raw", n_labels=60, n_trees=1)
     kinds = ({"exact": True}, {"threshold": 0.01}, {"threshold": 0.3}, {"threshold": 0})
     with ServerProcess(tmp_path) as server, Connection(server.port) as connection:
@@ -235,7 +247,9 @@ def test_who_is_idle_or_whose_body_does_not_come_is_given_up(shared_store: Path)
             assert connection.answer()[0] == 408
 
 
-def test_one_request_too_many_takes_the_place_of_one_whose_body_is_waited_for(shared_store: Path) -> None:
+def test_one_request_too_many_takes_the_place_of_one_whose_body_is_waited_for(
+    shared_store: Path,
+) -> None:
     with (
         ServerProcess(shared_store, requests_max=1) as process,
         Connection(process.port) as plain,
@@ -269,10 +283,14 @@ def test_another_version_is_served_from_one_request_to_the_next(own_store: Store
 
 def test_log_lines_name_the_key_that_let_a_request_pass(own_store: Store) -> None:
     admin = "correct-horse-battery-staple"
-    with ServerProcess(own_store.root, admin_key=admin, open_scopes="none", top_r_max=10) as process:
+    with ServerProcess(
+        own_store.root, admin_key=admin, open_scopes="none", top_r_max=10
+    ) as process:
 
         def asked(key: str, body: bytes = BODY) -> list[Any]:
-            """What the log says of a request that was asked for four times: later ones are plain."""
+            """What the log says of a request that was asked for four times: later
+            ones are plain.
+            """
 
             def lines() -> list[Any]:
                 return [line for line in process.events("request") if line["path"] == PATH]
@@ -285,7 +303,9 @@ def test_log_lines_name_the_key_that_let_a_request_pass(own_store: Store) -> Non
             return [(line["status"], line.get("key")) for line in lines()[before:]]
 
         headers = {"authorization": f"Bearer {admin}"}
-        made = process.ask("POST", "/v1/admin/keys", {"name": "k", "scopes": ["predict"]}, **headers)[1]
+        made = process.ask(
+            "POST", "/v1/admin/keys", {"name": "k", "scopes": ["predict"]}, **headers
+        )[1]
         bad = json.dumps({"instances": [RAW], "top_r": 11}).encode()
         assert asked(made["key"]) == [(200, made["id"])] * 4
         assert asked(made["key"], bad) == [(422, made["id"])] * 4

@@ -1,4 +1,6 @@
-"""Figures of a real server, and the shipped rules and dashboard in a real Prometheus which scrapes it."""
+"""Figures of a real server, and the shipped rules and dashboard in
+a real Prometheus which scrapes it.
+"""
 
 import json
 import os
@@ -138,8 +140,10 @@ XylemJobsFail{kind="batch"}
   fires   xylem_jobs_ended_total{instance="b",kind="batch",state="failed"} 0x20 1x40
   silent  xylem_jobs_ended_total{instance="a",kind="batch",state="failed"} 7x60
   silent  xylem_jobs_ended_total{instance="a",kind="batch",state="succeeded"} 0+1x60
+"""  # noqa: E501
+"""Of each alert: its labels, series of which it fires, of which it does not, of both.
+0+2x60 rises by 2.
 """
-"""Of each alert: its labels, series of which it fires, of which it does not, of both. 0+2x60 rises by 2."""
 
 
 def test_each_alert_fires_where_it_should_and_not_elsewhere(tmp_path: Path) -> None:
@@ -151,7 +155,9 @@ def test_each_alert_fires_where_it_should_and_not_elsewhere(tmp_path: Path) -> N
         block = RULES.read_text().partition(f"alert: {name}\n")[2].partition("- alert: ")[0]
         said = dict(re.findall(r'^ +(summary|action): "(.*)"$', block, re.MULTILINE))
         for label, value in labels.items():
-            said = {key: text.replace(f"{{{{ $labels.{label} }}}}", value) for key, text in said.items()}
+            said = {
+                key: text.replace(f"{{{{ $labels.{label} }}}}", value) for key, text in said.items()
+            }
         [severity] = re.findall(r"severity: (\w+)", block)
         expected = [{"exp_labels": {**labels, "severity": severity}, "exp_annotations": said}]
         for what, alerted in (("fires", expected), ("silent", [])):
@@ -160,7 +166,9 @@ def test_each_alert_fires_where_it_should_and_not_elsewhere(tmp_path: Path) -> N
             asked = {"eval_time": "25m", "alertname": name, "exp_alerts": alerted}
             tests.append({"interval": "30s", "input_series": inputs, "alert_rule_test": [asked]})
     cases = tmp_path / "cases.yaml"  # JSON is YAML
-    cases.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": tests}))
+    cases.write_text(
+        json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": tests})
+    )
     promtool("test", "rules", cases)
 
 
@@ -203,7 +211,9 @@ def running_prometheus(directory: Path, target: int) -> Iterator[Prometheus]:
             yield Prometheus(port)
 
 
-def test_prometheus_scrapes_it_and_panels_ask_for_what_is_there(own_store: Any, tmp_path: Path) -> None:
+def test_prometheus_scrapes_it_and_panels_ask_for_what_is_there(
+    own_store: Any, tmp_path: Path
+) -> None:
     program("prometheus")
     with (
         ServerProcess(own_store.root, workers=2, drain_seconds=0.1) as server,
@@ -219,9 +229,23 @@ def test_prometheus_scrapes_it_and_panels_ask_for_what_is_there(own_store: Any, 
         ours = {name_of(family): family.type for family in families(tmp_path)}
         always = {f"{name}_count" if kind == "histogram" else name for name, kind in ours.items()}
         assert always - names <= {  # nothing has happened yet that they tell of
-            *("xylem_errors_total", "xylem_model_failed", "xylem_threshold_epoch", "xylem_threshold_macro_f"),
-            *("xylem_feedback_events_total", "xylem_feedback_rows", "xylem_feedback_rows_dropped_total"),
-            *("xylem_jobs", "xylem_jobs_ended_total", "xylem_job_oldest_seconds", "xylem_job_seconds_total"),
+            *(
+                "xylem_errors_total",
+                "xylem_model_failed",
+                "xylem_threshold_epoch",
+                "xylem_threshold_macro_f",
+            ),
+            *(
+                "xylem_feedback_events_total",
+                "xylem_feedback_rows",
+                "xylem_feedback_rows_dropped_total",
+            ),
+            *(
+                "xylem_jobs",
+                "xylem_jobs_ended_total",
+                "xylem_job_oldest_seconds",
+                "xylem_job_seconds_total",
+            ),
             *("xylem_shadow_events", "xylem_shadow_macro_f", "xylem_shadow_version_seconds_count"),
             *(f"xylem_shadow_version_{what}_total" for what in ("agreed", "compared", "requests")),
         }
@@ -229,14 +253,22 @@ def test_prometheus_scrapes_it_and_panels_ask_for_what_is_there(own_store: Any, 
         command = [program("promtool"), "check", "metrics"]
         done = subprocess.run(command, input=page, capture_output=True, check=False, timeout=60)
         assert done.returncode in (0, 3), done.stderr  # 3: what is told of is a matter of style
-        assert [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(b"xylem_")] == []
+        assert [
+            line for line in (done.stdout + done.stderr).splitlines() if line.startswith(b"xylem_")
+        ] == []
         board = json.loads((DEPLOY / "grafana" / "xylem.json").read_text())
         queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-        asked = [query.replace("$__rate_interval", "1m").replace("$model", ".*") for query in queries]
+        asked = [
+            query.replace("$__rate_interval", "1m").replace("$model", ".*") for query in queries
+        ]
         assert sum(prometheus.values(query) != [] for query in asked) >= 12
         rules = prometheus.ask("rules")["groups"][0]["rules"]
         assert [rule["name"] for rule in rules] == alerts()
-        wait_for(lambda: {rule["health"] for rule in prometheus.ask("rules")["groups"][0]["rules"]} == {"ok"})
+        wait_for(
+            lambda: (
+                {rule["health"] for rule in prometheus.ask("rules")["groups"][0]["rules"]} == {"ok"}
+            )
+        )
         assert prometheus.ask("alerts")["alerts"] == []
 
 
@@ -259,7 +291,10 @@ def figures(server: ServerProcess, **headers: str) -> dict[str, Any]:
 def sum_of(server: ServerProcess, name: str, **labels: str) -> float:
     """The sum of a figure's samples with these labels."""
     found = [
-        sample for family in figures(server).values() for sample in family.samples if sample.name == name
+        sample
+        for family in figures(server).values()
+        for sample in family.samples
+        if sample.name == name
     ]
     return sum(sample.value for sample in found if labels.items() <= sample.labels.items())
 
@@ -309,7 +344,11 @@ def counts(server: ServerProcess, *stages: str) -> list[float]:
 
 
 def begin_batch(connection: socket.socket, query: str = "") -> None:
-    lines = [f"POST /v1/models/raw/batch{query} HTTP/1.1", "host: x", "content-type: application/x-ndjson"]
+    lines = [
+        f"POST /v1/models/raw/batch{query} HTTP/1.1",
+        "host: x",
+        "content-type: application/x-ndjson",
+    ]
     connection.sendall("\r\n".join([*lines, "transfer-encoding: chunked", "", ""]).encode())
 
 

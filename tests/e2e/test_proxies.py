@@ -1,4 +1,6 @@
-"""The service under a prefix of a real nginx, which cuts it off or leaves it; clients that ask to upgrade."""
+"""The service under a prefix of a real nginx, which cuts it off or
+leaves it; clients that ask to upgrade.
+"""
 
 import gzip
 import json
@@ -49,7 +51,9 @@ def port(
     database = {"database_url": f"sqlite:///{directory}/xylem.db"}
     settings = {"root_path": ROOT, "data_dir": directory, "admin_key": KEY, **database}
     with ServerProcess(shared_store, **settings) as server, reserved_ports(1) as [port]:
-        conf = CONF.format(directory=directory, port=port, service=server.port, root=ROOT, path=request.param)
+        conf = CONF.format(
+            directory=directory, port=port, service=server.port, root=ROOT, path=request.param
+        )
         (directory / "nginx.conf").write_text(conf)
         with running(command, port):
             yield port
@@ -87,10 +91,12 @@ def test_the_pages_work(port: int, tmp_path: Path, page: str, shows: str) -> Non
         pytest.skip("chromium is not installed")
     url = f"http://127.0.0.1:{port}{ROOT}{page}"
     options = ("--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--dump-dom")
-    assert shows in subprocess.check_output([CHROMIUM, *FLAGS, *options, url], text=True, timeout=300)
+    assert shows in subprocess.check_output(
+        [CHROMIUM, *FLAGS, *options, url], text=True, timeout=300
+    )
 
 
-# --- clients and a proxy that ask for another protocol by default: Java's HttpClient, and a real Caddy
+# --- clients and a proxy that ask for another protocol by default: Java's HttpClient, a real Caddy
 
 JAVA = Path(__file__).resolve().parents[1] / "java" / "Predict.java"
 CADDYFILE = """{
@@ -123,7 +129,16 @@ def test_behind_caddy(server: ServerProcess, tmp_path: Path) -> None:
     with reserved_ports(1) as [port]:
         file = tmp_path / "Caddyfile"
         file.write_text(CADDYFILE % (tmp_path, port, server.port))
-        command = ["env", f"HOME={tmp_path}", caddy, "run", "--adapter", "caddyfile", "--config", file]
+        command = [
+            "env",
+            f"HOME={tmp_path}",
+            caddy,
+            "run",
+            "--adapter",
+            "caddyfile",
+            "--config",
+            file,
+        ]
         with running(command, port):
             ignore_upgrades(port)
 

@@ -1,6 +1,8 @@
-"""R6: schemathesis over the whole OpenAPI document of a running server, with a key that opens everything.
+"""R6: schemathesis over the whole OpenAPI document of a running
+server, with a key that opens everything.
 
-No answer is a server error, has a status or content type that the document does not have, or breaks a schema.
+No answer is a server error, has a status or content type that the document does not have, or breaks
+a schema.
 """
 
 import os
@@ -27,7 +29,9 @@ SAME = "/(versions|aliases)/[^/]+/(predict|batch|feedback|thresholds)$"
 QUICK = ("--phases", "examples,fuzzing", "--max-examples", "5", "--exclude-path-regex", SAME)
 FUZZING = ("--phases", "fuzzing,stateful", "--max-examples", "200", "--max-time", "1800")
 COVERAGE = ("--phases", "coverage", "--exclude-path-regex", "/batch$")
-"""But batches: of their query string it makes one that is no HTTP any more, and comes to no route."""
+"""But batches: of their query string it makes one that is no HTTP any more, and comes
+to no route.
+"""
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,9 @@ COVERAGE = ("--phases", "coverage", "--exclude-path-regex", "/batch$")
         pytest.param(COVERAGE, id="coverage", marks=pytest.mark.soak),
     ],
 )
-def test_no_answer_breaks_the_document(own_store: Store, tmp_path: Path, size: Any, seed: int) -> None:
+def test_no_answer_breaks_the_document(
+    own_store: Store, tmp_path: Path, size: Any, seed: int
+) -> None:
     if not COMMAND.exists():
         pytest.skip("schemathesis is not installed (make test-system does)")
     options = {"admin_key": KEY, "data_dir": settings_for(tmp_path).data_dir, "access_log": False}
@@ -48,7 +54,9 @@ def test_no_answer_breaks_the_document(own_store: Store, tmp_path: Path, size: A
         command += ["--seed", str(seed), "--generation-database", "none"]
         command += ["--continue-on-failure", "--no-color", "--warnings", "off"]
         env = {**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-4000:]
         assert not server.events("failure"), server.events("failure")
         assert server.terminate() == 0

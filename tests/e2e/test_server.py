@@ -38,7 +38,12 @@ def server(shared_store: Path) -> Iterator[ServerProcess]:
 
 
 def request_bytes(body: bytes, *headers: bytes) -> bytes:
-    lines = [b"POST %b HTTP/1.1" % PREDICT.encode(), b"host: x", b"content-type: application/json", *headers]
+    lines = [
+        b"POST %b HTTP/1.1" % PREDICT.encode(),
+        b"host: x",
+        b"content-type: application/json",
+        *headers,
+    ]
     return b"\r\n".join([*lines, b"", body])
 
 
@@ -70,10 +75,16 @@ def test_it_starts_answers_and_logs_no_payload(server: ServerProcess) -> None:
     server.ask("POST", PREDICT, {**text, SECRET: 1}, **{"x-request-id": "refused"})
     assert server.status("/docs") == 200
     event, _, refused = server.requests(["mine", "secret", "refused"])
-    assert (event["route"], event["status"], event["method"]) == ("/v1/models/{model}/predict", 200, "POST")
+    assert (event["route"], event["status"], event["method"]) == (
+        "/v1/models/{model}/predict",
+        200,
+        "POST",
+    )
     assert (event["model"], event["version"], event["alias"]) == ("raw", 2, "latest")
     assert (refused["model"], refused["version"], refused["code"]) == ("raw", 2, "bad-request")
-    assert {each["path"] for each in server.events("request") if each["status"] == 200}.isdisjoint(PROBES)
+    assert {each["path"] for each in server.events("request") if each["status"] == 200}.isdisjoint(
+        PROBES
+    )
     assert SECRET not in server.log()
 
 
@@ -113,7 +124,9 @@ def test_a_damaged_new_version_is_not_served(own_store: Store) -> None:
             damaged = file.with_suffix(".new")
             damaged.write_bytes(bytes([*others, last ^ 1]))
             damaged.replace(file)
-        shutil.copy(home / "aliases" / "latest.json", home / "aliases" / "damaged.json")  # moved by hand
+        shutil.copy(
+            home / "aliases" / "latest.json", home / "aliases" / "damaged.json"
+        )  # moved by hand
         wait_for(lambda: b'alias="damaged"' in server.ask("GET", "/metrics")[1])
         status, body = server.ask("POST", f"/v1/models/raw/versions/{version}/predict", BODY)
         assert (status, body["code"]) == (503, "model-unavailable")
@@ -121,11 +134,16 @@ def test_a_damaged_new_version_is_not_served(own_store: Store) -> None:
         assert ready["status"] == "ready"
         assert [(f["model"], f["ref"]) for f in ready["failures"]] == [("raw", str(version))]
         assert server.ask("POST", PREDICT, BODY)[1]["version"] == 2
-        assert b'xylem_model_failed{model="raw",ref="%d"} 1.0' % version in server.ask("GET", "/metrics")[1]
+        assert (
+            b'xylem_model_failed{model="raw",ref="%d"} 1.0' % version
+            in server.ask("GET", "/metrics")[1]
+        )
 
 
 def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> None:
-    """R17: readiness goes first, requests still come in for a while, and those in flight are answered."""
+    """R17: readiness goes first, requests still come in for a
+    while, and those in flight are answered.
+    """
     limits = {"drain_seconds": START_SECONDS, "body_seconds_max": START_SECONDS}
     with ServerProcess(shared_store, **limits) as server:
         held = [connected(server) for _ in range(10)]
@@ -170,7 +188,9 @@ def some_before_and_some_after(closed: threading.Event) -> Iterator[bytes]:
         yield json.dumps(RAW).encode() + b"\n"
 
 
-def test_workers_share_a_socket_reload_are_replaced_and_end_with_their_parent(own_store: Store) -> None:
+def test_workers_share_a_socket_reload_are_replaced_and_end_with_their_parent(
+    own_store: Store,
+) -> None:
     process = ServerProcess(own_store.root, workers=2, store_poll_seconds=3600, drain_seconds=0.1)
     wait_for(lambda: len(process.events("worker_started")) == 2)
     deadline = time.monotonic() + START_SECONDS
@@ -195,7 +215,11 @@ def test_workers_share_a_socket_reload_are_replaced_and_end_with_their_parent(ow
 def test_a_second_interrupt_ends_it_at_once_without_a_complaint(shared_store: Path) -> None:
     with ServerProcess(shared_store, shutdown_seconds=START_SECONDS) as server:
         with connected(server) as connection:
-            lines = [b"POST /v1/models/raw/batch HTTP/1.1", b"host: x", b"content-type: application/x-ndjson"]
+            lines = [
+                b"POST /v1/models/raw/batch HTTP/1.1",
+                b"host: x",
+                b"content-type: application/x-ndjson",
+            ]
             connection.sendall(b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", b""]))
             wait_for(lambda: b"xylem_requests_in_flight 2.0" in server.ask("GET", "/metrics")[1])
             server.process.send_signal(signal.SIGINT)
@@ -268,7 +292,9 @@ CHUNKED = chunked(b"{}", end=b"")
     ],
     ids=["head", "trailers", "trailer", "extension", "empty", "unwanted"],
 )
-def test_what_is_no_body_and_never_ends_is_cut_off(server: ServerProcess, begin: bytes, part: bytes) -> None:
+def test_what_is_no_body_and_never_ends_is_cut_off(
+    server: ServerProcess, begin: bytes, part: bytes
+) -> None:
     before, sent = server.memory_bytes(), 0
     with connected(server) as connection:
         connection.sendall(begin)
@@ -281,7 +307,9 @@ def test_what_is_no_body_and_never_ends_is_cut_off(server: ServerProcess, begin:
 
 def padded(n: int) -> bytes:
     """A good request whose head has so many bytes, of which names and values count."""
-    fixed = "host x content-type application/json content-length connection close a".replace(" ", "")
+    fixed = "host x content-type application/json content-length connection close a".replace(
+        " ", ""
+    )
     n_fixed = len(PREDICT) + len(fixed) + len(str(len(DATA)))
     return declared(DATA, CLOSE, b"a: " + b"x" * (n - n_fixed))
 
@@ -297,17 +325,23 @@ PIECES = [LONG[i : i + 999] for i in range(0, 20_000, 999)]
         pytest.param(padded(65_536), 200, b"predictions", id="a head at the limit"),
         pytest.param(padded(65_537), 431, b"head-too-long", id="a head one byte longer"),
         pytest.param(declared(LONG, CLOSE), 422, b"bad-request", id="a body at the limit"),
-        pytest.param(declared(LONG + b" ", CLOSE), 413, b"body-too-large", id="a body one byte longer"),
+        pytest.param(
+            declared(LONG + b" ", CLOSE), 413, b"body-too-large", id="a body one byte longer"
+        ),
         pytest.param(chunked(*PIECES), 422, b"bad-request", id="chunks at the limit"),
         pytest.param(chunked(*PIECES, b" "), 413, b"body-too-large", id="chunks one byte longer"),
         pytest.param(b"", 0, b"", id="nothing comes"),
         pytest.param(b"GET", 0, b"", id="no head comes"),
         pytest.param(b"GET /livez HTTP/1.1\r\nhost: x\r\n", 0, b"", id="no end of a head comes"),
-        pytest.param(request_bytes(b"{", b"content-length: 100"), 408, b"body-timeout", id="no body comes"),
+        pytest.param(
+            request_bytes(b"{", b"content-length: 100"), 408, b"body-timeout", id="no body comes"
+        ),
         pytest.param(HUGE, 413, CLOSE, id="a huge body before it is sent"),
     ],
 )
-def test_limits_of_heads_and_bodies(server: ServerProcess, sent: bytes, status: int, says: bytes) -> None:
+def test_limits_of_heads_and_bodies(
+    server: ServerProcess, sent: bytes, status: int, says: bytes
+) -> None:
     received = server.raw(sent)
     assert (status_of(received), says in received) == (status, True), received
 
@@ -372,7 +406,8 @@ def test_an_endless_chunked_body_is_cut_off_and_the_answer_is_seen(server: Serve
         request_bytes(b"{}{}GET / HTTP/1.1\r\n\r\n", b"content-length: 2", b"connection: close"),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: \xff\xfe\r\nconnection: close\r\n\r\n",
-        b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close, upgrade\r\nupgrade: websocket\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close, upgrade\r\nupgrade: "
+        b"websocket\r\n\r\n",
     ],
     ids=range(14),
 )
@@ -384,7 +419,9 @@ def test_bytes_that_are_not_a_good_request(server: ServerProcess, data: bytes) -
 
 def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None:
     one = b"GET /v1/models/%s HTTP/1.1\r\nhost: x\r\n%s\r\n"
-    received = server.raw(one % (b"raw", b"") + one % (b"text", b"") + one % (b"none", CLOSE + b"\r\n"))
+    received = server.raw(
+        one % (b"raw", b"") + one % (b"text", b"") + one % (b"none", CLOSE + b"\r\n")
+    )
     assert [received.count(text) for text in (b"HTTP/1.1 200", b"HTTP/1.1 404")] == [2, 1]
     assert received.index(b'"name":"raw"') < received.index(b'"name":"text"')
 
@@ -397,7 +434,9 @@ def test_requests_with_mutated_bytes(server: ServerProcess) -> None:
         request = bytearray(declared(DATA, CLOSE))
         for _ in range(chooser.randint(1, 5)):
             i = chooser.randrange(len(request))
-            change = chooser.choice([[], [chooser.randrange(256)], list(b"\r\n\r\n"), [0x20], [0x25, 0x66]])
+            change = chooser.choice(
+                [[], [chooser.randrange(256)], list(b"\r\n\r\n"), [0x20], [0x25, 0x66]]
+            )
             request[i : i + chooser.randint(0, 2)] = bytes(change)
         return bytes(request)
 

@@ -64,7 +64,9 @@ def test_requests_of_a_server_are_spans(own_store: Store, receiver: Receiver) ->
         route = "POST /v1/models/{model}/predict"
         for i in range(4):  # the third goes the short way: its head has been seen before
             trace_id, parent_id, headers = new_parent()
-            status, given, _ = server.exchange("POST", PREDICT, SHORT, **headers, tracestate="a=1,b=2")
+            status, given, _ = server.exchange(
+                "POST", PREDICT, SHORT, **headers, tracestate="a=1,b=2"
+            )
             assert status == 200
             found = spans_of(receiver, trace_id, 4)
             check_parts(found, route, "read", "search", "write")
@@ -86,13 +88,20 @@ def test_requests_of_a_server_are_spans(own_store: Store, receiver: Receiver) ->
         assert set() < exemplars_of(server) <= {span.trace_id for span in receiver.spans}
 
         trace_id, _, headers = new_parent()
-        assert server.ask("POST", PREDICT, {"instances": [ROW] * 9, "beam_width": 100}, **headers)[0] == 200
-        check_parts(spans_of(receiver, trace_id, 6), route, "read", "queue", "features", "search", "write")
+        assert (
+            server.ask("POST", PREDICT, {"instances": [ROW] * 9, "beam_width": 100}, **headers)[0]
+            == 200
+        )
+        check_parts(
+            spans_of(receiver, trace_id, 6), route, "read", "queue", "features", "search", "write"
+        )
 
         trace_id, _, headers = new_parent()
         events = {"events": [{"event_id": "e1", "instance": ROW, "labels": []}]}
         assert server.ask("POST", "/v1/models/raw/feedback", events, **headers)[0] == 200
-        check_parts(spans_of(receiver, trace_id, 3), "POST /v1/models/{model}/feedback", "read", "commit")
+        check_parts(
+            spans_of(receiver, trace_id, 3), "POST /v1/models/{model}/feedback", "read", "commit"
+        )
 
         trace_id, _, headers = new_parent()
         for _ in range(3):
@@ -123,7 +132,9 @@ def test_what_is_not_sampled_is_not_sent(
             assert status == 200
             assert "trace_id" not in server.requests([given["x-request-id"]])[0]
         twice = b"traceparent: %b\r\n" % new_parent()[2]["traceparent"].encode()
-        head = b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + twice + twice + b"\r\n"
+        head = (
+            b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + twice + twice + b"\r\n"
+        )
         assert server.raw(head).startswith(b"HTTP/1.1 200")
         assert server.ask("GET", "/readyz", **new_parent()[2])[0] == 200  # a probe has no span
         assert exemplars_of(server) == set()
@@ -133,7 +144,9 @@ def test_what_is_not_sampled_is_not_sent(
         assert {span.trace_id for span in receiver.spans} == {trace_id}
 
 
-def test_nothing_is_sent_or_imported_that_was_not_asked_for(shared_store: Path, receiver: Receiver) -> None:
+def test_nothing_is_sent_or_imported_that_was_not_asked_for(
+    shared_store: Path, receiver: Receiver
+) -> None:
     with ServerProcess(shared_store) as server:
         _, _, headers = new_parent()
         for _ in range(3):
@@ -150,7 +163,9 @@ def test_a_receiver_that_does_not_answer_hurts_no_request(
 ) -> None:
     """It takes connections, and never says a word: worse than one that refuses them."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv(
+            "OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}"
+        )
         monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
         monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
         with ServerProcess(shared_store, traces=True, drain_seconds=0.1) as server:
@@ -162,7 +177,13 @@ def test_a_receiver_that_does_not_answer_hurts_no_request(
 
 def test_a_job_continues_the_trace_of_its_request(tmp_path: Path, receiver: Receiver) -> None:
     made = settings_for(tmp_path)
-    settings = {"jobs": 1, "data_dir": made.data_dir, "admin_key": KEY, "job_nice": 0, "drain_seconds": 0.1}
+    settings = {
+        "jobs": 1,
+        "data_dir": made.data_dir,
+        "admin_key": KEY,
+        "job_nice": 0,
+        "drain_seconds": 0.1,
+    }
     with ServerProcess(made.store, traces=True, **settings) as server:
         trace_id, _, headers = new_parent()
         key = {"authorization": f"Bearer {KEY}"}

@@ -127,8 +127,10 @@ def test_warming_for_an_image_compiles_what_tuning_and_larger_data_need() -> Non
 def test_to_import_the_server_loads_no_kernel() -> None:
     """A kernel that is called while modules are imported costs each process a quarter second."""
     code = (
-        "import gc, xylem.server.serve, xylem.cli.application; from numba.core.dispatcher import Dispatcher;"
-        "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
+        "import gc, xylem.server.serve, xylem.cli.application; from numba.core.dispatcher "
+        "import Dispatcher;"
+        "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) "
+        "and d.signatures])"
     )
     assert said_by(code) == "[]\n"
 
@@ -154,7 +156,9 @@ def test_models_need_about_as_many_kernels_as_a_server_expects(shared_store: Pat
 
 
 def test_a_server_says_which_kernels_it_waits_for(shared_store: Path, tmp_path: Path) -> None:
-    """From an empty cache on: it lives, counts, and a model that is open answers before it is ready."""
+    """From an empty cache on: it lives, counts, and a model that
+    is open answers before it is ready.
+    """
     said, answered = [], set[int]()
     with ServerProcess(shared_store, until_ready=False, kernel_cache=tmp_path) as server:
         while server.status("/livez") == 200:
@@ -162,8 +166,12 @@ def test_a_server_says_which_kernels_it_waits_for(shared_store: Path, tmp_path: 
             if status == 200:
                 break
             said.append(found["waits_for"])
-            path = f"/v1/models/{found['models'][0]['model'] if found['models'] else 'named'}/predict"
-            answered.add(server.ask("POST", path, {"instances": [{"indices": [0], "values": [1.0]}]})[0])
+            path = (
+                f"/v1/models/{found['models'][0]['model'] if found['models'] else 'named'}/predict"
+            )
+            answered.add(
+                server.ask("POST", path, {"instances": [{"indices": [0], "values": [1.0]}]})[0]
+            )
             time.sleep(0.05)
         assert (status, found["waits_for"]) == (200, None)
     counts = [
@@ -194,7 +202,7 @@ import_without({parts})
 from xylem_store.store import Store
 from xylem.workflows.train import TrainRequest, train_and_publish
 train_and_publish(Store(Path(sys.argv[1])), "hidden", TrainRequest(trainer="label-tree", data=Path({data!r})))
-"""
+"""  # noqa: E501
 
 _SECONDS = 1800
 """It compiles for three minutes, if it is alone."""
@@ -212,7 +220,10 @@ def test_it_trains_starts_and_answers(tmp_path: Path) -> None:
     parts = ", ".join(map(repr, (*inner_parts.PARTS, *options)))
     before = _BEFORE.format(hide=IMPORT_WITHOUT, parts=parts, data=str(data))
     with ServerProcess(tmp_path, before=before, start_seconds=_SECONDS) as server:
-        answers = [server.ask("POST", f"/v1/models/{model}/predict", _BODY) for model in ("whole", "hidden")]
+        answers = [
+            server.ask("POST", f"/v1/models/{model}/predict", _BODY)
+            for model in ("whole", "hidden")
+        ]
         assert [status for status, _ in answers] == [200, 200]
         whole, hidden = (answer["predictions"][0]["labels"] for _, answer in answers)
         assert whole == hidden

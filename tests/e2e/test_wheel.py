@@ -34,7 +34,9 @@ for job in jobs(Path(sys.argv[1])):
 print([function.__qualname__ for function in recorder.compiled])
 """
 
-pytestmark = pytest.mark.skipif(WHEEL is None, reason="a wheel takes minutes to build: make wheel-test")
+pytestmark = pytest.mark.skipif(
+    WHEEL is None, reason="a wheel takes minutes to build: make wheel-test"
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with what is pinned and the wheel."""
     directory = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "venv", directory], check=True)
-    pip = [directory / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+    pip = [
+        directory / "bin" / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "-q",
+        "install",
+    ]
     subprocess.run([*pip, "--require-hashes", "-r", ROOT / "requirements.txt"], check=True)
     subprocess.run([*pip, "--no-deps", str(WHEEL)], check=True)
     return directory / "bin" / "python"
@@ -51,7 +60,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ran(directory: Path, *command: str | Path, stdin: str = "", **changes: str) -> tuple[str, str]:
     """What a command that ends well says where nothing but `directory` can be written."""
     env = {**os.environ, **NOWHERE, **changes}
-    done = subprocess.run(command, cwd=directory, env=env, input=stdin, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=directory, env=env, input=stdin, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -98,7 +109,9 @@ def test_the_commands_compile_nothing(python: Path, tmp_path: Path) -> None:
     assert "compiling" not in rest
 
 
-def test_kernels_for_other_versions_are_compiled_and_that_is_said(python: Path, tmp_path: Path) -> None:
+def test_kernels_for_other_versions_are_compiled_and_that_is_said(
+    python: Path, tmp_path: Path
+) -> None:
     script = (
         "import numpy; numpy.__version__ += '.post1'\n"
         "from xylem_store.names import build_names, find_name\n"

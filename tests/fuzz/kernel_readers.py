@@ -1,6 +1,7 @@
 """Bodies that are almost right, read by the kernels that read requests: no test of its own.
 
-`tests/crash/test_bounds.py` runs it with every index checked; each reader is tried for READER_SECONDS.
+`tests/crash/test_bounds.py` runs it with every index checked; each reader is tried for
+READER_SECONDS.
 """
 
 import itertools
@@ -48,7 +49,21 @@ INSTANCES: list[dict[str, Any]] = [{"indices": [3, 17], "values": [0.5, -1e-3]}]
 INSTANCES += [{"indices": [], "values": []}]
 WORDS: list[dict[str, Any]] = [{"text": "Äpfel \u0001 \\ of 北京 \U0001f600"}, {"text": ""}]
 OPTIONS = {"top_r": 3, "beam_width": 4, "threshold": 0.25, "exact": True}
-CLAIMS = (0, 1, 2, 3, ROWS_MAX, VALUES_MAX, VALUES_MAX + 1, 2**31 - 1, 2**31, 2**61, 2**63, 2**64 - 1, -1)
+CLAIMS = (
+    0,
+    1,
+    2,
+    3,
+    ROWS_MAX,
+    VALUES_MAX,
+    VALUES_MAX + 1,
+    2**31 - 1,
+    2**31,
+    2**61,
+    2**63,
+    2**64 - 1,
+    -1,
+)
 """What a shape, a size or an offset may say."""
 
 
@@ -109,7 +124,9 @@ def sparse_lines(body: Body) -> None:
 
 
 def text_lines(body: Body) -> None:
-    rows = text_rows_of_lines(body.data.split(b"\n"), test_text_bodies.featurizer_of("words"), TEXT_BYTES)
+    rows = text_rows_of_lines(
+        body.data.split(b"\n"), test_text_bodies.featurizer_of("words"), TEXT_BYTES
+    )
     if rows is not None:
         check_rows(rows)
 
@@ -155,7 +172,10 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
     found = {
         "sparse": (reader_of(RAW, FORMS), predict_seeds(INSTANCES)),
         "tensors": (reader_of(RAW, FORMS, are_tensors=True), tensor_seeds(csr(INSTANCES))),
-        "text tensors": (reader_of(words("words"), TEXT_FORMS, are_tensors=True), tensor_seeds(text)),
+        "text tensors": (
+            reader_of(words("words"), TEXT_FORMS, are_tensors=True),
+            tensor_seeds(text),
+        ),
         "lines": (sparse_lines, line_seeds(INSTANCES)),
         "text lines": (text_lines, line_seeds(WORDS)),
     }
@@ -172,7 +192,14 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
 READERS = readers()
 
 _NUMBERS = re.compile(rb"-?\d+(\.\d+)?(e-?\d+)?")
-_ODD = [str(claim).encode() for claim in CLAIMS] + [b"1e400", b"-0", b"01", b"1.", b"9" * 40, b"3e38"]
+_ODD = [str(claim).encode() for claim in CLAIMS] + [
+    b"1e400",
+    b"-0",
+    b"01",
+    b"1.",
+    b"9" * 40,
+    b"3e38",
+]
 _ODD += [
     *(b'"', b"\\", b"\\u12", b'"\\ud800"', b"\0", b"\xff", b"\xf4\x90"),
     *(b"{", b"[", b"]", b"}", b",", b"\n"),
@@ -180,7 +207,9 @@ _ODD += [
 
 
 def mutated(rng: random.Random, body: Body) -> Body:
-    """Return a body with one to four changes; the JSON is then said to end anywhere, or where it does."""
+    """Return a body with one to four changes; the JSON is then said
+    to end anywhere, or where it does.
+    """
     data, n_json = body
     for _ in range(rng.randint(1, 4)):
         kind = rng.randrange(6)
@@ -231,7 +260,9 @@ def test_bodies_that_end_early(name: str) -> None:
 
 
 def claimed(shapes: dict[str, int], sizes: dict[str, int | None], binary: bytes) -> Body:
-    """Return tensors of these shapes and sizes of their binary data, None: they are in the JSON, empty."""
+    """Return tensors of these shapes and sizes of their binary data,
+    None: they are in the JSON, empty.
+    """
     inputs = []
     for name, n in shapes.items():
         size = sizes[name]
@@ -243,12 +274,16 @@ def claimed(shapes: dict[str, int], sizes: dict[str, int | None], binary: bytes)
 
 
 def test_every_shape_that_a_header_can_claim() -> None:
-    """All shapes of the three tensors, of as many bytes as they need, in JSON or binary, and of fewer."""
+    """All shapes of the three tensors, of as many bytes as they
+    need, in JSON or binary, and of fewer.
+    """
     read, _ = READERS["tensors"]
     widths = {"indptr": 8, "indices": 4, "values": 4}
     for claims in itertools.product(CLAIMS[:7] + CLAIMS[9:10], repeat=3):
         shapes = dict(zip(widths, claims, strict=True))
-        sizes: dict[str, int | None] = {name: shapes[name] * width for name, width in widths.items()}
+        sizes: dict[str, int | None] = {
+            name: shapes[name] * width for name, width in widths.items()
+        }
         total = min(sum(shapes[name] * width for name, width in widths.items()), 400)
         for n in {0, total - 1, total, total + 1} - {-1}:
             read(claimed(shapes, sizes, bytes([n % 2 * 255]) * n))

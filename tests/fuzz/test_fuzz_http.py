@@ -1,4 +1,6 @@
-"""R6: malformed requests, mutated by bytes and by grammar: no 5xx, no hang, every refusal a problem."""
+"""R6: malformed requests, mutated by bytes and by grammar: no
+5xx, no hang, every refusal a problem.
+"""
 
 import json
 import random
@@ -40,8 +42,10 @@ OPTIONS: dict[str, list[Any]] = {
     "deadline_ms": [None, 1000],
 }
 ODD: list[Any] = [
-    None, True, False, 0, -1, 1, 2**31, 2**31 - 1, -(2**31), 2**63, 2**64, 10**30, 0.5, -0.0, 1e-320, 1e39,
-    1e308, "", "1", "é\u0000\u202e", "x" * 2000, "label::1", [], [[]], {}, {"text": 1}, [1] * 300, [True],
+    None, True, False, 0, -1, 1, 2**31, 2**31 - 1, -(2**31), 2**63, 2**64, 10**30, 0.5, -0.0,
+    1e-320, 1e39,
+    1e308, "", "1", "é\u0000\u202e", "x" * 2000, "label::1", [], [[]], {}, {"text": 1},
+    [1] * 300, [True],
     ["a"], [None],
 ]  # fmt: skip
 ODD_TEXTS = [
@@ -50,12 +54,28 @@ ODD_TEXTS = [
 ]
 METHODS = [*["POST"] * 4, *("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "BREW")]
 PATHS = [
-    "/v1/models/{m}/predict", "/v1/models/{m}/versions/{r}/predict", "/v1/models/{m}/aliases/{r}/predict",
-    "/v1/models/{m}/batch", "/v1/models/{m}/versions/{r}/batch", "/v1/models/{m}", "/v1/models", "/readyz",
+    "/v1/models/{m}/predict", "/v1/models/{m}/versions/{r}/predict",
+    "/v1/models/{m}/aliases/{r}/predict",
+    "/v1/models/{m}/batch", "/v1/models/{m}/versions/{r}/batch", "/v1/models/{m}", "/v1/models",
+    "/readyz",
     "/metrics", "/docs", "/openapi.json", "/v1/models/{m}/predict/", "/{m}/{r}",
     "/v1/models/{m}/aliases/{r}/batch",
 ]  # fmt: skip
-NAMES = ["none", "RAW", "..", "%2e%2e", "a" * 300, "%00", "é", "raw@1", " ", "-", "%ff", "1", "latest"]
+NAMES = [
+    "none",
+    "RAW",
+    "..",
+    "%2e%2e",
+    "a" * 300,
+    "%00",
+    "é",
+    "raw@1",
+    " ",
+    "-",
+    "%ff",
+    "1",
+    "latest",
+]
 REFS = [
     *("1", "2", "3", "0", "-1", "01", "99999999999999999999", "1.0"),
     *("latest", "stable", "LATEST", "%2F", "é"),
@@ -113,13 +133,17 @@ class Mutator:
         return json.dumps(fields).encode()
 
     def _lines(self, model: str) -> bytes:
-        lines = [json.dumps(self._instance(model)).encode() for _ in range(self.random.randint(0, 6))]
+        lines = [
+            json.dumps(self._instance(model)).encode() for _ in range(self.random.randint(0, 6))
+        ]
         return self.random.choice([b"\n", b"\n", b"\r\n", b"\n\n"]).join(lines)
 
     def _instance(self, model: str) -> Any:
         instance: dict[str, Any] = dict(self.random.choice(VALID[model]))
         while self.random.random() < 0.3:
-            key = self.random.choice([*instance, "text", "indices", "values", "features", "id", "extra"])
+            key = self.random.choice(
+                [*instance, "text", "indices", "values", "features", "id", "extra"]
+            )
             values = [[value] for value in ODD] if key in ("indices", "values") else ODD
             instance[key] = self.random.choice([*values, *ODD])
         return instance if self.random.random() < 0.95 else self.random.choice(ODD)
@@ -157,7 +181,9 @@ class Contract:
         self.predicts = 0
 
     def check(self, request: Request, response: httpx.Response) -> None:
-        """Assert that an answer is a good one or a refusal as it should be, and that the document says so."""
+        """Assert that an answer is a good one or a refusal as it should
+        be, and that the document says so.
+        """
         assert response.status_code < 500, (request, response.text)
         assert response.headers["x-request-id"]
         if request.method == "HEAD":
@@ -165,7 +191,11 @@ class Contract:
         path = unquote(request.url.partition("?")[0])
         items = [item for pattern, item in self._paths.items() if pattern.fullmatch(path)]
         operation = items[0].get(request.method.lower()) if items else None
-        is_cut = may_be_cut(request) and response.status_code == 400 and b'"http-error"' in response.content
+        is_cut = (
+            may_be_cut(request)
+            and response.status_code == 400
+            and b'"http-error"' in response.content
+        )
         if operation is None or is_cut:
             assert is_cut or response.status_code in (404, 405), (request, response.text)
             self._check_problem(response)
@@ -204,12 +234,16 @@ class Contract:
         self.predicts += 1
         problem = response.json() if response.status_code != 200 else None
         if request.headers.get("content-encoding") == "gzip":
-            assert problem["code"] == "broken-content-encoding", "no body of this test is compressed"
+            assert problem["code"] == "broken-content-encoding", (
+                "no body of this test is compressed"
+            )
         else:
             self._check_agreement("PredictRequest", request.body, problem)
 
     def _check_agreement(self, schema: str, body: bytes, problem: Any) -> None:
-        """Assert that what the schema allows is not refused for its shape, and what it forbids is refused."""
+        """Assert that what the schema allows is not refused for its
+        shape, and what it forbids is refused.
+        """
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -224,14 +258,20 @@ class Contract:
 
 
 def may_be_cut(request: Request) -> bool:
-    """Whether a request may end the connection: the server's parser refuses it, or its lines are no gzip."""
+    """Whether a request may end the connection: the server's parser
+    refuses it, or its lines are no gzip.
+    """
     is_chunked = "transfer-encoding" in request.headers
     is_unparsable = request.method == "BREW" or is_chunked or not request.url.isascii()
-    return is_unparsable or ("content-encoding" in request.headers and request.url.endswith("/batch"))
+    return is_unparsable or (
+        "content-encoding" in request.headers and request.url.endswith("/batch")
+    )
 
 
 def answer_to(connection: HTTPConnection, request: Request) -> httpx.Response | None:
-    """Send a request as it is; None: the answer was lost, as the server closed with bytes unread."""
+    """Send a request as it is; None: the answer was lost, as the server closed with
+    bytes unread.
+    """
     try:
         connection.putrequest(request.method, quote(request.url, safe=punctuation))
         is_chunked = "transfer-encoding" in request.headers
@@ -251,7 +291,9 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 @pytest.mark.parametrize("n", [10_000, pytest.param(1_000_000, marks=SOAK)], ids=["quick", "soak"])
 def test_malformed_requests(shared_store: Path, seed: int, n: int) -> None:
-    """Ask a real server over real sockets, as most clients do: on connections that are kept, without ids."""
+    """Ask a real server over real sockets, as most clients do: on
+    connections that are kept, without ids.
+    """
     mutator, contract = Mutator(seed), Contract()
     statuses, codes = Counter[int](), Counter[str]()
 
@@ -265,9 +307,14 @@ def test_malformed_requests(shared_store: Path, seed: int, n: int) -> None:
         if response.status_code >= 400 and request.method != "HEAD":
             codes[response.json()["code"]] += 1
 
-    with ServerProcess(shared_store, access_log=False) as server, ThreadPoolExecutor(CONNECTIONS) as threads:
+    with (
+        ServerProcess(shared_store, access_log=False) as server,
+        ThreadPoolExecutor(CONNECTIONS) as threads,
+    ):
         address = ("127.0.0.1", server.port)
-        connections = [HTTPConnection(*address, timeout=REQUEST_SECONDS) for _ in range(CONNECTIONS)]
+        connections = [
+            HTTPConnection(*address, timeout=REQUEST_SECONDS) for _ in range(CONNECTIONS)
+        ]
         for _ in range(n // CONNECTIONS):
             requests = [mutator.request() for _ in connections]
             answers = list(threads.map(answer_to, connections, requests))

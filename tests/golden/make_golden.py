@@ -1,6 +1,7 @@
 """Writes the golden versions of a schema: once for a release, never again for a released schema.
 
-python -m tests.golden.make_golden N: makes tests/golden/schema-N/*.tar and answers.json beside this file.
+python -m tests.golden.make_golden N: makes tests/golden/schema-N/*.tar and answers.json beside this
+file.
 """
 
 import io
@@ -42,11 +43,23 @@ NEEDED = {"text-stems": "snowballstemmer"}
 """The library that a version cannot be read without."""
 
 LABELS = [f"label::{i}" for i in range(9)]
-NAMES = ["red café", "blue", "北京大学", "green tea", "cafe red", "none", "of them", "is there", "at all"]
+NAMES = [
+    "red café",
+    "blue",
+    "北京大学",
+    "green tea",
+    "cafe red",
+    "none",
+    "of them",
+    "is there",
+    "at all",
+]
 """What a combined version holds, what its labels are and how they are called."""
 
 TEXTS = ["a red café", "北京大学 red", "blue ไม่ดี cafe\u0301"]
-"""What the features of schema 3 to 5 are fitted to; a reader that reads them otherwise answers otherwise."""
+"""What the features of schema 3 to 5 are fitted to; a reader that
+reads them otherwise answers otherwise.
+"""
 
 SET_IN_LINES = ["a re-\n d ca\u00adf\u00e9", "\ufb01ne bl\u2010 \r\nue", "red-\nBlue fi-\n\ufb01"]
 """The same of schema 6."""
@@ -67,8 +80,12 @@ def text_draft(parameters: Any) -> Draft:
 
 def combined_draft(each: Sequence[Any], words: NameParameters) -> Draft:
     """A combined version of two members, with names and near rows; its ranker is made by hand."""
-    members = [replace(model_of(text_draft(parameters)), labels=build_names(LABELS)) for parameters in each]
-    subjects = [Subject(label, None, {"en": name}) for label, name in zip(LABELS, NAMES, strict=True)]
+    members = [
+        replace(model_of(text_draft(parameters)), labels=build_names(LABELS)) for parameters in each
+    ]
+    subjects = [
+        Subject(label, None, {"en": name}) for label, name in zip(LABELS, NAMES, strict=True)
+    ]
     names = NamesToMatch(concepts_of(subjects), words, count_words(TEXTS, words))
     parts = combined_parts(members, names, candidates=5, beam_width=3)
     labels = LabelRows(np.arange(4), np.arange(3, dtype=np.int32), len(LABELS))
@@ -86,7 +103,10 @@ def combined_draft(each: Sequence[Any], words: NameParameters) -> Draft:
     return parts.draft(ranker, 0, {"ranker": "by hand"})
 
 
-WORDS, CHARS = TfidfParameters(ngram_max=2, clean=False), CharsParameters(char_min_df=1, clean=False)
+WORDS, CHARS = (
+    TfidfParameters(ngram_max=2, clean=False),
+    CharsParameters(char_min_df=1, clean=False),
+)
 CLEAN_WORDS, CLEAN_BOTH = TfidfParameters(ngram_max=2), WordsCharsParameters(char_min_df=1)
 DECISIONS: dict[str, Any] = {"n_labels": 6, "kind": "decision-tree", "n_features": 40}
 REPORTED = {**random_rerank(1, 6, 40), REPORT: json_array(REPORT, {"splits": [1, 2]})}
@@ -94,7 +114,9 @@ REPORTED = {**random_rerank(1, 6, 40), REPORT: json_array(REPORT, {"splits": [1,
 DRAFTS: dict[int, dict[str, Draft]] = {
     1: {
         "label-tree-float32": small_draft(20, n_labels=7, arity=3, share=0.1),
-        "label-tree-bfloat16": small_draft(20, n_labels=20, arity=17, weights="bfloat16", link="logistic"),
+        "label-tree-bfloat16": small_draft(
+            20, n_labels=20, arity=17, weights="bfloat16", link="logistic"
+        ),
         "label-tree-int8": small_draft(20, n_labels=20, arity=17, weights="int8", link="hinge3"),
         "decision-tree-float32": small_draft(20, **DECISIONS),
         "decision-tree-tail": small_draft(20, **DECISIONS, link="argmax", extra=REPORTED),
@@ -102,7 +124,9 @@ DRAFTS: dict[int, dict[str, Draft]] = {
     2: {
         "softmax-float32": softmax_draft(21, n_labels=11, arity=3),
         "softmax-bfloat16": softmax_draft(21, n_labels=30, arity=17, dim=40, weights="bfloat16"),
-        "softmax-int8-window": softmax_draft(21, n_labels=7, weights="int8", n_places=3, n_turned=1),
+        "softmax-int8-window": softmax_draft(
+            21, n_labels=7, weights="int8", n_places=3, n_turned=1
+        ),
         "softmax-matrices": softmax_draft(21, n_labels=5, dim=6, n_places=2, n_turned=6),
     },
     3: {
@@ -113,8 +137,12 @@ DRAFTS: dict[int, dict[str, Draft]] = {
     4: {
         "calibrated-one-tree": calibrated_draft(23, n_labels=12, n_trees=1),
         "calibrated-trees-int8": calibrated_draft(23, n_labels=20, arity=17, weights="int8"),
-        "calibrated-decision-tail": calibrated_draft(23, **DECISIONS, extra=random_rerank(1, 6, 40)),
-        "text-stop-words": text_draft(TfidfParameters(ngram_max=2, stop_words="golden.txt", clean=False)),
+        "calibrated-decision-tail": calibrated_draft(
+            23, **DECISIONS, extra=random_rerank(1, 6, 40)
+        ),
+        "text-stop-words": text_draft(
+            TfidfParameters(ngram_max=2, stop_words="golden.txt", clean=False)
+        ),
     },
     5: {"combined": combined_draft([WORDS, CHARS], NameParameters(clean=False))},
     6: {
@@ -124,7 +152,9 @@ DRAFTS: dict[int, dict[str, Draft]] = {
     },
 }
 if find_spec(NEEDED["text-stems"]):
-    DRAFTS[4]["text-stems"] = text_draft(WordsCharsParameters(char_min_df=1, stem="en", clean=False))
+    DRAFTS[4]["text-stems"] = text_draft(
+        WordsCharsParameters(char_min_df=1, stem="en", clean=False)
+    )
 """The versions of each schema."""
 
 
@@ -137,14 +167,20 @@ def rows_of(n_features: int) -> SparseRows:
 
 
 def answers(model: Model) -> dict[str, Any]:
-    """What the model says of the rows, exactly; of texts, where its features are of a newer schema."""
+    """What the model says of the rows, exactly; of texts, where its features are of a
+    newer schema.
+    """
     predictor, manifest = make_predictor(model), model.manifest
     rows = rows_of(predictor.n_features)
     if manifest.features["kind"] != "raw":
         texts = SET_IN_LINES if manifest.features.get("clean") else TEXTS
         rows = featurizer_of(model).transform_texts(texts)
     found = predictor.predict(rows, PredictOptions(top_r=4, exact=True))
-    return {"ptr": found.ptr.tolist(), "labels": found.labels.tolist(), "scores": found.scores.tolist()}
+    return {
+        "ptr": found.ptr.tolist(),
+        "labels": found.labels.tolist(),
+        "scores": found.scores.tolist(),
+    }
 
 
 def main(schema: int) -> None:

@@ -14,15 +14,20 @@ def labels_below(shape: Shape) -> list[set[int]]:
     return [set(shape.labels[a:b].tolist()) for a, b in zip(shape.first, shape.last, strict=True)]
 
 
-def fobos(x: np.ndarray, carried: np.ndarray, shape: Shape, rate: float, penalty: float, epochs: int) -> Any:
+def fobos(
+    x: np.ndarray, carried: np.ndarray, shape: Shape, rate: float, penalty: float, epochs: int
+) -> Any:
     """Every classifier by the dense update of appendix B, rows in order.
 
-    x is float64[n, D], carried bool[n, K]. Returns for each node (w float64[D], b): of the root, zero.
+    x is float64[n, D], carried bool[n, K]. Returns for each node (w float64[D], b): of the root,
+    zero.
     """
     below = labels_below(shape)
     found = [(np.zeros(x.shape[1]), 0.0) for _ in below]
     for node in shape.inner.tolist():
-        rows = [i for i in range(len(x)) if node == 0 or below[node] & set(np.flatnonzero(carried[i]))]
+        rows = [
+            i for i in range(len(x)) if node == 0 or below[node] & set(np.flatnonzero(carried[i]))
+        ]
         for child in range(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1])):
             w = np.zeros(x.shape[1] + 1)
             for t, i in enumerate(rows * epochs):
@@ -36,14 +41,18 @@ def fobos(x: np.ndarray, carried: np.ndarray, shape: Shape, rate: float, penalty
 
 
 def least_weighted_depth(counts: tuple[int, ...], arity: int) -> int:
-    """The least sum of count * depth over all trees of at most `arity` children a node: all are tried."""
+    """The least sum of count * depth over all trees of at most
+    `arity` children a node: all are tried.
+    """
 
     @functools.cache
     def best(leaves: tuple[int, ...]) -> int:
         if len(leaves) == 1:
             return 0
         cuts = [groups for groups in partitions(leaves) if 2 <= len(groups) <= arity]
-        return sum(leaves) + min(sum(best(tuple(sorted(group))) for group in groups) for groups in cuts)
+        return sum(leaves) + min(
+            sum(best(tuple(sorted(group))) for group in groups) for groups in cuts
+        )
 
     return best(tuple(sorted(counts)))
 

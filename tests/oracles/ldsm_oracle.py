@@ -1,18 +1,28 @@
-"""Slow and obvious: LdSM's objective and algorithms 3 and 4, word by word, with means in double precision."""
+"""Slow and obvious: LdSM's objective and algorithms 3 and 4, word by
+word, with means in double precision.
+"""
 
 import numpy as np
 
 
-def objective(p: np.ndarray, p_of: np.ndarray, pi: np.ndarray, lambda1: float, lambda2: float) -> float:
+def objective(
+    p: np.ndarray, p_of: np.ndarray, pi: np.ndarray, lambda1: float, lambda2: float
+) -> float:
     """Equation 1: P_j as float64[M], P_j^i as float64[labels, M], pi_i as float64[labels]."""
     pairs = [(j, k) for j in range(len(p)) for k in range(j + 1, len(p))]
     balance = sum(abs(p[j] - p[k]) for j, k in pairs)
-    integrity = sum(share * abs(of[j] - of[k]) for share, of in zip(pi, p_of, strict=True) for j, k in pairs)
+    integrity = sum(
+        share * abs(of[j] - of[k]) for share, of in zip(pi, p_of, strict=True) for j, k in pairs
+    )
     return float(balance - lambda1 * integrity + lambda2 * abs(p.sum() - 1.0))
 
 
-def quality(sent: np.ndarray, carried: np.ndarray, lambda1: float, lambda2: float) -> tuple[float, ...]:
-    """J, beta and alpha of a split: who is sent where, bool[n, M], and who carries what, bool[n, labels]."""
+def quality(
+    sent: np.ndarray, carried: np.ndarray, lambda1: float, lambda2: float
+) -> tuple[float, ...]:
+    """J, beta and alpha of a split: who is sent where, bool[n, M], and
+    who carries what, bool[n, labels].
+    """
     carried = carried[:, carried.any(axis=0)]
     of_label = carried.sum(axis=0)
     pi = of_label / of_label.sum()
@@ -76,8 +86,8 @@ def train(
 ) -> np.ndarray:
     """Algorithm 4: x with a column of ones, weights float64[features + 1, M] at the start.
 
-    labels: those of each row; orders: of the rows, by epoch.
-    "sgd", or "nag": the normalised adaptive gradient of Ross et al., the scales known from the start.
+    labels: those of each row; orders: of the rows, by epoch. "sgd", or "nag": the normalised
+    adaptive gradient of Ross et al., the scales known from the start.
     """
     weights = weights.copy()
     means = Means(1 + max(max(row) for row in labels), weights.shape[1])

@@ -1,4 +1,6 @@
-"""Slow and obvious: the online tree of LOMtree with objects and dicts, by algorithm 1 of its paper."""
+"""Slow and obvious: the online tree of LOMtree with objects and dicts, by algorithm 1
+of its paper.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ class Lomtree:
                 return False
         if self.splits_left:
             return True
-        return self.has_split and node.least - node.commonest() > self.resistance * (self.root.least + 1)
+        return self.has_split and node.least - node.commonest() > self.resistance * (
+            self.root.least + 1
+        )
 
     def split(self, node: Node) -> None:
         """Two new leaves; beyond the budget those of the least-used leaf and its parent."""

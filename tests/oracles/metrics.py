@@ -21,7 +21,11 @@ def discounted(gains: list[float]) -> float:
 
 
 def ranking(
-    predicted: Rows, true: Rows, unknown: list[int], propensities: list[float], unknown_propensity: float
+    predicted: Rows,
+    true: Rows,
+    unknown: list[int],
+    propensities: list[float],
+    unknown_propensity: float,
 ) -> Any:
     """All metrics in percent, as the Extreme Classification Repository's page defines them."""
     found = {}
@@ -30,7 +34,9 @@ def ranking(
         for top, known, n_unknown in zip(predicted, true, unknown, strict=True):
             hits = [float(label in known) for label in top[:k]]
             gains = [1 / propensities[label] if label in known else 0.0 for label in top[:k]]
-            best = [1 / propensities[label] for label in known] + [1 / unknown_propensity] * n_unknown
+            best = [1 / propensities[label] for label in known] + [
+                1 / unknown_propensity
+            ] * n_unknown
             best = sorted(best, reverse=True)[:k]
             ideal = discounted([1.0] * len(best)) or math.inf
             precision.append(sum(hits) / k)
@@ -42,7 +48,9 @@ def ranking(
         found[f"P@{k}"] = 100 * fmean(precision)
         found[f"nDCG@{k}"] = 100 * fmean(ndcg)
         found[f"PSP@{k}"] = 100 * fmean(psp) / fmean(psp_best) if fmean(psp_best) else 0.0
-        found[f"PSnDCG@{k}"] = 100 * fmean(psndcg) / fmean(psndcg_best) if fmean(psndcg_best) else 0.0
+        found[f"PSnDCG@{k}"] = (
+            100 * fmean(psndcg) / fmean(psndcg_best) if fmean(psndcg_best) else 0.0
+        )
     recalls = []
     for top, known, n_unknown in zip(predicted, true, unknown, strict=True):
         n_true = len(known) + n_unknown
@@ -52,7 +60,9 @@ def ranking(
 
 
 def f_score(hits: int, marks: int, empty: float) -> float:
-    """F by how often a label is true and predicted, and how often it is either, both counted twice."""
+    """F by how often a label is true and predicted, and how often it is either, both
+    counted twice.
+    """
     return 2.0 * hits / marks if marks else empty
 
 
@@ -91,7 +101,9 @@ def ofo_thresholds(
             if truth[i, j] or predicted[j]:
                 hits[j] += truth[i, j] and predicted[j]
                 marks[j] += int(truth[i, j]) + int(predicted[j])
-                tau[j] = max((a + hits[j]) / (b + marks[j]), float(bounds[j])) ** (1 / power) / scale
+                tau[j] = (
+                    max((a + hits[j]) / (b + marks[j]), float(bounds[j])) ** (1 / power) / scale
+                )
     return tau, hits, marks
 
 
@@ -102,6 +114,8 @@ def label_f(scores: np.ndarray, truth: np.ndarray, threshold: float, empty: floa
 
 
 def best_f(scores: np.ndarray, truth: np.ndarray, floor: float, empty: float) -> float:
-    """The best F that any threshold from `floor` to 1 has: every score is tried, and what lies above all."""
+    """The best F that any threshold from `floor` to 1 has: every score
+    is tried, and what lies above all.
+    """
     tried = {floor, 1.0, *(float(s) for s in scores if s >= floor)}
     return max(label_f(scores, truth, t, empty) for t in tried)

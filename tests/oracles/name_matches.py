@@ -5,12 +5,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from xylem.vocabulary.search import FAR_GAP, NEAR_GAP, PART_CHARACTERS_MIN, PLACES_MAX, REST_CHARACTERS_MIN
+from xylem.vocabulary.search import (
+    FAR_GAP,
+    NEAR_GAP,
+    PART_CHARACTERS_MIN,
+    PLACES_MAX,
+    REST_CHARACTERS_MIN,
+)
 from xylem.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 
 
 class OracleName(NamedTuple):
-    """A name of a concept: its words, and those in brackets behind it (None: there are no brackets)."""
+    """A name of a concept: its words, and those in brackets
+    behind it (None: there are no brackets).
+    """
 
     concept: int
     kind: int
@@ -52,7 +60,9 @@ def _share(part: str, word: str) -> float:
 
 
 def kept_names(names: Sequence[OracleName]) -> list[OracleName]:
-    """Return the names that count: one of a concept for each sequence of words, none that too many share."""
+    """Return the names that count: one of a concept for each sequence
+    of words, none that too many share.
+    """
     best: dict[tuple[int, tuple[str, ...]], OracleName] = {}
     for name in names:
         key = (name.concept, name.words)
@@ -74,15 +84,26 @@ def rarity(names: Sequence[OracleName]) -> dict[str, tuple[int, str]]:
 
 
 def _begins(words: Sequence[str], text: Sequence[str]) -> list[int]:
-    return [i for i in range(len(text) - len(words) + 1) if tuple(text[i : i + len(words)]) == tuple(words)]
+    return [
+        i
+        for i in range(len(text) - len(words) + 1)
+        if tuple(text[i : i + len(words)]) == tuple(words)
+    ]
 
 
 def _nearest(text: Sequence[str], word: str, place: int) -> int:
-    return min((i for i, other in enumerate(text) if other == word), key=lambda i: (abs(i - place), i))
+    return min(
+        (i for i, other in enumerate(text) if other == word), key=lambda i: (abs(i - place), i)
+    )
 
 
-def _find(name: OracleName, text: Sequence[str], order: Mapping[str, tuple[int, str]]) -> Found | None:
-    """Return where a name stands, None where a word of it is lacking. Texts have few places of a word."""
+def _find(
+    name: OracleName, text: Sequence[str], order: Mapping[str, tuple[int, str]]
+) -> Found | None:
+    """Return where a name stands, None where a word of it is lacking.
+
+    Texts have few places of a word.
+    """
     distinct = sorted(set(name.words), key=order.__getitem__)
     if not set(distinct) <= set(text):
         return None
@@ -156,7 +177,9 @@ def _score(one: Found) -> float:
 def _summed(mine: Sequence[Found], parts: Sequence[Found], n: int) -> dict[str, float]:
     closeness = [len(set(one.name.words)) / one.span for one in mine]
     by_kind = {
-        kind: max((c for c, one in zip(closeness, mine, strict=True) if one.name.kind == at), default=0.0)
+        kind: max(
+            (c for c, one in zip(closeness, mine, strict=True) if one.name.kind == at), default=0.0
+        )
         for at, kind in enumerate(("preferred", "alternative", "hidden"))
     }
     first = min(one.first for one in [*mine, *parts]) / n

@@ -1,4 +1,6 @@
-"""Slow and obvious: what training computes, with dense arrays and Python integers; rankings of labels too."""
+"""Slow and obvious: what training computes, with dense arrays and
+Python integers; rankings of labels too.
+"""
 
 from typing import Any
 
@@ -26,7 +28,9 @@ def splitmix64(seed: int, n: int) -> list[int]:
 def halves(
     vectors: np.ndarray, n_left: int, first: int, second: int, rounds_max: int, gain_min: float
 ) -> Any:
-    """Balanced spherical 2-means of dense unit vectors, begun at two of them; returns the left half."""
+    """Balanced spherical 2-means of dense unit vectors, begun at
+    two of them; returns the left half.
+    """
     left, right = vectors[first], vectors[second]
     best = -np.inf
     chosen = np.arange(0)
@@ -58,7 +62,9 @@ def logistic_objective(x: np.ndarray, y: np.ndarray, w: np.ndarray, b: float, co
     return float(0.5 * (w @ w + b * b) + cost * np.logaddexp(0, -y * (x @ w + b)).sum())
 
 
-def random_rows(rng: np.random.Generator, n_rows: int, n_features: int, density: float) -> SparseRows:
+def random_rows(
+    rng: np.random.Generator, n_rows: int, n_features: int, density: float
+) -> SparseRows:
     """Rows of length 1 or empty; about every tenth repeats an earlier one."""
     dense = rng.random((n_rows, n_features)) * (rng.random((n_rows, n_features)) < density)
     for i in range(1, n_rows):
@@ -76,9 +82,17 @@ def random_labels(rng: np.random.Generator, n_rows: int, n_labels: int, share: f
 
 
 def learnable(
-    seed: int, n_rows: int, n_labels: int, *, n_features: int = 50, rarity: float = 0.95, without: int = 4
+    seed: int,
+    n_rows: int,
+    n_labels: int,
+    *,
+    n_features: int = 50,
+    rarity: float = 0.95,
+    without: int = 4,
 ) -> tuple[SparseRows, LabelRows]:
-    """Rows whose labels can be read off their features; some have none, label `without` is on none."""
+    """Rows whose labels can be read off their features; some have none, label
+    `without` is on none.
+    """
     rng = np.random.default_rng(seed)
     x = dense_rows(random_rows(rng, n_rows, n_features, 0.15))
     near = x @ rng.standard_normal((n_features, n_labels))
@@ -101,7 +115,9 @@ def to_labels(carried: np.ndarray) -> LabelRows:
 
 def dense_rows(rows: SparseRows) -> np.ndarray:
     """SparseRows as float64[n, D]."""
-    matrix = sparse.csr_array((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features))
+    matrix = sparse.csr_array(
+        (rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features)
+    )
     return matrix.toarray().astype(np.float64)
 
 
@@ -130,19 +146,27 @@ def readonly(arrays: tuple) -> list:
 def training_sets(
     n_rows: int, n_features: int, n_labels: int, densities: list[float], shares: list[float]
 ) -> st.SearchStrategy:
-    """Rows and labels, of at most so many: of these densities, each label on these shares of the rows."""
+    """Rows and labels, of at most so many: of these densities, each
+    label on these shares of the rows.
+    """
 
     def made(seed, rows, features, labels, density, share):
         x = random_rows(np.random.default_rng(seed), rows, features, density)
         return x, random_labels(np.random.default_rng(seed + 1), rows, labels, share)
 
     sizes = (st.integers(1, most) for most in (n_rows, n_features, n_labels))
-    return st.builds(made, st.integers(0, 2**31), *sizes, st.sampled_from(densities), st.sampled_from(shares))
+    return st.builds(
+        made, st.integers(0, 2**31), *sizes, st.sampled_from(densities), st.sampled_from(shares)
+    )
 
 
 def discounted(gains: np.ndarray, ranking: list[int]) -> float:
-    """The sum of nDCGs of rows (gains float64[n, k] over the ideal DCG) under one ranking of the labels."""
-    return float(sum(gains[:, label].sum() / np.log2(place + 2) for place, label in enumerate(ranking)))
+    """The sum of nDCGs of rows (gains float64[n, k] over the ideal
+    DCG) under one ranking of the labels.
+    """
+    return float(
+        sum(gains[:, label].sum() / np.log2(place + 2) for place, label in enumerate(ranking))
+    )
 
 
 def best_ranking(gains: np.ndarray) -> list[int]:
@@ -159,10 +183,11 @@ def served(gains: np.ndarray, side: np.ndarray) -> float:
 def alternate(
     gains: np.ndarray, side: np.ndarray, discount: np.ndarray, gain_min: float
 ) -> tuple[np.ndarray, list[float]]:
-    """Rankings for sides and sides for rankings in turn; the sides at the end, each round's sum of nDCGs.
+    """Rankings for sides and sides for rankings in turn; the sides at
+    the end, each round's sum of nDCGs.
 
-    Every label must have a gain. Sums are taken from the first to the last, so that what a kernel finds equal
-    is equal here.
+    Every label must have a gain. Sums are taken from the first to the last, so that what a kernel
+    finds equal is equal here.
     """
     n_rows, n_labels = gains.shape
     totals: list[float] = []

@@ -1,6 +1,8 @@
-"""Slow and obvious: random decision trees with small whole numbers, and rows sent down them one by one.
+"""Slow and obvious: random decision trees with small whole numbers,
+and rows sent down them one by one.
 
-Whole numbers have no rounding, so margins of 0 and equal margins are frequent and the same everywhere.
+Whole numbers have no rounding, so margins of 0 and equal margins are frequent and the same
+everywhere.
 """
 
 from functools import partial
@@ -11,7 +13,9 @@ from tests.oracles.trees import node_margins, random_chunk, random_forest, rando
 from xylem_store.ensemble import Chunk, Tree
 
 
-def random_decision_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity: int) -> Tree:
+def random_decision_tree(
+    rng: np.random.Generator, n_labels: int, n_features: int, arity: int
+) -> Tree:
     """Return an unbalanced tree of at most some thirty nodes; some of its leaves are empty."""
     n_inner = int(rng.integers(0, 9))
     child_ptr, chunks, histograms, n_nodes, node = [1], [], [], 1, 0
@@ -30,7 +34,9 @@ def random_decision_tree(rng: np.random.Generator, n_labels: int, n_features: in
 
 def _in_whole_numbers(rng: np.random.Generator, chunk: Chunk) -> Chunk:
     weight = rng.integers(-3, 4, len(chunk.weight)).astype(np.float32)
-    return chunk._replace(weight=weight, bias=rng.integers(-2, 3, len(chunk.bias)).astype(np.float32))
+    return chunk._replace(
+        weight=weight, bias=rng.integers(-2, 3, len(chunk.bias)).astype(np.float32)
+    )
 
 
 def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +74,9 @@ def routed_scores(trees: list[Tree], link: str, row: dict[int, float], n_labels:
     return total / len(trees)
 
 
-def reranked_scores(scores: np.ndarray, arrays: dict[str, np.ndarray], row: dict[int, float]) -> np.ndarray:
+def reranked_scores(
+    scores: np.ndarray, arrays: dict[str, np.ndarray], row: dict[int, float]
+) -> np.ndarray:
     """Return the scores re-ranked by the re-ranking arrays of a version."""
     alpha, gamma = arrays["tail/parameters"].tolist()
     length = np.sqrt(sum(value * value for value in row.values()))
@@ -76,7 +84,9 @@ def reranked_scores(scores: np.ndarray, arrays: dict[str, np.ndarray], row: dict
     found = np.zeros(len(scores))
     for label in np.flatnonzero(scores).tolist():
         own = slice(*arrays["tail/ptr"][label : label + 2])
-        pairs = zip(arrays["tail/features"][own].tolist(), arrays["tail/values"][own].tolist(), strict=True)
+        pairs = zip(
+            arrays["tail/features"][own].tolist(), arrays["tail/values"][own].tolist(), strict=True
+        )
         product = sum(value * x.get(feature, 0.0) for feature, value in pairs)
         distance = max(0.0, (length > 0) - 2 * product + float(arrays["tail/norm2"][label]))
         found[label] = scores[label] ** alpha * np.exp(-gamma / 2 * distance) ** (1 - alpha)

@@ -1,4 +1,6 @@
-"""Slow trees of softmax nodes: the model, its gradient, its statistics' assignment, all in plain Python."""
+"""Slow trees of softmax nodes: the model, its gradient, its
+statistics' assignment, all in plain Python.
+"""
 
 import itertools
 import math
@@ -8,7 +10,9 @@ import numpy as np
 
 
 class Net(NamedTuple):
-    """Parameters: weights[node][child], bias, embedding [V, d], transition None, [T, d] or [T, d, d]."""
+    """Parameters: weights[node][child], bias, embedding [V, d],
+    transition None, [T, d] or [T, d, d].
+    """
 
     weights: np.ndarray
     bias: np.ndarray
@@ -49,7 +53,9 @@ def log_p(net: Net, row: dict[int, float], path: Path, is_mean: bool) -> float:
     return total
 
 
-def numeric_gradient(net: Net, row: dict[int, float], path: Path, is_mean: bool, eps: float = 1e-6) -> Net:
+def numeric_gradient(
+    net: Net, row: dict[int, float], path: Path, is_mean: bool, eps: float = 1e-6
+) -> Net:
     """Return the gradient of `log_p` by central differences."""
     found: list[Any] = []
     for part in net:
@@ -69,7 +75,9 @@ def numeric_gradient(net: Net, row: dict[int, float], path: Path, is_mean: bool,
 
 
 def mean_of(q: np.ndarray, p: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels' shares of the node and p_j, in the kernel's precision: ties are ties there too."""
+    """Return the labels' shares of the node and p_j, in the kernel's
+    precision: ties are ties there too.
+    """
     shares, p_j = np.zeros(len(q)), np.zeros(p.shape[1], np.float32)
     if len(known):
         shares[known] = q[known] / q[known].sum()
@@ -81,7 +89,9 @@ def mean_of(q: np.ndarray, p: np.ndarray, known: np.ndarray) -> tuple[np.ndarray
 def alone_of(
     q: np.ndarray, m: int, own: np.ndarray, capacity: int, alone: float, *, stay: bool
 ) -> dict[int, int]:
-    """Return the labels that get a child for themselves, of labels the most frequent first, and which."""
+    """Return the labels that get a child for themselves, of labels
+    the most frequent first, and which.
+    """
     n = len(q)
     if not capacity or n <= m:
         return {}
@@ -105,7 +115,12 @@ def alone_of(
 
 
 def keepers(
-    q: np.ndarray, p: np.ndarray, is_known: np.ndarray, own: np.ndarray, n_rows: np.ndarray, margin: float
+    q: np.ndarray,
+    p: np.ndarray,
+    is_known: np.ndarray,
+    own: np.ndarray,
+    n_rows: np.ndarray,
+    margin: float,
 ) -> dict[int, int]:
     """Return the labels that no child promises enough, with the child where they are."""
     _, p_j = mean_of(q, p, np.flatnonzero(is_known))
@@ -135,7 +150,8 @@ def greedy(  # noqa: C901
 
     q, p      each label's share of the rows, and the probabilities of the children given it
     is_known  whether the node knows anything of a label
-    capacity  labels of a child at most; 0: sizes are to be 1 modulo M - 1, with n_pads labels that are none
+    capacity  labels of a child at most; 0: sizes are to be 1 modulo M - 1, with n_pads labels that
+              are none
     slack     times the mean mass of a child: with that, it takes no more; 0: no bound
     keeps     the child that a label keeps, whatever its mass
     alone     the child that a label gets for itself
@@ -191,7 +207,9 @@ def greedy(  # noqa: C901
         todo.remove(best[1])
         enter(best[1], best[2])
     room = math.inf
-    rest = sorted(np.flatnonzero(~is_known & (np.array(child) < 0)).tolist(), key=lambda i: (-q[i], i))
+    rest = sorted(
+        np.flatnonzero(~is_known & (np.array(child) < 0)).tolist(), key=lambda i: (-q[i], i)
+    )
     for i in [*rest, *range(n, n + n_pads)]:
         enter(i, min((j for j in range(m) if is_open(j)), key=lambda j: (mass[j], sizes[j], j)))
     return child

@@ -30,20 +30,32 @@ def word_runs(text: str, lowercase: bool, unicode: bool) -> list[tuple[str, bool
         if word and unicodedata.category(character)[0] == "M":
             word += character
             continue
-        if word and not _is_unspaced(word[0]) and not starts_unspaced and re.fullmatch(r"\w", character):
+        if (
+            word
+            and not _is_unspaced(word[0])
+            and not starts_unspaced
+            and re.fullmatch(r"\w", character)
+        ):
             word += character
             continue
         if word:
             unspaced = _is_unspaced(word[0])
             if unspaced or len(word) >= 2:
-                touches = bool(found) and unspaced and end == i - len(word) and _is_unspaced(found[-1][0][0])
+                touches = (
+                    bool(found)
+                    and unspaced
+                    and end == i - len(word)
+                    and _is_unspaced(found[-1][0][0])
+                )
                 found.append((word, touches))
                 end = i
         word = character if starts_unspaced or re.fullmatch(r"\w", character) else ""
     return found
 
 
-def word_ngrams(text: str, lowercase: bool, unicode: bool, ngram_min: int, ngram_max: int) -> list[str]:
+def word_ngrams(
+    text: str, lowercase: bool, unicode: bool, ngram_min: int, ngram_max: int
+) -> list[str]:
     """Return the n-grams of words; of two words that touch there is the pair as well."""
     runs = word_runs(text, lowercase, unicode)
     found = []
@@ -53,15 +65,24 @@ def word_ngrams(text: str, lowercase: bool, unicode: bool, ngram_min: int, ngram
         for length in range(ngram_min, min(longest, len(runs) - first) + 1):
             words = runs[first : first + length]
             found.append(
-                "".join(word if i == 0 or touches else f" {word}" for i, (word, touches) in enumerate(words))
+                "".join(
+                    word if i == 0 or touches else f" {word}"
+                    for i, (word, touches) in enumerate(words)
+                )
             )
     return found
 
 
-def char_ngrams(text: str, lowercase: bool, unicode: bool, shortest: int, longest: int) -> list[str]:
-    """Return the n-grams of characters within words, a blank at both ends: scikit-learn's `char_wb`."""
+def char_ngrams(
+    text: str, lowercase: bool, unicode: bool, shortest: int, longest: int
+) -> list[str]:
+    """Return the n-grams of characters within words, a blank at
+    both ends: scikit-learn's `char_wb`.
+    """
     text = ready(text, lowercase, unicode)
-    blanked = "".join(" " if unicodedata.category(character) == "Cc" else character for character in text)
+    blanked = "".join(
+        " " if unicodedata.category(character) == "Cc" else character for character in text
+    )
     found = []
     for word in blanked.split():
         padded = f" {word} "

@@ -16,7 +16,9 @@ LINKS = {
 }
 
 
-def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, scale: float = 1.0) -> Chunk:
+def random_chunk(
+    rng: np.random.Generator, n_features: int, n_children: int, scale: float = 1.0
+) -> Chunk:
     """Return a chunk with rows of every density, from almost empty to full."""
     n_rows = int(rng.integers(0, n_features + 1))
     features = np.sort(rng.choice(n_features, n_rows, replace=False)).astype(np.int32)
@@ -122,7 +124,9 @@ def node_probabilities(tree: Tree, link: str, row: dict[int, float]) -> np.ndarr
     return margins
 
 
-def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int) -> np.ndarray:
+def label_probabilities(
+    trees: list[Tree], link: str, row: dict[int, float], n_labels: int
+) -> np.ndarray:
     """Return the mean over the trees of every label's product along its path, float64[n_labels]."""
     total = np.zeros(n_labels)
     for tree in trees:
@@ -155,9 +159,11 @@ def beam_probabilities(
 def beam_passing(
     tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray
 ) -> tuple[np.ndarray, bool]:
-    """Return what a beam with thresholds finds in one tree: probabilities, 0 for what it does not reach.
+    """Return what a beam with thresholds finds in one tree:
+    probabilities, 0 for what it does not reach.
 
-    Nodes below the least threshold under them are not kept, and unused width goes to the next level.
+    Nodes below the least threshold under them are not kept, and unused width goes to the next
+    level.
     """
     probability = node_probabilities(tree, link, row)
     probability[0] = 1.0
@@ -172,7 +178,10 @@ def beam_passing(
         for node in beam:
             for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
                 probability[child] *= probability[node]
-                is_clear &= abs(probability[child] - least[child]) > 1e-4 * least[child] or least[child] == 0
+                is_clear &= (
+                    abs(probability[child] - least[child]) > 1e-4 * least[child]
+                    or least[child] == 0
+                )
                 if probability[child] < least[child]:
                     continue
                 if tree.node_label[child] >= 0:

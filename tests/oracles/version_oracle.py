@@ -22,7 +22,9 @@ def bits_of(word: int) -> list[int]:
 
 
 def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
-    """Return whether the arrays, of the right types and shapes, keep every invariant of the format."""
+    """Return whether the arrays, of the right types and shapes, keep every invariant
+    of the format.
+    """
     a = {name: array.tolist() for name, array in arrays.items()}
     floats = [array for array in arrays.values() if array.dtype.kind == "f"]
     return (
@@ -37,7 +39,10 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         and calibration_holds(manifest, a)
         and report_holds(arrays)
         and embedding_holds(manifest, a)
-        and ("embedding/u" not in arrays or bool(np.isfinite(as_float32(arrays["embedding/u"])).all()))
+        and (
+            "embedding/u" not in arrays
+            or bool(np.isfinite(as_float32(arrays["embedding/u"])).all())
+        )
         and all(chunk_holds(manifest, arrays, a, n) for n in range(manifest.n_nodes))
     )
 
@@ -87,7 +92,9 @@ def topology_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
     )
 
 
-def labels_hold(manifest: Manifest, a: dict[str, Any], children: list[range], tree: list[int]) -> bool:
+def labels_hold(
+    manifest: Manifest, a: dict[str, Any], children: list[range], tree: list[int]
+) -> bool:
     node_label, n = a["ensemble/node_label"], manifest.n_nodes
     if manifest.kind == "decision-tree":
         return node_label == [-1] * n
@@ -106,12 +113,19 @@ def labels_hold(manifest: Manifest, a: dict[str, Any], children: list[range], tr
 
 
 def offsets_hold(arrays: Mapping[str, Any], a: dict[str, Any]) -> bool:
-    pairs = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "leaf_ptr": "leaf_label"}
+    pairs = {
+        "block_ptr": "blocks",
+        "row_start": "row_ptr",
+        "sparse_ptr": "sparse",
+        "leaf_ptr": "leaf_label",
+    }
     n_dense = len(a["ensemble/dense"]) - LANES
     return (
         all(ascends(a[f"ensemble/{ptr}"], len(a[f"ensemble/{of}"])) for ptr, of in pairs.items())
         and ascends(a["ensemble/dense_ptr"], n_dense)
-        and not any(arrays["ensemble/dense"][n_dense:].tobytes())  # bits: a zero with a sign is not one
+        and not any(
+            arrays["ensemble/dense"][n_dense:].tobytes()
+        )  # bits: a zero with a sign is not one
     )
 
 
@@ -199,7 +213,11 @@ def chunk_holds(manifest: Manifest, arrays: Mapping[str, Any], a: dict[str, Any]
     if c < 0:
         return True
     n_children = a["ensemble/child_ptr"][n + 1] - a["ensemble/child_ptr"][n]
-    width = -(-n_children // LANES) * LANES if n_children > LANES else 2 ** (n_children - 1).bit_length()
+    width = (
+        -(-n_children // LANES) * LANES
+        if n_children > LANES
+        else 2 ** (n_children - 1).bit_length()
+    )
 
     def own(ptr: str, of: str) -> Any:
         start, end = a[f"ensemble/{ptr}"][c : c + 2]

@@ -1,4 +1,6 @@
-"""Random forests with rows to answer, as hypothesis draws them, and the searches that are made in them."""
+"""Random forests with rows to answer, as hypothesis draws them, and
+the searches that are made in them.
+"""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +12,10 @@ from tests.oracles.trees import label_probabilities, random_forest, random_rows,
 from xylem.engine.kernels.search.call import Search
 from xylem_store.ensemble import LINK_CODES, Tree, TreeEnsemble
 
-MAKERS = {"label-tree": (random_forest, random_rows), "decision-tree": (random_decision_forest, whole_rows)}
+MAKERS = {
+    "label-tree": (random_forest, random_rows),
+    "decision-tree": (random_decision_forest, whole_rows),
+}
 NO_NUMBERS = np.empty(0, np.float32)
 PLAIN = Search(0, 10, 1, False, np.empty(0, np.uint8), weight=NO_NUMBERS, log_threshold=NO_NUMBERS)
 
@@ -30,7 +35,9 @@ class Forest(NamedTuple):
     def expected(self, link: str, n_trees: int | None = None) -> list[np.ndarray]:
         """Every label's score, of each row, by the oracle; of the first trees alone."""
         oracle = label_probabilities if self.kind == "label-tree" else routed_scores
-        return [oracle(self.trees[:n_trees], link, row, self.n_labels) for row in row_dicts(self.rows)]
+        return [
+            oracle(self.trees[:n_trees], link, row, self.n_labels) for row in row_dicts(self.rows)
+        ]
 
 
 def forest_of(
@@ -60,7 +67,9 @@ def draw_forests(
     weights: Any = ("float32",),
     n_rows: int = 4,
 ) -> Any:
-    """Forests of up to so many trees and labels, and of these kinds, features, arities and weights."""
+    """Forests of up to so many trees and labels, and of these kinds, features,
+    arities and weights.
+    """
     return st.builds(
         forest_of,
         st.sampled_from(kinds),

@@ -1,4 +1,6 @@
-"""Calibrated scores: the map rises, thresholds go back through it, and every search answers with it."""
+"""Calibrated scores: the map rises, thresholds go back through
+it, and every search answers with it.
+"""
 
 from typing import Any
 
@@ -114,7 +116,9 @@ def test_every_search_finds_the_same_labels_with_calibrated_scores(models: Any, 
         before = other.predict(rows, options, threads)
         for name in ("labels", "ptr", "exact"):
             assert getattr(found, name).tobytes() == getattr(before, name).tobytes(), name
-        assert found.scores.tobytes() == through(apply, random_calibration(4), before.scores).tobytes()
+        assert (
+            found.scores.tobytes() == through(apply, random_calibration(4), before.scores).tobytes()
+        )
     alone = one.predict(rows.cut(0, 1), options)
     assert alone.scores.tobytes() == found.scores[: len(alone.scores)].tobytes()
 
@@ -129,11 +133,16 @@ def test_thresholds_are_on_the_calibrated_scale(models: Any) -> None:
     predictor.move_thresholds(prepared, np.arange(n_labels, dtype=np.int32), each)
     assert prepared.tobytes() == predictor.node_thresholds(each).tobytes()
     for threshold, least in ((number, np.full(n_labels, number, np.float32)), (prepared, each)):
-        found = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True, threshold=threshold))
+        found = predictor.predict(
+            rows, PredictOptions(top_r=n_labels, exact=True, threshold=threshold)
+        )
         assert found.exact.all()
         for row in range(rows.n_rows):
             low, high = every.ptr[row : row + 2]
-            labels, above = every.labels[low:high], every.scores[low:high] - least[every.labels[low:high]]
+            labels, above = (
+                every.labels[low:high],
+                every.scores[low:high] - least[every.labels[low:high]],
+            )
             here = set(found.labels[slice(*found.ptr[row : row + 2])])
             assert set(labels[above > 1e-6]) <= here <= set(labels[above >= -1e-6])
     none = predictor.predict(rows, PredictOptions(top_r=n_labels, threshold=0.95))
@@ -153,7 +162,10 @@ def test_scores_of_named_labels_are_those_of_the_search(models: Any) -> None:
 def test_scores_with_weights_of_labels_are_not_calibrated(models: Any) -> None:
     one, other = map(make_predictor, models)
     weights = np.linspace(0.5, 2, models[0].manifest.n_labels, dtype=np.float32)
-    rows, options = rows_for(models[0]), PredictOptions(exact=True, weights=one.node_weights(weights))
+    rows, options = (
+        rows_for(models[0]),
+        PredictOptions(exact=True, weights=one.node_weights(weights)),
+    )
     found, plain = one.predict(rows, options), other.predict(rows, options)
     assert found.labels.tobytes() == plain.labels.tobytes()
     assert found.scores.tobytes() == plain.scores.tobytes()

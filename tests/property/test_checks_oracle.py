@@ -20,7 +20,9 @@ TAIL = {**random_rerank(1, 4, 33), REPORT: json_array(REPORT, REPORTED)}
 DRAFTS = {
     "small": small_draft(n_labels=3, n_features=40, n_trees=1),
     "two trees": small_draft(1, n_labels=25, arity=20, n_features=33, share=0.2),
-    "bfloat16": small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
+    "bfloat16": small_draft(
+        2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01
+    ),
     "decision": small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
     "tail": small_draft(6, kind="decision-tree", link="argmax", n_labels=4, **SMALL, extra=TAIL),
     "calibrated": calibrated_draft(10, n_labels=4, **SMALL),

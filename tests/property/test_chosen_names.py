@@ -1,4 +1,5 @@
-"""Names and keys chosen to collide cost no more than others, or are refused; no result depends on a seed.
+"""Names and keys chosen to collide cost no more than others, or are
+refused; no result depends on a seed.
 
 What a search reads at most is counted, never timed: the longest run of slots that are used.
 """
@@ -18,7 +19,15 @@ from xylem.trainers.lomtree.tables import TABLE, contents, insert, make_pool
 from xylem.trainers.plt.fobos import Shard, Topology, add_pairs
 from xylem.vocabulary.search import empty_slots, slot_of
 from xylem_store.errors import BadNames, Corrupt
-from xylem_store.names import PROBES_MAX, NameTable, build_names, check_names, find_all, names_in, new_seed
+from xylem_store.names import (
+    PROBES_MAX,
+    NameTable,
+    build_names,
+    check_names,
+    find_all,
+    names_in,
+    new_seed,
+)
 
 N = 4_000
 RUN_MAX = PROBES_MAX
@@ -35,7 +44,9 @@ def unbounded(names: list[str]) -> NameTable:
     utf8 = np.frombuffer("".join(names).encode(), np.uint8)
     offsets = 9 * np.arange(len(names) + 1, dtype=np.int64)
     slots = np.full(len(names) + len(names) // 2 + 1, -1, np.int32)
-    starts = (fnv_hashes(utf8.reshape(-1, 9)) >> np.uint64(32)) * np.uint64(len(slots)) >> np.uint64(32)
+    starts = (fnv_hashes(utf8.reshape(-1, 9)) >> np.uint64(32)) * np.uint64(
+        len(slots)
+    ) >> np.uint64(32)
     for i, start in enumerate(starts.tolist()):
         slot = start
         while slots[slot] >= 0:
@@ -49,7 +60,9 @@ def test_the_names_are_well_chosen(unbounded: NameTable) -> None:
 
 
 def test_a_table_to_be_stored_refuses_them(names: list[str]) -> None:
-    with pytest.raises(BadNames, match=r"expected names that share few places of a hash table, found one"):
+    with pytest.raises(
+        BadNames, match=r"expected names that share few places of a hash table, found one"
+    ):
         build_names(names)
 
 
@@ -93,7 +106,9 @@ def test_the_table_of_short_names(length: int, by_bytes: bool) -> None:
     words = chosen_names(N, length, by_bytes=by_bytes)
     ends = np.concatenate([[0], np.cumsum([len(word) for word in words])])
     # as from a version: `short_names` is given what was checked, which is not built anew here
-    unchecked = NameTable(ends, np.frombuffer("".join(words).encode(), np.uint8), np.empty(0, np.int32))
+    unchecked = NameTable(
+        ends, np.frombuffer("".join(words).encode(), np.uint8), np.empty(0, np.int32)
+    )
     table = short_names(unchecked, new_seed())
     assert longest_run(table[:, 0] != 0) < RUN_MAX
 
@@ -156,7 +171,9 @@ def lines(path: Path, rows: list[dict[str, object]]) -> Path:
 
 
 def labels(folder: Path, names: list[str]) -> list[object]:
-    rows: list[dict[str, object]] = [{"text": "some words", "labels": names[i::4]} for i in range(4)]
+    rows: list[dict[str, object]] = [
+        {"text": "some words", "labels": names[i::4]} for i in range(4)
+    ]
     return ["--data", lines(folder / "rows.jsonl", rows)]
 
 
@@ -176,7 +193,14 @@ def words_of(*features: str) -> Callable[[Path, list[str]], list[object]]:
 
 
 def n_grams(folder: Path, names: list[str]) -> list[object]:
-    of_eight = ("-p", "features.kind=chars", "-p", "features.char_min=8", "-p", "features.char_max=8")
+    of_eight = (
+        "-p",
+        "features.kind=chars",
+        "-p",
+        "features.char_min=8",
+        "-p",
+        "features.char_max=8",
+    )
     return words_of(*of_eight)(folder, chosen_names(len(names), 8))
 
 
@@ -198,7 +222,9 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_training_refuses_them(door: str, names: list[str], tmp_path: Path, command: Command) -> None:
+def test_a_training_refuses_them(
+    door: str, names: list[str], tmp_path: Path, command: Command
+) -> None:
     status, out, err = command("train", "plt", "--model", "m", *DOORS[door](tmp_path, names))
     assert (status, out) == (2, "")
     assert "expected names that share few places of a hash table, found one" in err

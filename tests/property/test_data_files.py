@@ -92,7 +92,9 @@ number = st.one_of(
     st.integers(-(10**30), 10**30).map(str),
 )
 pairs = st.lists(st.tuples(st.integers(0, 8), number), max_size=8)
-rows_of_numbers = st.lists(st.tuples(st.lists(st.integers(0, 6), max_size=4), pairs), min_size=1, max_size=8)
+rows_of_numbers = st.lists(
+    st.tuples(st.lists(st.integers(0, 6), max_size=4), pairs), min_size=1, max_size=8
+)
 
 
 @settings(max_examples=300)
@@ -100,7 +102,10 @@ rows_of_numbers = st.lists(st.tuples(st.lists(st.integers(0, 6), max_size=4), pa
 def test_rows_written_are_rows_read(
     rows: list[tuple[list[int], list[tuple[int, str]]]], block_bytes: int
 ) -> None:
-    lines = [",".join(map(str, labels)) + "".join(f" {i}:{v}" for i, v in pairs) for labels, pairs in rows]
+    lines = [
+        ",".join(map(str, labels)) + "".join(f" {i}:{v}" for i, v in pairs)
+        for labels, pairs in rows
+    ]
     body = "\n".join(line or " " for line in lines).encode()
     agrees("a.txt", b"%d 9 7\n" % len(rows) + body, block_bytes)
     agrees("a.svm", body, block_bytes)
@@ -128,7 +133,9 @@ Y = packed(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.int8))
 
 @settings(max_examples=200)
 @given(
-    st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=4), st.booleans(), st.floats(0, 1)
+    st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=4),
+    st.booleans(),
+    st.floats(0, 1),
 )
 def test_an_edited_npz_pair(changes: list[tuple[float, int]], of_labels: bool, cut: float) -> None:
     pair = [bytearray(X), bytearray(Y)]

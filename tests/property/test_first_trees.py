@@ -1,4 +1,6 @@
-"""The first trees of an ensemble are what building just them gives, bit for bit, and answer as oracles do."""
+"""The first trees of an ensemble are what building just them gives, bit
+for bit, and answer as oracles do.
+"""
 
 import itertools
 from typing import Any
@@ -40,7 +42,10 @@ def scores_of(model: Model, rows: tuple[Any, ...]) -> list[dict[int, float]]:
 
 
 @settings(max_examples=80)
-@given(draw_forests(["decision-tree", "label-tree"], *SHAPES, ("float32", "bfloat16", "int8")), st.data())
+@given(
+    draw_forests(["decision-tree", "label-tree"], *SHAPES, ("float32", "bfloat16", "int8")),
+    st.data(),
+)
 def test_they_have_the_bits_of_what_is_built_of_them_alone(forest: Any, data: Any) -> None:
     n_trees, weights = data.draw(st.integers(1, len(forest.trees))), forest.weights
     expected = build_ensemble(forest.trees[:n_trees], forest.n_labels, forest.n_features, weights)
@@ -59,7 +64,9 @@ def test_one_label_tree_answers_as_the_oracle_over_it(forest: Any) -> None:
     check_version(model.manifest, model.arrays)
     answers = scores_of(model, forest.rows)
     for answer, expected in zip(answers, forest.expected("hinge2", 1), strict=True):
-        np.testing.assert_allclose(list(answer.values()), expected[list(answer)], rtol=2e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            list(answer.values()), expected[list(answer)], rtol=2e-3, atol=1e-6
+        )
         assert set(np.flatnonzero(expected > 1e-6)) <= set(answer)
 
 
@@ -68,7 +75,9 @@ def test_one_label_tree_answers_as_the_oracle_over_it(forest: Any) -> None:
 def test_the_first_decision_trees_answer_as_the_oracle_over_them(
     forest: Any, is_reranked: Any, data: Any
 ) -> None:
-    extra = random_rerank(forest.seed, forest.n_labels, forest.n_features, 1.0) if is_reranked else {}
+    extra = (
+        random_rerank(forest.seed, forest.n_labels, forest.n_features, 1.0) if is_reranked else {}
+    )
     n_trees = data.draw(st.integers(1, len(forest.trees)))
     model = first_trees(in_memory(forest, extra=extra), n_trees)
     check_version(model.manifest, model.arrays)
@@ -77,7 +86,9 @@ def test_the_first_decision_trees_answer_as_the_oracle_over_them(
         if is_reranked:
             expected = reranked_scores(expected, extra, row)
         assert sorted(answer) == np.flatnonzero(expected).tolist()
-        np.testing.assert_allclose(list(answer.values()), expected[list(answer)], rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            list(answer.values()), expected[list(answer)], rtol=1e-3, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("n_trees", [-1, 0, 3])

@@ -1,4 +1,6 @@
-"""A training that stops and goes on is the one that never stopped, to the bit: weights, reports and state."""
+"""A training that stops and goes on is the one that never stopped, to
+the bit: weights, reports and state.
+"""
 
 import json
 from dataclasses import replace
@@ -35,7 +37,13 @@ LEARNERS = {
     "lomtree": ("lomtree", "passes=4"),
     "lomtree, given": ("lomtree", "passes=4", "order=given"),
     "lomtree, swaps": ("lomtree", "passes=4", "leaves=6", "swap_resistance=1"),
-    "lomtree, short of memory": ("lomtree", "passes=4", "memory_mb=1", "leaves=30", "swap_resistance=1"),
+    "lomtree, short of memory": (
+        "lomtree",
+        "passes=4",
+        "memory_mb=1",
+        "leaves=30",
+        "swap_resistance=1",
+    ),
 }
 
 
@@ -64,10 +72,16 @@ def rows_of(seed: int) -> list[dict[str, Any]]:
 
 
 def check_same(store: Store) -> set[str]:
-    """`whole` and `cut` are the same, state and report too, but for where they came from; their arrays."""
+    """`whole` and `cut` are the same, state and report too, but for
+    where they came from; their arrays.
+    """
     one, other = store.open("whole"), store.open("cut")
     first, second = (
-        {name: (array.dtype, array.tobytes()) for name, array in model.arrays.items() if "origin" not in name}
+        {
+            name: (array.dtype, array.tobytes())
+            for name, array in model.arrays.items()
+            if "origin" not in name
+        }
         for model in (one, other)
     )
     differs = [name for name in {*first, *second} if first.get(name) != second.get(name)]
@@ -105,8 +119,12 @@ def test_passes_that_are_left_give_what_was_never_stopped(
         assert all(told[name] for name in left_out)
     if "swaps" in learner:
         assert told["swaps"]
-    report = train_and_publish(store, "cut", replace(plain, keep_state=True, until=cuts[0], threads=2))
-    assert f"stopped after pass {cuts[0]} of 4: continue with train --from" in (report.warnings or [])
+    report = train_and_publish(
+        store, "cut", replace(plain, keep_state=True, until=cuts[0], threads=2)
+    )
+    assert f"stopped after pass {cuts[0]} of 4: continue with train --from" in (
+        report.warnings or []
+    )
     for until in (*cuts[1:], 0):
         on = TrainRequest(trainer, data, stream=is_stream, base=("cut", "latest"), until=until)
         train_and_publish(store, "cut", on)
@@ -136,16 +154,22 @@ def test_so_it_is_with_the_next_words_of_texts(trainer: str, is_stream: bool, st
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
 @pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
 @pytest.mark.parametrize("learner", ["plt", "huffman-tree", "lomtree"])
-def test_so_it_is_with_ids_and_with_names(learner: str, suffix: str, is_stream: bool, store: Any) -> None:
+def test_so_it_is_with_ids_and_with_names(
+    learner: str, suffix: str, is_stream: bool, store: Any
+) -> None:
     trainer, *parameters = LEARNERS[learner]
     data, rng = store.root.with_name(f"rows{suffix}"), np.random.default_rng(8)
     lines = []
     for _ in range(90):
         labels = list(map(str, rng.choice(10, rng.integers(1, 3), replace=False)))
-        values = {f: round(0.1 + 3 * rng.random(), 3) for f in rng.choice(40, 6, replace=False).tolist()}
+        values = {
+            f: round(0.1 + 3 * rng.random(), 3) for f in rng.choice(40, 6, replace=False).tolist()
+        }
         named = {"features": {f"f{f}": value for f, value in values.items()}, "labels": labels}
         pairs = [f"{f}:{value}" for f, value in values.items()]
-        lines.append(json.dumps(named) if suffix == ".jsonl" else " ".join([",".join(labels), *pairs]))
+        lines.append(
+            json.dumps(named) if suffix == ".jsonl" else " ".join([",".join(labels), *pairs])
+        )
     data.write_text("\n".join(lines) + "\n")
     whole = TrainRequest(trainer, data, parameters=tuple(parameters), seed=2, stream=is_stream)
     is_open = trainer != "huffman-tree"

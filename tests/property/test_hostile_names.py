@@ -1,7 +1,7 @@
 """R9: whatever a name, a path or a URL says, nothing outside the store is read, changed or made.
 
-Beside the store lies another one with models that the store does not have, so that a path that got out would
-find what it looks for.
+Beside the store lies another one with models that the store does not have, so that a path that got
+out would find what it looks for.
 """
 
 import asyncio
@@ -51,7 +51,9 @@ def test_what_is_refused_is_what_python_says(name: str) -> None:
 def test_utf8_is_what_python_says(data: bytes) -> None:
     fault = ""
     try:
-        check_names(np.array([0, len(data)]), np.frombuffer(data, np.uint8), build_names(["a"]).slots)
+        check_names(
+            np.array([0, len(data)]), np.frombuffer(data, np.uint8), build_names(["a"]).slots
+        )
     except BadNames as error:
         fault = str(error)
     try:
@@ -83,7 +85,9 @@ class Places:
         self.outer.mkdir()
         Store(self.root).publish("raw", DRAFT)
         for name in ("raw", "secret"):
-            draft = small_draft(1, n_labels=OUTSIDE_LABELS, n_features=40, n_trees=1, features=FEATURES)
+            draft = small_draft(
+                1, n_labels=OUTSIDE_LABELS, n_features=40, n_trees=1, features=FEATURES
+            )
             Store(self.outer / "other").publish(name, draft)
         (self.outer / "secret").write_text("secret")
         self.before = self.outside()
@@ -103,8 +107,17 @@ class Places:
         """Names that would lead to the other store if they became parts of paths."""
         other = f"{self.outer}/other/models/raw"
         return [
-            *("../../other/models/raw", "raw/../../../other/models/raw", other, f"//{other}", "../raw/."),
-            *("../../../../other/models/raw/versions/1", "../../../other/models/raw/aliases/latest"),
+            *(
+                "../../other/models/raw",
+                "raw/../../../other/models/raw",
+                other,
+                f"//{other}",
+                "../raw/.",
+            ),
+            *(
+                "../../../../other/models/raw/versions/1",
+                "../../../other/models/raw/aliases/latest",
+            ),
             *("..", ".", "../..", "../../secret", "/etc/passwd"),
         ]
 
@@ -183,7 +196,9 @@ def test_no_url_leads_out_of_the_store(rounds: int, tmp_path: Path, seed: int) -
     async def main() -> int:
         n_refused = 0
         async with serving(settings_of(places.root)) as (app, _):
-            routes = [(path, name.upper()) for path, of in app.openapi()["paths"].items() for name in of]
+            routes = [
+                (path, name.upper()) for path, of in app.openapi()["paths"].items() for name in of
+            ]
             for _ in range(rounds):
                 path, method = rng.choice(routes)
                 names = [places.hostile(rng) for _ in range(path.count("{"))]
@@ -193,7 +208,11 @@ def test_no_url_leads_out_of_the_store(rounds: int, tmp_path: Path, seed: int) -
                 status, answer = await ask(app, method, path, quote(path).encode(), body)
                 assert status < 500, (seed, method, path, status, answer)
                 if names and status < 400:
-                    assert all(name in ("raw", "1", "latest") for name in names), (seed, method, path)
+                    assert all(name in ("raw", "1", "latest") for name in names), (
+                        seed,
+                        method,
+                        path,
+                    )
                 assert b'"n_labels":%d' % OUTSIDE_LABELS not in answer, (seed, method, path)
                 n_refused += status >= 400
         return n_refused

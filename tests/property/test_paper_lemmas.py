@@ -21,12 +21,16 @@ N_ROWS, N_LABELS = 12, 6
 
 
 class LdsmSplit:
-    """A split of rows as LdSM counts it: who carries what, bool[n, K], and a set of children, as bits, a
-    row."""
+    """A split of rows as LdSM counts it: who carries what, bool[n, K], and
+    a set of children, as bits, a row.
+    """
 
     def __init__(self, carried: np.ndarray, directions: np.ndarray, n_children: int) -> None:
         labels = to_labels(carried)
-        everything, ranks = np.arange(len(carried), dtype=np.int32), np.zeros(carried.shape[1], np.int32)
+        everything, ranks = (
+            np.arange(len(carried), dtype=np.int32),
+            np.zeros(carried.shape[1], np.int32),
+        )
         self.labels = localise_labels(labels.indptr, labels.indices, everything, ranks)
         self.counts = count_labels(self.labels, directions.astype(np.uint16), n_children)
 
@@ -89,7 +93,9 @@ def test_ldsm_lemma_6_of_a_pure_split_the_balance_is_bounded_by_j(
 def test_ldsm_lemmas_4_and_7_purity_is_bounded_when_lambda2_is_large(
     seed: int, n_children: int, lambda1: float, more: Any, balanced: Any
 ) -> None:
-    """Mended: |a - b| <= a + b over all pairs gives M - 1 times the sum; inequality 35 has half of it."""
+    """Mended: |a - b| <= a + b over all pairs gives M - 1 times the
+    sum; inequality 35 has half of it.
+    """
     split = (balanced_split if balanced else random_split)(seed, n_children)
     lambda2 = lambda1 * (n_children - 1) + more
     j, beta, alpha = split.quality(lambda1, lambda2)
@@ -100,7 +106,11 @@ def test_ldsm_lemmas_4_and_7_purity_is_bounded_when_lambda2_is_large(
 
 
 def test_ldsm_lemma_7_as_printed_fails_for_a_pure_balanced_split() -> None:
-    lambda1, lambda2, m = 2.0, 1.5, 2  # lambda1 (M - 1) >= lambda2 >= lambda1 (M - 1) / 2, as the lemma asks
+    lambda1, lambda2, m = (
+        2.0,
+        1.5,
+        2,
+    )  # lambda1 (M - 1) >= lambda2 >= lambda1 (M - 1) / 2, as the lemma asks
     split = LdsmSplit(np.eye(2, dtype=bool), np.array([1, 2]), m)
     j, beta, alpha = split.quality(lambda1, lambda2)
     assert (j, beta, alpha) == pytest.approx((-2.0, 0.0, 0.0))
@@ -111,7 +121,9 @@ def counts_below(children: np.ndarray) -> NodeCounts:
     """The counts of a root and of its children, of counts[child, label]."""
     matrix = np.vstack([children.sum(axis=0), children])
     node, label = np.nonzero(matrix)
-    return counts_of(len(matrix), node, label.astype(np.int32), matrix[node, label].astype(np.float64))
+    return counts_of(
+        len(matrix), node, label.astype(np.int32), matrix[node, label].astype(np.float64)
+    )
 
 
 def split_into(children: np.ndarray) -> tuple[float, float, float]:
@@ -146,7 +158,10 @@ def test_criteria_lemma_3_as_printed_fails_for_a_large_side() -> None:
 @given(seeds, st.floats(2.05, 8))
 def test_criteria_lemma_4_a_split_lowers_the_modified_gini_entropy(seed: int, c: Any) -> None:
     children = random_children(seed, 2)
-    entropy, (j, beta, _) = criteria_of(counts_below(children), c).modified_gini, split_into(children)
+    entropy, (j, beta, _) = (
+        criteria_of(counts_below(children), c).modified_gini,
+        split_into(children),
+    )
     fall = entropy[0] - (1 - beta) * entropy[1] - beta * entropy[2]
     gamma = min(beta, 1 - beta)
     factor = (c - 2) ** 2 / c**3
@@ -186,9 +201,11 @@ def test_learned_trees_lemmas_3_and_5(seed: int, m: int) -> None:
 
 
 def test_learned_trees_lemma_5_as_printed_fails_for_three_children() -> None:
-    """Rotations of (3/5, 2/5, 0): alpha is 4/15, below 1/3 as definition 2 asks, half of J* - J is 2/9.
+    """Rotations of (3/5, 2/5, 0): alpha is 4/15, below 1/3 as
+    definition 2 asks, half of J* - J is 2/9.
 
-    Where each label goes to two of the children alike, alpha is 1/3, which the mended bound says too.
+    Where each label goes to two of the children alike, alpha is 1/3, which the mended bound says
+    too.
     """
     j, _, _ = split_into(np.array([[3, 0, 2], [2, 3, 0], [0, 2, 3]]))
     assert j == pytest.approx(4 / 9)

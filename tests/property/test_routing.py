@@ -47,13 +47,19 @@ def run(
     n_mapped = ensemble.directory.shape[1] << 10
     routing = make_routing(ensemble, forest.n_labels, n_mapped, block_rows=block_rows, top_r=top_r)
     if room is not None:
-        entries = [name for name in routing._fields if name.startswith(("entry_", "next_", "leaf_"))]
+        entries = [
+            name for name in routing._fields if name.startswith(("entry_", "next_", "leaf_"))
+        ]
         routing = routing._replace(**{name: getattr(routing, name)[:room] for name in entries})
     flag = None
     if stop is not None:
         flag = getattr(routing, stop)
         flag[:] = 0
-    tail = NO_RERANK if rerank is None else Rerank(*(rerank[f"tail/{name}"] for name in Rerank._fields))
+    tail = (
+        NO_RERANK
+        if rerank is None
+        else Rerank(*(rerank[f"tail/{name}"] for name in Rerank._fields))
+    )
     search, answers = search_of(link, top_r, **fields), no_answers(len(indptr) - 1, top_r, costs)
     call = make_call(ensemble, forest.rows, search, work, routing, answers, rerank=tail, stop=flag)
     route_rows(call.handle)
@@ -79,8 +85,15 @@ def test_rows_reach_the_oracles_leaves(forest: Any, link: str) -> None:
 
 
 @settings(max_examples=60)
-@given(draw_forests(*SHAPES, ("float32", "bfloat16"), n_rows=9), links, st.integers(1, 9), st.booleans())
-def test_blocks_and_their_room_change_no_bit(forest: Any, link: str, block_rows: Any, is_tight: Any) -> None:
+@given(
+    draw_forests(*SHAPES, ("float32", "bfloat16"), n_rows=9),
+    links,
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_blocks_and_their_room_change_no_bit(
+    forest: Any, link: str, block_rows: Any, is_tight: Any
+) -> None:
     indptr, indices, values = forest.rows
     scaled = values * np.float32(0.1 if forest.seed % 2 else 1.0)  # tenths are rounded
     forest, ensemble = forest._replace(rows=(indptr, indices, scaled)), forest.ensemble
@@ -90,7 +103,9 @@ def test_blocks_and_their_room_change_no_bit(forest: Any, link: str, block_rows:
     room = least + int(np.diff(ensemble.child_ptr).max()) if is_tight else None
     costs, alone = np.full((2, 9, 2), -1, np.int64)
     found = run(forest, link, block_rows=block_rows, room=room, costs=costs)
-    assert [list(answer.items()) for answer in found] == [list(answer.items()) for answer in expected]
+    assert [list(answer.items()) for answer in found] == [
+        list(answer.items()) for answer in expected
+    ]
     run(forest, link, costs=alone)
     np.testing.assert_array_equal(costs, alone)
     assert (costs[:, 0] <= len(ensemble.directory)).all()
@@ -145,7 +160,9 @@ def test_thresholds_masks_and_top_r_choose_from_the_full_answer(
 def test_a_row_stopped_on_its_way_has_what_it_reached_or_nothing(
     forest: Any, link: str, block_rows: Any, is_sure: Any
 ) -> None:
-    """The flag is the first leaf reached, or its tree: set at some point of most searches, and it stays."""
+    """The flag is the first leaf reached, or its tree: set at some
+    point of most searches, and it stays.
+    """
     expected = run(forest, link)
     for stop in ("leaf_node", "leaf_tree"):
         found = run(forest, link, block_rows=block_rows, is_sure=is_sure, stop=stop)

@@ -1,4 +1,6 @@
-"""R24: the store, and the registry over it, under random operations equal dictionaries and lists."""
+"""R24: the store, and the registry over it, under random operations equal
+dictionaries and lists.
+"""
 
 import contextlib
 import io
@@ -35,7 +37,9 @@ numbers = st.integers(1, 6)
 
 @dataclass
 class Line:
-    """An alias: all versions that it named, canary and shadow beside the last, and the labels denied."""
+    """An alias: all versions that it named, canary and shadow
+    beside the last, and the labels denied.
+    """
 
     history: list[int] = field(default_factory=list)
     beside: tuple[Beside | None, Beside | None] = (None, None)
@@ -50,7 +54,9 @@ class Line:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Beside the store, by name: which draft each version has, the last number, every alias, what is told."""
+    """Beside the store, by name: which draft each version has, the last
+    number, every alias, what is told.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +98,9 @@ class StoreMachine(RuleBasedStateMachine):
         if not history:
             del self.aliases[name][alias]
 
-    @initialize(n_versions=st.integers(0, 4), weight=st.integers(0, 3), shadow=st.none() | st.just(1))
+    @initialize(
+        n_versions=st.integers(0, 4), weight=st.integers(0, 3), shadow=st.none() | st.just(1)
+    )
     def begin_with_versions(self, n_versions: int, weight: int, shadow: int | None) -> None:
         """Of models, versions and splits that are not there, little can be seen."""
         for _ in range(n_versions):
@@ -138,7 +146,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=names, alias=aliases, to=st.none() | numbers)
     def rollback(self, name: str, alias: str, to: int | None) -> None:
         cause, line = next(self.causes), self.line(name, alias)
-        stays = to == line.now if to is not None else line.beside[0] is not None  # what is beside ends
+        stays = (
+            to == line.now if to is not None else line.beside[0] is not None
+        )  # what is beside ends
         there = [v for v in line.history[:-1] if v in self.versions[name] and v != line.now]
         while to is not None and there and there[-1] != to:
             there.pop()
@@ -190,9 +200,18 @@ class StoreMachine(RuleBasedStateMachine):
             assert alias == "stable"
             self.moved(name, alias, [], cause.who)
 
-    @rule(name=names, alias=aliases, canary=numbers, shadow=st.none() | numbers, weight=st.integers(0, 3))
+    @rule(
+        name=names,
+        alias=aliases,
+        canary=numbers,
+        shadow=st.none() | numbers,
+        weight=st.integers(0, 3),
+    )
     def split(self, name: str, alias: str, canary: int, shadow: int | None, weight: int) -> None:
-        beside = Beside(canary, weight) if weight else None, None if shadow is None else Beside(shadow, 7)
+        beside = (
+            Beside(canary, weight) if weight else None,
+            None if shadow is None else Beside(shadow, 7),
+        )
         line, wanted = self.line(name, alias), Line(beside=beside).others()
         try:
             split(self.store, name, *beside, alias)

@@ -1,4 +1,5 @@
-"""R15 and R24: replicas over one database against the algorithm as the paper writes it, event by event.
+"""R15 and R24: replicas over one database against the algorithm as
+the paper writes it, event by event.
 
 Their counters, candidates beside thresholds in force, and forgetting.
 """
@@ -53,7 +54,9 @@ def some_events(n: int, seed: int) -> list[Event]:
     """Events, one in four of them with the labels predicted before instead of an instance."""
     rng = random.Random(seed)
     return [
-        token_event(f"e{seed}-{i}", rng.sample(range(N_LABELS), 2), rng.sample(range(N_LABELS), 3), 1)
+        token_event(
+            f"e{seed}-{i}", rng.sample(range(N_LABELS), 2), rng.sample(range(N_LABELS), 3), 1
+        )
         if i % 4 == 3
         else instance_event(f"e{seed}-{i}", some_labels(rng), seed + i)
         for i in range(n)
@@ -61,7 +64,9 @@ def some_events(n: int, seed: int) -> list[Event]:
 
 
 class Reference:
-    """One set of thresholds as the algorithm moves it: in the order of events, all of them anew each time."""
+    """One set of thresholds as the algorithm moves it: in the order of
+    events, all of them anew each time.
+    """
 
     def __init__(self, start: Start = Start()) -> None:
         self.start = start
@@ -81,19 +86,26 @@ class Reference:
             self.thresholds[label] = thresholds_of(Counters(hits, marks), self.start, BOUNDS[:1])[0]
 
     def halve(self) -> None:
-        self.hits, self.marks = ([count // 2 for count in counts] for counts in (self.hits, self.marks))
+        self.hits, self.marks = (
+            [count // 2 for count in counts] for counts in (self.hits, self.marks)
+        )
 
     @property
     def counters(self) -> Counters:
         return Counters(np.array(self.hits, np.int64), np.array(self.marks, np.int64))
 
     def is_like(self, tuned: Tuned) -> bool:
-        counters = (self.hits, self.marks) == (tuned.counters.hits.tolist(), tuned.counters.marks.tolist())
+        counters = (self.hits, self.marks) == (
+            tuned.counters.hits.tolist(),
+            tuned.counters.marks.tolist(),
+        )
         return counters and self.thresholds.tobytes() == tuned.thresholds.tobytes()
 
 
 class Oracle(Reference):
-    """What the database must hold: counters by label, the ids that counted, and the state of every epoch."""
+    """What the database must hold: counters by label, the ids that
+    counted, and the state of every epoch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +147,9 @@ def test_replicas_against_a_dictionary(database_url: str, replica: Replica, seed
                 for _ in range(rng.randint(1, 6))
             ]
             outcome = one.send(*(token_event(*event, epoch=one.live.epoch) for event in block))
-            if base > 0 and "late" in outcome:  # it had not seen what replaced the thresholds: none counts
+            if (
+                base > 0 and "late" in outcome
+            ):  # it had not seen what replaced the thresholds: none counts
                 assert set(outcome) == {"late"}
             else:
                 assert outcome == [oracle.count_once(*event) for event in block]
@@ -155,7 +169,9 @@ def test_replicas_against_a_dictionary(database_url: str, replica: Replica, seed
         ThresholdDatabase(replicas[0].database).restore("m", 1, 10_000)
 
 
-def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str, replica: Replica) -> None:
+def test_a_stream_of_instances_ends_where_the_offline_run_does(
+    database_url: str, replica: Replica
+) -> None:
     rng, one, offline = random.Random(9), replica(database_url), Reference(Start(2.0, 9.0))
     events = [instance_event(f"e{i}", some_labels(rng), i) for i in range(150)]
     ThresholdDatabase(one.database).save("m", 1, state(2.0, 9.0, "one"))
@@ -173,7 +189,9 @@ def shadow_bits(replica: Replica) -> tuple[object, ...]:
     shadow = replica.live.shadow
     assert shadow is not None
     candidate = shadow.candidate.snapshot()
-    assert np.array_equal(shadow.candidate.prepared, predictor().node_thresholds(candidate.thresholds))
+    assert np.array_equal(
+        shadow.candidate.prepared, predictor().node_thresholds(candidate.thresholds)
+    )
     scores = tuple(c.tobytes() for counters in shadow.scores for c in counters)
     counters = tuple(c.tobytes() for c in candidate.counters)
     return candidate.thresholds.tobytes(), counters, scores, shadow.n_events, shadow.since
@@ -219,7 +237,9 @@ def test_a_candidate_is_scored_and_switched_on(
     assert served.is_like(other.live.snapshot())
     assert candidate.is_like(shadow.candidate.snapshot())
     assert shadow.n_events == sum(event.row is not None for event in events[9:])
-    assert [[c.tolist() for c in pair] for pair in shadow.scores] == [[s.hits, s.marks] for s in scores]
+    assert [[c.tolist() for c in pair] for pair in shadow.scores] == [
+        [s.hits, s.marks] for s in scores
+    ]
     assert shadow.macro_f() == tuple(s.counters.macro_f("zero") for s in scores)
     before = other.live.epoch
     assert take_shadow(one.database, "m", 1, switch=True) == before + 1
@@ -232,7 +252,9 @@ def test_a_candidate_is_scored_and_switched_on(
         take_shadow(one.database, "m", 1, switch=True)
 
 
-def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: str, replica: Replica) -> None:
+def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(
+    database_url: str, replica: Replica
+) -> None:
     one, other = replica(database_url), replica(database_url)
     with pytest.raises(NotTuned, match="in force"):
         put_candidate(one.database, 1, state(1, 9))
@@ -297,7 +319,9 @@ def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(
     assert one.bits() != before
 
 
-def test_forgetting_does_not_depend_on_how_events_are_grouped(replica: Replica, tmp_path: object) -> None:
+def test_forgetting_does_not_depend_on_how_events_are_grouped(
+    replica: Replica, tmp_path: object
+) -> None:
     events = some_events(60, 5)
     ends = set()
     for size in (1, 7, 60):
@@ -312,7 +336,12 @@ def test_forgetting_does_not_depend_on_how_events_are_grouped(replica: Replica, 
 
 def test_scores_and_scored_blocks_come_back_as_they_were() -> None:
     parts = [
-        Deltas(labels_of(*some), labels_of(*range(len(some))), labels_of(*range(len(some))), np.float32(th))
+        Deltas(
+            labels_of(*some),
+            labels_of(*range(len(some))),
+            labels_of(*range(len(some))),
+            np.float32(th),
+        )
         for some, th in (((1, 2, 5), (0.5, 0.25, 1)), ((), ()), ((7,), (0.1,)))
     ]
     data = codec.encode_scored(Scored(9, *parts))

@@ -51,8 +51,8 @@ def run(
 
     costs   int64[n, 2], filled in
     exact   uint8[n], filled in
-    stop    chooses from the workspaces the array whose first byte is looked at as the flag: one that the
-            traversal itself writes to stops it at a known point.
+    stop    chooses from the workspaces the array whose first byte is looked at as the flag: one
+            that the traversal itself writes to stops it at a known point.
     fields  of the search
     """
     search, ensemble = search_of(link, top_r, **fields), forest.ensemble
@@ -71,8 +71,12 @@ def run(
     return dicts_of(answers)
 
 
-def check_top(answer: dict[int, float], expected: np.ndarray, top_r: int, reachable: np.ndarray) -> None:
-    """The answer has the right scores, in order, and no label left out is clearly better than one kept."""
+def check_top(
+    answer: dict[int, float], expected: np.ndarray, top_r: int, reachable: np.ndarray
+) -> None:
+    """The answer has the right scores, in order, and no label left
+    out is clearly better than one kept.
+    """
     labels = list(answer)
     scores = np.array(list(answer.values()))
     assert len(labels) == min(top_r, len(reachable))
@@ -103,7 +107,9 @@ def weights_of(forest: Any, are_weighted: Any = True) -> np.ndarray:
 
 
 @settings(max_examples=180)
-@given(forests, links, st.integers(1, 12), st.sampled_from([beam_rows, best_first_rows]), st.booleans())
+@given(
+    forests, links, st.integers(1, 12), st.sampled_from([beam_rows, best_first_rows]), st.booleans()
+)
 def test_the_best_labels_by_probability_times_weight(
     forest: Any, link: str, top_r: int, kernel: Any, are_weighted: Any
 ) -> None:
@@ -120,13 +126,17 @@ def test_the_best_labels_by_probability_times_weight(
 def test_beam_search_equals_the_oracle(forest: Any, link: str, beam_width: int) -> None:
     answers = run(beam_rows, forest, link, forest.n_labels, beam_width=beam_width)
     for answer, row in zip(answers, row_dicts(forest.rows), strict=True):
-        expected, is_clear = beam_probabilities(forest.trees, link, row, forest.n_labels, beam_width)
+        expected, is_clear = beam_probabilities(
+            forest.trees, link, row, forest.n_labels, beam_width
+        )
         if is_clear:
             check_scores(answer, expected)
 
 
 def thresholds_for(forest: Any, threshold: Any, per_label: Any) -> Any:
-    """Thresholds of labels, around `threshold` or all equal to it, and their logarithms for kernels."""
+    """Thresholds of labels, around `threshold` or all equal to
+    it, and their logarithms for kernels.
+    """
     if not per_label:
         return np.full(forest.n_labels, threshold), np.log(np.full(1, threshold, np.float32))
     spread = np.random.default_rng(forest.seed).uniform(0.1, 2, forest.n_labels)
@@ -142,27 +152,37 @@ def thresholds_for(forest: Any, threshold: Any, per_label: Any) -> Any:
 
 
 @settings(max_examples=60)
-@given(forests, links, st.floats(0.01, 0.9), st.booleans(), st.sampled_from([beam_rows, threshold_rows]))
+@given(
+    forests,
+    links,
+    st.floats(0.01, 0.9),
+    st.booleans(),
+    st.sampled_from([beam_rows, threshold_rows]),
+)
 def test_threshold_gives_every_label_that_reaches_it(
     forest: Any, link: str, threshold: Any, per_label: Any, kernel: Any
 ) -> None:
     n_labels = forest.n_labels
     thresholds, log_threshold = thresholds_for(forest, threshold, per_label)
     exact = np.full(N_ROWS, 7, np.uint8)
-    answers = run(kernel, forest, link, n_labels, beam_width=500, log_threshold=log_threshold, exact=exact)
+    answers = run(
+        kernel, forest, link, n_labels, beam_width=500, log_threshold=log_threshold, exact=exact
+    )
     assert exact.tolist() == [1] * N_ROWS
     for answer, expected in zip(answers, forest.expected(link), strict=True):
         clear = np.abs(expected - thresholds) > 2e-3 * thresholds
         passed = np.isin(np.arange(n_labels), list(answer))
         np.testing.assert_array_equal(passed[clear], (expected >= thresholds)[clear])
-        np.testing.assert_allclose(list(answer.values()), expected[list(answer)], rtol=2e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            list(answer.values()), expected[list(answer)], rtol=2e-3, atol=1e-6
+        )
 
 
 def check_same(found: Any, expected: Any, are_weighted: Any) -> None:
     """Two searches gave the same answer.
 
-    With weights a beam's scores are rounded otherwise. Scores that underflow are equal: which labels have
-    them first is open in an ensemble.
+    With weights a beam's scores are rounded otherwise. Scores that underflow are equal: which
+    labels have them first is open in an ensemble.
     """
     if are_weighted:
         assert list(found.values()) == pytest.approx(list(expected.values()), rel=1e-4)
@@ -174,11 +194,26 @@ def check_same(found: Any, expected: Any, are_weighted: Any) -> None:
 
 
 @settings(max_examples=60)
-@given(forests, links, low_thresholds, st.booleans(), st.integers(1, 60), st.integers(1, 4), st.booleans())
+@given(
+    forests,
+    links,
+    low_thresholds,
+    st.booleans(),
+    st.integers(1, 60),
+    st.integers(1, 4),
+    st.booleans(),
+)
 def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
-    forest: Any, link: str, threshold: Any, per_label: Any, top_r: int, beam_width: int, are_weighted: Any
+    forest: Any,
+    link: str,
+    threshold: Any,
+    per_label: Any,
+    top_r: int,
+    beam_width: int,
+    are_weighted: Any,
 ) -> None:
-    """In one tree it finds what the oracle finds; in an ensemble the means that pass of what beams reach.
+    """In one tree it finds what the oracle finds; in an ensemble the
+    means that pass of what beams reach.
 
     Where it says so, its answer is that of the exact search.
     """
@@ -194,9 +229,13 @@ def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
     for row, features in enumerate(row_dicts(forest.rows)):
         assert list(found[row].items()) == list(every[row].items())[:top_r]
         if len(forest.trees) == 1:
-            expected, is_clear = beam_passing(forest.trees[0], link, features, beam_width, thresholds)
+            expected, is_clear = beam_passing(
+                forest.trees[0], link, features, beam_width, thresholds
+            )
         else:
-            expected, is_clear = beam_probabilities(forest.trees, link, features, n_labels, beam_width)
+            expected, is_clear = beam_probabilities(
+                forest.trees, link, features, n_labels, beam_width
+            )
             is_clear &= bool((np.abs(expected - thresholds) > 1e-3 * thresholds).all())
             expected[expected < thresholds] = 0
         if is_clear and not are_weighted:
@@ -224,10 +263,14 @@ def test_a_beam_that_says_so_is_exact(
 
 
 def test_a_beam_is_not_always_exact_and_knows_it() -> None:
-    """Of 60 labels each beam of one node finds some: whether these are the best is known of some rows."""
+    """Of 60 labels each beam of one node finds some: whether these
+    are the best is known of some rows.
+    """
     said = []
     for seed in range(20):
-        forest = forest_of("label-tree", seed, n_trees=1, n_labels=60, n_features=30, arity=6, n_rows=20)
+        forest = forest_of(
+            "label-tree", seed, n_trees=1, n_labels=60, n_features=30, arity=6, n_rows=20
+        )
         exact = np.full(20, 7, np.uint8)
         found = run(beam_rows, forest, "hinge3", 2, beam_width=1, exact=exact)
         whole = run(best_first_rows, forest, "hinge3", 2)
@@ -271,7 +314,9 @@ def as_int8(chunk: Chunk) -> Chunk:
 
 def with_chunks(trees: Any, change: Any) -> Any:
     """The trees with all of their chunks changed."""
-    return [tree._replace(chunks=[chunk and change(chunk) for chunk in tree.chunks]) for tree in trees]
+    return [
+        tree._replace(chunks=[chunk and change(chunk) for chunk in tree.chunks]) for tree in trees
+    ]
 
 
 @pytest.mark.parametrize("n_trees", [1, 3])
@@ -286,7 +331,14 @@ def test_small_weights_are_float32_rounded(weights: Any, rounded: Any, n_trees: 
 
 
 @settings(max_examples=40)
-@given(forests_of_any_weights, links, st.integers(1, 8), st.integers(1, 6), st.booleans(), st.booleans())
+@given(
+    forests_of_any_weights,
+    links,
+    st.integers(1, 8),
+    st.integers(1, 6),
+    st.booleans(),
+    st.booleans(),
+)
 def test_a_block_gives_the_bits_of_single_rows(
     forest: Any, link: str, top_r: int, beam_width: int, masked: Any, passing: Any
 ) -> None:
@@ -299,7 +351,9 @@ def test_a_block_gives_the_bits_of_single_rows(
     costs, costs_together = np.full((2, 40, 2), -1, np.int64)
     alone = run(beam_rows, forest, link, top_r, **options, costs=costs)
     together = run(beam_rows, forest, link, top_r, **options, block_rows=33, costs=costs_together)
-    assert [list(answer.items()) for answer in alone] == [list(answer.items()) for answer in together]
+    assert [list(answer.items()) for answer in alone] == [
+        list(answer.items()) for answer in together
+    ]
     np.testing.assert_array_equal(costs, costs_together)
 
 
@@ -342,7 +396,9 @@ def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(
     assert (costs[:, 0] <= bound).all()
     assert (costs[:, 1] >= 4 * costs[:, 0]).all()
     ensemble = forest.ensemble
-    assert (costs[:, 1] <= ensemble.sparse.nbytes + ensemble.dense.nbytes + ensemble.node_bias.nbytes).all()
+    assert (
+        costs[:, 1] <= ensemble.sparse.nbytes + ensemble.dense.nbytes + ensemble.node_bias.nbytes
+    ).all()
 
 
 @settings(max_examples=60)
@@ -353,7 +409,8 @@ def test_fewer_labels_are_the_first_of_all(
 ) -> None:
     """The nodes that a beam does not score for fewer labels would have changed nothing.
 
-    Means over trees that underflow are equal, or rounded to be: which labels have them first is open.
+    Means over trees that underflow are equal, or rounded to be: which labels have them first is
+    open.
     """
     told_apart = 0.0 if len(forest.trees) == 1 else np.finfo(np.float32).tiny
     options = {"beam_width": beam_width, "weight": weights_of(forest, are_weighted)[1]}
@@ -369,7 +426,9 @@ def test_fewer_labels_are_the_first_of_all(
 
 
 def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored() -> Any:
-    """Of ten nodes one is certain and has two certain labels; with three labels the others are needed."""
+    """Of ten nodes one is certain and has two certain labels; with
+    three labels the others are needed.
+    """
     certain, hopeless = np.float32(1), np.float32(-9)
     none = np.empty(0, np.int32)
 
@@ -392,7 +451,9 @@ def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored() -> Any:
 
 def test_equal_scores_come_in_the_order_of_labels() -> None:
     forest = forest_of("label-tree", 1, 1, 40, 5, 40, n_rows=1)
-    silent = with_chunks(forest.trees, lambda c: c._replace(weight=c.weight * 0, bias=np.ones_like(c.bias)))
+    silent = with_chunks(
+        forest.trees, lambda c: c._replace(weight=c.weight * 0, bias=np.ones_like(c.bias))
+    )
     forest = forest._replace(ensemble=build_ensemble(silent, 40, 5))
     expected = all_labels(forest.trees)[:7].tolist()
     for kernel in (best_first_rows, beam_rows):
@@ -400,7 +461,9 @@ def test_equal_scores_come_in_the_order_of_labels() -> None:
 
 
 def stopped_at(forest: Any, where: Any) -> Any:
-    """Stop an exact or thresholded traversal once a node has a score, so far on in the order of nodes."""
+    """Stop an exact or thresholded traversal once a node has a
+    score, so far on in the order of nodes.
+    """
     n_trees = len(forest.trees)
     node = n_trees + int(where * (len(forest.ensemble.parent) - n_trees - 1))
     return lambda _, queue: queue.node_stamp[node:]
@@ -447,7 +510,8 @@ def test_a_stopped_beam_gives_what_it_has_found(n_trees: int) -> None:
         forest = forest_of("label-tree", seed, n_trees, 60, 70, 9, n_rows=1)
         search = beam_rows, forest, "hinge2", 60
         (whole,) = run(*search, beam_width=50)
-        # The list of nodes has its first entry behind it: the search ends after a chunk of the second level.
+        # The list of nodes has its first entry behind it: the search ends
+        # after a chunk of the second level.
         (part,) = run(*search, beam_width=50, stop=lambda work, _: work.turns)
         assert part.keys() <= whole.keys()
         assert all(score <= whole[label] for label, score in part.items())

@@ -1,5 +1,5 @@
-"""Theorems 1 to 3 of Lin, Liu and Lin 2024, "Exploring Space Efficiency in a Tree-based Linear Model for
-Extreme Multi-label Classification", on balanced trees of data made to fit them.
+"""Theorems 1 to 3 of Lin, Liu and Lin 2024, "Exploring Space Efficiency in a Tree-based Linear
+Model for Extreme Multi-label Classification", on balanced trees of data made to fit them.
 """
 
 import math
@@ -23,11 +23,14 @@ seeds = st.integers(0, 2**31)
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8
 
 
-def balanced_data(arity: int, depth: int, n_features: int, share: float, seed: int) -> tuple[np.ndarray, int]:
-    """Rows, one a label, such that a node one level further down uses `share` of its parent's features.
+def balanced_data(
+    arity: int, depth: int, n_features: int, share: float, seed: int
+) -> tuple[np.ndarray, int]:
+    """Rows, one a label, such that a node one level further down
+    uses `share` of its parent's features.
 
-    The tree is the complete one that `plt` draws for the seed. Returns (float64[L, n], sum of children times
-    features used).
+    The tree is the complete one that `plt` draws for the seed. Returns (float64[L, n], sum of
+    children times features used).
     """
     n_labels = arity**depth
     shape = random_shape(np.arange(n_labels, dtype=np.int32), arity, derived_seed(seed, 0))
@@ -84,7 +87,10 @@ def test_a_tree_is_smaller_than_one_vs_rest_below_the_theorems_bound_and_larger_
     """Theorem 1: for arity 4 and depth 3, alpha* solves alpha (1 + alpha) = 1, about 0.618."""
     sizes = {}
     for alpha in (0.5, 1.0):
-        data, parameters = one_a_label(balanced_data(4, 3, 64, alpha, 3)[0]), plt_of(4, "max_epochs=3")
+        data, parameters = (
+            one_a_label(balanced_data(4, 3, 64, alpha, 3)[0]),
+            plt_of(4, "max_epochs=3"),
+        )
         trained = train("plt", parameters, data.rows, data.labels, 3)
         sizes[alpha] = trained.n_nonzeros / (64 * 64)
         assert trained.n_nonzeros <= estimate("plt", parameters, data, Tools(3))["nonzeros_bound"]
@@ -97,7 +103,8 @@ def largest_depth(n_labels: int, arity: int) -> int:
 
 
 def nested_rows(arity: int, n_labels: int, n_features: int, alpha: float) -> np.ndarray:
-    """A row a label, float64[L, n]; a part of the division of the labels has alpha of its parent's features.
+    """A row a label, float64[L, n]; a part of the division of the labels
+    has alpha of its parent's features.
 
     Down to the second level, below which all rows of a part are alike.
     """
@@ -108,7 +115,9 @@ def nested_rows(arity: int, n_labels: int, n_features: int, alpha: float) -> np.
             (
                 first + j * (last - first) // arity,
                 first + (j + 1) * (last - first) // arity,
-                np.take(used, j * len(used) // arity + np.arange(round(alpha * len(used))), mode="wrap"),
+                np.take(
+                    used, j * len(used) // arity + np.arange(round(alpha * len(used))), mode="wrap"
+                ),
             )
             for first, last, used in parts
             for j in range(arity)
@@ -119,7 +128,9 @@ def nested_rows(arity: int, n_labels: int, n_features: int, alpha: float) -> np.
 
 
 def size_of_depth(x: np.ndarray, arity: int, depth: int) -> SizeEstimate:
-    """The estimate of the balanced tree of so many levels; the last one has all labels of a part."""
+    """The estimate of the balanced tree of so many levels; the last one has all
+    labels of a part.
+    """
     data, labels = one_a_label(x), np.arange(len(x), dtype=np.int32)
     levels = [np.linspace(0, len(x), arity**i + 1).astype(np.int64) for i in range(1, depth)]
     members = members_of(*rows_by_label(data.labels), labels)

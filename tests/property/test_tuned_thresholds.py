@@ -52,7 +52,9 @@ def sparse(scores: Any, truth: Any, floor: Any) -> Any:
 
 def f_at(scores: Any, truth: Any, thresholds: Any, empty: Any) -> Any:
     """F of each label at its threshold."""
-    return np.array([label_f(scores[:, j], truth[:, j], thresholds[j], EMPTY[empty]) for j in range(K)])
+    return np.array(
+        [label_f(scores[:, j], truth[:, j], thresholds[j], EMPTY[empty]) for j in range(K)]
+    )
 
 
 @settings(max_examples=80)
@@ -97,8 +99,12 @@ def test_the_replay_is_the_papers_loop(case: Any, power: Any) -> None:
     np.testing.assert_allclose(replay(estimates, labels, bounds, start), expected, rtol=2e-7)
 
 
-@pytest.mark.parametrize(("n_rows", "most"), [(40, 100), (999, 200), (1000, 1000), (10_000, 10_000)])
-@pytest.mark.parametrize(("seed", "share", "empty"), [(6, 0.05, "one"), (13, 0.3, "one"), (10, 0.3, "zero")])
+@pytest.mark.parametrize(
+    ("n_rows", "most"), [(40, 100), (999, 200), (1000, 1000), (10_000, 10_000)]
+)
+@pytest.mark.parametrize(
+    ("seed", "share", "empty"), [(6, 0.05, "one"), (13, 0.3, "one"), (10, 0.3, "zero")]
+)
 def test_start_values_are_the_best_of_the_grid(
     n_rows: int, most: Any, seed: int, share: Any, empty: Any
 ) -> None:
@@ -106,7 +112,9 @@ def test_start_values_are_the_best_of_the_grid(
     scores, truth = dense(seed, 40, 10_000, share)
     bounds = np.full(K, 0.01, np.float32)
     estimates, labels = sparse(scores, truth, bounds)
-    ptr, indptr = (np.append(of, np.full(n_rows - 40, of[-1])) for of in (estimates.ptr, labels.indptr))
+    ptr, indptr = (
+        np.append(of, np.full(n_rows - 40, of[-1])) for of in (estimates.ptr, labels.indptr)
+    )
     many = estimates._replace(ptr=ptr), labels._replace(indptr=indptr)
     found = choose_start(*many, bounds, Start(), empty)
     slow = {}
@@ -129,11 +137,15 @@ def test_counts_are_those_of_every_decision() -> None:
     assert found.marks.tolist() == (predicted.sum(axis=0) + truth.sum(axis=0)).tolist()
     assert found.hits.sum() > 0
     rows = np.repeat(np.arange(50), np.diff(estimates.ptr))
-    assert mark_hits(estimates, labels).tolist() == truth[rows, estimates.labels].astype(int).tolist()
+    assert (
+        mark_hits(estimates, labels).tolist() == truth[rows, estimates.labels].astype(int).tolist()
+    )
 
 
 @pytest.mark.parametrize("estimates_max", [1, 40, 139, 140])
-def test_no_more_estimates_are_kept_than_allowed_and_all_above_the_floor(estimates_max: Any) -> None:
+def test_no_more_estimates_are_kept_than_allowed_and_all_above_the_floor(
+    estimates_max: Any,
+) -> None:
     rng = np.random.default_rng(0)
     scores = rng.permutation(np.arange(1, 141, dtype=np.float32) / 140).reshape(70, 2)
     keeper = EstimateKeeper(np.zeros(2, np.float32), estimates_max)
@@ -191,7 +203,9 @@ def test_moved_thresholds_are_those_made_anew(forest: Any, n_values: Any) -> Non
     thresholds = rng.choice(values, n_labels)
     nodes = made(ensemble, thresholds)
     for _ in range(20):
-        labels = rng.choice(n_labels, rng.integers(1, min(n_labels, 8) + 1), replace=False).astype(np.int32)
+        labels = rng.choice(n_labels, rng.integers(1, min(n_labels, 8) + 1), replace=False).astype(
+            np.int32
+        )
         thresholds[labels] = rng.choice(values, len(labels))
         paths = ensemble.child_ptr, ensemble.parent, ensemble.label_leaf
         move_thresholds(*paths, NO_KNOTS, labels, thresholds, nodes)

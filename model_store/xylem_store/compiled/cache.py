@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept: directories by the digest of all that decides a kernel's code, and what is
-removed.
+"""Where compiled kernels are kept: directories by the digest of all that decides a
+kernel's code, and what is removed.
 
-The digest is of the kernel's file, and of every file of ours that it imports: numba's own cache looks at the
-file of the function only, and does not see an edit in a helper of another file.
+The digest is of the kernel's file, and of every file of ours that it imports: numba's own cache
+looks at the file of the function only, and does not see an edit in a helper of another file.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ PACKAGES = ("xylem", "xylem_store")
 """The packages of ours that kernels, and the helpers that they call, are in."""
 
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]*))", re.MULTILINE
+    rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]*))",
+    re.MULTILINE,
 )
 """Python's own parser takes a quarter of a second for all the files, at each start."""
 
@@ -38,7 +39,11 @@ _IMPORT = re.compile(
 def package_folders() -> dict[str, Path]:
     """Return the folder of each package of ours that is installed."""
     specs = {name: find_spec(name) for name in PACKAGES}
-    return {name: Path(spec.origin).resolve().parent for name, spec in specs.items() if spec and spec.origin}
+    return {
+        name: Path(spec.origin).resolve().parent
+        for name, spec in specs.items()
+        if spec and spec.origin
+    }
 
 
 @functools.cache
@@ -66,8 +71,8 @@ def _names_of_face(package: str) -> dict[str, str]:
 def _source(path: Path) -> tuple[bytes, set[Path]]:
     """Return the sha256 of the module at `path`, and the files of ours that it imports.
 
-    A name that is imported of a package is in the module that the package's face names. A word that only
-    looks like an import counts as one: it does no harm.
+    A name that is imported of a package is in the module that the package's face names. A word that
+    only looks like an import counts as one: it does no harm.
     """
     content = path.read_bytes()
     names: set[str] = set()
@@ -82,7 +87,8 @@ def _source(path: Path) -> tuple[bytes, set[Path]]:
 @functools.cache
 def source_digest(path: Path) -> str:
     """Return the sha256 of the module at `path` and of all modules of ours that it reaches."""
-    seen, todo = set[Path](), [path]
+    seen = set[Path]()
+    todo = [path]
     while todo:
         file = todo.pop()
         if file not in seen:
@@ -106,20 +112,24 @@ _SHIPPED_HERE = SHIPPED / _ENVIRONMENT
 def cache_dir() -> Path:
     """Where compiled kernels are kept: $XYLEM_KERNEL_CACHE, else the user's cache directory.
 
-    Where the user has no home that can be written to, as in a container, it is a directory of the user's own
-    below that for temporary files; where that is not to be had either, one that cannot exist.
-    NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own, and so has
-    each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels. So
-    have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`): it must be seen which are there.
+    Where the user has no home that can be written to, as in a container, it is a directory of the
+    user's own below that for temporary files; where that is not to be had either, one that cannot
+    exist. NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its
+    own, and so has each mixture of Python, numba, llvmlite and numpy: two of them would evict each
+    other's kernels. So have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`): it must be
+    seen which are there.
     """
-    directory, level = _directory_of_this_processor(), _level()
+    directory = _directory_of_this_processor()
+    level = _level()
     return directory_for(directory, level) if level else directory
 
 
 def shipped_dir() -> Path | None:
-    """Return where kernels are that came with this installation and can be used here; None: there are none.
+    """Return where kernels are that came with this installation and can
+    be used here; None: there are none.
 
-    They are those of a wheel (deploy/wheels): for some levels of processors, and one mixture of versions.
+    They are those of a wheel (deploy/wheels): for some levels of processors, and one mixture of
+    versions.
     """
     level = _level()
     if level is None or CONFIG.BOUNDSCHECK:
@@ -129,12 +139,17 @@ def shipped_dir() -> Path | None:
 
 
 def shipped_environments() -> list[str]:
-    """Return for what the kernels are that came with this installation: versions and levels of processors."""
+    """Return for what the kernels are that came with this installation:
+    versions and levels of processors.
+    """
     return sorted(directory.name for directory in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
 
 
 def use_chosen_level() -> None:
-    """Let numba compile and load what $XYLEM_KERNEL_CPU says. To be called before the first kernel."""
+    """Let numba compile and load what $XYLEM_KERNEL_CPU says.
+
+    To be called before the first kernel.
+    """
     level = _level()
     if level:
         compile_for(level)
@@ -170,7 +185,11 @@ def _temporary_cache() -> Path:
         directory = Path(tempfile.gettempdir()) / f"xylem-kernels-{os.getuid()}"
         directory.mkdir(mode=0o700, exist_ok=True)
         found = directory.lstat()
-        is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        is_mine = (
+            stat.S_ISDIR(found.st_mode)
+            and found.st_uid == os.getuid()
+            and not found.st_mode & 0o077
+        )
         return directory if is_mine else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
     except OSError:
         return Path(os.devnull, "xylem-kernels")
@@ -187,15 +206,20 @@ _UNUSED_SECONDS = 30 * TOUCH_SECONDS
 
 @functools.cache
 def remove_unused(cache: Path) -> None:
-    """Remove what other releases and environments left and nobody has used for 30 days. Once a process.
+    """Remove what other releases and environments left and nobody
+    has used for 30 days. Once a process.
 
     cache   the directory of this environment, beside which are those of others
 
-    A process that loads a kernel has marked the directory before. One that comes in between finds less than
-    there was, which is a cache without it: it compiles, and makes the directory again.
+    A process that loads a kernel has marked the directory before. One that comes in between finds
+    less than there was, which is a cache without it: it compiles, and makes the directory again.
     """
     with contextlib.suppress(OSError):
-        stays = {directory_of(file) for folder in package_folders().values() for file in folder.rglob("*.py")}
+        stays = {
+            directory_of(file)
+            for folder in package_folders().values()
+            for file in folder.rglob("*.py")
+        }
         mine = (path for path in cache.iterdir() if path.name not in stays)
         others = (path for path in cache.parent.iterdir() if path != cache)
         for directory in (*mine, *others):

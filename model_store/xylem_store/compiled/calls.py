@@ -1,8 +1,9 @@
-"""Kernels that call kernels by their addresses, so that several run without the interpreter between them.
+"""Kernels that call kernels by their addresses, so that several run
+without the interpreter between them.
 
-A kernel that calls another one by name is compiled with all of the other's code in it once more. By its
-address the other is called as it is, and need not be known: how an array is handed over does not depend on
-what is in it.
+A kernel that calls another one by name is compiled with all of the other's code in it once more. By
+its address the other is called as it is, and need not be known: how an array is handed over does
+not depend on what is in it.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,8 @@ _unliteral: Any = types.unliteral
 
 
 def address_of(kernel: Callable[..., Any], returned: Any, *arguments: Any) -> int:
-    """Return where the code of a kernel is for arguments like these, compiled or loaded if it was not yet.
+    """Return where the code of a kernel is for arguments like these,
+    compiled or loaded if it was not yet.
 
     Raises TypeError when it does not return this numba type.
     """
@@ -26,16 +28,19 @@ def address_of(kernel: Callable[..., Any], returned: Any, *arguments: Any) -> in
     dispatcher.compile(kinds)
     found = dispatcher.overloads[kinds]
     if found.signature.return_type != returned:
-        raise TypeError(f"expected a kernel that returns {returned}, found {found.signature.return_type}")
+        raise TypeError(
+            f"expected a kernel that returns {returned}, found {found.signature.return_type}"
+        )
     address: int = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
     return address
 
 
 def caller(returned: Any) -> Any:
-    """Return what calls, in a kernel, one that returns this numba type: call(address, tuple of arguments).
+    """Return what calls, in a kernel, one that returns this numba type:
+    call(address, tuple of arguments).
 
-    The arguments must be of the types that `address_of` was given, but for the types of arrays' items. The
-    code stays where it is for as long as the process lives.
+    The arguments must be of the types that `address_of` was given, but for the types of arrays'
+    items. The code stays where it is for as long as the process lives.
     """
 
     def call(typing_context: Any, address: Any, arguments: Any) -> Any:

@@ -16,7 +16,9 @@ def _clock_ns(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         of_clock = ir.FunctionType(ir.IntType(32), (ir.IntType(32), _TIMESPEC.as_pointer()))
         found = builder.module.globals.get("clock_gettime")
-        function = ir.Function(builder.module, of_clock, "clock_gettime") if found is None else found
+        function = (
+            ir.Function(builder.module, of_clock, "clock_gettime") if found is None else found
+        )
         with builder.goto_entry_block():
             told = builder.alloca(_TIMESPEC)
         builder.call(function, (ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), told))

@@ -1,4 +1,6 @@
-"""How kernels are compiled: the decorators. Where numba lacks an inner part they use, by `njit` alone."""
+"""How kernels are compiled: the decorators. Where numba lacks an
+inner part they use, by `njit` alone.
+"""
 
 import atexit
 import contextlib
@@ -19,7 +21,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _do_without_blas() -> None:
-    """Let numba find no BLAS, for which it would import scipy.linalg at the first kernel: ours call none."""
+    """Let numba find no BLAS, for which it would import scipy.linalg
+    at the first kernel: ours call none.
+    """
     name = "scipy.linalg.cython_blas"
     modules: dict[str, Any] = sys.modules
     if name not in modules:
@@ -33,7 +37,9 @@ _do_without_blas()
 use_chosen_level()
 
 atexit.register(gc.freeze)
-"""What a process holds at its end is left to the system: to free it part by part takes half a second."""
+"""What a process holds at its end is left to the system: to free
+it part by part takes half a second.
+"""
 
 
 _unknown = missing_options()
@@ -58,14 +64,15 @@ if _missing:
 else:
     from xylem_store.compiled import dispatchers
 
-    _compiled, _compiled_for_callers = dispatchers.compiled, dispatchers.compiled_for_callers
+    _compiled = dispatchers.compiled
+    _compiled_for_callers = dispatchers.compiled_for_callers
 
 
 def kernel(function: F) -> F:
     """Compile `function` at its first call, without the interpreter lock, cached on disk.
 
-    Division by zero gives inf or nan as in numpy. No fast-math: the same input gives the same bits in every
-    traversal, and on any number of threads.
+    Division by zero gives inf or nan as in numpy. No fast-math: the same input gives the same bits
+    in every traversal, and on any number of threads.
     """
     return _compiled(_OPTIONS, function)
 
@@ -78,8 +85,9 @@ def inlined(function: F) -> F:
 def nonallocating_kernel(function: F) -> F:
     """Compile a kernel that allocates nothing and owns none of the arrays it is given.
 
-    Without numba's reference counts, whose atomic updates at every use of a NamedTuple's field took half the
-    time of a traversal. Such a kernel can neither create arrays nor return them; slices are fine.
+    Without numba's reference counts, whose atomic updates at every use of a NamedTuple's field took
+    half the time of a traversal. Such a kernel can neither create arrays nor return them; slices
+    are fine.
     """
     return _compiled(_NONALLOCATING, function)
 

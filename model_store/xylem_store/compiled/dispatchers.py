@@ -1,7 +1,8 @@
 """numba's functions with our cache, and helpers without machine code of their own.
 
-One process at a time compiles a kernel. numba changes a kernel's index without a lock. Two that compiled it
-for different types at once did the work twice, and could file one's code under the other's types.
+One process at a time compiles a kernel. numba changes a kernel's index without a lock. Two that
+compiled it for different types at once did the work twice, and could file one's code under the
+other's types.
 """
 
 import contextlib
@@ -22,18 +23,22 @@ from xylem_store.compiled.kernel_cache import HelperCache, KernelCache
 from xylem_store.compiled.progress import PROGRESS
 
 _LOCK_SECONDS = 300.0
-"""How long a process waits for another one that compiles the same kernel; then it compiles for itself."""
+"""How long a process waits for another one that compiles the same
+kernel; then it compiles for itself.
+"""
 
 _LOCK_POLL_SECONDS = 0.02
 
-_held: set[str] = set()  # the kernels that this process is compiling; guarded by numba's lock of the compiler
+# the kernels that this process is compiling; guarded by numba's lock of the compiler
+_held: set[str] = set()
 
 
 @contextlib.contextmanager
 def alone(path: str) -> Iterator[None]:
     """Hold the lock file at `path`, and nothing where it cannot be had: it saves work, no more.
 
-    The lock ends with the process. A kernel waits only for those that it calls: no two wait for each other.
+    The lock ends with the process. A kernel waits only for those that it calls: no two wait for
+    each other.
     """
     if path in _held:
         yield
@@ -60,13 +65,17 @@ def alone(path: str) -> Iterator[None]:
         os.close(fd)
 
 
-def compiled(options: Any, function: Callable[..., Any], cache: type[KernelCache] = KernelCache) -> Any:
-    """Return the numba function, which compiles while no other process does, and once for all integers.
+def compiled(
+    options: Any, function: Callable[..., Any], cache: type[KernelCache] = KernelCache
+) -> Any:
+    """Return the numba function, which compiles while no other
+    process does, and once for all integers.
 
     cache   what keeps its code; where that is, is looked up at its first call
     """
     dispatcher: Any = numba.njit(**options)(function)
-    compile_kernel, get_call_template = dispatcher.compile, dispatcher.get_call_template
+    compile_kernel = dispatcher.compile
+    get_call_template = dispatcher.get_call_template
 
     def compile_alone(signature: Any) -> Any:
         arguments, _ = sigutils.normalize_signature(signature)
@@ -88,12 +97,15 @@ def compiled(options: Any, function: Callable[..., Any], cache: type[KernelCache
         keywords = {name: _widened(kind) for name, kind in keywords.items()}
         return get_call_template(tuple(map(_widened, arguments)), keywords)
 
-    dispatcher.compile, dispatcher.get_call_template = compile_alone, get_template
+    dispatcher.compile = compile_alone
+    dispatcher.get_call_template = get_template
     return dispatcher
 
 
 def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, of which kernels see another one that has no code but what they inline."""
+    """Return the numba function, of which kernels see another one
+    that has no code but what they inline.
+    """
     options = {**options, "forceinline": True}
     called = compiled(options, function)
 
@@ -107,7 +119,8 @@ def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
 
 
 def _widened(kind: Any) -> Any:
-    """Return as what a kernel takes an argument of another kernel: not as a constant, nor as a short integer.
+    """Return as what a kernel takes an argument of another kernel: not as
+    a constant, nor as a short integer.
 
     For each of these numba would compile it once more.
     """
@@ -117,7 +130,9 @@ def _widened(kind: Any) -> Any:
 
 
 def _link_only_what_numba_adds() -> None:
-    """Compile what numba adds to our kernels, such as sorting, as helpers are: nobody calls it but they."""
+    """Compile what numba adds to our kernels, such as sorting, as
+    helpers are: nobody calls it but they.
+    """
     numbas: Any = Dispatcher
     get_call_template = numbas.get_call_template
 

@@ -2,7 +2,8 @@
 
 
 class BadProcessor(ValueError):
-    """A level of processors that is none, or that this machine cannot run: no kernel can be loaded for it.
+    """A level of processors that is none, or that this machine cannot
+    run: no kernel can be loaded for it.
 
     What needs kernels cannot even be imported.
     """

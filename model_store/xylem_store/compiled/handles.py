@@ -1,9 +1,9 @@
 """A NamedTuple of arrays and integers handed to a kernel as one array of addresses: a handle.
 
-numba looks at every array of every call: forty of them cost 13 microseconds, more than many traversals.
-`handle_of` writes their addresses and shapes into one int64 array, once; in the kernel `struct_at` makes the
-NamedTuple of it again, at no cost. Who makes a handle keeps the arrays alive and in place while a kernel may
-run.
+numba looks at every array of every call: forty of them cost 13 microseconds, more than many
+traversals. `handle_of` writes their addresses and shapes into one int64 array, once; in the kernel
+`struct_at` makes the NamedTuple of it again, at no cost. Who makes a handle keeps the arrays alive
+and in place while a kernel may run.
 
 A struct is declared once, as a class whose annotations say what it holds:
 
@@ -17,7 +17,16 @@ A struct is declared once, as a class whose annotations say what it holds:
 import functools
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Concatenate, NamedTuple, NoReturn, SupportsIndex, TypeAlias, TypeVar
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    NamedTuple,
+    NoReturn,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+)
 
 import numba
 import numpy as np
@@ -34,9 +43,10 @@ _PLACES = 1 + _DIMS_MAX
 class Kind(NamedTuple):
     """What a field holds: an array of a dtype, with so many dimensions.
 
-    A dtype that is a number n stands for that of the n-th sample, an empty array handed over beside the
-    handle: so kernels are compiled for each type of weights. Kernels that read no weights hand no samples
-    over: such arrays have bytes then, which nobody may read, and the kernel is compiled once.
+    A dtype that is a number n stands for that of the n-th sample, an empty array handed over beside
+    the handle: so kernels are compiled for each type of weights. Kernels that read no weights hand
+    no samples over: such arrays have bytes then, which nobody may read, and the kernel is compiled
+    once.
     """
 
     dtype: Any
@@ -69,7 +79,9 @@ F32_3: TypeAlias = Annotated[F32, Kind(np.float32, 3)]
 FirstSample_1: TypeAlias = Annotated[NDArray[Any], Kind(0, 1)]
 SecondSample_1: TypeAlias = Annotated[NDArray[Any], Kind(1, 1)]
 Handle: TypeAlias = I64_1
-"""What annotations of a struct say: the type of an array's items and its dimensions. `int` is a number."""
+"""What annotations of a struct say: the type of an array's items and
+its dimensions. `int` is a number.
+"""
 
 Struct = TypeVar("Struct")
 _Class = TypeVar("_Class", bound=type)
@@ -78,7 +90,10 @@ _KINDS: dict[Any, _Kinds] = {}  # for each struct its fields; None stands for an
 
 
 def handle(cls: _Class) -> _Class:
-    """Declare that a NamedTuple is handed to kernels by handles. Raises TypeError for other annotations."""
+    """Declare that a NamedTuple is handed to kernels by handles.
+
+    Raises TypeError for other annotations.
+    """
     kinds: _Kinds = {}
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
         found = [kind for kind in getattr(hint, "__metadata__", ()) if isinstance(kind, Kind)]
@@ -95,7 +110,9 @@ def kinds_of(cls: Any) -> dict[str, Kind]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written to: kernels are compiled for such arrays, and for others again."""
+    """Return a view that cannot be written to: kernels are compiled for
+    such arrays, and for others again.
+    """
     view = array.view()
     view.flags.writeable = False
     return view
@@ -108,7 +125,9 @@ def zeros(struct: Any, shapes: Mapping[str, int | tuple[int, ...]]) -> dict[str,
     """
     kinds = kinds_of(struct)
     return {
-        name: np.zeros(shape, kinds[name].dtype) for names, shape in shapes.items() for name in names.split()
+        name: np.zeros(shape, kinds[name].dtype)
+        for names, shape in shapes.items()
+        for name in names.split()
     }
 
 
@@ -135,14 +154,19 @@ def handle_of(struct: tuple[Any, ...]) -> NDArray[np.int64]:
 
 
 def set_field(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
-    """Have a field of a handle of a `cls` lead to another array, or be an integer. Raises as `handle_of`."""
-    kind, word = _KINDS[cls][field], word_of(cls, field)
+    """Have a field of a handle of a `cls` lead to another array, or be an integer.
+
+    Raises as `handle_of`.
+    """
+    kind = _KINDS[cls][field]
+    word = word_of(cls, field)
     if kind is None:
         handle[word] = value
         return
     if not (isinstance(kind.dtype, int) or value.dtype == kind.dtype) or value.ndim != kind.dims:
         raise ValueError(
-            f"{field}: expected {kind.dims} dimensions of {kind.dtype}, found {value.ndim} of {value.dtype}"
+            f"{field}: expected {kind.dims} dimensions of {kind.dtype}, found {value.ndim} "
+            f"of {value.dtype}"
         )
     if not value.flags.c_contiguous:
         raise ValueError(f"{field}: expected a C-contiguous array")
@@ -161,14 +185,18 @@ def _type_of(kind: Kind | None, samples: Any) -> Any:
 
 
 def _emit_struct_at(typing_context: Any, cls: Any, handle: Any, samples: Any = None) -> Any:
-    """Return the struct of a class that a handle leads to; `samples`: a tuple of them, if it needs some."""
+    """Return the struct of a class that a handle leads to; `samples`:
+    a tuple of them, if it needs some.
+    """
     fields = [_type_of(kind, samples) for kind in _KINDS[cls.instance_class].values()]
     named_tuple: Any = types.NamedTuple
     made = named_tuple(fields, cls.instance_class)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
-        values = [_read(context, builder, words, place, field) for place, field in enumerate(fields)]
+        values = [
+            _read(context, builder, words, place, field) for place, field in enumerate(fields)
+        ]
         return context.make_tuple(builder, made, values)
 
     return made(cls, handle, types.none if samples is None else samples), generate
@@ -178,7 +206,9 @@ def _emit_write_struct(typing_context: Any, cls: Any, handle: Any, values: Any) 
     """Have a handle lead to the arrays of a tuple and hold its integers: the fields of a class."""
     kinds = _KINDS[cls.instance_class]
     if len(values.types) != len(kinds):
-        raise errors.TypingError(f"expected {len(kinds)} values of {cls.instance_class}, found {values}")
+        raise errors.TypingError(
+            f"expected {len(kinds)} values of {cls.instance_class}, found {values}"
+        )
     for (name, kind), found in zip(kinds.items(), values.types, strict=True):
         expected = _type_of(kind, None)
         is_array = kind is not None and isinstance(found, types.Array) and found.layout == "C"
@@ -189,7 +219,9 @@ def _emit_write_struct(typing_context: Any, cls: Any, handle: Any, values: Any) 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
         for place, found in enumerate(signature.args[2].types):
-            _write(context, builder, words, place, found, builder.extract_value(arguments[2], place))
+            _write(
+                context, builder, words, place, found, builder.extract_value(arguments[2], place)
+            )
         return context.get_dummy_value()
 
     return types.void(cls, handle, values), generate
@@ -207,7 +239,9 @@ def _at(context: Any, builder: Any, words: Any, place: int, offset: int) -> Any:
 def _write(context: Any, builder: Any, words: Any, place: int, kind: Any, value: Any) -> None:
     """Emit what writes an array's address and shape, or an integer, to a place of a handle."""
     if not isinstance(kind, types.Array):
-        builder.store(context.cast(builder, value, kind, types.int64), _at(context, builder, words, place, 0))
+        builder.store(
+            context.cast(builder, value, kind, types.int64), _at(context, builder, words, place, 0)
+        )
         return
     array = context.make_array(kind)(context, builder, value)
     address = builder.ptrtoint(array.data, context.get_value_type(types.intp))
@@ -220,7 +254,9 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     """Emit the array whose address and shape stand at a place of a handle, or the integer there."""
     if kind == types.int64:
         return builder.load(_at(context, builder, words, place, 0))
-    found = [builder.load(_at(context, builder, words, place, offset)) for offset in range(1 + kind.ndim)]
+    found = [
+        builder.load(_at(context, builder, words, place, offset)) for offset in range(1 + kind.ndim)
+    ]
     word = context.get_value_type(types.intp)
     array = context.make_array(kind)(context, builder)
     item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
@@ -249,6 +285,7 @@ class Uncopyable:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: `copy.copy`, `copy.deepcopy` and `pickle` all ask here."""
         raise TypeError(
-            f"cannot copy or pickle {type(self).__name__}: it holds addresses of arrays of this process; "
+            f"cannot copy or pickle {type(self).__name__}: it holds addresses of arrays of "
+            "this process; "
             "copy the xylem.Model or the estimator that it is of"
         )

@@ -1,10 +1,12 @@
-"""Helpers that kernels inline, compiled for nothing but that: half of the time that kernels take to compile.
+"""Helpers that kernels inline, compiled for nothing but that: half of the
+time that kernels take to compile.
 
-numba compiles a function as if the interpreter were to call it: it optimises the code, emits machine code
-and adds wrappers that take Python's objects apart, a NamedTuple field by field. Kernels that inline the
-helper use none of it: they need its code as it is before all that, and optimise it where they use it. That is
-quicker code too, by 5 to 10% in the traversals: what was optimised for a helper alone, as loops unrolled for
-any length, hinders where the helper's arguments are known.
+numba compiles a function as if the interpreter were to call it: it optimises the code, emits
+machine code and adds wrappers that take Python's objects apart, a NamedTuple field by field.
+Kernels that inline the helper use none of it: they need its code as it is before all that, and
+optimise it where they use it. That is quicker code too, by 5 to 10% in the traversals: what was
+optimised for a helper alone, as loops unrolled for any length, hinders where the helper's arguments
+are known.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from xylem_store.compiled.kernel_files import KernelCacheLocator, rebuilt
 
 
 class _Library(JITCodeLibrary):
-    """The code of a helper, with that of the helpers it calls: to be linked into kernels, never executed."""
+    """The code of a helper, with that of the helpers it calls: to be
+    linked into kernels, never executed.
+    """
 
     def _optimize_final_module(self) -> None:
         """Leave it to the kernels. Each function for itself was made small when it was added."""
 
     def _finalize_final_module(self) -> None:
-        """Check the module as numba does, without handing it to the engine, which would emit machine code."""
+        """Check the module as numba does, without handing it to the
+        engine, which would emit machine code.
+        """
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
         self._finalized = True
@@ -47,20 +53,26 @@ class _Library(JITCodeLibrary):
 
 
 def _name_of(library: _Library, description: Any, environment: Any) -> Any:
-    """Return what numba finds the helper by where kernels call it: a function of the interpreter, no code."""
+    """Return what numba finds the helper by where kernels call it: a
+    function of the interpreter, no code.
+    """
     name = description.qualname.split(".")[-1]
     make_function = numba._dynfunc.make_function  # type: ignore[attr-defined]
     return make_function(description.lookup_module(), name, "inlined", 0, environment, (library,))
 
 
 class InlinedCompiler(Compiler):
-    """numba's compiler, up to the code that kernels inline; for dispatchers that are never called."""
+    """numba's compiler, up to the code that kernels inline; for dispatchers that are
+    never called.
+    """
 
     def compile_extra(self, function: Any) -> Any:
         """Return the result of compiling `function`."""
         state = self.state
         library = state.library = _Library(state.targetctx.codegen(), function.__qualname__)
-        state.flags.no_compile = state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = True
+        state.flags.no_compile = state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = (
+            True
+        )
         compiled = super().compile_extra(function)
         library.finalize()
         entry = _name_of(library, compiled.fndesc, compiled.environment)
@@ -69,7 +81,8 @@ class InlinedCompiler(Compiler):
 
 
 def connect(kernel: Any) -> None:
-    """Let the helpers in a kernel that was just compiled find their constants, as numba does for a kept one.
+    """Let the helpers in a kernel that was just compiled find their
+    constants, as numba does for a kept one.
 
     They need them for exceptions that hold values.
     """

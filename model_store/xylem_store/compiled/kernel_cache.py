@@ -1,7 +1,8 @@
 """The cache of compiled kernels: it notices an edit in any file that a kernel uses.
 
-numba's cache refuses a directory that it cannot write to: a read-only image could not use one. This one is
-read where it can only be read. Where it cannot be used at all, that costs time, not the call.
+numba's cache refuses a directory that it cannot write to: a read-only image could not use one. This
+one is read where it can only be read. Where it cannot be used at all, that costs time, not the
+call.
 """
 
 import functools
@@ -25,14 +26,19 @@ def _warn_once(message: str, *arguments: str) -> None:
 
 
 class KernelCache(FunctionCache):
-    """numba's cache of a function's code; what the file system refuses is compiled, and not kept."""
+    """numba's cache of a function's code; what the file system refuses is compiled,
+    and not kept.
+    """
 
     _impl_class: Any = CachedKernelImpl
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        directory, locator, name = Path(self.cache_path), self._impl.locator, self._impl.filename_base
-        stamp, shipped = locator.get_source_stamp(), shipped_dir()
+        directory = Path(self.cache_path)
+        locator = self._impl.locator
+        name = self._impl.filename_base
+        stamp = locator.get_source_stamp()
+        shipped = shipped_dir()
         files = None if shipped is None else KernelFiles(str(shipped / directory.name), name, stamp)
         self._cache_file = KernelFiles(str(directory), name, stamp, files)
 
@@ -41,13 +47,18 @@ class KernelCache(FunctionCache):
         try:
             rtsys.initialize(target_context)  # of all that numba prepares, what kernels need
             found = self._load_overload(sig, target_context)
-        except (OSError, ImportError, AttributeError):  # the last two: code of a module that has moved since
+        except (
+            OSError,
+            ImportError,
+            AttributeError,
+        ):  # the last two: code of a module that has moved since
             found = None
         if found is None:
             PROGRESS.compiles()
             others = "" if shipped_dir() else ", ".join(shipped_environments())
             _warn_once(
-                "compiling kernels into %s: once for each release and each version of Python, numba and "
+                "compiling kernels into %s: once for each release and each version of "
+                "Python, numba and "
                 "numpy%s",
                 str(Path(self.cache_path).parent),
                 f"; those that came with this installation are for {others}" if others else "",

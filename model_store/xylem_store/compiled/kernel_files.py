@@ -1,8 +1,9 @@
-"""The files of compiled kernels: where they are, and how kernels come from them back into the process.
+"""The files of compiled kernels: where they are, and how kernels
+come from them back into the process.
 
-Damaged files are left out, those of the installation are read first. numba keeps the LLVM code of a kernel
-beside its machine code, for kernels that are compiled and call it, and parses it whenever the kernel is
-loaded. A process that compiles nothing does without.
+Damaged files are left out, those of the installation are read first. numba keeps the LLVM code of a
+kernel beside its machine code, for kernels that are compiled and call it, and parses it whenever
+the kernel is loaded. A process that compiles nothing does without.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class KernelCacheLocator(_CacheLocator):
-    """numba cache locator: a directory for each file of kernels, named and stamped with the sources' digest.
+    """numba cache locator: a directory for each file of kernels, named
+    and stamped with the sources' digest.
 
     So two checkouts, or two releases, that share a cache do not overwrite each other's kernels.
     """
@@ -47,7 +49,9 @@ class KernelCacheLocator(_CacheLocator):
         return cls(py_func, file)
 
     def ensure_cache_path(self) -> None:
-        """Make the directory, and mark it and the environment's as used; raise OSError when that fails."""
+        """Make the directory, and mark it and the environment's as
+        used; raise OSError when that fails.
+        """
         self._path.mkdir(parents=True, exist_ok=True)
         for directory in (self._path, self._path.parent):
             if directory.stat().st_mtime < time.time() - TOUCH_SECONDS:
@@ -69,13 +73,15 @@ class KernelCacheLocator(_CacheLocator):
 class KernelFiles(IndexDataCacheFile):
     """The files of one kernel in a directory: an index by types, and its code for each.
 
-    Each file ends with the sha256 of the rest. One that does not is as good as none: the kernel is compiled
-    again. numba itself would run whatever machine code a damaged file holds.
+    Each file ends with the sha256 of the rest. One that does not is as good as none: the kernel is
+    compiled again. numba itself would run whatever machine code a damaged file holds.
 
     shipped   the files that came with the installation, which are only read; None: there are none
     """
 
-    def __init__(self, directory: str, name: str, stamp: str, shipped: KernelFiles | None = None) -> None:
+    def __init__(
+        self, directory: str, name: str, stamp: str, shipped: KernelFiles | None = None
+    ) -> None:
         super().__init__(directory, name, stamp)
         self._shipped = shipped
 
@@ -113,8 +119,12 @@ class CachedLibrary(JITCodeLibrary):
     _bitcode: bytes
 
     @classmethod
-    def restored(cls, codegen: Any, kept: tuple[str, str, tuple[bytes, bytes]], names: set[str]) -> Any:
-        """Return the library that the cache kept; `names` has the functions that the engine is asked for."""
+    def restored(
+        cls, codegen: Any, kept: tuple[str, str, tuple[bytes, bytes]], names: set[str]
+    ) -> Any:
+        """Return the library that the cache kept; `names` has the
+        functions that the engine is asked for.
+        """
         name, _, (machine_code, bitcode) = kept
         library: Any = cls(codegen, name)
         library.enable_object_caching()
@@ -132,9 +142,11 @@ class CachedLibrary(JITCodeLibrary):
 
 
 def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable: Any) -> Any:
-    """Return the function that was kept as `payload`, as numba does, but with this library and entry point.
+    """Return the function that was kept as `payload`, as numba does, but
+    with this library and entry point.
 
-    get_executable   returns the entry point: of the library, what describes the function, its environment
+    get_executable   returns the entry point: of the library, what describes the function, its
+                     environment
     """
     codegen = SimpleNamespace(unserialize_library=lambda kept: library)
     context = SimpleNamespace(
@@ -145,7 +157,9 @@ def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable:
 
 
 class CachedKernelImpl(CompileResultCacheImpl):
-    """How kernels are kept in the cache: as numba does, but for where they are and how they are loaded."""
+    """How kernels are kept in the cache: as numba does, but for
+    where they are and how they are loaded.
+    """
 
     _locator_classes: Any = (KernelCacheLocator,)
 

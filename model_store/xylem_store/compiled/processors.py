@@ -1,8 +1,9 @@
 """Which processors kernels are compiled for: this machine's, or a level that many machines can run.
 
-numba compiles for the very processor it runs on, and files the code under its name. An image is built on one
-machine and runs on others. So its kernels are compiled for every processor of the architecture, and once more
-for those of the level x86-64-v3 (AVX2, FMA). XYLEM_KERNEL_CPU=portable takes the best that a machine can run.
+numba compiles for the very processor it runs on, and files the code under its name. An image is
+built on one machine and runs on others. So its kernels are compiled for every processor of the
+architecture, and once more for those of the level x86-64-v3 (AVX2, FMA). XYLEM_KERNEL_CPU=portable
+takes the best that a machine can run.
 """
 
 import functools
@@ -28,7 +29,9 @@ LEVELS: Mapping[str, frozenset[str]] = {
     "x86-64-v3": _OF_V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"},
     GENERIC: frozenset(),
 }
-"""LLVM's names of processors, the best first, and the features that each needs beyond its architecture's."""
+"""LLVM's names of processors, the best first, and the features that
+each needs beyond its architecture's.
+"""
 
 CONFIG: Any = _numba_config
 """numba sets its attributes when it is imported; its type stubs do not know them."""
@@ -53,26 +56,32 @@ def directory_for(cache: Path, level: str) -> Path:
 def chosen_level(*caches: Path) -> str | None:
     """Return the level that $XYLEM_KERNEL_CPU chooses; None for this machine's processor.
 
-    caches   the directories of kernels for this machine's processor: those that are compiled here, and those
-             that came with the installation
+    caches   the directories of kernels for this machine's processor: those that are compiled here,
+             and those that came with the installation
 
-    `portable` is the best level that this machine can run and that there are kernels for, else generic. Where
-    the variable is not set, it is the best of those that came with the installation, if there are any.
-    Raises BadProcessor for a value that is none of these, and for a level that this machine cannot run: its
-    code would end the process.
+    `portable` is the best level that this machine can run and that there are kernels for, else
+    generic. Where the variable is not set, it is the best of those that came with the installation,
+    if there are any. Raises BadProcessor for a value that is none of these, and for a level that
+    this machine cannot run: its code would end the process.
     """
     asked, *_, shipped = os.environ.get(VARIABLE), *caches
     here = levels_here()
     if not asked:
         return next((level for level in here if directory_for(shipped, level).is_dir()), None)
     if asked == PORTABLE:
-        there = (level for level in here if any(directory_for(cache, level).is_dir() for cache in caches))
+        there = (
+            level for level in here if any(directory_for(cache, level).is_dir() for cache in caches)
+        )
         return next(there, GENERIC)
     if asked not in LEVELS:
-        raise BadProcessor(f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}")
+        raise BadProcessor(
+            f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}"
+        )
     if asked not in here:
         can = " or ".join(here)
-        raise BadProcessor(f"{VARIABLE}: expected what this processor can run, {can}, found {asked}")
+        raise BadProcessor(
+            f"{VARIABLE}: expected what this processor can run, {can}, found {asked}"
+        )
     return asked
 
 

@@ -1,4 +1,6 @@
-"""How many kernels this process has by now, and how long it has compiled: for those who wait for them."""
+"""How many kernels this process has by now, and how long it has
+compiled: for those who wait for them.
+"""
 
 import time
 from collections.abc import Iterator
@@ -42,10 +44,12 @@ class Progress:
             self._compiled_since = time.monotonic()
 
     def waits_for(self, n_expected: int) -> str | None:
-        """Return what is still to come of so many, as "kernels 12 of 45, 60 s left"; None: none was compiled.
+        """Return what is still to come of so many, as "kernels 12 of 45,
+        60 s left"; None: none was compiled.
 
-        The time left is as if each kernel took as long as those before did; the largest take a hundred times
-        as long as the smallest. Where it needs more than expected, it says how many there are.
+        The time left is as if each kernel took as long as those before did; the largest take a
+        hundred times as long as the smallest. Where it needs more than expected, it says how many
+        there are.
         """
         if self._compiled_since is None and self.n_compiled == 0:
             return None

@@ -1,10 +1,10 @@
 """Vectors of 16 or 8 floats in compiled kernels: numba types and the operations on them.
 
-A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE), a `Vec8` in one of AVX2,
-where 16 would be two, half of them empty. They exist only inside
-kernels: there is no Python object for it, so a kernel neither takes nor returns one. Every operation is
-elementwise IEEE arithmetic without fusing or reordering: the same bits on every machine. Loads and stores
-need no alignment beyond that of the elements and are NOT bounds-checked (but with NUMBA_BOUNDSCHECK=1): the
+A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE), a `Vec8` in
+one of AVX2, where 16 would be two, half of them empty. They exist only inside kernels: there is no
+Python object for it, so a kernel neither takes nor returns one. Every operation is elementwise IEEE
+arithmetic without fusing or reordering: the same bits on every machine. Loads and stores need no
+alignment beyond that of the elements and are NOT bounds-checked (but with NUMBA_BOUNDSCHECK=1): the
 caller proves that elements i .. i + 15, or i + 7, exist.
 
 Sets of lanes are integers: bit k stands for lane k.
@@ -62,7 +62,9 @@ def _check_array(array: Any, *dtypes: Any) -> None:
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
-    """Return the address of element args[1] of array args[0], counted through all its dimensions."""
+    """Return the address of element args[1] of array args[0], counted through all its
+    dimensions.
+    """
     data = context.make_array(array_type)(context, builder, args[0]).data
     return builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
 
@@ -98,14 +100,17 @@ def _load(kind: Any) -> Any:
         Of float32, of uint16 as the upper halves of float32 numbers, or of int8.
         """
         _check_array(array, types.float32, types.uint16, types.int8)
-        floats, integers = ir.VectorType(_F32, kind.lanes), ir.VectorType(_I32, kind.lanes)
+        floats = ir.VectorType(_F32, kind.lanes)
+        integers = ir.VectorType(_I32, kind.lanes)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             stored = ir.VectorType(context.get_value_type(array.dtype), kind.lanes)
             pointer = _checked_pointer(context, builder, array, args, stored)
             found = builder.load(pointer, align=array.dtype.bitwidth // 8)
             if array.dtype == types.uint16:
-                upper = builder.shl(builder.zext(found, integers), ir.Constant(integers, [16] * kind.lanes))
+                upper = builder.shl(
+                    builder.zext(found, integers), ir.Constant(integers, [16] * kind.lanes)
+                )
                 return builder.bitcast(upper, floats)
             if array.dtype == types.int8:
                 return builder.sitofp(builder.sext(found, integers), floats)
@@ -116,12 +121,15 @@ def _load(kind: Any) -> Any:
     return instruction(load)
 
 
-vload, load8 = _load(vec16), _load(vec8)
+vload = _load(vec16)
+load8 = _load(vec8)
 
 
 @instruction
 def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
-    """Write a Vec16 or Vec8 to the elements of a float32 array from an index on, counted as in vload."""
+    """Write a Vec16 or Vec8 to the elements of a float32 array
+    from an index on, counted as in vload.
+    """
     _check_array(array, types.float32)
     if not isinstance(vector, VectorType):
         _refuse("a vector", vector)
@@ -137,7 +145,8 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
 
 
 def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return what makes an intrinsic, of values of these types, of what emits it: emit(builder, *values).
+    """Return what makes an intrinsic, of values of these types, of
+    what emits it: emit(builder, *values).
 
     Numbers are converted; numba refuses what is none where a vector is expected.
     """
@@ -150,7 +159,9 @@ def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any
             return returned(*kinds), generate
 
         names = ["typingctx", *(f"value{i}" for i in range(len(kinds)))]  # numba counts them
-        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names
+        ]
         vars(operation)["__signature__"] = inspect.Signature(parameters)
         operation.__doc__ = emit.__doc__
         return instruction(operation)
@@ -197,7 +208,9 @@ vatleast = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_orde
 @_operation(types.int64, vec16)
 def vnonzero(builder: Any, vector: Any) -> Any:
     """Return the set of lanes (int64) that are not zero; NaN counts as non-zero."""
-    return _bits_of(builder, builder.fcmp_unordered("!=", vector, ir.Constant(_V16F, [0.0] * _LANES)))
+    return _bits_of(
+        builder, builder.fcmp_unordered("!=", vector, ir.Constant(_V16F, [0.0] * _LANES))
+    )
 
 
 @_operation(vec16, types.int64, vec16, vec16)
@@ -225,17 +238,23 @@ def vkeep(builder: Any, sets: Any, x: Any, threshold: Any, bits: Any) -> Any:
 
 @instruction
 def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
-    """Return array[index + the lowest bit] of sets of 32 bits a lane, none empty; the array is float32."""
+    """Return array[index + the lowest bit] of sets of 32 bits a
+    lane, none empty; the array is float32.
+    """
     _check_array(array, types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(_V16I, [_V16I, ir.IntType(1)])
         insert: Any = cgutils.get_or_insert_function
         function = insert(builder.module, kind, "llvm.cttz.v16i32")
-        lowest = builder.call(function, [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)])
+        lowest = builder.call(
+            function, [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)]
+        )
         found = ir.Constant(_V16F, ir.Undefined)
         for lane in map(_I32, range(_LANES)):
-            at = builder.add(args[2], builder.zext(builder.extract_element(lowest, lane), args[2].type))
+            at = builder.add(
+                args[2], builder.zext(builder.extract_element(lowest, lane), args[2].type)
+            )
             pointer = _pointer(context, builder, array, (args[1], at), _F32)
             found = builder.insert_element(found, builder.load(pointer), lane)
         return found
@@ -245,7 +264,9 @@ def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
 
 @instruction
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of element `index` of a C-contiguous array; the element need not exist."""
+    """Ask for the cache line of element `index` of a C-contiguous
+    array; the element need not exist.
+    """
     if not (isinstance(array, types.Array) and array.layout == "C"):
         _refuse("a C-contiguous array", array)
 
@@ -276,7 +297,9 @@ def _integer(value: int) -> Any:
 
 
 def _polynomial(builder: Any, coefficients: tuple[float, ...], x: Any) -> Any:
-    """Emit the polynomial of x with these coefficients, the highest power first (Horner's scheme)."""
+    """Emit the polynomial of x with these coefficients, the highest power first
+    (Horner's scheme).
+    """
     y = _number(coefficients[0])
     for coefficient in coefficients[1:]:
         y = builder.fadd(builder.fmul(y, x), _number(coefficient))
@@ -298,7 +321,8 @@ _LOG_COEFFICIENTS = (
 
 @_operation(vec16, vec16)
 def vlog(builder: Any, vector: Any) -> Any:
-    """Return the natural logarithm of positive normal numbers; other lanes give a number without meaning.
+    """Return the natural logarithm of positive normal numbers; other
+    lanes give a number without meaning.
 
     Source: logf of the Cephes library (Moshier 1989): x = m * 2^e with m in [sqrt(1/2), sqrt(2)), a
     polynomial of degree 9 in m - 1. Its error is below 2 units in the last place.
@@ -331,8 +355,8 @@ _EXP_COEFFICIENTS = (
 def vexp(builder: Any, vector: Any) -> Any:
     """Return e^x for x in [-87, 88]; other lanes give a number without meaning.
 
-    Source: expf of the Cephes library (Moshier 1989): x = n log 2 + r with |r| <= log(2) / 2, and e^r by a
-    polynomial of degree 7. Its error is below 2 units in the last place.
+    Source: expf of the Cephes library (Moshier 1989): x = n log 2 + r with |r| <= log(2) / 2, and
+    e^r by a polynomial of degree 7. Its error is below 2 units in the last place.
     """
     turns = builder.fadd(builder.fmul(vector, _number(1.44269504088896341)), _number(0.5))
     whole = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)

@@ -1,4 +1,6 @@
-"""What admins ask for, without HTTP: jobs, aliases, versions here and in an object store, and their JSON."""
+"""What admins ask for, without HTTP: jobs, aliases, versions here and
+in an object store, and their JSON.
+"""
 
 from xylem_store import face_of
 

@@ -41,7 +41,16 @@ from xylem.api.routes import (
 )
 from xylem.api.routes.openapi import openapi_document
 from xylem.api.routes.requests import Services
-from xylem.base import AuditLog, KeyRing, Settings, log, open_tracer, read_settings, settle, shown_url
+from xylem.base import (
+    AuditLog,
+    KeyRing,
+    Settings,
+    log,
+    open_tracer,
+    read_settings,
+    settle,
+    shown_url,
+)
 from xylem.serving import (
     PREDICT,
     SCORES,
@@ -83,7 +92,9 @@ _OPTIONS: Any = {
     "redirect_slashes": False,
     "telemetry": {"tracing": False, "metrics": False, "logs": False},
 }
-"""FastAPI's options. Its telemetry would look for its providers in the environment at each request."""
+"""FastAPI's options. Its telemetry would look for its providers in the environment at
+each request.
+"""
 
 
 def create_app(
@@ -97,7 +108,8 @@ def create_app(
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
-    draining, tracer = threading.Event(), open_tracer(settings, "serve")
+    draining = threading.Event()
+    tracer = open_tracer(settings, "serve")
     requests = RequestLog(Metrics(), settings.access_log, tracer)
     admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set, settings.workers)
     parts = _services(settings, requests, admission)
@@ -133,61 +145,86 @@ def create_app(
     app = FastAPI(lifespan=lifespan, **_OPTIONS)
     document = functools.partial(openapi_document, app, settings.limits, root_path)
     app.openapi = functools.lru_cache(1)(document)  # type: ignore[method-assign]
-    app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
+    app.state.draining = draining
+    app.state.metrics = parts.metrics
+    app.state.services = parts
     for router in ROUTERS:  # routers that are included try each route twice: 10 to 20 us a request
         app.router.routes.extend(router.routes)
     install_handlers(app)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)
-    app.add_middleware(RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path)
-    app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max, root_path)
-    dialects: dict[Any, Dialect[Any]] = {predict.predict: PREDICT, oip.infer: TENSORS, predict.score: SCORES}
-    routes: list[Any] = [*predict.router.routes, *oip.router.routes]
-    short = [(dialects[route.endpoint], route) for route in routes if route.endpoint in dialects]
+    app.add_middleware(
+        RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path
+    )
+    app.state.unparsed_requests = UnparsedRequests(
+        requests, settings.limits.head_bytes_max, root_path
+    )
     app.state.slow_readers = admission.answers
-    app.state.whole_requests = WholeRequests(short, parts.answering, admission, root_path)
+    app.state.whole_requests = WholeRequests(
+        _routes_of_dialects(), parts.answering, admission, root_path
+    )
     return app
 
 
+def _routes_of_dialects() -> list[tuple[Dialect[Any], Any]]:
+    """Return the routes whose whole requests are answered at once, each with its dialect."""
+    dialects: dict[Any, Dialect[Any]] = {
+        predict.predict: PREDICT,
+        oip.infer: TENSORS,
+        predict.score: SCORES,
+    }
+    routes: list[Any] = [*predict.router.routes, *oip.router.routes]
+    return [(dialects[route.endpoint], route) for route in routes if route.endpoint in dialects]
+
+
 def _services(settings: Settings, requests: RequestLog, admission: Admission) -> Services:
-    limits, metrics = settings.limits, requests.metrics
-    store, learning = store_of(settings.store), OnlineLearning(settings)
+    limits = settings.limits
+    metrics = requests.metrics
+    store = store_of(settings.store)
+    learning = OnlineLearning(settings)
     database = learning.database
     infos = LabelInfos(store)
     live = LiveModels(
         store,
-        functools.partial(serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages),
+        functools.partial(
+            serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages
+        ),
         models_max=limits.models_max,
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
         refresh=infos.refresh,
         deny=functools.partial(with_denied, limits=limits, stages=metrics.stages),
     )
-    ring, shadows = KeyRing(database, settings), Shadows(limits, metrics.shadows.record)
-    pool = functools.partial(WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max)
+    ring = KeyRing(database, settings)
+    shadows = Shadows(limits, metrics.shadows.record)
+    pool = functools.partial(
+        WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max
+    )
     services = Services(
-        settings,
-        store,
-        live,
-        learning,
-        metrics,
-        ring,
-        AuditLog(database),
-        Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
-        Jobs(database, settings),
-        Schedules(database, settings),
-        FeedbackDesk(live.find, learning, limits, metrics.record_events),
-        shadows,
-        Answering(live, ring, shadows, requests, limits),
-        pool(limits.threads_max),
-        pool(2, calls="calls about thresholds"),
-        pool(4, calls="calls of admins"),
-        ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
-        ThreadPoolExecutor(2, thread_name_prefix="xylem-archives"),
-        asyncio.Semaphore(limits.event_streams_max),
-        Streams(limits),
-        Streams(limits),
-        admission.draining,
+        settings=settings,
+        store=store,
+        live=live,
+        learning=learning,
+        metrics=metrics,
+        ring=ring,
+        audit=AuditLog(database),
+        registry=Registry(
+            store, database, settings.store_remote and shown_url(settings.store_remote)
+        ),
+        jobs=Jobs(database, settings),
+        schedules=Schedules(database, settings),
+        desk=FeedbackDesk(live.find, learning, limits, metrics.record_events),
+        shadows=shadows,
+        answering=Answering(live, ring, shadows, requests, limits),
+        work=pool(limits.threads_max),
+        threshold_work=pool(2, calls="calls about thresholds"),
+        admin_work=pool(4, calls="calls of admins"),
+        batch_threads=ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
+        archive_threads=ThreadPoolExecutor(2, thread_name_prefix="xylem-archives"),
+        followers=asyncio.Semaphore(limits.event_streams_max),
+        batches=Streams(limits),
+        feeds=Streams(limits),
+        draining=admission.draining,
     )
     metrics.open_versions = live.open_versions
     queues = {
@@ -213,7 +250,9 @@ def _settle() -> None:
 
 @contextlib.contextmanager
 def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` at SIGHUP, also at one that was blocked until now, where the loop may listen to signals."""
+    """Call `look` at SIGHUP, also at one that was blocked until now,
+    where the loop may listen to signals.
+    """
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -224,7 +263,8 @@ def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for a moment, removal sets the default
+        # for a moment, removal sets the default
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         loop.remove_signal_handler(signal.SIGHUP)
         signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

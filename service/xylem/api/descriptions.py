@@ -1,4 +1,6 @@
-"""What is shown of a served version: its labels, its thresholds, some at a time, and its figures."""
+"""What is shown of a served version: its labels, its thresholds, some at a time, and
+its figures.
+"""
 
 from contextlib import suppress
 from typing import Any, cast
@@ -36,7 +38,8 @@ from xylem_store import NameTable, Store, find_name, name_of, names_with, read_r
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
-    """Return the labels that a query selects. Cost: with a search, or by name, a pass over all names.
+    """Return the labels that a query selects. Cost: with a search,
+    or by name, a pass over all names.
 
     Raises UnsupportedOption for names that the model does not have.
     """
@@ -71,8 +74,13 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
 
 
 def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> LabelFeatures:
-    """Return what speaks for a label and against it. Raises UnknownLabel, UnsupportedOption, BadRequest."""
-    found = label_features(served.opened, name_of(served.labels, _label_of(served, query)), query.top)
+    """Return what speaks for a label and against it.
+
+    Raises UnknownLabel, UnsupportedOption, BadRequest.
+    """
+    found = label_features(
+        served.opened, name_of(served.labels, _label_of(served, query)), query.top
+    )
     return {
         "model": served.name,
         "version": served.version,
@@ -83,17 +91,24 @@ def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> Label
     }
 
 
-def describe_history(served: ServedVersion, database: Database, query: LabelQuery) -> ThresholdHistory:
+def describe_history(
+    served: ServedVersion, database: Database, query: LabelQuery
+) -> ThresholdHistory:
     """Return a label's threshold over time. Blocking.
 
     Raises NotTuned, UnknownLabel, BadRequest, DatabaseUnavailable.
     """
-    label, n_labels = _label_of(served, query), served.labels.n_names
+    label = _label_of(served, query)
+    n_labels = served.labels.n_names
     with database.read() as connection:
         head = find_head(connection, served.name, served.version, served.thresholds.digest)
         if head is None or not head.epoch:
-            raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
-        points: list[Any] = [each._asdict() for each in label_history(connection, head, label, n_labels)]
+            raise NotTuned(
+                f"model {served.name} version {served.version}: expected thresholds, found none"
+            )
+        points: list[Any] = [
+            each._asdict() for each in label_history(connection, head, label, n_labels)
+        ]
     return {
         "model": served.name,
         "version": served.version,
@@ -158,17 +173,24 @@ def _summary(
     return cast(LabelSummary, summary)
 
 
-def describe_thresholds(served: ServedVersion, database: Database, query: ThresholdQuery) -> Thresholds:
-    """Return what is known of a version's thresholds. Blocking. Raises NotTuned, DatabaseUnavailable,
-    ForeignThresholds.
+def describe_thresholds(
+    served: ServedVersion, database: Database, query: ThresholdQuery
+) -> Thresholds:
+    """Return what is known of a version's thresholds. Blocking. Raises NotTuned,
+    DatabaseUnavailable, ForeignThresholds.
     """
     live = served.thresholds
     with database.read() as connection:
-        find_head(connection, served.name, served.version, live.digest)  # which refuses those of another
+        # which refuses those of another
+        find_head(connection, served.name, served.version, live.digest)
     with live.lock:
         if live.prepared is None:
-            raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
-        epoch, tuned, macro_f = live.epoch, live.snapshot(), live.served.macro_f()
+            raise NotTuned(
+                f"model {served.name} version {served.version}: expected thresholds, found none"
+            )
+        epoch = live.epoch
+        tuned = live.snapshot()
+        macro_f = live.served.macro_f()
         shadow = None if live.shadow is None else _describe_shadow(live.shadow)
     kept: list[Any] = []
     n_events = 0
@@ -177,7 +199,8 @@ def describe_thresholds(served: ServedVersion, database: Database, query: Thresh
         if head is not None:
             n_events = head.n_events
             kept = [one._asdict() for one in checkpoints(connection, head)]
-    marks, hits = tuned.counters.marks, tuned.counters.hits
+    marks = tuned.counters.marks
+    hits = tuned.counters.hits
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
     shown = ids[query.offset : query.offset + query.limit].tolist()
     labels: list[LabelThreshold] = [
@@ -232,6 +255,7 @@ def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     opened = store.open(model, version, verify=False)
     summary = VersionSummary.model_validate(opened.manifest)
     figures = None
-    with suppress(KeyError, ValidationError):  # of no report, or of one that this release does not know
+    # of no report, or of one that this release does not know
+    with suppress(KeyError, ValidationError):
         figures = _FIGURES.validate_python(read_report(opened.arrays)["validation"])
     return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)

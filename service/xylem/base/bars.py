@@ -35,8 +35,8 @@ def shown_progress(wanted: bool) -> Iterator[OnProgress]:
 def phase_bars(console: Console) -> Iterator[OnProgress]:
     """Show a bar a phase, how much of it, how fast and for how long, while the block runs.
 
-    The first line's clock runs to the end. What follows a comma in a phase's name, as which tree of how many,
-    is told by the same bar.
+    The first line's clock runs to the end. What follows a comma in a phase's name, as which tree of
+    how many, is told by the same bar.
     """
     tasks: dict[str, tuple[TaskID, str]] = {}
     columns = (

@@ -34,7 +34,8 @@ class TableColumns(NamedTuple):
 
     texts      joined by line ends, in this order; of weight w, w times
     labels     the column of the labels
-    separator  stands between the labels of a cell; blanks around a label, and empty labels, are left out
+    separator  stands between the labels of a cell; blanks around a label, and empty labels, are
+               left out
     delimiter  stands between the cells of a row of text; empty: what the suffix says
     """
 
@@ -49,18 +50,25 @@ DEFAULT_COLUMNS = TableColumns()
 
 
 def columns_of(
-    texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None = None
+    texts: Sequence[str] | None,
+    labels: str | None,
+    separator: str | None,
+    delimiter: str | None = None,
 ) -> TableColumns:
-    """Return the columns that `--text-column`, `--label-column`, `--label-separator` and `--delimiter` say.
+    """Return the columns that `--text-column`, `--label-column`,
+    `--label-separator` and `--delimiter` say.
 
-    A text is NAME or NAME=WEIGHT, a delimiter a character or "tab"; None: default. Raises BadParameter.
+    A text is NAME or NAME=WEIGHT, a delimiter a character or "tab"; None: default. Raises
+    BadParameter.
     """
     if texts is not None and len(texts) > COLUMNS_MAX:
         raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
     chosen = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
     names = [column.name for column in chosen]
     if len(set(names)) < len(names):
-        raise BadParameter(f"text column: expected distinct names, found {', '.join(map(repr, names))}")
+        raise BadParameter(
+            f"text column: expected distinct names, found {', '.join(map(repr, names))}"
+        )
     if labels is not None and not labels:
         raise BadParameter("label column: expected a name, found an empty one")
     if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
@@ -68,7 +76,9 @@ def columns_of(
         raise BadParameter(f"label separator: {expected}, found {len(separator)}")
     mark = "\t" if delimiter == "tab" else delimiter or ""
     if delimiter is not None and (len(mark) != 1 or mark in '"\r\n'):
-        raise BadParameter(f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}")
+        raise BadParameter(
+            f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}"
+        )
     return TableColumns(
         chosen,
         DEFAULT_COLUMNS.labels if labels is None else labels,
@@ -83,7 +93,9 @@ def _text_column(text: str) -> TextColumn:
     weighed = _WEIGHED.fullmatch(text)
     name, weight = (weighed[1], int(weighed[2])) if weighed else (text, 1)
     if not 1 <= weight <= WEIGHT_MAX:
-        raise BadParameter(f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}")
+        raise BadParameter(
+            f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}"
+        )
     return TextColumn(name, weight)
 
 
@@ -95,7 +107,10 @@ def is_table(path: Path) -> bool:
 def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     """Raise BadParameter where columns are chosen, but no file is a table."""
     there = [file for file in files if file is not None]
-    may_be = [is_table(file) or not file.suffix for file in there]  # a directory may be one of tables
+    # a directory may be one of tables
+    may_be = [is_table(file) or not file.suffix for file in there]
     if columns != DEFAULT_COLUMNS and not any(may_be):
         found = ", ".join(repr(file.name) for file in there)
-        raise BadParameter(f"columns: expected a file that ends in {', '.join(TABLES)}, found {found}")
+        raise BadParameter(
+            f"columns: expected a file that ends in {', '.join(TABLES)}, found {found}"
+        )

@@ -1,7 +1,7 @@
 """Errors of the service. `code` is stable: clients and scripts may rely on it. No HTTP here.
 
-BadInput is the caller's fault: the command line exits with 2. Unavailable may succeed later. `docs/errors.md`
-lists them all.
+BadInput is the caller's fault: the command line exits with 2. Unavailable may succeed later.
+`docs/errors.md` lists them all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,9 @@ from typing import NamedTuple, Self
 
 
 class XylemError(Exception):
-    """Anything the service refuses or fails at; the message says what was expected and what was found."""
+    """Anything the service refuses or fails at; the message says
+    what was expected and what was found.
+    """
 
     code = "error"
 
@@ -23,7 +25,9 @@ class XylemError(Exception):
 
 
 class BadInput(XylemError, code="bad-input"):
-    """The caller gave something that cannot be used; `path` says where in a request: `instances[3].text`."""
+    """The caller gave something that cannot be used; `path` says where
+    in a request: `instances[3].text`.
+    """
 
     path: str | None = None
 
@@ -35,7 +39,8 @@ class BadInput(XylemError, code="bad-input"):
     def kept(self) -> Self:
         """Return this error as one that is told later, without the frames that raised it.
 
-        A frame has its callers', and who keeps the error is one of them: a cycle, with all that they hold.
+        A frame has its callers', and who keeps the error is one of them: a cycle, with all that
+        they hold.
         """
         self.__cause__ = self.__context__ = self.__traceback__ = None
         return self
@@ -54,7 +59,9 @@ class BadData(BadInput, code="bad-data"):
 
 
 class BadModel(BadInput, code="bad-model"):
-    """A file of a model that another library saved, which cannot be imported; the message begins with it."""
+    """A file of a model that another library saved, which cannot be
+    imported; the message begins with it.
+    """
 
 
 class ParameterFault(NamedTuple):
@@ -198,7 +205,9 @@ class DatabaseUnavailable(Unavailable, code="database-unavailable"):
 
     @classmethod
     def confidential(cls, message: str) -> Self:
-        """Return an error with what the database said, which may name hosts, users and paths: for the log."""
+        """Return an error with what the database said, which may name
+        hosts, users and paths: for the log.
+        """
         error = cls(message)
         error.told = "expected a database that answers, found that it does not"
         return error
@@ -213,7 +222,8 @@ class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
 
 
 def told_of(error: Exception) -> str:
-    """Return what clients are told of an error: of one of ours what it tells, of any other its type alone.
+    """Return what clients are told of an error: of one of ours what it
+    tells, of any other its type alone.
 
     Messages of the system name paths of the machine; those are for the log.
     """

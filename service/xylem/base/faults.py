@@ -1,4 +1,6 @@
-"""What is wrong with a value, in words: "expected X, found Y", for requests and parameters alike."""
+"""What is wrong with a value, in words: "expected X, found Y", for requests and
+parameters alike.
+"""
 
 import difflib
 import functools
@@ -8,7 +10,9 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 FAULT = "bad-request"
-"""The type of errors of our own: the value is not what was expected, and the context's `message` says why."""
+"""The type of errors of our own: the value is not what was expected,
+and the context's `message` says why.
+"""
 
 _EXPECTED = {
     "int_type": "an integer",
@@ -37,7 +41,8 @@ def sentence_of(found: Any, expected: str | None = None) -> str:
 
     expected  what the field takes, in words; None: what the type of the error tells of it
     """
-    kind, context = found["type"], found.get("ctx", {})
+    kind = found["type"]
+    context = found.get("ctx", {})
     if kind == "missing":
         return f"expected the field {found['loc'][-1]}, found none"
     if expected is None and kind in _LENGTHS:
@@ -81,7 +86,9 @@ def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) ->
 
 @functools.lru_cache(256)
 def _nearest(name: str, known: tuple[str, ...]) -> str | None:
-    """Return the name that is most alike; kept, as a client makes the same mistake in each request."""
+    """Return the name that is most alike; kept, as a client makes the same mistake in
+    each request.
+    """
     if (own := _ELSEWHERE.get(name)) in known:
         return own
     return next(iter(difflib.get_close_matches(name, known, n=1)), None)
@@ -92,7 +99,9 @@ SHOWN = 60
 
 
 def what_is(value: object) -> str:
-    """Return what a JSON value is, in a few words: never its whole content, and no deeper than itself."""
+    """Return what a JSON value is, in a few words: never its whole
+    content, and no deeper than itself.
+    """
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):

@@ -19,13 +19,16 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://.")
 _LOCAL = "file://"
 
 SECONDS: dict[str, dict[str, Any]] = {
-    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}}
+    "s3": {
+        "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}
+    }
 }
 """How long each kind of object store may take to answer, as its driver takes it."""
 
 
 class RemotePath(PosixPath):
-    """A file or directory in an object store, by its URL; its methods that ask the store are `fs`'s.
+    """A file or directory in an object store, by its URL; its
+    methods that ask the store are `fs`'s.
 
     Credentials are those of the driver's environment.
     """
@@ -39,7 +42,10 @@ class RemotePath(PosixPath):
 
     @property
     def fs(self) -> Any:
-        """Return fsspec's file system of the store. Raises BadParameter for one that is not known."""
+        """Return fsspec's file system of the store.
+
+        Raises BadParameter for one that is not known.
+        """
         return file_system(str(self))[0]
 
     @property
@@ -65,13 +71,17 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        fault = "expected fsspec for what is at a URL, found none: pip install 'xylem-serve[remote]'"
+        fault = (
+            "expected fsspec for what is at a URL, found none: pip install 'xylem-serve[remote]'"
+        )
         raise BadParameter(fault) from None
     seconds = SECONDS.get(url.partition("://")[0], {})
     try:
         found, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
     except (ImportError, ValueError) as error:
-        raise BadParameter(f"{shown_url(url)}: expected the URL of an object store, found: {error}") from None
+        raise BadParameter(
+            f"{shown_url(url)}: expected the URL of an object store, found: {error}"
+        ) from None
     return found, name
 
 
@@ -85,8 +95,8 @@ def shown_url(url: str) -> str:
 def file_path(text: str) -> Path:
     """Return the path that an option names: of this machine, or for a URL of an object store.
 
-    Raises BadParameter for a URL with a user, whose password would be told in messages, and for no name:
-    a variable of the shell that is not set would name the working directory.
+    Raises BadParameter for a URL with a user, whose password would be told in messages, and for no
+    name: a variable of the shell that is not set would name the working directory.
     """
     if not text:
         raise BadParameter("expected the name of a file, found an empty one")
@@ -110,9 +120,13 @@ def faults_of(path: Path) -> tuple[type[Exception], ...]:
 
 
 def refuse_special(path: Path) -> None:
-    """Raise OSError for a pipe, a socket or a device, as `<(command)` is: to open one can wait for ever."""
+    """Raise OSError for a pipe, a socket or a device, as `<(command)`
+    is: to open one can wait for ever.
+    """
     if not isinstance(path, RemotePath) and path.exists() and not (path.is_file() or path.is_dir()):
-        fault = "a pipe, a socket or a device: give a file, or - where the command reads standard input"
+        fault = (
+            "a pipe, a socket or a device: give a file, or - where the command reads standard input"
+        )
         raise OSError(errno.EINVAL, fault, str(path))
 
 
@@ -148,17 +162,22 @@ def is_directory(path: Path) -> bool:
 
 
 def names_in(directory: Path) -> set[str]:
-    """Return the names of files in a directory; none of one that is not there. Raises BadParameter."""
+    """Return the names of files in a directory; none of one that is not there. Raises
+    BadParameter.
+    """
     try:
         if isinstance(directory, RemotePath):
             return {
-                name.rstrip("/").rpartition("/")[2] for name in directory.fs.ls(directory.key, detail=False)
+                name.rstrip("/").rpartition("/")[2]
+                for name in directory.fs.ls(directory.key, detail=False)
             }
         return {file.name for file in directory.iterdir()}
     except FileNotFoundError:
         return set()
     except faults_of(directory) as error:
-        raise BadParameter(f"{directory}: expected a directory to list, found: {said_by(error)}") from None
+        raise BadParameter(
+            f"{directory}: expected a directory to list, found: {said_by(error)}"
+        ) from None
 
 
 @contextmanager

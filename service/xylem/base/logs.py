@@ -1,12 +1,12 @@
 """Structured logs: one event a line, JSON on standard error, without payloads and secrets.
 
-Our own events do not go through logging: a record of the standard library costs ten times as much, on
-every request. What libraries log goes through it and comes out in the same form.
+Our own events do not go through logging: a record of the standard library costs ten times as much,
+on every request. What libraries log goes through it and comes out in the same form.
 
-Logging never raises. In a service it never blocks either: lines wait for a thread that writes them, and
-those that find no room are dropped and counted. A descriptor that does not block would not do: it is shared
-with the shell and other processes, whose writes would fail. To ask whether a pipe has room would not: another
-process may fill it meanwhile. Neither would help where a disk hangs.
+Logging never raises. In a service it never blocks either: lines wait for a thread that writes them,
+and those that find no room are dropped and counted. A descriptor that does not block would not do:
+it is shared with the shell and other processes, whose writes would fail. To ask whether a pipe has
+room would not: another process may fill it meanwhile. Neither would help where a disk hangs.
 """
 
 import atexit
@@ -35,15 +35,16 @@ GATHER_SECONDS = 0.01  # lines come so much later
 FLUSH_SECONDS = 2.0  # a process that ends waits for so long until its lines are written
 MESSAGE_MAX = 8192  # characters of what a library logs
 
-# not `sys.stderr`, which may be closed or replaced, and keeps what a full disk refuses: Python then exits
-# with 120
+# not `sys.stderr`, which may be closed or replaced, and keeps what a full disk
+# refuses: Python then exits with 120
 _STDERR = 2
 
 # JSON has these as they are: ends of lines, commands of terminals, changes of the direction of text
 _UNSAFE = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 _level = logging.INFO
-_waiting: SimpleQueue[bytes | None] = SimpleQueue()  # which a handler of signals may use, amid a use of it
+# which a handler of signals may use, amid a use of it
+_waiting: SimpleQueue[bytes | None] = SimpleQueue()
 _writer: threading.Thread | None = None
 _is_torn = False
 _n_dropped = 0
@@ -58,7 +59,12 @@ class JsonHandler(logging.Handler):
         message = str(record.msg)
         with suppress(Exception):  # arguments that do not fit the text
             message = record.getMessage()
-        _write(record.levelno, "message", error, {"logger": record.name, "message": message[:MESSAGE_MAX]})
+        _write(
+            record.levelno,
+            "message",
+            error,
+            {"logger": record.name, "message": message[:MESSAGE_MAX]},
+        )
 
 
 def configure(level: str) -> None:
@@ -69,7 +75,9 @@ def configure(level: str) -> None:
 
 
 def write_in_background() -> None:
-    """Have a thread write what is logged, and what goes to `sys.stderr`: warnings, tracebacks, prints."""
+    """Have a thread write what is logged, and what goes to
+    `sys.stderr`: warnings, tracebacks, prints.
+    """
     global _writer
     _writer = threading.Thread(target=_write_waiting, name="log", daemon=True)
     _writer.start()
@@ -78,7 +86,9 @@ def write_in_background() -> None:
 
 
 def lines_dropped() -> int:
-    """Return how many lines this process could not write: too many waited, or the system refused them."""
+    """Return how many lines this process could not write: too many
+    waited, or the system refused them.
+    """
     return _n_dropped
 
 
@@ -99,7 +109,9 @@ class Request(NamedTuple):
 
 
 def log_requests(requests: Iterable[Request]) -> None:
-    """Log answered requests, all at once: a write costs more than a line, and as much for one as for ten."""
+    """Log answered requests, all at once: a write costs more than a
+    line, and as much for one as for ten.
+    """
     lines = [_request_line(request) for request in requests if request.level >= _level]
     for first in range(0, len(lines), LINES_TOGETHER):
         _put(b"".join(lines[first : first + LINES_TOGETHER]))
@@ -147,7 +159,8 @@ def _drop(lines: bytes) -> None:
 
 
 def _write_lines(lines: bytes) -> None:
-    """Write lines, together as many as a pipe takes whole or not at all: those of processes do not mix.
+    """Write lines, together as many as a pipe takes whole or not at
+    all: those of processes do not mix.
 
     What the system refuses is dropped. A new line begins after one that was torn.
     """
@@ -157,7 +170,8 @@ def _write_lines(lines: bytes) -> None:
     try:
         while begin < len(text):
             end = text.rfind(b"\n", begin, begin + select.PIPE_BUF) + 1 or len(text)
-            select.select((), (_STDERR,), ())  # for a descriptor that another process made not to block
+            # for a descriptor that another process made not to block
+            select.select((), (_STDERR,), ())
             begin += os.write(_STDERR, text[begin:end])
         _is_torn = False
     except OSError:
@@ -168,8 +182,8 @@ def _write_lines(lines: bytes) -> None:
 def _write_waiting() -> None:
     """Write what waits, until None comes.
 
-    To pause first lets lines gather: a thread that is woken for each request takes the interpreter from
-    those that answer, which costs a short request a tenth of its time.
+    To pause first lets lines gather: a thread that is woken for each request takes the interpreter
+    from those that answer, which costs a short request a tenth of its time.
     """
     is_last = False
     while not is_last:
@@ -198,13 +212,16 @@ class _WaitingText(io.TextIOBase):
 def _request_line(request: Request) -> bytes:
     """Return the line of an event named `request`, at a quarter of the cost of any other."""
     second, microsecond = divmod(int(1e6 * request.ended), 1_000_000)
-    return b'{"time":"%b.%06d+00:00","level":"%b","event":"request","request_id":"%b",%b,"ms":%.3f}\n' % (
-        _second(second),
-        microsecond,
-        b"info" if request.level == logging.INFO else b"debug",
-        request.request_id.encode(),
-        request.said,
-        1000 * request.seconds,
+    return (
+        b'{"time":"%b.%06d+00:00","level":"%b","event":"request","request_id":"%b",%b,"ms":%.3f}\n'
+        % (
+            _second(second),
+            microsecond,
+            b"info" if request.level == logging.INFO else b"debug",
+            request.request_id.encode(),
+            request.said,
+            1000 * request.seconds,
+        )
     )
 
 

@@ -1,8 +1,9 @@
-"""Parameters of trainers and features: pydantic models whose fields say their type, range and meaning.
+"""Parameters of trainers and features: pydantic models whose fields
+say their type, range and meaning.
 
-A field is declared once: `trees: int = Field(default=1, ge=1, le=100, description="...")`, a choice as
-`Literal["a", "b"]`. From that come the checks, the error texts, docs/parameters.md and the JSON Schema
-(`model_json_schema()`), whether a command line says the values or a JSON object.
+A field is declared once: `trees: int = Field(default=1, ge=1, le=100, description="...")`, a choice
+as `Literal["a", "b"]`. From that come the checks, the error texts, docs/parameters.md and the JSON
+Schema (`model_json_schema()`), whether a command line says the values or a JSON object.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +31,9 @@ _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True)
 class Expected:
-    """An annotation of a field: what it takes, in words, where its JSON Schema does not say it all."""
+    """An annotation of a field: what it takes, in words, where its JSON Schema does
+    not say it all.
+    """
 
     words: str
 
@@ -38,11 +41,14 @@ class Expected:
 class Parameters(BaseModel):
     """The base of all parameters: frozen, and checked when made, each value of just its type.
 
-    Making one raises BadParameter, whose `faults` are all that is wrong. Numbers are finite; an integer is
-    taken for a float, nothing else is converted. `model_dump()` is what a manifest keeps.
+    Making one raises BadParameter, whose `faults` are all that is wrong. Numbers are finite; an
+    integer is taken for a float, nothing else is converted. `model_dump()` is what a manifest
+    keeps.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
     prefix: ClassVar[str] = ""
     """What the names begin with where other parameters stand beside them."""
@@ -55,10 +61,11 @@ class Parameters(BaseModel):
 
     @classmethod
     def parse(cls, items: Iterable[str]) -> Self:
-        """Return the parameters that `key=value` items of a command line say, the others at their defaults.
+        """Return the parameters that `key=value` items of a command line
+        say, the others at their defaults.
 
-        Raises BadParameter for an item without `=`, a key that is unknown or given twice, a value of another
-        type or out of its range.
+        Raises BadParameter for an item without `=`, a key that is unknown or given twice, a value
+        of another type or out of its range.
         """
         return cls.from_text(split_items(items))
 
@@ -75,7 +82,9 @@ class Parameters(BaseModel):
 
     @classmethod
     def from_json(cls, values: object) -> Self:
-        """Return the parameters that a JSON object says, the others at their defaults; as `parse`."""
+        """Return the parameters that a JSON object says, the others at their
+        defaults; as `parse`.
+        """
         return cls(**json_object(values))
 
 
@@ -96,7 +105,9 @@ def split_items(items: Iterable[str]) -> dict[str, str]:
 
 
 def scalar_of(text: str) -> Scalar:
-    """Return the value that a word of a command line stands for: `true`, `null`, `2`, `0.5`, or itself."""
+    """Return the value that a word of a command line stands for:
+    `true`, `null`, `2`, `0.5`, or itself.
+    """
     if text in _WORDS:
         return _WORDS[text]
     for number in (int, float):
@@ -116,7 +127,9 @@ def json_object(values: object) -> dict[str, Any]:
 
 def expected_of(parameters: type[Parameters], name: str) -> str | None:
     """Return what a parameter takes, in words; None: its JSON Schema has no words here."""
-    words = [note.words for note in parameters.model_fields[name].metadata if isinstance(note, Expected)]
+    words = [
+        note.words for note in parameters.model_fields[name].metadata if isinstance(note, Expected)
+    ]
     return words[0] if words else _words(parameters.model_json_schema()["properties"][name])
 
 

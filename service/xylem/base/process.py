@@ -1,4 +1,6 @@
-"""What a process sets for itself: its limit of open files, how often it collects garbage, what it repeats."""
+"""What a process sets for itself: its limit of open files, how often it
+collects garbage, what it repeats.
+"""
 
 import errno
 import gc
@@ -17,16 +19,21 @@ succeeded_at: dict[str, float] = {}
 
 
 class Repeating:
-    """Calls `action` in a thread of its own, so many seconds after each call, and goes on whatever it raises.
+    """Calls `action` in a thread of its own, so many seconds after each
+    call, and goes on whatever it raises.
 
-    The first error is logged, and the first success after it. An action that returns False has failed, and
-    has logged that itself.
+    The first error is logged, and the first success after it. An action that returns False has
+    failed, and has logged that itself.
 
     stopping  set once it is told to stop; an action that takes long looks at it
     """
 
-    def __init__(self, name: str, action: Callable[[], object], seconds: float, *, at_once: bool) -> None:
-        """Take what is done, and whether it is done at the start already or after the first pause."""
+    def __init__(
+        self, name: str, action: Callable[[], object], seconds: float, *, at_once: bool
+    ) -> None:
+        """Take what is done, and whether it is done at the start already or after the
+        first pause.
+        """
         self._name = name
         self._action = action
         self._is_failing = False
@@ -65,7 +72,13 @@ class Repeating:
         except Exception as error:
             if not self._is_failing:
                 detail = str(error) if isinstance(error, XylemError) else None
-                log(logging.ERROR, "follower_failed", follower=self._name, detail=detail, error=error)
+                log(
+                    logging.ERROR,
+                    "follower_failed",
+                    follower=self._name,
+                    detail=detail,
+                    error=error,
+                )
             self._is_failing = True
             return
         succeeded_at[self._name] = time.monotonic()
@@ -75,11 +88,14 @@ class Repeating:
 
 
 OWN = 64
-"""Descriptors that the process needs itself: libraries, the database, the log, sockets that listen."""
+"""Descriptors that the process needs itself: libraries, the database, the log,
+sockets that listen.
+"""
 
 
 def raise_limit(connections: int) -> None:
-    """Raise the limit of open files as far as this process may, and log it if it is too low even so.
+    """Raise the limit of open files as far as this process may,
+    and log it if it is too low even so.
 
     connections   as many are to be open at a time, at least
     """
@@ -95,13 +111,17 @@ def raise_limit(connections: int) -> None:
         log(
             logging.WARNING,
             "descriptors_few",
-            detail=f"expected a limit of {needed} open files, found {soft}: raise it (ulimit -n), or lower "
+            detail=f"expected a limit of {needed} open files, found {soft}: raise it (ulimit "
+            "-n), or lower "
             "XYLEM_REQUESTS_MAX",
         )
 
 
 def are_used_up() -> bool:
-    """Return whether no further file or connection can be opened now. Cost: two calls of the system."""
+    """Return whether no further file or connection can be opened now.
+
+    Cost: two calls of the system.
+    """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -113,7 +133,9 @@ _USUAL = gc.get_threshold()
 
 
 def collect_seldom() -> None:
-    """Let the collector begin after many objects: what a process begins with, or compiles, stays."""
+    """Let the collector begin after many objects: what a process begins with, or
+    compiles, stays.
+    """
     gc.set_threshold(20_000, 10, 10)
 
 

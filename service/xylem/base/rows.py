@@ -35,7 +35,9 @@ class SparseRows(NamedTuple):
 
     @staticmethod
     def join(parts: Sequence[SparseRows]) -> SparseRows:
-        """Return the rows of all parts, one at least, one after the other; one part is returned as it is."""
+        """Return the rows of all parts, one at least, one after the
+        other; one part is returned as it is.
+        """
         if len(parts) == 1:
             return parts[0]
         indices, values = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
@@ -75,10 +77,14 @@ class LabelRows(NamedTuple):
 
     @staticmethod
     def join(parts: Sequence[LabelRows]) -> LabelRows:
-        """Return the rows of all parts, one at least, one after the other; one part is returned as it is."""
+        """Return the rows of all parts, one at least, one after the
+        other; one part is returned as it is.
+        """
         if len(parts) == 1:
             return parts[0]
-        return LabelRows(_joined(parts), np.concatenate([part.indices for part in parts]), parts[0].n_labels)
+        return LabelRows(
+            _joined(parts), np.concatenate([part.indices for part in parts]), parts[0].n_labels
+        )
 
     def cut(self, first: int, last: int) -> LabelRows:
         """Return rows first .. last - 1; indices are a view."""
@@ -99,7 +105,8 @@ class Dataset:
     sha256          of its decompressed bytes (of both files of an .npz pair, one after the other)
     n_rows          how many, one at least
     labels          the true labels as ids, as many rows
-    unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
+    unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does
+                    not know
     rows            instances with feature ids
     texts           instances as text
     named           instances as values by feature name
@@ -140,7 +147,8 @@ class Dataset:
 
 
 def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
-    """Return int64[n + 1]: where things of these sizes begin, one after the other, and where the last ends.
+    """Return int64[n + 1]: where things of these sizes begin, one after
+    the other, and where the last ends.
 
     numpy's cumsum of a list takes five times as long for the few things of a request.
     """
@@ -152,18 +160,24 @@ def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
 
 
 def writeable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array itself, or a copy if it is read-only: for those numba would compile kernels anew."""
+    """Return the array itself, or a copy if it is read-only: for
+    those numba would compile kernels anew.
+    """
     return array if array.flags.writeable else array.copy()
 
 
 def ranges(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Return starts[0], starts[0] + 1, .., lengths[0] of them, then those of starts[1], and so on."""
+    """Return starts[0], starts[0] + 1, .., lengths[0] of them, then those of
+    starts[1], and so on.
+    """
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def inverse(places: NDArray[Any], n: int) -> NDArray[np.int32]:
-    """Return int32[n]: the index at which each number below n stands among `places`, -1 where it does not."""
+    """Return int32[n]: the index at which each number below n stands
+    among `places`, -1 where it does not.
+    """
     found = np.full(n, -1, np.int32)
     there = np.flatnonzero(places >= 0)
     found[places[there]] = there
@@ -203,7 +217,9 @@ def _cut(indptr: NDArray[np.int64], first: int, last: int) -> tuple[NDArray[np.i
     return part - part[0], slice(int(part[0]), int(part[-1]))
 
 
-def _taken(indptr: NDArray[np.int64], chosen: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _taken(
+    indptr: NDArray[np.int64], chosen: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the offsets of the chosen rows side by side, and where their entries are."""
     sizes = indptr[chosen + 1] - indptr[chosen]
     return offsets(sizes), ranges(indptr[chosen], sizes)

@@ -1,4 +1,5 @@
-"""Settings and limits: every one comes from an XYLEM_ variable of the environment, is frozen, and is finite.
+"""Settings and limits: every one comes from an XYLEM_ variable of the
+environment, is frozen, and is finite.
 
 `docs/settings.md` lists them; a test compares the two.
 """
@@ -20,8 +21,8 @@ from xylem.base.processors import n_processors
 PREFIX = "XYLEM_"
 
 ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU", "XYLEM_KEY"})
-"""Variables that are read outside of this file: where kernels are kept, and for which processors; the key of
-`xylem predict --url`.
+"""Variables that are read outside of this file: where kernels are kept, and for which processors;
+the key of `xylem predict --url`.
 """
 
 _CONFIG = SettingsConfigDict(
@@ -43,7 +44,9 @@ _SERVICE_VARIABLE = re.compile(
     r"SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|"
     r"PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://.*|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
 )
-"""What Kubernetes puts into the environment of pods beside a service whose name begins with `xylem`."""
+"""What Kubernetes puts into the environment of pods beside a
+service whose name begins with `xylem`.
+"""
 
 Port = Annotated[
     int,
@@ -63,7 +66,8 @@ _STRAY = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]|\A\s|\s\Z")
 def _check_text(value: object) -> object:
     """Return the value of a setting; refuse a text with a line end, or with a blank at an end.
 
-    Such a key never matches, and such a URL or path leads elsewhere. The text is not shown: it may be secret.
+    Such a key never matches, and such a URL or path leads elsewhere. The text is not shown: it may
+    be secret.
     """
     if isinstance(value, str | Path) and _STRAY.search(str(value)):
         raise PydanticCustomError(
@@ -84,7 +88,8 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
     if not _KEY.fullmatch(text):
         raise PydanticCustomError(
             _SECRET,
-            f"expected 1 to {KEY_BYTES_MAX} visible characters of ASCII, as a header has, found others",
+            f"expected 1 to {KEY_BYTES_MAX} visible characters of ASCII, as a header has, "
+            "found others",
         )
     kind, colon, digest = text.partition(":")
     if kind + colon == "sha256:" and not re.fullmatch("[0-9a-fA-F]{64}", digest):
@@ -115,7 +120,9 @@ def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     if origins == ("*",):
         return origins
     if not all(map(_ORIGIN.fullmatch, origins)):
-        raise ValueError("expected * alone, or origins as https://host or http://host:port, in lower case")
+        raise ValueError(
+            "expected * alone, or origins as https://host or http://host:port, in lower case"
+        )
     return tuple(dict.fromkeys(origins))
 
 
@@ -126,7 +133,8 @@ _ROOT_PATH = re.compile(rf"(?!/({_OWN_PATHS})(/|\Z))(/(?!\.\.?(/|\Z))[A-Za-z0-9.
 def _check_root_path(path: str) -> str:
     if path and not _ROOT_PATH.fullmatch(path):
         raise ValueError(
-            "expected a prefix as /xylem or /apps/xylem: a slash before each part and none at the end, parts "
+            "expected a prefix as /xylem or /apps/xylem: a slash before each part and none "
+            "at the end, parts "
             "of letters, digits and ._~-, the first none of the service's own"
         )
     return path
@@ -138,7 +146,9 @@ RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
 OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
-SigningKeys = Annotated[SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)]
+SigningKeys = Annotated[
+    SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)
+]
 AdminSecret = Annotated[SecretStr, BeforeValidator(_check_text), AfterValidator(_check_admin_key)]
 
 
@@ -147,7 +157,9 @@ def _field(default: object, says: str, **bounds: Any) -> Any:
 
 
 def memory_bytes() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or its control group's."""
+    """Return the bytes of memory that this process may have: the machine's, or its
+    control group's.
+    """
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
@@ -158,7 +170,8 @@ def memory_bytes() -> int:
 class Limits(BaseSettings):
     """How much one request, and all of them together, may ask for: the most, or the least.
 
-    Those that a comment describes are the same everywhere: `read_settings` takes no variable for them.
+    Those that a comment describes are the same everywhere: `read_settings` takes no variable for
+    them.
     """
 
     model_config = _CONFIG
@@ -169,11 +182,13 @@ class Limits(BaseSettings):
     answer_labels_max: Count = 100_000  # labels of an answer: instances times `top_r`
     explained_labels_max: Count = 100  # labels explained by an answer: instances times `top_r`
     label_list_max: Count = 10_000  # labels in `allow_labels` or `deny_labels`
-    head_bytes_max: Count = 64 << 10  # bytes of a request's target and headers; more is answered 431
+    # bytes of a request's target and headers; more is answered 431
+    head_bytes_max: Count = 64 << 10
     block_rows_max: Count = 2048  # lines of a batch that are predicted together
     block_bytes_max: Count = 1 << 20  # bytes of a batch's lines that are predicted together
     event_streams_max: Count = 64  # streams of a job's events at a time; one more is answered 503
-    # bytes that a batch brings, or a client reads of an answer, at least, in each body_seconds_max of waiting
+    # bytes that a batch brings, or a client reads of an answer, at least, in
+    # each body_seconds_max of waiting
     batch_bytes_min: Count = 1024
     events_max: Count = 1024  # events of a feedback request (a stream has no such limit)
     event_id_bytes_max: Count = 256  # bytes of an event's id, as UTF-8
@@ -181,7 +196,8 @@ class Limits(BaseSettings):
     event_queue_max: Count = 4096  # events that wait to be written; one more is answered 503
     # requests that wait to be answered by shadow versions too; one more is dropped, and counted
     shadow_queue_max: Count = 256
-    shadow_time_share: Share = 0.25  # share of its time in which the thread of shadow versions works
+    # share of its time in which the thread of shadow versions works
+    shadow_time_share: Share = 0.25
     models_max: Count = 1000  # model versions that aliases keep open
     versions_max: Count = 16  # further model versions kept open because requests named them
     jobs_queued_max: Count = 100  # jobs that wait; one more is answered 503
@@ -189,12 +205,15 @@ class Limits(BaseSettings):
     job_attempts_max: Count = 3  # workers that may die of a job before it fails
     job_log_bytes_max: Bytes = 1 << 20  # bytes of a job's log; its beginning goes first
 
-    body_bytes_max: Count = _field(8 << 20, "bytes of a request's body (a batch's stream has no such limit)")
+    body_bytes_max: Count = _field(
+        8 << 20, "bytes of a request's body (a batch's stream has no such limit)"
+    )
     bodies_bytes_max: Bytes = _field(
         memory_bytes() // 8, "bytes held of all requests' bodies together, over all workers"
     )
     answers_bytes_max: Bytes = _field(
-        memory_bytes() // 8, "bytes held of all answers that clients have not read yet, over all workers"
+        memory_bytes() // 8,
+        "bytes held of all answers that clients have not read yet, over all workers",
     )
     instances_max: Count = _field(1024, "instances of a predict request")
     text_bytes_max: Count = _field(1 << 20, "bytes of an instance's text, as UTF-8")
@@ -202,16 +221,29 @@ class Limits(BaseSettings):
     line_bytes_max: Count = _field(1 << 20, "bytes of a batch's line")
     batches_max: Count = _field(8, "batches answered at a time; one more is answered 503")
     requests_max: Count = _field(
-        1024, "requests in flight; one more is answered 503, or the slowest whose body is still waited for"
+        1024,
+        "requests in flight; one more is answered 503, or the slowest whose body is still "
+        "waited for",
     )
-    threads_max: Count = _field(n_processors(), "threads for predictions too long for the event loop")
+    threads_max: Count = _field(
+        n_processors(), "threads for predictions too long for the event loop"
+    )
     queue_max: Count = _field(64, "predictions that wait for a thread; one more is answered 503")
-    body_seconds_max: Seconds = _field(30.0, "seconds to receive headers, a body, or 1 KiB of a batch")
-    request_seconds_max: Seconds = _field(30.0, "seconds to answer a predict request once it is received")
-    archive_bytes_max: Bytes = _field(64 << 30, "bytes of a model's archive that is imported over HTTP")
-    data_bytes_max: Bytes = _field(16 << 30, "bytes of a file that is uploaded into the data directory")
+    body_seconds_max: Seconds = _field(
+        30.0, "seconds to receive headers, a body, or 1 KiB of a batch"
+    )
+    request_seconds_max: Seconds = _field(
+        30.0, "seconds to answer a predict request once it is received"
+    )
+    archive_bytes_max: Bytes = _field(
+        64 << 30, "bytes of a model's archive that is imported over HTTP"
+    )
+    data_bytes_max: Bytes = _field(
+        16 << 30, "bytes of a file that is uploaded into the data directory"
+    )
     feedback_rows_max: Count = _field(
-        100_000, "rows of feedback of a model that are stored (`XYLEM_FEEDBACK_ROWS`); the oldest go first"
+        100_000,
+        "rows of feedback of a model that are stored (`XYLEM_FEEDBACK_ROWS`); the oldest go first",
     )
     job_lease_seconds: Seconds = _field(
         30.0, "seconds without a sign of its worker after which another worker takes a job"
@@ -220,7 +252,9 @@ class Limits(BaseSettings):
     job_memory_bytes_max: Bytes = _field(
         memory_bytes() // 2, "bytes of memory of a job, mapped files not counted"
     )
-    job_cpu_seconds_max: Duration = _field(86_400.0, "seconds of processor time of a job, over all threads")
+    job_cpu_seconds_max: Duration = _field(
+        86_400.0, "seconds of processor time of a job, over all threads"
+    )
     job_seconds_max: Duration = _field(86_400.0, "seconds that a job may take")
     job_file_bytes_max: Bytes = _field(64 << 30, "bytes of a file that a job writes")
     job_nice: int = _field(
@@ -238,19 +272,28 @@ class Settings(BaseSettings):
         "127.0.0.1", "the address that `xylem serve` listens on; `::` or `*`: all, of IPv6 and IPv4"
     )
     port: Port = _field(_PORT, "the port that `xylem serve` listens on; 0: a free one")
-    workers: int = _field(1, "processes of `xylem serve`; they share the mapped models", ge=1, le=256)
+    workers: int = _field(
+        1, "processes of `xylem serve`; they share the mapped models", ge=1, le=256
+    )
     jobs: int = _field(
         1, "jobs that `xylem serve` runs at a time, in processes of their own; 0: none", ge=0, le=64
     )
-    store_poll_seconds: Seconds = _field(0.5, "seconds between two looks at the store for new versions")
+    store_poll_seconds: Seconds = _field(
+        0.5, "seconds between two looks at the store for new versions"
+    )
     store_remote: Text | None = _field(
         None,
         "the object store, as `s3://bucket/prefix`, whose versions and aliases the store "
         "follows; not set: none",
     )
-    store_remote_poll_seconds: Seconds = _field(1.0, "seconds between two looks at the object store")
+    store_remote_poll_seconds: Seconds = _field(
+        1.0, "seconds between two looks at the object store"
+    )
     store_remote_keep: int = _field(
-        2, "versions of a model that stay in a store that follows, besides those aliases name", ge=0, le=1000
+        2,
+        "versions of a model that stay in a store that follows, besides those aliases name",
+        ge=0,
+        le=1000,
     )
     drain_seconds: Pause = _field(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
@@ -264,7 +307,8 @@ class Settings(BaseSettings):
         15, "connections to the database that a process has at a time, at most", ge=2, le=1000
     )
     threshold_refresh_ms: Count = _field(
-        1000, "milliseconds after which a change of thresholds by another process is served here too"
+        1000,
+        "milliseconds after which a change of thresholds by another process is served here too",
     )
     feedback_days_max: Count = _field(
         30, "days in which feedback to a prediction is accepted, and event ids are remembered"
@@ -280,7 +324,9 @@ class Settings(BaseSettings):
         None, "the directory of data files for jobs and `/v1/admin`; none: they read no files"
     )
     ray_address: Text | None = _field(
-        None, "the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not set: none"
+        None,
+        "the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not "
+        "set: none",
     )
     token_key: SigningKeys | None = _field(
         None, "the key that signs prediction ids, or several, separated by commas"
@@ -313,22 +359,29 @@ def variables() -> dict[str, str]:
     """Return each variable of the environment that is a setting or a limit, and what it says."""
     fields = {**Settings.model_fields, **Limits.model_fields}
     return {
-        f"{PREFIX}{name.upper()}": field.description for name, field in fields.items() if field.description
+        f"{PREFIX}{name.upper()}": field.description
+        for name, field in fields.items()
+        if field.description
     }
 
 
 def read_settings(**overrides: object) -> Settings:
     """Return the settings of the environment; `overrides` (a command line's) win over it.
 
-    Variables of the shapes that Kubernetes makes for its services are passed over. Raises BadParameter for
-    any other unknown XYLEM_ variable, and for a value of the wrong type or out of range.
+    Variables of the shapes that Kubernetes makes for its services are passed over. Raises
+    BadParameter for any other unknown XYLEM_ variable, and for a value of the wrong type or out of
+    range.
     """
     known = variables().keys() | ELSEWHERE
     for name, value in sorted(os.environ.items()):
-        is_ours = name.upper().startswith(PREFIX) and not _SERVICE_VARIABLE.fullmatch(f"{name}={value}")
+        is_ours = name.upper().startswith(PREFIX) and not _SERVICE_VARIABLE.fullmatch(
+            f"{name}={value}"
+        )
         if is_ours and name not in known:
             hint = did_you_mean(name.upper(), known)
-            raise BadParameter(f"{name}: expected a setting of docs/settings.md, found no such one{hint}")
+            raise BadParameter(
+                f"{name}: expected a setting of docs/settings.md, found no such one{hint}"
+            )
     try:
         return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:

@@ -10,8 +10,8 @@ BACKLOG = 2048  # connections that wait to be accepted, at most: the system may 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on the first address of `host`, and on `port`, 0 for a free one.
 
-    `::` and `*` are all addresses, of IPv6 and IPv4: for by itself Python lets a socket of IPv6 answer no
-    IPv4. Where there is no IPv6, `*` is all of IPv4. Raises Unavailable.
+    `::` and `*` are all addresses, of IPv6 and IPv4: for by itself Python lets a socket of IPv6
+    answer no IPv4. Where there is no IPv6, `*` is all of IPv4. Raises Unavailable.
     """
     name = host.strip("[]")
     is_dual = False
@@ -20,9 +20,13 @@ def listen(host: str, port: int) -> socket.socket:
         name = "::" if is_dual or name == "::" else "0.0.0.0"
     try:
         family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_dual)
+        return socket.create_server(
+            address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+        )
     except (OSError, UnicodeError) as error:  # UnicodeError: what no name of a host can be
-        raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
+        raise Unavailable(
+            f"{host}:{port}: expected an address to listen on, found: {error}"
+        ) from None
 
 
 def url_of(host: str, port: int) -> str:

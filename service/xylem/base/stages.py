@@ -1,4 +1,5 @@
-"""How long the stages of an answer take: noted where they end, counted for `/metrics`, told to traces.
+"""How long the stages of an answer take: noted where they end,
+counted for `/metrics`, told to traces.
 
 Times are of `time.perf_counter_ns`, which kernels know too (`xylem_store.compiled.clock`).
 """
@@ -14,20 +15,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 STAGES = ("read", "features", "search", "write", "queue", "commit")
-"""What a stage is called: the body read; its rows made; searched; the answer written; waiting for a thread;
-events of feedback until they are durable."""
+"""What a stage is called: the body read; its rows made; searched; the answer written; waiting for a
+thread; events of feedback until they are durable.
+"""
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
 BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
-"""Places of a kernel's times: when it began, had read, had made rows of texts, had searched, had written.
+"""Places of a kernel's times: when it began, had read, had made rows
+of texts, had searched, had written.
 
 Where nothing was read, or no rows were made, two times are equal.
 """
 
 N_TIMES = 5
 
-STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 0.025, 0.1, 0.5, 2.5)
+STAGE_SECONDS = (
+    1e-6,
+    2.5e-6,
+    5e-6,
+    1e-5,
+    2.5e-5,
+    5e-5,
+    1e-4,
+    2.5e-4,
+    5e-4,
+    1e-3,
+    5e-3,
+    0.025,
+    0.1,
+    0.5,
+    2.5,
+)
 """The bounds of the histogram's buckets."""
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
@@ -36,8 +55,9 @@ Noted = tuple[int, int, int]
 """A stage, when it began and when it ended."""
 
 Stretch = tuple[tuple[str, ...], Sequence[int]]
-"""Stages, or phases of a job, that follow each other: what they are called, when the first began and when
-each ended. One that took no time is none."""
+"""Stages, or phases of a job, that follow each other: what they are called, when the first began
+and when each ended. One that took no time is none.
+"""
 
 
 class StageTimings:
@@ -72,15 +92,19 @@ class StageTimings:
 
     def drain_stages(self) -> list[Stretch]:
         """Return what a trace is to tell, and forget it."""
-        told, self.told = self.told, []
+        told = self.told
+        self.told = []
         return told
 
     def forget(self) -> None:
         """Begin anew: what was noted was of an answer that was not given."""
-        self.noted, self.told = [], []
+        self.noted = []
+        self.told = []
 
     def add(self, other: StageTimings) -> None:
-        """Let a trace tell what was counted of a part of the request: the first 256 notes of a stream."""
+        """Let a trace tell what was counted of a part of the
+        request: the first 256 notes of a stream.
+        """
         self.told += other.told[: max(0, 256 - len(self.told))]
 
 
@@ -104,7 +128,9 @@ class StageTimes:
         """Count what was noted, which is forgotten but where it is traced."""
         self.count_all(timings.noted)
         if timings.is_traced:
-            timings.told += (((STAGES[stage],), (began, ended)) for stage, began, ended in timings.noted)
+            timings.told += (
+                ((STAGES[stage],), (began, ended)) for stage, began, ended in timings.noted
+            )
         timings.noted = []
 
     def count_all(self, noted: Sequence[Noted]) -> None:

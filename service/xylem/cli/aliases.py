@@ -1,4 +1,6 @@
-"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`, `history` and so on: the registry."""
+"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`,
+`history` and so on: the registry.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def cause_of(reason: str) -> Cause:
 @app.command()
 def promote(
     model: Annotated[
-        str, Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
+        str,
+        Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary."),
     ],
     *,
     alias: Alias = LATEST,
@@ -63,7 +66,8 @@ def promote(
 ) -> None:
     """Move an alias to a version, which is verified first; servers then answer with this version.
 
-    Without a version, the alias's canary is promoted. A canary and a shadow of the alias end in any case.
+    Without a version, the alias's canary is promoted. A canary and a shadow of the alias end in any
+    case.
     """
     name, reference = parse_version(model) if "@" in model else (model, None)
     print_move(registry_of(store).promote(name, reference, alias, cause_of(reason)), json)
@@ -79,7 +83,8 @@ def rollback(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Move an alias back to its version before, which is verified first; repeat it to go back further.
+    """Move an alias back to its version before, which is verified
+    first; repeat it to go back further.
 
     If the alias has a canary, only the canary ends, and the alias stays.
     """
@@ -119,13 +124,17 @@ def canary(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have a version answer a part of the requests to an alias; `promote` finishes it, `rollback` ends it."""
+    """Have a version answer a part of the requests to an alias;
+    `promote` finishes it, `rollback` ends it.
+    """
     from xylem_store import with_canary, without_canary
 
     if end == (weight is not None):
         raise BadParameter("expected --weight or --end, one of them")
     name, number = (model, 0) if end else _version_of(model, store)
-    change = without_canary if weight is None else with_canary(number, fraction_of("--weight", weight))
+    change = (
+        without_canary if weight is None else with_canary(number, fraction_of("--weight", weight))
+    )
     _change_split(store, name, alias, change, reason, json)
 
 
@@ -142,7 +151,9 @@ def shadow(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have a version answer copies of an alias's requests; answers are compared, and never returned."""
+    """Have a version answer copies of an alias's requests;
+    answers are compared, and never returned.
+    """
     from xylem_store import with_shadow, without_shadow
 
     if end and share is not None:
@@ -152,7 +163,9 @@ def shadow(
     _change_split(store, name, alias, change, reason, json)
 
 
-def _change_split(store: Path, model: str, alias: str, change: Change, reason: str, json: bool) -> None:
+def _change_split(
+    store: Path, model: str, alias: str, change: Change, reason: str, json: bool
+) -> None:
     from xylem_store import SPLIT
 
     print_split(registry_of(store).change(model, alias, SPLIT, change, cause_of(reason)), json)
@@ -170,12 +183,15 @@ def what_is_beside(alias: AliasDocument) -> str:
     """Return what a line says of the versions beside the one that an alias names, behind that."""
     canary, shadow = alias.split().values()
     said = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
-    return said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
+    return (
+        said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
+    )
 
 
 def fraction_of(option: str, text: str) -> float:
     """Return a part of 1 that is written as such or in percent. Raises BadParameter."""
-    number, is_percent = text.removesuffix("%"), text.endswith("%")
+    number = text.removesuffix("%")
+    is_percent = text.endswith("%")
     try:
         return float(number) / (100 if is_percent else 1)
     except ValueError:
@@ -184,19 +200,28 @@ def fraction_of(option: str, text: str) -> float:
 
 @app.command()
 def delete(
-    model: Annotated[str, Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")],
-    whole: Annotated[bool, Option("--all", help="Remove the model, with every version and alias.")] = False,
+    model: Annotated[
+        str, Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")
+    ],
+    whole: Annotated[
+        bool, Option("--all", help="Remove the model, with every version and alias.")
+    ] = False,
     with_aliases: Annotated[
         bool, Option("--with-aliases", help="Remove aliases of the version too, but never latest.")
     ] = False,
     keep_thresholds: Annotated[
-        bool, Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it.")
+        bool,
+        Option(
+            "--keep-thresholds", help="Leave thresholds in the database: other stores share it."
+        ),
     ] = False,
     reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Remove a version that no alias names, or a whole model, with its thresholds in the database."""
+    """Remove a version that no alias names, or a whole model, with its thresholds in
+    the database.
+    """
     forgets = not keep_thresholds
     if whole:
         if "@" in model:
@@ -204,8 +229,15 @@ def delete(
         with opened_database(store) as database:
             registry = registry_of(store, database)
             gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
-        line = f"{model} deleted, with {len(gone.versions)} version{'' if len(gone.versions) == 1 else 's'}"
-        facts = {"versions": list(gone.versions), "deleted": True, "thresholds_deleted": gone.thresholds}
+        line = (
+            f"{model} deleted, with {len(gone.versions)} "
+            f"version{'' if len(gone.versions) == 1 else 's'}"
+        )
+        facts = {
+            "versions": list(gone.versions),
+            "deleted": True,
+            "thresholds_deleted": gone.thresholds,
+        }
         print_result(json, line, model=model, **facts)
         return
     name, version = _version_of(model, store)
@@ -214,11 +246,15 @@ def delete(
             name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )
     line = f"{name}@{version} deleted{', and its thresholds' if gone.thresholds else ''}"
-    print_result(json, line, model=name, version=version, deleted=True, thresholds_deleted=gone.thresholds)
+    print_result(
+        json, line, model=name, version=version, deleted=True, thresholds_deleted=gone.thresholds
+    )
 
 
 def _version_of(model: str, store: Path) -> tuple[str, int]:
-    """Return the model and number of NAME@VERSION; a number need not be there: it may have been deleted."""
+    """Return the model and number of NAME@VERSION; a number need not
+    be there: it may have been deleted.
+    """
     from xylem_store import parse_ref
 
     name, reference = parse_version(model)
@@ -234,12 +270,16 @@ def history(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show who moved the aliases of a model, when, from where to where, and why; the newest first."""
+    """Show who moved the aliases of a model, when, from where to where, and why; the
+    newest first.
+    """
     from xylem.admin import history_facts
 
     moves = registry_of(store).history(model, alias, limit=limit)
     changes = [history_facts(model, move) for move in moves]
     shown = ("at", "alias", "action", "from_version", "to_version", "who", "why")
-    rows = [["" if change[name] is None else str(change[name]) for name in shown] for change in changes]
+    rows = [
+        ["" if change[name] is None else str(change[name]) for name in shown] for change in changes
+    ]
     table = model, ("when", "alias", "what", "from", "to", "who", "why"), rows
     print_list(json, {"model": model, "history": changes}, table, f"{model}: no alias has moved")

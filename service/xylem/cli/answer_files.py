@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 Wanted: TypeAlias = tuple[str, str, bool]
-"""What predicts, and how: NAME[@VERSION], the options as a query string, and whether it explains."""
+"""What predicts, and how: NAME[@VERSION], the options as a query string, and whether
+it explains.
+"""
 
 
 @in_panel("Answers in files")
@@ -30,13 +32,16 @@ class AnswerFiles(NamedTuple):
         str | None,
         Option(
             metavar="DIR",
-            help="Write answers to files in this directory or URL, each whole or not at all; files there "
+            help="Write answers to files in this directory or URL, each whole or not at all; "
+            "files there "
             "stay.",
         ),
     ] = None
     form: Annotated[
         str | None,
-        Option("--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."),
+        Option(
+            "--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."
+        ),
     ] = None
     ray: RayAddress = None
 
@@ -59,7 +64,14 @@ class AnswerFiles(NamedTuple):
             raise BadParameter(f"--format: expected jsonl with {found}, found parquet")
 
     def write(
-        self, data: str, columns: TableColumns, store: Path, wanted: Wanted, threads: int, *, json: bool
+        self,
+        data: str,
+        columns: TableColumns,
+        store: Path,
+        wanted: Wanted,
+        threads: int,
+        *,
+        json: bool,
     ) -> None:
         """Write the answers, and print how many. Raises BadData at the end where lines had none."""
         from xylem.base import crew_of
@@ -77,7 +89,8 @@ class AnswerFiles(NamedTuple):
         else:
             facts = {"parts": found.n_parts, "there before": found.n_there}
             print_facts(
-                f"Answers of {version} in {step.out}", {**facts, "lines": found.n_rows, "bad": found.n_bad}
+                f"Answers of {version} in {step.out}",
+                {**facts, "lines": found.n_rows, "bad": found.n_bad},
             )
         if found.n_bad:
             n_lines = found.n_rows + found.n_bad
@@ -88,7 +101,10 @@ class AnswerFiles(NamedTuple):
 def step_of(
     store: Path, wanted: Wanted, columns: TableColumns, out: str, form: Format, threads: int
 ) -> AnswerParts:
-    """Return the step that answers parts. Raises BadInput for a version or options that cannot be used."""
+    """Return the step that answers parts.
+
+    Raises BadInput for a version or options that cannot be used.
+    """
     from xylem.base import read_settings
     from xylem.serving import TUNED, AnswerParts, answers_of, denied_by, open_named, parse_options
     from xylem.thresholds import Head
@@ -98,10 +114,13 @@ def step_of(
     model, query, explain = wanted
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
-    opened, is_tuned = store_at(store), options.threshold == TUNED
+    opened = store_at(store)
+    is_tuned = options.threshold == TUNED
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
         served = open_named(opened, name, reference, learning, is_tuned=is_tuned)
-    live, manifest, tuned = served.thresholds, served.opened.manifest, None
+    live = served.thresholds
+    manifest = served.opened.manifest
+    tuned = None
     answers_of(served, options, limits, explain=explain)  # what cannot be asked is refused at once
     if is_tuned:
         tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)

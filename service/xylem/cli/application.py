@@ -14,7 +14,10 @@ from xylem.base import BadInput, XylemError, located
 from xylem.cli.console import complain, print_line
 from xylem_store import BadProcessor, StoreError, StoreUnreadable, StoreUnwritable
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE = 0
+FAILED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
 
 
 def _show_version(wanted: bool) -> None:
@@ -27,7 +30,18 @@ def _show_version(wanted: bool) -> None:
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from xylem.cli import aliases, combine, denied, feedback, jobs, keys, labels, models, remote, schedules
+    from xylem.cli import (
+        aliases,
+        combine,
+        denied,
+        feedback,
+        jobs,
+        keys,
+        labels,
+        models,
+        remote,
+        schedules,
+    )
     from xylem.cli.derive import calibrate, extend, import_vectorizer
     from xylem.cli.evaluate import compare, evaluate
     from xylem.cli.predict import predict, score
@@ -56,14 +70,21 @@ def application() -> typer.Typer:
 
 def _root(
     version: Annotated[
-        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Find the right labels for texts, out of thousands or millions: train, measure, publish, serve."""
+    """Find the right labels for texts, out of thousands or
+    millions: train, measure, publish, serve.
+    """
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 2 bad input or usage, 1 anything else, 130 after Ctrl-C."""
+    """Run the command line and exit: 0 done, 2 bad input or usage,
+    1 anything else, 130 after Ctrl-C.
+    """
     status = run()
     try:
         sys.stdout.flush()
@@ -76,15 +97,19 @@ def main() -> None:
 
 
 def run() -> int:
-    """Run the command line; return its exit status. What went wrong is one line on standard error."""
+    """Run the command line; return its exit status. What went wrong is one line on
+    standard error.
+    """
     try:
         status: int = application()(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # so typer returns Ctrl-C
             complain("interrupted")
         return status
     except typer.TyperException as error:
-        if message := error.format_message():  # none: a group without a command, whose help is printed
-            details = getattr(error.__cause__, "errors", None)  # pydantic's, of a number out of its range
+        # none: a group without a command, whose help is printed
+        if message := error.format_message():
+            # pydantic's, of a number out of its range
+            details = getattr(error.__cause__, "errors", None)
             found = f", found {details()[0]['input']!r}" if details else ""
             complain(f"{message}{found} (see xylem --help)")
         return error.exit_code
@@ -92,7 +117,8 @@ def run() -> int:
         complain(located(error))
         return FAILED if isinstance(error, StoreUnreadable | StoreUnwritable) else BAD_INPUT
     except BrokenPipeError:
-        # The reader has gone; Python would complain once more when it flushes standard output at exit.
+        # The reader has gone; Python would complain once more when it
+        # flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
@@ -100,11 +126,15 @@ def run() -> int:
         complain(str(error) if error.filename is None else fault)
         return FAILED
     except (XylemError, MemoryError) as error:
-        hint = "out of memory: give the command more, or train with --stream, which holds a part of the rows"
+        hint = (
+            "out of memory: give the command more, or train with --stream, which holds a "
+            "part of the rows"
+        )
         complain(f"{hint} ({error})" if isinstance(error, MemoryError) else str(error))
         return FAILED
     except Exception as error:
-        if "KeyboardInterrupt" not in str(error):  # pydantic's error if Ctrl-C comes while it makes a model
+        # pydantic's error if Ctrl-C comes while it makes a model
+        if "KeyboardInterrupt" not in str(error):
             raise
         complain("interrupted")
         return INTERRUPTED

@@ -1,4 +1,6 @@
-"""`xylem combine` and `xylem models vocabulary`: models, and names of concepts, made one version."""
+"""`xylem combine` and `xylem models vocabulary`: models, and names of concepts, made
+one version.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -7,7 +9,14 @@ import typer
 from typer import Option
 
 from xylem.cli.aliases import store_to_publish
-from xylem.cli.console import mebibytes, print_facts, print_json, print_result, print_table, progress
+from xylem.cli.console import (
+    mebibytes,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+    progress,
+)
 from xylem.cli.labels import BY_URI, By
 from xylem.cli.options import (
     DEFAULT_STORE,
@@ -25,7 +34,9 @@ from xylem.cli.train import NewModel
 
 app = typer.Typer(help="Vocabularies of combined versions: a part of `xylem models`.")
 
-_VOCABULARY = "A file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv, also as .gz."
+_VOCABULARY = (
+    "A file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv, also as .gz."
+)
 
 Language = Annotated[
     str | None, Option("--language", metavar="LANGUAGE", help="Language of the names, such as fi.")
@@ -36,9 +47,12 @@ class Parts(NamedTuple):
     """What is combined."""
 
     members: Annotated[
-        list[str], Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat.")
+        list[str],
+        Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat."),
     ]
-    vocabulary: Annotated[Path | None, Option("--vocabulary", metavar="FILE", help=_VOCABULARY)] = None
+    vocabulary: Annotated[Path | None, Option("--vocabulary", metavar="FILE", help=_VOCABULARY)] = (
+        None
+    )
     language: Language = None
     by: By = BY_URI
 
@@ -48,18 +62,23 @@ class Ranking(NamedTuple):
     """How candidates are found and ranked."""
 
     candidates: Annotated[
-        int, Option("--candidates", min=1, max=1000, help="Number of labels of each member to rank.")
+        int,
+        Option("--candidates", min=1, max=1000, help="Number of labels of each member to rank."),
     ] = 50
     beam_width: Annotated[int, Option("--beam-width", min=1, max=1000, help="Beam width.")] = 3
     ranker: Annotated[
-        str, Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted with 100 rows or more.")
+        str,
+        Option(
+            "--ranker", metavar="auto|boosted|linear", help="auto: boosted with 100 rows or more."
+        ),
     ] = "auto"
     rerank: Annotated[
         Path | None,
         Option(
             "--rerank",
             metavar="FILE",
-            help="The training rows of the first member: similar rows help to rank, if figures gain.",
+            help="The training rows of the first member: similar rows help to rank, if "
+            "figures gain.",
         ),
     ] = None
 
@@ -75,11 +94,12 @@ def combine(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Combine versions, and the names of a vocabulary, into one version that ranks what they propose.
+    """Combine versions, and the names of a vocabulary, into one
+    version that ranks what they propose.
 
-    The ranker is fitted to --data: labelled rows that no member was trained on, 30 at least. The figures
-    are by folds of these rows, beside those of each member alone. What is published is a version like any
-    other. Needs the extra sklearn.
+    The ranker is fitted to --data: labelled rows that no member was trained on, 30 at least. The
+    figures are by folds of these rows, beside those of each member alone. What is published is a
+    version like any other. Needs the extra sklearn.
     """
     from xylem.workflows import CombineRequest, combine_and_publish
 
@@ -104,7 +124,8 @@ def combine(
 
 def _print(facts: dict[str, Any], store: Path) -> None:
     """Print what was published, and how good it is beside its members."""
-    alone, combined = facts["members"], facts["combined"]
+    alone = facts["members"]
+    combined = facts["combined"]
     told: dict[str, Any] = {
         "members": ", ".join(alone),
         "labels": f"{facts['labels']:,}",
@@ -112,7 +133,9 @@ def _print(facts: dict[str, Any], store: Path) -> None:
         "model": mebibytes(facts["model_bytes"]),
     }
     if reranked := facts.get("rerank"):
-        told["near rows"] = "kept: held-out rows gain" if reranked["kept"] else "left out: they gain nothing"
+        told["near rows"] = (
+            "kept: held-out rows gain" if reranked["kept"] else "left out: they gain nothing"
+        )
     for i, warning in enumerate(facts["warnings"]):
         told["warning" if i == 0 else f"warning {i + 1}"] = warning
     print_facts(f"Published {facts['model']}@{facts['version']} in {store}", told)
@@ -132,13 +155,16 @@ def vocabulary(
 ) -> None:
     """Publish a combined version with another vocabulary, without training.
 
-    New concepts are found by their names from then on. Concepts that the file does not have are removed.
-    The others keep what was learnt about them; --by says what matches labels and concepts.
+    New concepts are found by their names from then on. Concepts that the file does not have are
+    removed. The others keep what was learnt about them; --by says what matches labels and concepts.
     """
     from xylem.workflows import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
     home = store_to_publish(store, "xylem models vocabulary")
     found = set_vocabulary(home, name, reference, VocabularyRequest(file, language, by))
-    line = f"{name}@{found.parent} with {file} -> {name}@{found.version}: {found.added:,} labels added, "
+    line = (
+        f"{name}@{found.parent} with {file} -> {name}@{found.version}: {found.added:,} "
+        "labels added, "
+    )
     print_result(json, f"{line}{found.removed:,} removed", **found._asdict())

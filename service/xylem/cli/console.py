@@ -1,4 +1,6 @@
-"""What the commands show: tables for people, one JSON object for machines, progress on standard error."""
+"""What the commands show: tables for people, one JSON object for
+machines, progress on standard error.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 
 def print_list(
-    json: bool, facts: object, table: tuple[str, Sequence[str], Sequence[Sequence[object]]], nothing: str
+    json: bool,
+    facts: object,
+    table: tuple[str, Sequence[str], Sequence[Sequence[object]]],
+    nothing: str,
 ) -> None:
-    """Print what is listed: the facts for a machine; for a person a table, or a line where there is none."""
+    """Print what is listed: the facts for a machine; for a person a
+    table, or a line where there is none.
+    """
     if json:
         print_json(facts)
     elif table[2]:
@@ -92,7 +99,9 @@ def _print(title: str, table: Table) -> None:
 
 
 def flat(facts: Mapping[str, object], within: str = "") -> dict[str, object]:
-    """Return facts with those of the objects among them beside them, by the names that lead there."""
+    """Return facts with those of the objects among them beside them, by the names
+    that lead there.
+    """
     found: dict[str, object] = {}
     for name, value in facts.items():
         path = f"{within} {name}".strip()
@@ -142,7 +151,8 @@ def progress(json: bool) -> Iterator[OnProgress]:
 def _announce_compilation() -> None:
     """Say why the first command takes long, and have what answers need compiled beside it.
 
-    The process beside ends by itself. Whichever comes to a kernel first compiles it, the other waits for it.
+    The process beside ends by itself. Whichever comes to a kernel first compiles it, the other
+    waits for it.
     """
     from xylem_store import cache_dir, shipped_dir
 
@@ -152,11 +162,15 @@ def _announce_compilation() -> None:
     if n_processors() > 1:
         nowhere = subprocess.DEVNULL
         command = [sys.executable, "-m", "xylem.warm", "answers"]
-        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+        subprocess.Popen(
+            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+        )
 
 
 def complain(message: str) -> None:
-    """Print one line on standard error, or nothing where that cannot be written: the status says it too."""
+    """Print one line on standard error, or nothing where that cannot
+    be written: the status says it too.
+    """
     line: Any = " ".join(message.split())
     with suppress(OSError):
         sys.stderr.write(f"xylem: {line}\n")

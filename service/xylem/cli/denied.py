@@ -26,10 +26,13 @@ LABELS_SHOWN = 20  # labels that are listed for people; --json has all
 
 @app.command()
 def deny(
-    model: Annotated[str, Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")],
+    model: Annotated[
+        str, Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")
+    ],
     *,
     label: Annotated[
-        list[str] | None, Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
+        list[str] | None,
+        Option("--label", metavar="LABEL", help="A label, by its name; may repeat."),
     ] = None,
     labels: Annotated[
         Path | None, Option("--labels", metavar="FILE", help="A file with one label a line.")
@@ -38,16 +41,18 @@ def deny(
     clear: Annotated[bool, Option("--clear", help="Allow all labels again.")] = False,
     reason: Reason = "",
     url: Annotated[
-        str | None, Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX.")
+        str | None,
+        Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX."),
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Deny labels: answers of an alias never have them, until they are allowed again.
 
-    This holds for every version that the alias names. The labels are added to those that are denied already.
-    Without labels, these are listed. Running servers follow without a restart. Requests that name a version
-    by its number are not affected. --url is for servers that follow an object store.
+    This holds for every version that the alias names. The labels are added to those that are denied
+    already. Without labels, these are listed. Running servers follow without a restart. Requests
+    that name a version by its number are not affected. --url is for servers that follow an object
+    store.
     """
     from xylem.admin import allow_again as allowing_again
     from xylem.admin import denial_of, denying_known
@@ -56,14 +61,18 @@ def deny(
 
     name, alias = parse_reference(model)
     if is_version(alias):
-        raise BadParameter(f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}")
+        raise BadParameter(
+            f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}"
+        )
     names = [*(label or ()), *(() if labels is None else read_label_names(labels))]
     if clear and (names or allow_again):
         raise BadParameter("--clear: expected no label beside it, found some")
     if allow_again and not names:
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
     if url is not None and reason:
-        raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
+        raise BadParameter(
+            "--url: expected no --reason beside it: an object store keeps no history"
+        )
     change: LabelChange | None = None
     if allow_again:
         change = allowing_again(names)
@@ -82,15 +91,18 @@ def deny(
 
 
 def denying(labels: Collection[str]) -> str:
-    """Return what a line says of the labels that an alias denies, behind the version that it names."""
+    """Return what a line says of the labels that an alias denies, behind the version
+    that it names.
+    """
     return f", {len(labels):,} labels denied" if labels else ""
 
 
 def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange | None) -> Denial:
-    """Change, or tell, what an alias denies in an object store; labels must be of the version it names there.
+    """Change, or tell, what an alias denies in an object store; labels
+    must be of the version it names there.
 
-    That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
-    is not there, and what the store raises.
+    That is looked up in the store, which has it where it was pushed from. Raises BadInput for an
+    alias that is not there, and what the store raises.
     """
     from xylem.admin import Denial, RemoteStore, check_known, unknown_in
     from xylem.cli.remote import alias_there
@@ -100,7 +112,9 @@ def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange
     found = alias_there(remote, name, alias)
     table = store_at(store).open(name, found.version).labels
     if change is not None:
-        check_known([table], set(change(found.denied)).difference(found.denied), f"{name}@{found.version}")
+        check_known(
+            [table], set(change(found.denied)).difference(found.denied), f"{name}@{found.version}"
+        )
         found = remote.change(name, {alias: denying(change)}).aliases[alias]
     return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
 
@@ -110,7 +124,8 @@ def print_denial(found: Denial, json: bool) -> None:
     if json:
         print_json(found._asdict())
         return
-    n_labels, n_unknown = len(found.labels), len(found.unknown)
+    n_labels = len(found.labels)
+    n_unknown = len(found.unknown)
     unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""
     denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
     print_line(f"{found.model}: {found.alias} {denies}")

@@ -1,4 +1,6 @@
-"""`xylem extend`, `calibrate`, `import-vectorizer`: a version made of another one, published after it."""
+"""`xylem extend`, `calibrate`, `import-vectorizer`: a version made
+of another one, published after it.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -28,7 +30,10 @@ class Learnt(NamedTuple):
     """The rows that are learnt, and those that the result is measured on."""
 
     data: Annotated[
-        Path, Option("--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}.")
+        Path,
+        Option(
+            "--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}."
+        ),
     ]
     rows: Annotated[
         list[Path] | None,
@@ -36,7 +41,8 @@ class Learnt(NamedTuple):
             "--rows",
             metavar="FILE",
             parser=file_path,
-            help="The version's training rows, if it does not store them (train --keep-rows); may repeat.",
+            help="The version's training rows, if it does not store them (train "
+            "--keep-rows); may repeat.",
         ),
     ] = None
     valid: Valid = None
@@ -52,10 +58,11 @@ def extend(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version with labels that it did not have, learnt from a few rows, without training it again.
+    """Publish a version with labels that it did not have, learnt from a
+    few rows, without training it again.
 
-    For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get ids after
-    the old ones. Nothing else changes: calibration and tuned thresholds stay.
+    For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get
+    ids after the old ones. Nothing else changes: calibration and tuned thresholds stay.
     """
     from xylem.workflows import TrainRequest, extend_and_publish
 
@@ -90,11 +97,13 @@ def calibrate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version again with scores that are probabilities: 7 in 10 labels of score 0.7 are true.
+    """Publish a version again with scores that are probabilities: 7
+    in 10 labels of score 0.7 are true.
 
-    The map from scores to probabilities is fitted to a labelled file that the version was not trained on.
-    It rises, so rankings stay the same. The tables show how often predictions are true at each score, before
-    and after. After: each half of the rows is measured with a map that was fitted to the other half.
+    The map from scores to probabilities is fitted to a labelled file that the version was not
+    trained on. It rises, so rankings stay the same. The tables show how often predictions are true
+    at each score, before and after. After: each half of the rows is measured with a map that was
+    fitted to the other half.
     """
     from xylem.workflows import calibrate_and_publish
 
@@ -102,18 +111,23 @@ def calibrate(
     name, reference = parse_reference(model)
     with progress(json) as show:
         home = store_to_publish(store, "xylem calibrate")
-        facts = calibrate_and_publish(home, name, reference, data, columns, n_threads(threads), show)
+        facts = calibrate_and_publish(
+            home, name, reference, data, columns, n_threads(threads), show
+        )
     if json:
         print_json(facts)
         return
     for when, bins in facts["reliability"].items():
-        print_table(f"{when.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins)))
+        print_table(
+            f"{when.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins))
+        )
     errors = facts["calibration_error"]
     print_facts(
         f"Published {name}@{facts['version']} in {store}",
         {
             "the same trees as": f"{name}@{facts['parent']}",
-            "fitted to": f"{facts['predictions']:,} predictions for {facts['rows']:,} rows of {data}",
+            "fitted to": f"{facts['predictions']:,} predictions for {facts['rows']:,} rows "
+            f"of {data}",
             "expected calibration error before": f"{errors['before']:.3f}",
             "after, each half by a fit to the other": f"{errors['after']:.3f}",
             "tuned thresholds": "none: they were for other scores; call xylem thresholds",
@@ -130,12 +144,18 @@ def import_vectorizer(
     model: Model,
     file: Annotated[
         Path,
-        Option("--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."),
+        Option(
+            "--file",
+            metavar="FILE",
+            help="A vectorizer as JSON or of skops: see docs/importing.md.",
+        ),
     ],
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version again so that it reads texts by the vocabulary of a scikit-learn vectorizer."""
+    """Publish a version again so that it reads texts by the
+    vocabulary of a scikit-learn vectorizer.
+    """
     from xylem.extras import read_vectorizer, text_draft
 
     name, reference = parse_reference(model)

@@ -1,4 +1,6 @@
-"""The entry of the `xylem` command: what must be done before anything that takes time is imported."""
+"""The entry of the `xylem` command: what must be done before anything that takes time
+is imported.
+"""
 
 import signal
 import sys

@@ -35,12 +35,17 @@ class Written(NamedTuple):
 
     per_label: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write precision, recall and F of each label: .csv, .tsv or .jsonl."),
+        Option(
+            metavar="FILE",
+            help="Write precision, recall and F of each label: .csv, .tsv or .jsonl.",
+        ),
     ] = None
     report: Annotated[
         Path | None,
         Option(
-            "--report", metavar="DIR", help="Write figures and diagrams to report.html in this directory."
+            "--report",
+            metavar="DIR",
+            help="Write figures and diagrams to report.html in this directory.",
         ),
     ] = None
 
@@ -57,7 +62,8 @@ def evaluate(
     files: Written,
     empty_labels: EmptyLabels = "zero",
     trees: Annotated[
-        int | None, Option(metavar="T", help="Use only the first T trees of an ensemble; default: all.")
+        int | None,
+        Option(metavar="T", help="Use only the first T trees of an ensemble; default: all."),
     ] = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
@@ -65,12 +71,18 @@ def evaluate(
 ) -> None:
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
-    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they are not reliable.
-    Bands are groups of labels by their number of training rows. With --trees, scores are means over the
-    first trees.
+    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they are not
+    reliable. Bands are groups of labels by their number of training rows. With --trees, scores are
+    means over the first trees.
     """
     from xylem.evaluation import empty_convention
-    from xylem.workflows import PageSubject, evaluate_rows, prepare_files, read_labelled, write_files
+    from xylem.workflows import (
+        PageSubject,
+        evaluate_rows,
+        prepare_files,
+        read_labelled,
+        write_files,
+    )
 
     columns = table.columns(data)
     per_label, report = files
@@ -111,7 +123,9 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
         raise BadParameter(f"--trees: expected a version of trees, found {found}")
     most = model.manifest.n_trees
     if not 1 <= n_trees <= most:
-        raise BadParameter(f"--trees: expected 1 to {most}, the trees of the model, found {n_trees}")
+        raise BadParameter(
+            f"--trees: expected 1 to {most}, the trees of the model, found {n_trees}"
+        )
     return first_trees(model, n_trees)
 
 
@@ -119,7 +133,13 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
     from xylem.workflows import list_unknown
 
     rows = [
-        (metric, *("unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"] for k in _CUTS))
+        (
+            metric,
+            *(
+                "unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"]
+                for k in _CUTS
+            ),
+        )
         for metric in _RANKINGS
     ]
     print_table(f"{title}, {report['rows']:,} rows; percent", ("", *(f"@{k}" for k in _CUTS)), rows)
@@ -129,7 +149,8 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
         print_table("By the training rows of the labels; percent", heads, cells)
     tuned = report["threshold"] == "tuned"
     at = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
-    error, unknown = report["calibration_error"], list_unknown(report)
+    error = report["calibration_error"]
+    unknown = list_unknown(report)
     print_facts(
         "",
         {
@@ -180,17 +201,26 @@ def compare(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Compare two versions on the same labelled file, and say which differences are more than chance.
+    """Compare two versions on the same labelled file, and say
+    which differences are more than chance.
 
-    A difference is real when so large a one comes up by chance in at most 5% of all samples of rows, by a
-    paired randomisation test. Labels are matched by name; macro-F is compared where both versions are tuned.
+    A difference is real when so large a one comes up by chance in at most 5% of all samples of
+    rows, by a paired randomisation test. Labels are matched by name; macro-F is compared where both
+    versions are tuned.
     """
     from xylem.evaluation import empty_convention
     from xylem.workflows import CompareRequest, Contender
     from xylem.workflows import compare as compare_versions
 
     empty = empty_convention(empty_labels, "--empty-labels")
-    request = CompareRequest(data, empty, resamples, seed, n_threads(threads), table.columns(data))
+    request = CompareRequest(
+        data=data,
+        empty=empty,
+        resamples=resamples,
+        seed=seed,
+        threads=n_threads(threads),
+        columns=table.columns(data),
+    )
     models = [open_model(store, text) for text in (a, b)]
     contenders = [Contender(opened, thresholds_of(store, opened)) for opened in models]
     with progress(json) as show:
@@ -214,7 +244,11 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
     print_table(f"{title}, {report['rows']:,} rows; percent", heads, rows)
     labels = report["labels"]
     facts: dict[str, object] = {"labels that both know": labels["both"]}
-    facts |= {f"only {report[side]}": labels[f"only_{side}"] for side in ("a", "b") if labels[f"only_{side}"]}
+    facts |= {
+        f"only {report[side]}": labels[f"only_{side}"]
+        for side in ("a", "b")
+        if labels[f"only_{side}"]
+    }
     if labels["neither"]:
         facts["labels of the file that neither knows"] = labels["neither"]
     if report["note"]:

@@ -17,7 +17,15 @@ from typer.core import TyperGroup
 from xylem.base import BadData, BadInput, Unavailable
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
 from xylem.cli.options import Json, Model, ModelName, grouped, parse_reference
-from xylem.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key, store_at
+from xylem.cli.places import (
+    Place,
+    asked,
+    connect_server,
+    open_model,
+    opened_learning,
+    read_key,
+    store_at,
+)
 from xylem.serving import STDIN, blocks_of, opened
 
 if TYPE_CHECKING:
@@ -57,15 +65,17 @@ def send(
     model: Model,
     place: Place,
     data: Annotated[
-        str, Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
+        str,
+        Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input."),
     ] = STDIN,
     json: Json = False,
 ) -> None:
     """Send true labels, so that thresholds learn: one JSON object a line.
 
-    A line is {"event_id": ..., "labels": [...]} with "instance" or "prediction_id" (docs/feedback.md). Each
-    event counts once: a file that was sent in part can be sent again as a whole. Events that were not counted
-    are listed by reason, the first ones with their lines. Exit status 2 when some were rejected.
+    A line is {"event_id": ..., "labels": [...]} with "instance" or "prediction_id"
+    (docs/feedback.md). Each event counts once: a file that was sent in part can be sent again as a
+    whole. Events that were not counted are listed by reason, the first ones with their lines. Exit
+    status 2 when some were rejected.
     """
     from xylem.base import read_settings
     from xylem.serving import value_of
@@ -91,7 +101,9 @@ def send(
     if tally.first_rejected:
         n = tally.results["rejected"]
         first = tally.first_rejected
-        raise BadData(f"{data}: expected events that can be used, found {n} others, at first {first}")
+        raise BadData(
+            f"{data}: expected events that can be used, found {n} others, at first {first}"
+        )
 
 
 @app.command("export")
@@ -99,14 +111,18 @@ def send(
 def export_rows(
     context: typer.Context,
     model: ModelName,
-    file: Annotated[Path, Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
+    file: Annotated[
+        Path, Option("--file", metavar="FILE", help="The file to write, lines of JSON.")
+    ],
     place: Place,
     days: Annotated[
         int | None, Option(min=1, max=36_500, help="Rows of the last N days; default: all.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on, oldest first."""
+    """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on,
+    oldest first.
+    """
     with asked(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
     line = f"rows of {model} -> {file} ({n_bytes} bytes)"
@@ -127,7 +143,9 @@ def delete_rows(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Remove rows of feedback: of some events, or of a day. Versions that were trained on them stay."""
+    """Remove rows of feedback: of some events, or of a day.
+    Versions that were trained on them stay.
+    """
     with asked(context, place, _local_rows) as rows:
         found = rows.delete_feedback_rows(model, event_id, day)
     print_result(json, f"{found['deleted']} rows of {model} deleted", **found)
@@ -155,12 +173,15 @@ class _Tally:
         self.results[result] += 1
         if result not in ("late", "rejected"):
             return
-        reason, detail = str(verdict.get("reason")), str(verdict.get("detail"))[:DETAIL_MAX]
+        reason = str(verdict.get("reason"))
+        detail = str(verdict.get("detail"))[:DETAIL_MAX]
         self._reasons[reason] += 1
         if result == "rejected" and not self.first_rejected:
             self.first_rejected = f"line {line}: {detail}"
         if len(self._faults) < FAULTS_MAX:
-            self._faults.append({"line": line, "result": result, "reason": reason, "detail": detail})
+            self._faults.append(
+                {"line": line, "result": result, "reason": reason, "detail": detail}
+            )
 
     def show(self, *, json: bool) -> None:
         """Print it, as an object or for a person."""
@@ -179,7 +200,10 @@ class _Tally:
 
 @contextmanager
 def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterator[Send]:
-    """Yield what sends events to a server, as often as its client does. Raises as `connect_server`."""
+    """Yield what sends events to a server, as often as its client does.
+
+    Raises as `connect_server`.
+    """
     name, reference = parse_reference(model)
     version = int(reference) if reference.isdigit() else None
     alias = reference if version is None else None
@@ -195,7 +219,9 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
 
 
 def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
-    """Return the verdict on what is no event with an id, by which it would count once; None: it is one."""
+    """Return the verdict on what is no event with an id, by which it
+    would count once; None: it is one.
+    """
     from xylem.serving import FeedbackEvent, refused, validated
 
     if isinstance(value, dict) and "event_id" in value:
@@ -213,8 +239,8 @@ def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
 def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     """Yield what counts events in the database of the store; servers that share it follow.
 
-    It is the desk of a server: it counts events with an instance for the version that is named, those with a
-    prediction_id for the version that predicted.
+    It is the desk of a server: it counts events with an instance for the version that is named,
+    those with a prediction_id for the version that predicted.
     """
     import asyncio
 

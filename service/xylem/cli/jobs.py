@@ -29,11 +29,15 @@ def _local(database: Database, settings: Settings) -> Any:
     from xylem.admin import Jobs
 
     of = Jobs(database, settings)
-    return SimpleNamespace(jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry)
+    return SimpleNamespace(
+        jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry
+    )
 
 
 def _facts(job: Any) -> dict[str, Any]:
-    """Return a job, ours or the client's, as HTTP tells of it: `xylem.admin.schemas.jobs.JobAnswer`."""
+    """Return a job, ours or the client's, as HTTP tells of it:
+    `xylem.admin.schemas.jobs.JobAnswer`.
+    """
     facts: dict[str, Any] = job.as_json() if hasattr(job, "as_json") else asdict(job)
     return facts
 
@@ -45,15 +49,21 @@ def list_jobs(
     place: Place,
     state: Annotated[
         str | None,
-        Option(metavar="STATE", help="Only jobs that are queued, running, succeeded, failed or cancelled."),
+        Option(
+            metavar="STATE",
+            help="Only jobs that are queued, running, succeeded, failed or cancelled.",
+        ),
     ] = None,
-    model: Annotated[str | None, Option("--model", metavar="NAME", help="Only jobs of this model.")] = None,
+    model: Annotated[
+        str | None, Option("--model", metavar="NAME", help="Only jobs of this model.")
+    ] = None,
     kind: Annotated[
         str | None,
         Option(
             "--kind",
             metavar="KIND",
-            help="Only those of a kind: training, combine, extend, vocabulary, threshold-tuning or batch.",
+            help="Only those of a kind: training, combine, extend, vocabulary, "
+            "threshold-tuning or batch.",
         ),
     ] = None,
     limit: Annotated[int, Option(min=1, max=1000, help="Show the newest N jobs.")] = 100,
@@ -64,7 +74,10 @@ def list_jobs(
         found = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
     where = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
-    rows = [[*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])] for job in found]
+    rows = [
+        [*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])]
+        for job in found
+    ]
     print_list(json, {"jobs": found}, (where, columns, rows), f"No such jobs in {where}")
 
 
@@ -77,7 +90,9 @@ def _add(name: str, method: str, says: str) -> None:
         if json:
             print_json(found)
             return
-        print_facts(found["id"], flat({name: value for name, value in found.items() if value is not None}))
+        print_facts(
+            found["id"], flat({name: value for name, value in found.items() if value is not None})
+        )
 
     app.command(name, help=says)(grouped(command))
 
@@ -97,7 +112,9 @@ def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) 
 def _far(progress: dict[str, Any] | None) -> str:
     if progress is None:
         return ""
-    phase, done, total = progress["phase"], progress["done"], progress["total"]
+    phase = progress["phase"]
+    done = progress["done"]
+    total = progress["total"]
     return f"{phase} {done / total:.0%}" if total else str(phase)
 
 

@@ -19,12 +19,20 @@ from xylem.cli.places import user_name
 if TYPE_CHECKING:
     from xylem.base import AccessKeys, Database
 
-app = typer.Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
+app = typer.Typer(
+    help="Keys of the service: who may predict, send feedback, read metrics, administer."
+)
 
-KeyId = Annotated[str, Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")]
+KeyId = Annotated[
+    str, Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")
+]
 Lifetime = Annotated[
     str | None,
-    Option("--expires", metavar="TIME", help="When it ends: 90d, 12h, 30m or 45s from now; default never."),
+    Option(
+        "--expires",
+        metavar="TIME",
+        help="When it ends: 90d, 12h, 30m or 45s from now; default never.",
+    ),
 ]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -60,11 +68,13 @@ def create(
 ) -> None:
     """Make a key, and print it, only this once: the database stores only its hash.
 
-    A key with the scope admin opens everything. Servers that share the database know it within two seconds.
+    A key with the scope admin opens everything. Servers that share the database know it within two
+    seconds.
     """
     from xylem.base import parse_scopes
 
-    lifetime, scopes = seconds_of("--expires", expires), parse_scopes(scope or [])
+    lifetime = seconds_of("--expires", expires)
+    scopes = parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
         made = keys.create(name, scopes, lifetime, no_rows or ())
         _note(database, "keys.create", made.key.id)
@@ -73,13 +83,17 @@ def create(
 
 @app.command("list")
 def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """List the keys, newest first, with those that are no longer valid; the keys themselves are not shown."""
+    """List the keys, newest first, with those that are no longer valid;
+    the keys themselves are not shown.
+    """
     with _opened_keys(store) as (keys, database):
         found = [key.facts() for key in keys.list()]
         shown = database.shown
     columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
     table = shown, columns, [[key[name] for name in columns] for key in found]
-    print_list(json, {"keys": found}, table, "No keys. Make one: xylem keys create NAME --scope predict")
+    print_list(
+        json, {"keys": found}, table, "No keys. Make one: xylem keys create NAME --scope predict"
+    )
 
 
 @app.command()
@@ -94,7 +108,9 @@ def revoke(key_id: KeyId, store: StoreDir = DEFAULT_STORE, json: Json = False) -
 @app.command()
 def rotate(
     key_id: KeyId,
-    overlap: Annotated[str, Option(metavar="TIME", help="How long the old key stays valid.")] = "1d",
+    overlap: Annotated[
+        str, Option(metavar="TIME", help="How long the old key stays valid.")
+    ] = "1d",
     expires: Lifetime = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -103,7 +119,8 @@ def rotate(
 
     Without --expires the new key has the lifetime of the old one.
     """
-    lifetime, overlaps = seconds_of("--expires", expires), seconds_of("--overlap", overlap)
+    lifetime = seconds_of("--expires", expires)
+    overlaps = seconds_of("--overlap", overlap)
     with _opened_keys(store) as (keys, database):
         made = keys.rotate(key_id, overlaps or 0.0, lifetime)
         _note(database, "keys.rotate", f"{key_id} {made.key.id}")
@@ -111,7 +128,9 @@ def rotate(
 
 
 def seconds_of(option: str, text: str | None) -> float | None:
-    """Return the seconds of a duration as 90d, 12h, 30m or 45s; None for none. Raises BadParameter."""
+    """Return the seconds of a duration as 90d, 12h, 30m or 45s; None for none. Raises
+    BadParameter.
+    """
     if text is None:
         return None
     found = _DURATION.fullmatch(text)

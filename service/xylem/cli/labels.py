@@ -32,19 +32,23 @@ def label_info(
         Path | None,
         Argument(
             metavar="FILE",
-            help="A vocabulary: .ttl, .rdf, .nt, .tsv or .csv, also as .gz; replaces what was there.",
+            help="A vocabulary: .ttl, .rdf, .nt, .tsv or .csv, also as .gz; replaces what "
+            "was there.",
         ),
     ] = None,
     by: By = BY_URI,
     language: Annotated[
         str | None,
-        Option(metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."),
+        Option(
+            metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."
+        ),
     ] = None,
     remove: Annotated[bool, Option("--remove", help="Remove the model's label info.")] = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Give a model's labels URIs, names by language, notations and broader subjects; or show what they have.
+    """Give a model's labels URIs, names by language, notations and
+    broader subjects; or show what they have.
 
     It belongs to the model and all its versions. Running servers follow without a restart.
     """
@@ -64,7 +68,9 @@ def label_info(
         opened.resolve(model)
         info = opened.label_info(model)
         if info is None:
-            raise BadInput(f"{model}: expected label info, found none: xylem models label-info {model} FILE")
+            raise BadInput(
+                f"{model}: expected label info, found none: xylem models label-info {model} FILE"
+            )
         _print(attached_info(opened, model, info), json)
 
 
@@ -90,8 +96,9 @@ def explain(
 ) -> None:
     """Show the features with the largest weights for a label, by name.
 
-    In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's siblings. With
-    several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.
+    In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's
+    siblings. With several trees the weights are means. A weight above 0 speaks for the label, one
+    below 0 against it.
     """
     from xylem.engine import label_features
 
@@ -102,10 +109,18 @@ def explain(
     trees: list[dict[str, Any]] = found["trees"][:_TREES_SHOWN] if len(found["trees"]) > 1 else []
     of_trees = [{each["feature"]: each["weight"] for each in tree["features"]} for tree in trees]
     rows = [
-        (each["feature"], each["weight"], *(weights.get(each["feature"], "") for weights in of_trees))
+        (
+            each["feature"],
+            each["weight"],
+            *(weights.get(each["feature"], "") for weights in of_trees),
+        )
         for each in found["features"]
     ]
-    heads = ("feature", "mean weight" if trees else "weight", *(f"tree {tree['tree']}" for tree in trees))
+    heads = (
+        "feature",
+        "mean weight" if trees else "weight",
+        *(f"tree {tree['tree']}" for tree in trees),
+    )
     print_table(f"{found['model']}@{found['version']}: {label}", heads, rows)
     facts = {
         f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
@@ -126,7 +141,9 @@ def tree(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show the nodes of a label tree: how many labels each has, how often, and the most frequent."""
+    """Show the nodes of a label tree: how many labels each has, how often, and the
+    most frequent.
+    """
     import numpy as np
 
     from xylem.evaluation import tree_labels
@@ -134,7 +151,8 @@ def tree(
 
     opened = open_model(store, model)
     name = opened.manifest.model
-    n_trees, kind = opened.ensemble.label_leaf.shape[0], opened.manifest.kind
+    n_trees = opened.ensemble.label_leaf.shape[0]
+    kind = opened.manifest.kind
     if kind != "label-tree":
         raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
     if number >= n_trees:
@@ -147,7 +165,9 @@ def tree(
             {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": each}
             for node, each in zip(nodes, told, strict=True)
         ]
-        print_json({"model": name, "version": opened.manifest.version, "tree": number, "nodes": found})
+        print_json(
+            {"model": name, "version": opened.manifest.version, "tree": number, "nodes": found}
+        )
         return
     n_rows = max(1, nodes[0].n_rows)
     print_line(f"{opened.manifest.shown}, tree {number}")

@@ -1,4 +1,7 @@
-"""`xylem models`: the store, what is in it, in and out. What moves aliases and deletes is in `aliases`."""
+"""`xylem models`: the store, what is in it, in and out.
+
+What moves aliases and deletes is in `aliases`.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,14 @@ def _listed(info: ModelInfo) -> dict[str, object]:
         "aliases": dict(info.aliases),
         "broken_aliases": list(info.broken_aliases),
         "fault": None if info.fault is None else str(info.fault),
-        "splits": {name: alias.split() for name, alias in sorted(info.documents.items()) if alias.others},
-        "denied": {name: len(alias.denied) for name, alias in sorted(info.documents.items()) if alias.denied},
+        "splits": {
+            name: alias.split() for name, alias in sorted(info.documents.items()) if alias.others
+        },
+        "denied": {
+            name: len(alias.denied)
+            for name, alias in sorted(info.documents.items())
+            if alias.denied
+        },
     }
 
 
@@ -68,7 +77,10 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
     """Return what a manifest says, without its list of arrays."""
     facts = dataclasses.asdict(manifest)
     del facts["arrays"]
-    facts["trainer"] = {**manifest.trainer._asdict(), "parameters": dict(manifest.trainer.parameters)}
+    facts["trainer"] = {
+        **manifest.trainer._asdict(),
+        "parameters": dict(manifest.trainer.parameters),
+    }
     facts["data"] = manifest.data._asdict()
     facts["model_bytes"] = manifest.model_bytes
     facts["members"] = [manifest_facts(member) for member in manifest.members]
@@ -85,7 +97,8 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     manifest = opened.manifest(name, opened.resolve(name, reference))
     facts = manifest_facts(manifest)
     arrays = opened.open(name, manifest.version, verify=False).arrays
-    report, origin = read_report(arrays), read_origin(arrays)
+    report = read_report(arrays)
+    origin = read_origin(arrays)
     denied = {} if is_version(reference) else {"denied": list(opened.alias(name, reference).denied)}
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
@@ -117,24 +130,33 @@ def draw(
     report = read_report(opened.open(name, version, verify=False).arrays)
     files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
     if not files:
-        raise BadInput(f"{name}@{version}: expected a report to draw, found none: was it trained here?")
+        raise BadInput(
+            f"{name}@{version}: expected a report to draw, found none: was it trained here?"
+        )
     print_result(json, "\n".join(files), model=name, version=version, files=files)
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    forest, size = report.get("forest"), report.get("size")
+    forest = report.get("forest")
+    size = report.get("size")
     if forest:
-        _print_lines(f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"])
+        _print_lines(
+            f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"]
+        )
         _print_lines("Splits by depth", "depth", forest["depths"])
         _print_lines("Trees", "nodes", forest["trees"])
     if updates := report.get("training", {}).get("updates"):
         lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
         shown = ("rows", "objective", "share", "purity", "share_moved")
-        _print_lines("Root by updates", "rows", [{name: line[name] for name in shown} for line in lines])
+        _print_lines(
+            "Root by updates", "rows", [{name: line[name] for name in shown} for line in lines]
+        )
     if size:
-        n_bytes, ratio = size["bytes"], size["bytes"] / max(1, size["ovr_bytes"])
+        n_bytes = size["bytes"]
+        ratio = size["bytes"] / max(1, size["ovr_bytes"])
         print_line(
-            f"{size['weights']:,} weights; {mebibytes(n_bytes)} stored, {ratio:.3f} of flat one-vs-rest"
+            f"{size['weights']:,} weights; {mebibytes(n_bytes)} stored, {ratio:.3f} of flat "
+            "one-vs-rest"
         )
         _print_lines("Features by depth", "depth", size["depths"])
 
@@ -157,7 +179,9 @@ def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) ->
 
 @app.command()
 def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Remove files of interrupted publications; versions, and publications under way, are not touched."""
+    """Remove files of interrupted publications; versions, and
+    publications under way, are not touched.
+    """
     removed = [str(path) for path in store_at(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
     print_result(json, line, removed=removed)
@@ -186,7 +210,9 @@ def export_model(
     version = opened.resolve(name, reference)
     if file.is_dir() or not file.parent.is_dir():
         found = "a directory" if file.is_dir() else "no such directory"
-        raise BadInput(f"{file}: expected the name of a file, in a directory that is there, found {found}")
+        raise BadInput(
+            f"{file}: expected the name of a file, in a directory that is there, found {found}"
+        )
     try:
         with unfinished(file) as out:
             opened.export(name, version, out, label_info=True)
@@ -199,9 +225,15 @@ def export_model(
 
 @app.command("import")
 def import_model(
-    path: Annotated[Path | None, Argument(metavar="PATH", help="With --from: what it saved.")] = None,
-    file: Annotated[Path | None, Option("--file", metavar="FILE", help="An exported tar file.")] = None,
-    model: Annotated[str | None, Option(metavar="NAME", help="The model to add a version to.")] = None,
+    path: Annotated[
+        Path | None, Argument(metavar="PATH", help="With --from: what it saved.")
+    ] = None,
+    file: Annotated[
+        Path | None, Option("--file", metavar="FILE", help="An exported tar file.")
+    ] = None,
+    model: Annotated[
+        str | None, Option(metavar="NAME", help="The model to add a version to.")
+    ] = None,
     library: Annotated[
         str | None, Option("--from", help="pecos, omikuji, napkinxc or libmultilabel.")
     ] = None,
@@ -212,24 +244,33 @@ def import_model(
         int | None, Option(metavar="N", help="With --from: rows have features up to N - 1.")
     ] = None,
     weights: Annotated[
-        str | None, Option(help="With --from: store them as float32 (the default), bfloat16 or int8.")
+        str | None,
+        Option(help="With --from: store them as float32 (the default), bfloat16 or int8."),
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Check an exported file, or a model that another library saved, and publish it as a new version."""
+    """Check an exported file, or a model that another library
+    saved, and publish it as a new version.
+    """
     opened = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
         from xylem.extras import import_model as import_foreign
 
         stored = weights or "float32"
         manifest = import_foreign(opened, library, path, labels, model, features, stored)
-    elif file is not None and model is not None and (library, path, labels, features, weights) == (None,) * 5:
+    elif (
+        file is not None
+        and model is not None
+        and (library, path, labels, features, weights) == (None,) * 5
+    ):
         if not file.is_file():
             raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
         with file.open("rb") as archive:
             manifest = opened.import_(archive, model)
     else:
-        raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found other options")
+        raise BadParameter(
+            "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"
+        )
     line = f"{file or path} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -1,8 +1,8 @@
 """Options that several commands have, groups of them, and the references NAME[@VERSION].
 
-typer makes options of the parameters of a function. Of a command that is `grouped` it sees, in the place of a
-parameter whose type is a NamedTuple, its fields, and the command gets them as one. `--help` shows the options
-of a group that is `in_panel` apart.
+typer makes options of the parameters of a function. Of a command that is `grouped` it sees, in the
+place of a parameter whose type is a NamedTuple, its fields, and the command gets them as one.
+`--help` shows the options of a group that is `in_panel` apart.
 """
 
 import inspect
@@ -15,7 +15,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from typer import Argument, Option
 
-from xylem.base import BadParameter, TableColumns, columns_of, file_path, n_processors, refuse_without_table
+from xylem.base import (
+    BadParameter,
+    TableColumns,
+    columns_of,
+    file_path,
+    n_processors,
+    refuse_without_table,
+)
 
 LATEST = "latest"
 
@@ -33,39 +40,50 @@ TRAINER_NAMES = (
 """Those of `xylem.trainers`, which takes a second to import; a test holds them equal."""
 
 FORMATS = (
-    ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, 'DIR/*.parquet', s3://"
+    ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, "
+    "'DIR/*.parquet', s3://"
 )
 
-Json = Annotated[bool, Option("--json", help="End with one JSON object on a line; no progress bars.")]
+Json = Annotated[
+    bool, Option("--json", help="End with one JSON object on a line; no progress bars.")
+]
 StoreDir = Annotated[
-    Path, Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
+    Path,
+    Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models."),
 ]
 Data = Annotated[
     Path, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
 ]
 Parameters = Annotated[
     list[str] | None,
-    Option("-p", metavar="KEY=VALUE", help="A parameter of the trainer or of the features; may repeat."),
+    Option(
+        "-p", metavar="KEY=VALUE", help="A parameter of the trainer or of the features; may repeat."
+    ),
 ]
 Threads = Annotated[
-    int | None, Option(min=1, max=1024, help="Threads; default: the number of cores.", rich_help_panel="Work")
+    int | None,
+    Option(min=1, max=1024, help="Threads; default: the number of cores.", rich_help_panel="Work"),
 ]
 ChunkCharacters = Annotated[
     int | None,
     Option(
-        metavar="N", help="Divide longer texts into chunks of at most N characters; scores are their means."
+        metavar="N",
+        help="Divide longer texts into chunks of at most N characters; scores are their means.",
     ),
 ]
 EmptyLabels = Annotated[
     str,
     Option(
         metavar="zero|one",
-        help="F of a label that is never true nor predicted: 0 as in scikit-learn, 1 as in the papers.",
+        help="F of a label that is never true nor predicted: 0 as in scikit-learn, 1 as in "
+        "the papers.",
     ),
 ]
 Seed = Annotated[int, Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
 ModelName = Annotated[str, Argument(metavar="NAME", help="A model.")]
-Model = Annotated[str, Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
+Model = Annotated[
+    str, Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")
+]
 
 RayAddress = Annotated[
     str | None,
@@ -84,7 +102,9 @@ Group = TypeVar("Group")
 
 
 def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]], type[Group]]:
-    """Give the options of a group a panel of `--help`, but for `common` and those that must be given."""
+    """Give the options of a group a panel of `--help`, but for
+    `common` and those that must be given.
+    """
 
     def mark(group: type[Group]) -> type[Group]:
         setattr(group, "_panel", (name, common))  # noqa: B010 - a NamedTuple declares fields only
@@ -124,13 +144,16 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
     panel, common = getattr(group, "_panel", ("", ()))
     for name in group._fields:
-        default, hint = group._field_defaults.get(name, inspect.Parameter.empty), hints[name]
+        default = group._field_defaults.get(name, inspect.Parameter.empty)
+        hint = hints[name]
         if panel and name in group._field_defaults and name not in common:
             (option,) = hint.__metadata__
             option = copy(option)
             option.rich_help_panel = panel
             hint = Annotated[hint.__origin__, option]
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        yield inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+        )
 
 
 @in_panel("Tables")
@@ -142,7 +165,8 @@ class Table(NamedTuple):
         Option(
             "--text-column",
             metavar="NAME[=WEIGHT]",
-            help="A table's column with text; default `text`. May repeat. With weight 2 its words count "
+            help="A table's column with text; default `text`. May repeat. With weight 2 its "
+            "words count "
             "twice.",
         ),
     ] = None
@@ -156,12 +180,16 @@ class Table(NamedTuple):
         str | None,
         Option(
             metavar="CHARACTER",
-            help="What separates the cells of a line, or the word tab; default a comma, in .tsv a tab.",
+            help="What separates the cells of a line, or the word tab; default a comma, in "
+            ".tsv a tab.",
         ),
     ] = None
 
     def columns(self, *files: Path | None) -> TableColumns:
-        """Return the columns that are named. Raises BadParameter where none of the files is a table."""
+        """Return the columns that are named.
+
+        Raises BadParameter where none of the files is a table.
+        """
         columns = columns_of(*self)
         refuse_without_table(columns, *files)
         return columns

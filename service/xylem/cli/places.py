@@ -32,10 +32,14 @@ class Place(NamedTuple):
     store: StoreDir = DEFAULT_STORE
     url: Annotated[
         str | None,
-        Option(metavar="URL", help="Use a server, not the store: https://HOST or http://127.0.0.1:8080."),
+        Option(
+            metavar="URL",
+            help="Use a server, not the store: https://HOST or http://127.0.0.1:8080.",
+        ),
     ] = None
     key_file: Annotated[
-        Path | None, Option(metavar="FILE", help="A file with the key for --url; default $XYLEM_KEY.")
+        Path | None,
+        Option(metavar="FILE", help="A file with the key for --url; default $XYLEM_KEY."),
     ] = None
 
 
@@ -59,10 +63,14 @@ def read_key(file: Path | None) -> str | None:
         with file.open("rb") as opened:
             content = opened.read(_KEY_BYTES_MAX + 1)
     except OSError as error:
-        raise BadParameter(f"--key-file: expected to read {file}, found: {error.strerror}") from None
+        raise BadParameter(
+            f"--key-file: expected to read {file}, found: {error.strerror}"
+        ) from None
     lines = content.split()
     if len(lines) != 1 or len(content) > _KEY_BYTES_MAX or not content.isascii():
-        raise BadParameter(f"--key-file: expected a key and nothing else in {file}, found another content")
+        raise BadParameter(
+            f"--key-file: expected a key and nothing else in {file}, found another content"
+        )
     return lines[0].decode()
 
 
@@ -77,8 +85,8 @@ def refuse_beside_url(context: typer.Context, names: tuple[str, ...]) -> None:
 def connect_server(url: str, key: str | None) -> Iterator[Client]:
     """Yield a client of a server, closed in the end.
 
-    Raises BadInput where the server refuses (4xx), Unavailable where it fails or does not answer, and
-    BadParameter for a URL, a key or an argument that cannot be used.
+    Raises BadInput where the server refuses (4xx), Unavailable where it fails or does not answer,
+    and BadParameter for a URL, a key or an argument that cannot be used.
     """
     from xylem.client import Client
     from xylem.errors import ClientError, ProblemError
@@ -101,9 +109,11 @@ def connect_server(url: str, key: str | None) -> Iterator[Client]:
 
 @contextmanager
 def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | None]:
-    """Yield what learns from feedback and signs prediction ids; None without a database, unless `create`.
+    """Yield what learns from feedback and signs prediction ids; None
+    without a database, unless `create`.
 
-    It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
+    It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database`
+    does.
     """
     from xylem.base import configure, read_settings
 
@@ -123,10 +133,14 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 
 @contextmanager
 def asked(
-    context: typer.Context, place: Place, local: Callable[[Database, Settings], Any], *, create: bool = False
+    context: typer.Context,
+    place: Place,
+    local: Callable[[Database, Settings], Any],
+    *,
+    create: bool = False,
 ) -> Iterator[Any]:
-    """Yield who answers: a server's client, or what `local` makes of a store's database, which has the calls
-    of the client that are needed. Raises as `connect_server`.
+    """Yield who answers: a server's client, or what `local` makes of a store's database, which has
+    the calls of the client that are needed. Raises as `connect_server`.
 
     create  as `opened_database` has it
     """

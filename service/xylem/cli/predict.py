@@ -1,4 +1,6 @@
-"""`xylem predict` and `score`: lines of instances in, lines of answers out, in memory that does not grow."""
+"""`xylem predict` and `score`: lines of instances in, lines of answers
+out, in memory that does not grow.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,14 @@ from xylem.cli.options import (
     n_threads,
     parse_reference,
 )
-from xylem.cli.places import Place, connect_server, opened_learning, read_key, refuse_beside_url, store_at
+from xylem.cli.places import (
+    Place,
+    connect_server,
+    opened_learning,
+    read_key,
+    refuse_beside_url,
+    store_at,
+)
 from xylem.serving import STDIN, Source, blocks_of, idle, in_order, opened, source_of
 
 if TYPE_CHECKING:
@@ -44,7 +53,8 @@ Instances = Annotated[
     Option(
         "--data",
         metavar="FILE",
-        help="Lines of JSON or a table, also as .gz or .zst; a directory, 'DIR/*.parquet', s3://; - is "
+        help="Lines of JSON or a table, also as .gz or .zst; a directory, 'DIR/*.parquet', "
+        "s3://; - is "
         "standard input.",
     ),
 ]
@@ -59,7 +69,8 @@ class RequestOptions(NamedTuple):
         str | None,
         Option(
             metavar="X",
-            help="Only labels with a score of at least X, from 0 to 1; tuned: each label's threshold.",
+            help="Only labels with a score of at least X, from 0 to 1; tuned: each label's "
+            "threshold.",
         ),
     ] = None
     beam_width: Annotated[
@@ -67,11 +78,16 @@ class RequestOptions(NamedTuple):
     ] = 10
     exact: Annotated[bool, Option("--exact", help="Search until the answer is exact.")] = False
     explain: Annotated[
-        bool, Option("--explain", help="Add each label's path in the trees, and the features that counted.")
+        bool,
+        Option(
+            "--explain", help="Add each label's path in the trees, and the features that counted."
+        ),
     ] = False
     language: Annotated[
         str | None,
-        Option(metavar="LANGUAGE", help="Add names of labels in this language, from the label info."),
+        Option(
+            metavar="LANGUAGE", help="Add names of labels in this language, from the label info."
+        ),
     ] = None
     label_info: Annotated[
         bool, Option("--label-info", help="Add all that the label info has about each label.")
@@ -81,10 +97,14 @@ class RequestOptions(NamedTuple):
     def options(self) -> dict[str, Any]:
         """Return the options of a request. Raises BadParameter where two do not go together."""
         if self.chunk_characters is not None and self.explain:
-            raise BadParameter("--chunk-characters: expected none with --explain, which is of one search")
+            raise BadParameter(
+                "--chunk-characters: expected none with --explain, which is of one search"
+            )
         unsaid = {"explain"} if self.label_info else {"explain", "label_info"}
         return {
-            name: value for name, value in self._asdict().items() if value is not None and name not in unsaid
+            name: value
+            for name, value in self._asdict().items()
+            if value is not None and name not in unsaid
         }
 
 
@@ -94,9 +114,12 @@ class GivenAs(NamedTuple):
 
     data: Instances = STDIN
     plain: Annotated[
-        bool, Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
+        bool,
+        Option("--plain", help="Each line of standard input is a text, not JSON; without --data."),
     ] = False
-    force: Annotated[bool, Option("--force", help="Replace .labels files that exist already.")] = False
+    force: Annotated[bool, Option("--force", help="Replace .labels files that exist already.")] = (
+        False
+    )
 
 
 RESULTS = ".labels"
@@ -121,17 +144,20 @@ def predict(
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Predict the labels of a text, or of instances: one JSON object a line in, one prediction a line out.
+    """Predict the labels of a text, or of instances: one JSON object a
+    line in, one prediction a line out.
 
-    A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in it is
-    ignored, so that a labelled file can be predicted. In a .csv, .tsv or .parquet file
-    each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
-    the end. For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the label, a
-    tab, its score. With --out the answers are files, one for each part of the data, written by threads or by
-    the nodes of a cluster (--ray); if you run it again, it writes those that are missing.
+    A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in
+    it is ignored, so that a labelled file can be predicted. In a .csv, .tsv or .parquet file each
+    row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
+    the end. For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the
+    label, a tab, its score. With --out the answers are files, one for each part of the data,
+    written by threads or by the nodes of a cluster (--ray); if you run it again, it writes those
+    that are missing.
     """
     data = given.data
-    columns, options = table.columns(file_path(data)), wanted.options()
+    columns = table.columns(file_path(data))
+    options = wanted.options()
     if (text is not None) + (data != STDIN) + given.plain > 1:
         raise BadParameter("expected one of a text, --data and --plain, found several")
     files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
@@ -149,12 +175,16 @@ def predict(
         if text is not None:
             _print_text(answers(source_of(text)), json or wanted.explain)
             return
-        results = ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
+        results = (
+            ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
+        )
         write = _write if results is None else results.write
         open_source = partial(opened, columns=columns, is_plain=given.plain)
         _print_answers(data, open_source, answers, write, "an instance", quiet=json)
     if results is not None:
-        print_result(json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written)
+        print_result(
+            json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written
+        )
 
 
 Answers = Callable[[Source], Iterator["Answered"]]
@@ -170,7 +200,10 @@ def _print_answers(
     *,
     quiet: bool,
 ) -> None:
-    """Write the answers to all lines of all files. Raises BadData at the end where lines had none."""
+    """Write the answers to all lines of all files.
+
+    Raises BadData at the end where lines had none.
+    """
     n_rows = n_bad = 0
     with progress(quiet or data == STDIN) as show:
         for name in _names_of(data):
@@ -181,7 +214,9 @@ def _print_answers(
                     n_bad += answered.n_bad
                     show("answers", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     if n_bad:
-        raise BadData(f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without")
+        raise BadData(
+            f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without"
+        )
 
 
 def _write(lines: bytes) -> None:
@@ -190,7 +225,10 @@ def _write(lines: bytes) -> None:
 
 
 def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
-    """Show the labels of a text as a table, or the answer as it is. Raises BadData where it has none."""
+    """Show the labels of a text as a table, or the answer as it is.
+
+    Raises BadData where it has none.
+    """
     line = b"".join(part.lines for part in answered)
     found = loads(line)
     if "error" in found:
@@ -201,7 +239,8 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
     if found.get("no_known_features"):
         complain("warning: the model knows no word of the text")
     names = [
-        f"{one['name']} ({one['label']})" if one.get("name") else one["label"] for one in found["labels"]
+        f"{one['name']} ({one['label']})" if one.get("name") else one["label"]
+        for one in found["labels"]
     ]
     scores = [one["score"] for one in found["labels"]]
     print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
@@ -211,7 +250,10 @@ class ResultFiles:
     """The labels of the documents of a directory, a file beside each."""
 
     def __init__(self, directory: Path, *, force: bool) -> None:
-        """Refuse results that are there, unless they are to be replaced. Raises BadData, BadParameter."""
+        """Refuse results that are there, unless they are to be replaced.
+
+        Raises BadData, BadParameter.
+        """
         from xylem.datasets import CorpusDirectory
 
         names = CorpusDirectory(directory).names
@@ -224,7 +266,8 @@ class ResultFiles:
     def write(self, lines: bytes) -> None:
         """Write the next answers, each to its file; of a document without one there is none."""
         for line in lines.splitlines():
-            file, found = next(self._rest), loads(line)
+            file = next(self._rest)
+            found = loads(line)
             if "error" in found:
                 complain(f"{file.with_suffix('.txt')}: {found['error']['detail']}")
                 continue
@@ -235,7 +278,9 @@ class ResultFiles:
 
 
 def _names_of(data: str) -> list[str]:
-    """Return the files that --data names; standard input is one, and so is a directory of documents."""
+    """Return the files that --data names; standard input is one,
+    and so is a directory of documents.
+    """
     path = file_path(data)
     if data == STDIN or path.is_file() or _is_corpus(path):
         return [data]
@@ -245,7 +290,10 @@ def _names_of(data: str) -> list[str]:
 
 
 def _is_corpus(path: Path) -> bool:
-    """Tell whether a path is a directory of documents. Raises BadData for one that has other data, too."""
+    """Tell whether a path is a directory of documents.
+
+    Raises BadData for one that has other data, too.
+    """
     if not is_directory(path):
         return False
     from xylem.datasets import CorpusDirectory, open_data
@@ -256,7 +304,10 @@ def _is_corpus(path: Path) -> bool:
 def _query(given: dict[str, Any]) -> str:
     """Return the options of a request as a query string."""
     return urlencode(
-        {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+        {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in given.items()
+        }
     )
 
 
@@ -273,7 +324,9 @@ def _by_store(
     with opened_learning(store, create=False) as learning:
         served = open_named(store_at(store), *parse_reference(model), learning, is_tuned=is_tuned)
         if learning is not None and learning.follower.fault and not is_tuned:
-            complain(f"feedback to these predictions will not be accepted: {learning.follower.fault}")
+            complain(
+                f"feedback to these predictions will not be accepted: {learning.follower.fault}"
+            )
         answer = answers_of(served, options, limits, explain=explain)
         yield partial(_by_threads, answer=answer, threads=threads, limits=limits)
 
@@ -317,17 +370,23 @@ def _by_server(
 def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
     """Yield the lines of blocks; an empty one for each that is too long, whose number is kept."""
     for block in todo:
-        long_lines += [number for number, line in enumerate(block.lines, block.first) if line is None]
+        long_lines += [
+            number for number, line in enumerate(block.lines, block.first) if line is None
+        ]
         yield [line or b"" for line in block.lines]
 
 
-def _with_long(lines: list[bytes], first: int, long_lines: list[int], limits: Limits) -> list[bytes]:
+def _with_long(
+    lines: list[bytes], first: int, long_lines: list[int], limits: Limits
+) -> list[bytes]:
     """Return answers, those to lines that were too long to send as the server gives them."""
     from xylem.serving import describe_error, dump, too_long
 
     while long_lines and long_lines[0] < first + len(lines):
         number = long_lines.pop(0)
-        lines[number - first] = dump({"error": {**describe_error(too_long(limits)), "line": number}})
+        lines[number - first] = dump(
+            {"error": {**describe_error(too_long(limits)), "line": number}}
+        )
     return lines
 
 
@@ -340,8 +399,8 @@ def score(
 ) -> None:
     """Print the exact probabilities of labels: one JSON object a line in, their scores a line out.
 
-    A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that cannot be
-    used has an error in its place, and the exit status is 2 at the end.
+    A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that
+    cannot be used has an error in its place, and the exit status is 2 at the end.
     """
     from xylem.base import read_settings
     from xylem.serving import open_named, score_block

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Object stores: a part of `xylem models`.")
 
 Url = Annotated[
-    str, Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's.")
+    str,
+    Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's."),
 ]
 
 
@@ -31,10 +32,12 @@ def push(
     model: Model,
     url: Url,
     alias: Annotated[
-        list[str] | None, Option(metavar="NAME", help="An alias there that moves to the version; may repeat.")
+        list[str] | None,
+        Option(metavar="NAME", help="An alias there that moves to the version; may repeat."),
     ] = None,
     canary: Annotated[
-        str | None, Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%.")
+        str | None,
+        Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%."),
     ] = None,
     shadow: Annotated[
         str | None, Option(metavar="PART", help="Move no alias; answer copies of this share: 100%.")
@@ -42,14 +45,16 @@ def push(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Write a version to an object store, unless it is there; servers that follow its aliases fetch it.
+    """Write a version to an object store, unless it is there;
+    servers that follow its aliases fetch it.
 
     The model's label info goes with it, and what the aliases deny here is denied there too.
     """
     from xylem.admin import RemoteStore
     from xylem_store import promoted, with_canary, with_shadow
 
-    opened, remote = store_at(store), RemoteStore(url)
+    opened = store_at(store)
+    remote = RemoteStore(url)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     move = promoted(version)
@@ -60,7 +65,9 @@ def push(
     if shadow is not None:
         move = with_shadow(version, fraction_of("--shadow", shadow))
     if (canary is not None or shadow is not None) and not alias:
-        raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
+        raise BadInput(
+            "--canary, --shadow: expected --alias, whose requests they are of, found none"
+        )
     if alias:
         opened.verify(name, version)  # also opens it as a server does, before an alias there moves
     pushed = remote.push(opened, name, version)
@@ -71,15 +78,17 @@ def push(
     moved = [f"{name}: {one} -> {found.version}{what_is_beside(found)}" for one, found in now]
     facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
     facts["label_info"] = info and info.digest
-    print_result(json, "\n".join([f"{name}@{version} -> {remote.url}", *moved]), url=remote.url, **facts)
+    print_result(
+        json, "\n".join([f"{name}@{version} -> {remote.url}", *moved]), url=remote.url, **facts
+    )
 
 
 @app.command()
 def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Fetch a version from an object store, by its number or an alias there; no alias here moves.
 
-    But `latest` names a model's first version. All digests are checked before it is published. Label info
-    comes with it unless the model has some here.
+    But `latest` names a model's first version. All digests are checked before it is published.
+    Label info comes with it unless the model has some here.
     """
     from xylem.admin import RemoteStore
 
@@ -112,5 +121,7 @@ def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
     found = remote.model(model).aliases
     if alias not in found:
         there = ", ".join(sorted(found)) or "none"
-        raise BadInput(f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}")
+        raise BadInput(
+            f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}"
+        )
     return found[alias]

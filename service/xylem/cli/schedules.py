@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from xylem.base import Database, Settings
 
 app = typer.Typer(
-    help="Schedules: jobs that are submitted automatically; of the store, or with --url of a server.",
+    help="Schedules: jobs that are submitted automatically; of the store, or with --url of a "
+    "server.",
     no_args_is_help=True,
 )
 
@@ -40,10 +41,15 @@ def create(
     cron: Annotated[
         str | None, Option(metavar="LINE", help="When, in UTC: minute hour day month weekday.")
     ] = None,
-    rows: Annotated[int | None, Option(min=1, metavar="N", help="After every N rows of feedback.")] = None,
+    rows: Annotated[
+        int | None, Option(min=1, metavar="N", help="After every N rows of feedback.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Submit a job again and again, at the times of --cron or after --rows. Workers run the jobs."""
+    """Submit a job again and again, at the times of --cron or after --rows.
+
+    Workers run the jobs.
+    """
     try:
         refuse_special(job)
         body: Any = json_library.loads(job.read_bytes())

@@ -1,4 +1,6 @@
-"""`xylem serve`, the service, and `xylem worker`, which runs jobs that wait in the database of a store."""
+"""`xylem serve`, the service, and `xylem worker`, which runs jobs
+that wait in the database of a store.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,25 +19,32 @@ Store = Annotated[
 def serve(
     store: Store = None,
     host: Annotated[
-        str | None, Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False)
+        str | None,
+        Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False),
     ] = None,
     port: Annotated[
-        int | None, Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080.")
+        int | None,
+        Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080."),
     ] = None,
     workers: Annotated[
         int | None,
-        Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
+        Option(
+            min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
-        Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
+        Option(
+            min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Serve the models of a store over HTTP until SIGTERM or Ctrl-C; all else is set by XYLEM_ variables.
+    """Serve the models of a store over HTTP until SIGTERM or Ctrl-C;
+    all else is set by XYLEM_ variables.
 
-    The log is JSON lines on standard error; with --json a line on standard output says at the end that the
-    server has stopped.
+    The log is JSON lines on standard error; with --json a line on standard output says at the end
+    that the server has stopped.
     """
     from xylem.base import read_settings
     from xylem.server import run
@@ -63,9 +72,10 @@ def worker(
 ) -> None:
     """Run waiting jobs (training, threshold tuning, batches) until SIGTERM or Ctrl-C.
 
-    A job that was running then waits again. Needs the store and the database of the servers that take the
-    jobs, and the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines
-    on standard error; with --json a line on standard output says at the end that the worker has stopped.
+    A job that was running then waits again. Needs the store and the database of the servers that
+    take the jobs, and the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The
+    log is JSON lines on standard error; with --json a line on standard output says at the end that
+    the worker has stopped.
     """
     from xylem.admin import run_workers
     from xylem.base import configure, read_settings, write_in_background

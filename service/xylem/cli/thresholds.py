@@ -32,7 +32,8 @@ class Tuning(NamedTuple):
         Option(
             "--method",
             metavar="METHOD",
-            help="ofo (default), fta, fta-one, sto or all; may repeat: stores the first, reports all.",
+            help="ofo (default), fta, fta-one, sto or all; may repeat: stores the first, "
+            "reports all.",
         ),
     ] = None
     test: Annotated[
@@ -44,12 +45,14 @@ class Tuning(NamedTuple):
         str | None,
         Option(
             metavar="NUMBER|auto",
-            help="Ignore estimates below this probability: 0.0001 to 0.5; default 0.01. auto: what is best "
+            help="Ignore estimates below this probability: 0.0001 to 0.5; default 0.01. "
+            "auto: what is best "
             "on halves of the file.",
         ),
     ] = None
     start: Annotated[
-        str | None, Option("--start", metavar="A,B", help="Start values of ofo; default: chosen on the file.")
+        str | None,
+        Option("--start", metavar="A,B", help="Start values of ofo; default: chosen on the file."),
     ] = None
 
 
@@ -58,15 +61,19 @@ class Candidate(NamedTuple):
     """What becomes of a candidate."""
 
     shadow: Annotated[
-        bool, Option("--shadow", help="Store a candidate, measured on feedback beside those in force.")
+        bool,
+        Option("--shadow", help="Store a candidate, measured on feedback beside those in force."),
     ] = False
-    switch: Annotated[bool, Option("--switch", help="Put the candidate in force; without --data.")] = False
+    switch: Annotated[
+        bool, Option("--switch", help="Put the candidate in force; without --data.")
+    ] = False
     drop: Annotated[bool, Option("--drop", help="Remove the candidate; without --data.")] = False
     reset: Annotated[
         bool,
         Option(
             "--reset",
-            help="Start anew where the database has thresholds of another version of this name, or any; "
+            help="Start anew where the database has thresholds of another version of this "
+            "name, or any; "
             "without --data.",
         ),
     ] = False
@@ -77,7 +84,8 @@ def thresholds(
     model: Model,
     *,
     data: Annotated[
-        Path | None, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
+        Path | None,
+        Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}."),
     ] = None,
     table: Table,
     tuning: Tuning,
@@ -86,18 +94,21 @@ def thresholds(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Tune a version's thresholds on a labelled file that it was not trained on, and store them with it.
+    """Tune a version's thresholds on a labelled file that it was not
+    trained on, and store them with it.
 
-    `--threshold tuned` and `"threshold": "tuned"` use them from then on, and feedback continues from them.
-    With --shadow they are only a candidate, measured on feedback beside those in force, until --switch
-    or --drop. All F-measures are in percent.
+    `--threshold tuned` and `"threshold": "tuned"` use them from then on, and feedback continues
+    from them. With --shadow they are only a candidate, measured on feedback beside those in force,
+    until --switch or --drop. All F-measures are in percent.
     """
     columns = table.columns(data, tuning.test)
     shadow, *changes = candidate
     if any(changes):
         alone = Tuning(empty_labels=tuning.empty_labels)
         if data is not None or tuning != alone or shadow or sum(changes) > 1:
-            raise BadParameter("expected --switch, --drop or --reset alone, found other options too")
+            raise BadParameter(
+                "expected --switch, --drop or --reset alone, found other options too"
+            )
         _change(model, store, candidate, json=json)
         return
     if data is None:
@@ -131,7 +142,16 @@ def thresholds(
     heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
     rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
     print_table(f"{opened.manifest.shown} tuned on {data}; percent", heads, rows)
-    shown = ("method", "epoch", "empty_label_convention", "start", "power", "scale", "kappa", "note")
+    shown = (
+        "method",
+        "epoch",
+        "empty_label_convention",
+        "start",
+        "power",
+        "scale",
+        "kappa",
+        "note",
+    )
     kept = {**{key: facts[key] for key in shown if key in facts}, "database": kept_in}
     print_facts("candidate" if shadow else "kept", kept)
 
@@ -142,13 +162,16 @@ def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> Non
     from xylem.thresholds import ThresholdDatabase, take_shadow
 
     opened = open_model(store, model)
-    name, version = opened.manifest.model, opened.manifest.version
+    name = opened.manifest.model
+    version = opened.manifest.version
     with ready_database(store) as database:
         if candidate.reset:
             start = open_version(opened).thresholds.start_state()
             epoch = ThresholdDatabase(database).reset(name, version, start, opened.manifest.digest)
         else:
-            epoch = take_shadow(database, name, version, opened.manifest.digest, switch=candidate.switch)
+            epoch = take_shadow(
+                database, name, version, opened.manifest.digest, switch=candidate.switch
+            )
     facts = {"model": name, "version": version, "epoch": epoch}
     if json:
         print_json(facts)

@@ -1,4 +1,6 @@
-"""`xylem train`: a data file in, a published version out; `xylem estimate`: how large it will be."""
+"""`xylem train`: a data file in, a published version out; `xylem estimate`: how large
+it will be.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 
 Valid = Annotated[
     Path | None,
-    Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
+    Option(
+        "--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."
+    ),
 ]
 NewModel = Annotated[str, Option("--model", metavar="NAME", help="The model to add a version to.")]
 Stream = Annotated[
@@ -51,11 +55,14 @@ Stream = Annotated[
     ),
 ]
 LabelNames = Annotated[
-    Path | None, Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i.")
+    Path | None,
+    Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
 ]
 
 
-_FROM_STDIN = "Learning from standard input. At its end the model is published; after Ctrl-C it is not."
+_FROM_STDIN = (
+    "Learning from standard input. At its end the model is published; after Ctrl-C it is not."
+)
 
 
 @in_panel("Published version")
@@ -64,34 +71,46 @@ class NewVersion(NamedTuple):
 
     model: NewModel
     weights: Annotated[
-        str, Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs.")
+        str,
+        Option(
+            "--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs."
+        ),
     ] = "float32"
     label_names: LabelNames = None
     label_info: Annotated[
         Path | None,
-        Option(metavar="FILE", help="A vocabulary with names of the labels, as for xylem models label-info."),
+        Option(
+            metavar="FILE",
+            help="A vocabulary with names of the labels, as for xylem models label-info.",
+        ),
     ] = None
     keep_rows: Annotated[
         bool,
-        Option("--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."),
+        Option(
+            "--keep-rows",
+            help="Store the rows with the version: then xylem extend needs no --rows.",
+        ),
     ] = False
     keep_state: Annotated[
         bool,
         Option(
             "--keep-state",
-            help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
+            help="Store the state of the training, to continue it by --from: plt with -p "
+            "solver=sgd, "
             "huffman-tree, learned-tree, lomtree.",
         ),
     ] = False
     until: Annotated[
-        int, Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
+        int,
+        Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes."),
     ] = 0
     from_version: Annotated[
         str | None,
         Option(
             "--from",
             metavar="NAME[@VERSION]",
-            help="Start from a version, with its features and parameters: from the weights of label-tree, "
+            help="Start from a version, with its features and parameters: from the weights "
+            "of label-tree, "
             "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
         ),
     ] = None
@@ -102,13 +121,17 @@ class HeldOut(NamedTuple):
 
     valid: Valid = None
     calibrate: Annotated[
-        bool, Option("--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities.")
+        bool,
+        Option(
+            "--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities."
+        ),
     ] = False
     rerank: Annotated[
         bool,
         Option(
             "--rerank",
-            help="Re-rank by similar training rows, if held-out rows gain. Takes 28 to 45 times as long.",
+            help="Re-rank by similar training rows, if held-out rows gain. Takes 28 to 45 "
+            "times as long.",
         ),
     ] = False
 
@@ -122,7 +145,8 @@ class Streaming(NamedTuple):
         str | None,
         Option(
             metavar="ofo",
-            help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
+            help="With --stream and plt: tune thresholds on rows before they are learnt, and "
+            "store them.",
         ),
     ] = None
 
@@ -138,8 +162,10 @@ class StepWork(NamedTuple):
         bool,
         Option(
             "--resume",
-            help="Continue a training of this model that was stopped, from the steps that it stored. With "
-            "--ray steps are always stored until the version is published, otherwise with --resume.",
+            help="Continue a training of this model that was stopped, from the steps that it "
+            "stored. With "
+            "--ray steps are always stored until the version is published, otherwise with "
+            "--resume.",
         ),
     ] = False
 
@@ -153,7 +179,8 @@ def train(
         str,
         Argument(
             metavar="TRAINER",
-            help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
+            help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see "
+            "docs/trainers/.",
         ),
     ],
     data: Data,
@@ -168,13 +195,19 @@ def train(
 ) -> None:
     """Train on a data file and publish the result as a new version of a model, its `latest`.
 
-    Nothing is published when training fails or is interrupted. With --data - the trainer (lomtree) learns
-    from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
-    published.
+    Nothing is published when training fails or is interrupted. With --data - the trainer (lomtree)
+    learns from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was
+    learnt is published.
     """
     from xylem.datasets import STDIN
     from xylem.trainers import trainer as find_trainer
-    from xylem.workflows import TrainRequest, read_label_info, train_and_publish, weight_type, with_label_info
+    from xylem.workflows import (
+        TrainRequest,
+        read_label_info,
+        train_and_publish,
+        weight_type,
+        with_label_info,
+    )
 
     request = TrainRequest(
         trainer=trainer,
@@ -220,9 +253,11 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
 
 
 def make_latest(store: Store, report: TrainReport) -> None:
-    """Have `latest` name a version that goes on from another, once it has that one's thresholds, if they fit.
+    """Have `latest` name a version that goes on from another, once it has
+    that one's thresholds, if they fit.
 
-    Until then it is published and no more, as jobs do it: nobody is answered without the thresholds.
+    Until then it is published and no more, as jobs do it: nobody is answered without the
+    thresholds.
     """
     from xylem.thresholds import ThresholdDatabase
     from xylem.workflows import carry_thresholds
@@ -257,7 +292,9 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     if grown := report.grown:
         facts.update({name.replace("_", " "): f"{count:,}" for name, count in grown.items()})
     if choice := report.features:  # of features.kind=auto
-        facts["features"] = f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
+        facts["features"] = (
+            f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
+        )
         for one in choice["tried"]:
             figures = f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
             facts[f"tried {one['features']}"] = figures
@@ -266,9 +303,13 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     else:
         facts["metrics"] = "none: give --valid FILE, or use xylem evaluate"
     if errors := report.calibration_error:
-        facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
+        facts["expected calibration error"] = (
+            f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
+        )
     if found := report.thresholds:
-        facts["thresholds"] = f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
+        facts["thresholds"] = (
+            f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
+        )
     if ranked := report.rerank:
         alone, anew = (
             "/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked")
@@ -281,7 +322,9 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
 
 
 FORECAST = ("fastxml", "pfastrexml")
-"""Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
+"""Trainers that grow one tree and forecast the others; those of the
+other trainers are bounds that hold.
+"""
 
 
 @grouped
@@ -300,11 +343,13 @@ def estimate(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print an upper bound of a model's weights before training, and compare it with flat one-vs-rest.
+    """Print an upper bound of a model's weights before training,
+    and compare it with flat one-vs-rest.
 
-    For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8. The stored size depends on the
-    type of weights (train --weights), and includes embeddings. Most models leave out small weights, so a
-    version is far smaller. Names of labels and features, and the memory of training, are not counted.
+    For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8. The stored size depends
+    on the type of weights (train --weights), and includes embeddings. Most models leave out small
+    weights, so a version is far smaller. Names of labels and features, and the memory of training,
+    are not counted.
     """
     from xylem.workflows import TrainRequest, estimate_size
 
@@ -327,7 +372,9 @@ def estimate(
     bound = "about" if trainer in FORECAST else "at most"
     facts = {
         "weights": f"{bound} {size['nonzeros_bound']:,}",
-        **{f"stored, {kind}": f"{bound} {mebibytes(n)}" for kind, n in size["stored_bytes"].items()},
+        **{
+            f"stored, {kind}": f"{bound} {mebibytes(n)}" for kind, n in size["stored_bytes"].items()
+        },
         "at 12 bytes each": f"{bound} {mebibytes(size['bytes_bound'])}",
         "of flat one-vs-rest": f"{100 * size['ratio_to_ovr']:.1f} %",
     }

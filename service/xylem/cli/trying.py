@@ -10,32 +10,50 @@ from typer import Argument, Option
 from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, file_path
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import complain, print_json, print_line, progress
-from xylem.cli.options import DEFAULT_STORE, FORMATS, Json, StoreDir, Table, Work, grouped, n_threads
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    FORMATS,
+    Json,
+    StoreDir,
+    Table,
+    Work,
+    grouped,
+    n_threads,
+)
 
 
 class Result(NamedTuple):
     """What the model is called, and whether it is served."""
 
     model: Annotated[
-        str | None, Option("--model", metavar="NAME", help="The model; default: the name of the file.")
+        str | None,
+        Option("--model", metavar="NAME", help="The model; default: the name of the file."),
     ] = None
-    port: Annotated[int | None, Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")] = None
-    serve: Annotated[bool, Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")] = True
+    port: Annotated[
+        int | None, Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")
+    ] = None
+    serve: Annotated[bool, Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")] = (
+        True
+    )
 
 
 @grouped
 def try_file(
-    file: Annotated[Path, Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")],
+    file: Annotated[
+        Path, Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")
+    ],
     table: Table,
     result: Result,
     work: Work,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make a first model from a file, say how good it is, and serve it with the console until Ctrl-C.
+    """Make a first model from a file, say how good it is, and
+    serve it with the console until Ctrl-C.
 
-    It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is held out for
-    thresholds, another tenth for the figures. It tries several kinds of features. The model is published.
+    It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is
+    held out for thresholds, another tenth for the figures. It tries several kinds of features. The
+    model is published.
     """
     from xylem.datasets import source_of
     from xylem.workflows import make_first_model
@@ -49,7 +67,9 @@ def try_file(
     opened = store_to_publish(store, "xylem try")
     try:
         with progress(json) as show:
-            facts = make_first_model(opened, name, file, columns, work.seed, n_threads(work.threads), show)
+            facts = make_first_model(
+                opened, name, file, columns, work.seed, n_threads(work.threads), show
+            )
     except BadData as error:
         raise BadData(f"{error}; it was read with {guess}") if guess else error from None
     for warning in facts["warnings"]:
@@ -67,24 +87,30 @@ def _guess(columns: TableColumns) -> str:
     mark = "tab" if columns.delimiter == "\t" else columns.delimiter
     texts = ", ".join(column.name for column in columns.texts)
     return (
-        f"{f'cells between {mark!r} (--delimiter), ' if mark else ''}texts of {texts!r} (--text-column), "
-        f"labels of {columns.labels!r} (--label-column) between {columns.separator!r} (--label-separator)"
+        f"{f'cells between {mark!r} (--delimiter), ' if mark else ''}texts of {texts!r} "
+        "(--text-column), "
+        f"labels of {columns.labels!r} (--label-column) between {columns.separator!r} "
+        "(--label-separator)"
     )
 
 
 def _print_facts(facts: dict[str, Any], store: Path) -> None:
     shares = ("P@1", "P@5", "R@5", "possible", "precision", "recall")
     tens = {name: f"{facts[name] / 10:.1f}" for name in shares}
-    rows, name = facts["rows"], facts["model"]
+    rows = facts["rows"]
+    name = facts["model"]
     at = "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
     for line in (
-        f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with {facts['features']}.",
+        f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
+        f"{facts['features']}.",
         f"Of {rows['test']:,} other rows, with {facts['labels_a_row']:.1f} labels each on average:",
         f"  the label that it shows first is right {tens['P@1']} times in 10;",
-        f"  of the five labels that it shows first, {tens['P@5']} in 10 are right (the most possible:"
+        f"  of the five labels that it shows first, {tens['P@5']} in 10 are right (the most "
+        "possible:"
         f" {tens['possible']});",
         f"  these five have {tens['R@5']} in 10 of a row's labels;",
-        f"  those that reach {at}, {facts['predicted_a_row']:.1f} a row, are right {tens['precision']} times"
+        f"  those that reach {at}, {facts['predicted_a_row']:.1f} a row, are right "
+        f"{tens['precision']} times"
         f" in 10, and are {tens['recall']} in 10 of the true ones.",
         f"Published as {name}@{facts['version']} in {store}. Next:",
         f'  xylem predict {name} "a text" --store {store}',

@@ -40,7 +40,9 @@ class MeasuredOn(NamedTuple):
     ] = None
     folds: Annotated[
         int | None,
-        Option(min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."),
+        Option(
+            min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."
+        ),
     ] = None
 
 
@@ -52,12 +54,18 @@ class SearchFor(NamedTuple):
         list[str] | None,
         Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
     ] = None
-    metric: Annotated[str, Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")] = "P@5"
+    metric: Annotated[
+        str, Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")
+    ] = "P@5"
     minutes: Annotated[float, Option(min=0.01, max=100_000, help="Time for the search.")] = 10.0
     trials: Annotated[int, Option(min=1, max=100_000, help="Maximum number of trials.")] = 1000
     study: Annotated[
         Path | None,
-        Option("--study", metavar="FILE", help="Store the trials in this file, or continue those in it."),
+        Option(
+            "--study",
+            metavar="FILE",
+            help="Store the trials in this file, or continue those in it.",
+        ),
     ] = None
     ray: RayAddress = None
 
@@ -77,10 +85,10 @@ def tune(
 ) -> None:
     """Search for the trainer and the parameters that are best on held-out rows; publish that model.
 
-    Parameters given with -p are not searched. The best one is trained again on all of --data. Needs the extra
-    tune. With --ray the nodes of a cluster run trials in parallel, one on each processor. The figures of the
-    search are too good, because they are the best of many trials. Measure the published model on another
-    file with xylem evaluate.
+    Parameters given with -p are not searched. The best one is trained again on all of --data. Needs
+    the extra tune. With --ray the nodes of a cluster run trials in parallel, one on each processor.
+    The figures of the search are too good, because they are the best of many trials. Measure the
+    published model on another file with xylem evaluate.
     """
     from xylem.workflows import DEFAULT_TRAINERS, SearchRequest, search, train_and_publish
     from xylem_store import check_model
@@ -105,11 +113,22 @@ def tune(
         home = store_to_publish(store, f"xylem tune {best.trainer}")
         report = train_and_publish(home, model, request.training(best), show)
     if json:
-        facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
+        facts = {
+            "model": model,
+            "version": report.version,
+            "metric": wanted.metric,
+            "best": best._asdict(),
+        }
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
     rows = [
-        (each.trainer, each.value, each.seconds, mebibytes(each.model_bytes), _shown(each.parameters))
+        (
+            each.trainer,
+            each.value,
+            each.seconds,
+            mebibytes(each.model_bytes),
+            _shown(each.parameters),
+        )
         for each in found[:_SHOWN]
     ]
     heads = ("trainer", wanted.metric, "seconds", "model", "parameters")

@@ -1,4 +1,6 @@
-"""Requests: what calls send, described once for both halves of the client; lines of batches and answers."""
+"""Requests: what calls send, described once for both halves of the
+client; lines of batches and answers.
+"""
 
 import re
 import ssl
@@ -17,9 +19,12 @@ from xylem.errors import BadAnswer, ConnectionFailed, fault_of_stream, field_err
 
 LINES_MAX = 1000
 BYTES_MAX = 1 << 17
-"""A request ends with the line that reaches one of these: a server takes as much before it is read from."""
+"""A request ends with the line that reaches one of these: a server
+takes as much before it is read from.
+"""
 
-_LONG_LINES, _LONG_BYTES = 100, 1 << 14
+_LONG_LINES = 100
+_LONG_BYTES = 1 << 14
 
 
 class Part(NamedTuple):
@@ -35,7 +40,10 @@ class Part(NamedTuple):
     is_long: bool
 
     def answers_in(self, answer: bytes) -> list[bytes]:
-        """Return the answers to the lines. Raises ClientError for one that is cut off, or has too many."""
+        """Return the answers to the lines.
+
+        Raises ClientError for one that is cut off, or has too many.
+        """
         *lines, rest = answer.split(b"\n")
         fault = fault_of_stream(lines[-1]) if lines else None
         if fault is not None:
@@ -43,11 +51,15 @@ class Part(NamedTuple):
         if len(lines) > self.n_lines:
             raise BadAnswer(f"expected {self.n_lines} answers at most, found {len(lines)}")
         if rest or len(lines) < self.n_lines:
-            raise ConnectionFailed(f"expected {self.n_lines} answers, found the end after {len(lines)}")
+            raise ConnectionFailed(
+                f"expected {self.n_lines} answers, found the end after {len(lines)}"
+            )
         return [self._renumbered(line) for line in lines] if self.first else lines
 
     def _renumbered(self, line: bytes) -> bytes:
-        """Return an answer; the line that an error names is counted from the beginning of the input."""
+        """Return an answer; the line that an error names is
+        counted from the beginning of the input.
+        """
         if b'"error"' not in line:
             return line
         try:
@@ -59,7 +71,9 @@ class Part(NamedTuple):
 
 
 def divided(lines: Iterable[bytes], n_max: int, bytes_max: int) -> Iterator[list[bytes]]:
-    """Yield lines in blocks; each ends with the line by which it has `n_max` lines, or `bytes_max` bytes."""
+    """Yield lines in blocks; each ends with the line by which it has
+    `n_max` lines, or `bytes_max` bytes.
+    """
     block: list[bytes] = []
     n_bytes = 0
     for line in lines:
@@ -67,7 +81,8 @@ def divided(lines: Iterable[bytes], n_max: int, bytes_max: int) -> Iterator[list
         n_bytes += len(line)
         if len(block) == n_max or n_bytes >= bytes_max:
             yield block
-            block, n_bytes = [], 0
+            block = []
+            n_bytes = 0
     if block:
         yield block
 
@@ -112,15 +127,20 @@ class Target:
     def __init__(self, url: str, key: str | None, tls: ssl.SSLContext | None = None) -> None:
         try:
             parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
+            host = parts.hostname
+            port = parts.port
             host = host if host is None or host.isascii() else host.encode("idna").decode()
         except ValueError:
-            parts, host, port = urlsplit(""), None, None
+            parts = urlsplit("")
+            host = None
+            port = None
         is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
         is_plain = is_plain and not _ODD.search(f"{host}{parts.path}")
         if parts.scheme not in _PORTS or not host or not is_plain:
             shown = re.sub(r"//[^/]*@", "//...@", str(url))
-            raise ValueError(f"url: expected http://HOST:PORT or https://HOST:PORT, found {shown!r}")
+            raise ValueError(
+                f"url: expected http://HOST:PORT or https://HOST:PORT, found {shown!r}"
+            )
         if key is not None and not _KEY.fullmatch(key):
             raise ValueError("key: expected visible characters of ASCII, found others")
         self.scheme = parts.scheme
@@ -167,7 +187,10 @@ def segment(name: str, what: str = "name") -> str:
 
 
 def model_path(model: str, version: int | None = None, alias: str | None = None) -> str:
-    """Return the path of a model, of one of its versions, or of what an alias names. Raises ValueError."""
+    """Return the path of a model, of one of its versions, or of what an alias names.
+
+    Raises ValueError.
+    """
     if version is not None and alias is not None:
         raise ValueError("expected a version or an alias, found both")
     path = f"/v1/models/{segment(model, 'model')}"
@@ -290,7 +313,9 @@ def get(path: str, **fields: object) -> Request:
 
 
 def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
-    """Return a request with the fields that are not None: in its query, of PUT and POST in its body."""
+    """Return a request with the fields that are not None: in its
+    query, of PUT and POST in its body.
+    """
     if method in ("GET", "DELETE"):
         return Request(method, f"{path}{query(**fields)}", repeatable=method == "GET")
     given = {name: value for name, value in fields.items() if value is not None}
@@ -298,11 +323,17 @@ def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
 
 
 def predict(
-    model: str, instances: Iterable[Instance], version: int | None, alias: str | None, options: PredictOptions
+    model: str,
+    instances: Iterable[Instance],
+    version: int | None,
+    alias: str | None,
+    options: PredictOptions,
 ) -> Request:
     """Return a request for predictions."""
     body = dumped({"instances": _several(instances), **_named(options)})
-    return Request("POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True)
+    return Request(
+        "POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True
+    )
 
 
 def score(
@@ -323,7 +354,10 @@ def score(
     common: dict[str, Any] = {} if labels is None else {"labels": list(labels)}
     if sequence:
         common["sequence"] = True
-    asked = [one if {"labels", "sequence"} & one.keys() else {**one, **common} for one in _several(instances)]
+    asked = [
+        one if {"labels", "sequence"} & one.keys() else {**one, **common}
+        for one in _several(instances)
+    ]
     path = f"{model_path(model, version, alias)}/score"
     return Request("POST", path, dumped({"instances": asked}), _JSON, repeatable=True)
 
@@ -354,7 +388,8 @@ def batch_request(
 def feedback_requests(
     model: str, events: Iterable[Mapping[str, Any]], version: int | None, alias: str | None
 ) -> Iterator[tuple[Request, int]]:
-    """Yield the requests that have these events, and how many each has. An event without an id is given one.
+    """Yield the requests that have these events, and how many each has.
+    An event without an id is given one.
 
     Each event counts once, however often it is sent: so every request may be sent again.
     """
@@ -366,7 +401,8 @@ def feedback_requests(
 
 
 def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:
-    """Return the request that submits a job of a kind, as `training`; fields that are None are left out.
+    """Return the request that submits a job of a kind, as `training`;
+    fields that are None are left out.
 
     The key makes a submission that is sent again the same job; one is made if none is given.
     """
@@ -387,7 +423,9 @@ def admin_path(model: str, part: str = "") -> str:
 
 
 def read_object(body: bytes) -> JsonObject:
-    """Return the object of an answer; an empty one for an answer without a body. Raises BadAnswer."""
+    """Return the object of an answer; an empty one for an answer without a body.
+    Raises BadAnswer.
+    """
     try:
         found = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError:

@@ -11,7 +11,9 @@ EVENT_BYTES_MAX = 1 << 20
 
 
 class ServerEvent(NamedTuple):
-    """An event: its name (`message` without one), its data, read if that is JSON, else a text, and its id."""
+    """An event: its name (`message` without one), its data, read if
+    that is JSON, else a text, and its id.
+    """
 
     name: str
     data: Any
@@ -21,8 +23,8 @@ class ServerEvent(NamedTuple):
 class EventParser:
     """Makes events of the bytes of a stream, in whatever pieces they come.
 
-    Source: the HTML standard, "Server-sent events", "Parsing an event stream", for lines that end in LF, as
-    the service's do. An event that the end of the stream cuts off is dropped.
+    Source: the HTML standard, "Server-sent events", "Parsing an event stream", for lines that end
+    in LF, as the service's do. An event that the end of the stream cuts off is dropped.
 
     last_id  of the last event that is whole: what Last-Event-ID says, to go on after it
     """
@@ -35,7 +37,9 @@ class EventParser:
         """Take bytes; return the events that they end. Raises BadAnswer."""
         *blocks, self._rest = (self._rest + part).split(b"\n\n")
         if len(self._rest) > EVENT_BYTES_MAX:
-            raise BadAnswer(f"expected events of at most {EVENT_BYTES_MAX} bytes, found a longer one")
+            raise BadAnswer(
+                f"expected events of at most {EVENT_BYTES_MAX} bytes, found a longer one"
+            )
         events = [self._read(block.decode("utf-8", "replace")) for block in blocks]
         return [event for event in events if event is not None]
 
@@ -45,7 +49,8 @@ class EventParser:
 
     def _read(self, block: str) -> ServerEvent | None:
         """Return the event of a block of lines; None where they have no data."""
-        name, lines = "message", []
+        name = "message"
+        lines = []
         for line in block.split("\n"):
             field, _, value = line.partition(":")
             value = value.removeprefix(" ")

@@ -71,7 +71,9 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class LabelScore:
-    """The exact score of a label that was named; `log_score` is its natural logarithm, None where it is 0."""
+    """The exact score of a label that was named; `log_score` is its
+    natural logarithm, None where it is 0.
+    """
 
     label: str
     id: int
@@ -81,7 +83,8 @@ class LabelScore:
 
 @dataclass(frozen=True, slots=True)
 class InstanceScores:
-    """The scores of one instance's labels, in the order in which they were named, or of a text's words.
+    """The scores of one instance's labels, in the order in which
+    they were named, or of a text's words.
 
     log_score   of a sequence: the sum of its words'
     perplexity  of a sequence: e to the mean of -log_score over its words
@@ -127,7 +130,9 @@ class LineError:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackVerdict:
-    """What became of an event: applied, duplicate, late or rejected; docs/feedback.md has the reasons."""
+    """What became of an event: applied, duplicate, late or
+    rejected; docs/feedback.md has the reasons.
+    """
 
     event_id: str | None
     result: str
@@ -147,7 +152,9 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model, its versions, which of them each alias names, and the canary and shadow of those that have."""
+    """A model, its versions, which of them each alias names, and the
+    canary and shadow of those that have.
+    """
 
     name: str
     versions: list[int]
@@ -209,7 +216,8 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of training, threshold-tuning or batch: queued, running, succeeded, failed or cancelled.
+    """A job of training, threshold-tuning or batch: queued,
+    running, succeeded, failed or cancelled.
 
     error      why it failed; `error_code` is stable
     promotion  of a training with a rule, once that was judged

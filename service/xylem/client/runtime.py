@@ -1,7 +1,8 @@
-"""What the two halves of the client do differently: wait, take turns, read a file, go through a source.
+"""What the two halves of the client do differently: wait, take
+turns, read a file, go through a source.
 
-The blocking half is made of the asynchronous one by `python -m tests.unasync`: each name here that begins
-with `Async` or `async_` stands there without it.
+The blocking half is made of the asynchronous one by `python -m tests.unasync`: each name here that
+begins with `Async` or `async_` stands there without it.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Data files to rows: readers of .txt, .svm, .jsonl and .npz, with errors that name file, line and fault."""
+"""Data files to rows: readers of .txt, .svm, .jsonl and .npz, with
+errors that name file, line and fault.
+"""
 
 from xylem_store import face_of
 

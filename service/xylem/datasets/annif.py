@@ -1,7 +1,7 @@
 """Labelled texts as other tools have them.
 
-Corpora of Annif are a directory of documents with files of subjects beside, or lines of text and URIs. Files
-of fastText have a row a line, whose words that begin with `__label__` are its labels.
+Corpora of Annif are a directory of documents with files of subjects beside, or lines of text and
+URIs. Files of fastText have a row a line, whose words that begin with `__label__` are its labels.
 """
 
 import re
@@ -25,8 +25,8 @@ _URI_LINE = re.compile(r"<[^<>\s]+>")
 class CorpusDirectory(DataFile):
     """A directory of `NAME.txt`, each with `NAME.tsv` or `NAME.key` beside, read as one data file.
 
-    Documents come in the order of their names; what is in directories below, and other files, is passed over.
-    `n_without` is how many of those read so far have no file of subjects.
+    Documents come in the order of their names; what is in directories below, and other files, is
+    passed over. `n_without` is how many of those read so far have no file of subjects.
     """
 
     def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
@@ -35,12 +35,18 @@ class CorpusDirectory(DataFile):
         self.kind = DIRECTORY
         self.n_without = 0
         try:
-            found = [file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()]
+            found = [
+                file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()
+            ]
         except OSError as error:
-            raise super().fault(None, f"expected a directory to read, found: {error.strerror}") from None
+            raise super().fault(
+                None, f"expected a directory to read, found: {error.strerror}"
+            ) from None
         self.names = sorted(name for name in found if not name.startswith("."))
         if not self.names:
-            raise super().fault(None, f"expected documents named *{DOCUMENT} in the directory, found none")
+            raise super().fault(
+                None, f"expected documents named *{DOCUMENT} in the directory, found none"
+            )
 
     def fault(self, line: int | None, what: str) -> BadData:
         """Return the error that names the document of that number."""
@@ -66,10 +72,15 @@ class CorpusDirectory(DataFile):
                 self._on_progress(number + 1, len(self.names))
 
     def _subjects(self, document: Path) -> list[str]:
-        for suffix, read in ((".tsv", _label_of), (".key", lambda _file, _number, line: line.strip())):
+        for suffix, read in (
+            (".tsv", _label_of),
+            (".key", lambda _file, _number, line: line.strip()),
+        ):
             file = document.with_suffix(suffix)
             if file.exists():
-                return [read(file, number, line) for number, line in self._lines(file) if line.strip()]
+                return [
+                    read(file, number, line) for number, line in self._lines(file) if line.strip()
+                ]
         self.n_without += 1
         return []
 
@@ -87,7 +98,8 @@ class CorpusDirectory(DataFile):
 
 
 def is_corpus(file: Path) -> bool:
-    """Tell whether the first line of a .tsv file is a text, a tab and URIs in angle brackets, or none.
+    """Tell whether the first line of a .tsv file is a text, a tab
+    and URIs in angle brackets, or none.
 
     The header of a table has names of columns there. Raises BadData.
     """
@@ -97,7 +109,8 @@ def is_corpus(file: Path) -> bool:
 
 
 def corpus_lines(file: DataFile) -> Iterator[TextRow]:
-    """Yield the rows of a .tsv file of texts and URIs, without a header; quotes are part of the text.
+    """Yield the rows of a .tsv file of texts and URIs, without a
+    header; quotes are part of the text.
 
     Empty lines are passed over. Raises BadData, naming the line.
     """
@@ -136,8 +149,8 @@ def is_fasttext(file: Path) -> bool:
 def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
     """Yield the rows; empty lines are passed over. Raises BadData, naming the line.
 
-    A label is what follows LABEL. It may stand anywhere in its line. The other words are the text, a blank
-    between each two. A line without labels is a row without labels; fastText leaves it out.
+    A label is what follows LABEL. It may stand anywhere in its line. The other words are the text,
+    a blank between each two. A line without labels is a row without labels; fastText leaves it out.
     """
     for number, line in text_lines(file):
         words = line.split()
@@ -146,4 +159,6 @@ def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
         if LABEL in words:
             raise file.fault(number, f"expected the name of a label after {LABEL}, found none")
         labels = [word.removeprefix(LABEL) for word in words if word.startswith(LABEL)]
-        yield TextRow(number, " ".join(word for word in words if not word.startswith(LABEL)), labels)
+        yield TextRow(
+            number, " ".join(word for word in words if not word.startswith(LABEL)), labels
+        )

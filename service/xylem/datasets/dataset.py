@@ -26,7 +26,8 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
 
 
 def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list[str]]:
-    """Return the labels below n_labels, of that many; how many of each row were dropped; and their numbers.
+    """Return the labels below n_labels, of that many; how many of each
+    row were dropped; and their numbers.
 
     The numbers are names, each once, ascending.
     """

@@ -1,4 +1,6 @@
-"""Rows of cells of `.csv` and `.tsv` files, as RFC 4180 has them, by the standard library's parser."""
+"""Rows of cells of `.csv` and `.tsv` files, as RFC 4180 has them, by the standard
+library's parser.
+"""
 
 import codecs
 import csv
@@ -12,10 +14,13 @@ ROW_BYTES_MAX = LINE_BYTES_MAX
 """The longest row, all its lines together."""
 
 _FAULTS = {
-    "unexpected end of data": "expected a closing quote of a cell that begins in this row, found the end of "
+    "unexpected end of data": "expected a closing quote of a cell that begins in this row, "
+    "found the end of "
     "the file",
-    "new-line character seen": "expected lines that end in LF or CR LF, found a CR alone outside of quotes",
-    "expected after": "expected a comma (of a .tsv file: a tab) or a line end after a closing quote, found "
+    "new-line character seen": "expected lines that end in LF or CR LF, found a CR alone "
+    "outside of quotes",
+    "expected after": "expected a comma (of a .tsv file: a tab) or a line end after a "
+    "closing quote, found "
     "more; a quote within a quoted cell is written twice",
 }
 """What the parser's messages mean."""
@@ -24,11 +29,13 @@ _FAULTS = {
 def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of each row's first line, from 1, and its cells: the header first.
 
-    Cells may be quoted with `"`; a quoted cell may have delimiters, line ends, and quotes written twice.
-    Empty lines are passed over. Raises BadData, naming the line, for other text than UTF-8, NUL, quotes that
-    are not closed, and rows of more than ROW_BYTES_MAX bytes. Memory: a block of the file, and a row.
+    Cells may be quoted with `"`; a quoted cell may have delimiters, line ends, and quotes written
+    twice. Empty lines are passed over. Raises BadData, naming the line, for other text than UTF-8,
+    NUL, quotes that are not closed, and rows of more than ROW_BYTES_MAX bytes. Memory: a block of
+    the file, and a row.
     """
-    # The parser's own limit is of the whole process, and smaller than a long document: `_Lines` bounds rows.
+    # The parser's own limit is of the whole process, and smaller than a
+    # long document: `_Lines` bounds rows.
     csv.field_size_limit(max(csv.field_size_limit(), ROW_BYTES_MAX))
     lines = _Lines(file)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -48,14 +55,17 @@ def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[s
 def text_lines(file: DataFile) -> Iterator[tuple[int, str]]:
     """Yield the number of each line, from 1, and its text without the line end.
 
-    Raises BadData, naming the line and the byte, for other text than UTF-8 and NUL. Memory: a block.
+    Raises BadData, naming the line and the byte, for other text than UTF-8 and NUL. Memory: a
+    block.
     """
     for number, line in enumerate(_decoded(file), 1):
         yield number, line.rstrip("\r\n")
 
 
 class _Lines:
-    """The lines of a file as text, for the parser; it counts them, and the bytes of the row at hand."""
+    """The lines of a file as text, for the parser; it counts
+    them, and the bytes of the row at hand.
+    """
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
@@ -66,7 +76,8 @@ class _Lines:
 
     def start_row(self) -> int:
         """Say that the lines so far were parsed; return the number of the next one."""
-        self._first, self._n_bytes = self._n_lines + 1, 0
+        self._first = self._n_lines + 1
+        self._n_bytes = 0
         return self._first
 
     def __iter__(self) -> Iterator[str]:
@@ -83,7 +94,9 @@ class _Lines:
 
 
 def _place(block: bytes, at: int, first: int) -> tuple[int, int]:
-    """Return the line of byte `at` of a block whose first line is `first`, and its place there, from 1."""
+    """Return the line of byte `at` of a block whose first line is
+    `first`, and its place there, from 1.
+    """
     return first + block.count(b"\n", 0, at), at - block.rfind(b"\n", 0, at)
 
 
@@ -94,13 +107,17 @@ def _decoded(file: DataFile) -> Iterator[str]:
             raise file.fault(1, "expected UTF-8, found a byte order mark of UTF-16: convert it")
         if b"\0" in block:
             line, place = _place(block, block.index(b"\0"), file.line)
-            fault = f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
+            fault = (
+                f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
+            )
             raise file.fault(line, fault)
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
             line, place = _place(block, error.start, file.line)
-            fault = f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
+            fault = (
+                f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
+            )
             raise file.fault(line, f"{fault}: perhaps it is Windows-1252") from None
         # `splitlines` would also split at other characters than line ends
         yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))

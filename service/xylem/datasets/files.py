@@ -40,16 +40,22 @@ class FoundFile(NamedTuple):
 
 
 class DataFiles(DataFile):
-    """Data files of one kind read as one, in the order of their names; faults name the file at hand."""
+    """Data files of one kind read as one, in the order of their
+    names; faults name the file at hand.
+    """
 
-    def __init__(self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None) -> None:
+    def __init__(
+        self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None
+    ) -> None:
         super().__init__(path, on_progress)
         self.kind = kind_of(files[0].path)
         self._files = files
 
     def each(self) -> Iterator[DataFile]:
         """Yield the files; the digest goes on when the next one is asked for."""
-        whole, done, total = self.path, 0, sum(file.n_bytes for file in self._files)
+        whole = self.path
+        done = 0
+        total = sum(file.n_bytes for file in self._files)
         for at, n_bytes in self._files:
 
             def move(place: int, _: int, before: int = done) -> None:
@@ -57,7 +63,8 @@ class DataFiles(DataFile):
                     self._on_progress(before + place, total)
 
             file = DataFile(at, move, after=self)
-            self.path, self.line = at, 1
+            self.path = at
+            self.line = 1
             yield file
             self._digest = file._digest
             done += n_bytes
@@ -77,14 +84,19 @@ class DataFiles(DataFile):
 
 
 def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
-    """Return what reads a file, the documents of a directory, or many files as one. Raises BadData."""
+    """Return what reads a file, the documents of a directory, or many files as one.
+
+    Raises BadData.
+    """
     if is_directory(path) and not isinstance(path, RemotePath) and _has_documents(path):
         return CorpusDirectory(path, on_progress)
     files = find_files(path)
     if len(files) == 1 and files[0].path == path:
         kind_of(path)
         return DataFile(path, on_progress)
-    kinds = {kind if (kind := kind_of(file.path)) not in JSON_LINES else JSON_LINES[0] for file in files}
+    kinds = {
+        kind if (kind := kind_of(file.path)) not in JSON_LINES else JSON_LINES[0] for file in files
+    }
     if len(kinds) > 1:
         raise BadData(f"{path}: expected files of one kind, found {', '.join(sorted(kinds))}")
     (kind,) = kinds
@@ -97,16 +109,19 @@ def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
 
 
 def find_files(path: Path) -> list[FoundFile]:
-    """Return the files that a path names, by name: a file that need not be there, or those of a directory.
+    """Return the files that a path names, by name: a file that need not
+    be there, or those of a directory.
 
-    A pattern has `*`, `?`, `[...]`, and `**` for directories; what is there under the very name is no
-    pattern. Of a directory, files of the formats count that begin with neither `.` nor `_`. Raises BadData
-    where there are none.
+    A pattern has `*`, `?`, `[...]`, and `**` for directories; what is there under the very name is
+    no pattern. Of a directory, files of the formats count that begin with neither `.` nor `_`.
+    Raises BadData where there are none.
     """
     is_dir = is_directory(path)
     try:
         refuse_special(path)
-        if not is_dir and (not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())):
+        if not is_dir and (
+            not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())
+        ):
             return [FoundFile(path, 0)]
         found = _listed(path, is_dir=is_dir)
     except (XylemError, MemoryError):
@@ -114,7 +129,11 @@ def find_files(path: Path) -> list[FoundFile]:
     except faults_of(path) as error:
         raise BadData(f"{path}: expected files to read, found: {said_by(error)}") from None
     if not found:
-        where = f"data files, or documents named *{DOCUMENT} in the directory" if is_dir else "such files"
+        where = (
+            f"data files, or documents named *{DOCUMENT} in the directory"
+            if is_dir
+            else "such files"
+        )
         raise BadData(f"{path}: expected {where}, found none")
     if len(found) > FILES_MAX:
         raise BadData(f"{path}: expected at most {FILES_MAX} files, found {len(found)}")
@@ -138,14 +157,19 @@ def source_of(path: Path) -> str:
 
 def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
     if isinstance(path, RemotePath):
-        listed = path.fs.ls(path.key, detail=True) if is_dir else path.fs.glob(path.key, detail=True).values()
+        listed = (
+            path.fs.ls(path.key, detail=True)
+            if is_dir
+            else path.fs.glob(path.key, detail=True).values()
+        )
         there = [
             FoundFile(RemotePath(path.fs.unstrip_protocol(one["name"])), int(one["size"] or 0))
             for one in listed
             if one["type"] == "file"
         ]
     else:
-        names = path.iterdir() if is_dir else map(Path, glob.iglob(str(path), recursive=True))  # noqa: PTH207
+        matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207
+        names = path.iterdir() if is_dir else map(Path, matches)
         there = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
     return [one for one in there if not is_dir or _is_data(one.path)]
 
@@ -155,7 +179,8 @@ def _is_data(path: Path) -> bool:
 
 
 def _has_documents(path: Path) -> bool:
-    """Tell whether a directory is one of documents, as Annif has them. Raises BadData for one of both kinds.
+    """Tell whether a directory is one of documents, as Annif has them.
+    Raises BadData for one of both kinds.
 
     Subjects of documents are .tsv files.
     """
@@ -167,6 +192,9 @@ def _has_documents(path: Path) -> bool:
     if DOCUMENT not in kinds or not any(file.suffix == DOCUMENT for file in files):
         return False
     if others := sorted(kinds - {DOCUMENT, ".tsv"}):
-        fault = f"expected documents (*{DOCUMENT}) or files of data, found *{', *'.join(others)} among them"
+        fault = (
+            f"expected documents (*{DOCUMENT}) or files of data, found "
+            f"*{', *'.join(others)} among them"
+        )
         raise BadData(f"{path}: {fault}: name them by a pattern")
     return True

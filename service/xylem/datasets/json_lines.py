@@ -1,4 +1,6 @@
-"""Rows with names of labels: `.jsonl` and `.ndjson`, an object a line, and the texts of other formats."""
+"""Rows with names of labels: `.jsonl` and `.ndjson`, an object a
+line, and the texts of other formats.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class TextRow(NamedTuple):
-    """A text with its labels; `place` is the number of its line, row or document, as faults name it."""
+    """A text with its labels; `place` is the number of its line,
+    row or document, as faults name it.
+    """
 
     place: int
     text: str
@@ -27,12 +31,13 @@ class TextRow(NamedTuple):
 
 
 def json_blocks(collector: RowCollector) -> Iterator[None]:
-    """Collect lines `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
+    """Collect lines `{"text": ..., "labels": [...]}` or `{"features":
+    {name: number}, "labels": [...]}`.
 
-    In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the URI.
-    A file is all text or all features. Other keys (an id, say) and empty lines are passed over. Types are
-    strict: `true` is no number, 1 is no label. A repeated label counts once.
-    Yields after each block of lines.
+    In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the
+    URI. A file is all text or all features. Other keys (an id, say) and empty lines are passed
+    over. Types are strict: `true` is no number, 1 is no label. A repeated label counts once. Yields
+    after each block of lines.
     """
     file = collector.file
     for block in file.lines():
@@ -57,7 +62,8 @@ def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[No
 class RowCollector:
     """The rows so far; labels have provisional ids, by first appearance.
 
-    Rows are added one by one, with the line that they stand in. All raises BadData, naming the line.
+    Rows are added one by one, with the line that they stand in. All raises BadData, naming the
+    line.
 
     labels, counts  of all rows, one after the other, and how many each row has
     """
@@ -91,7 +97,9 @@ class RowCollector:
             raise self.file.fault(number, fault)
         if kinds[0] == "text":
             if not isinstance(found["text"], str):
-                raise self.file.fault(number, f"expected a string as `text`, found {what_is(found['text'])}")
+                raise self.file.fault(
+                    number, f"expected a string as `text`, found {what_is(found['text'])}"
+                )
             self.add_text(number, found["text"], found["labels"])
         else:
             self.add_named(number, found["features"], found["labels"])
@@ -99,10 +107,15 @@ class RowCollector:
     def _subjects(self, number: int, subjects: object) -> list[object]:
         """Return the URI of each of Annif's subjects, or its label where it has none."""
         if not isinstance(subjects, list):
-            raise self.file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
+            raise self.file.fault(
+                number, f"expected an array as `subjects`, found {what_is(subjects)}"
+            )
         for subject in subjects:
             if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-                fault = f"expected objects with `uri` or `label` in `subjects`, found {what_is(subject)}"
+                fault = (
+                    "expected objects with `uri` or `label` in `subjects`, found "
+                    f"{what_is(subject)}"
+                )
                 raise self.file.fault(number, fault)
         return [subject.get("uri") or subject["label"] for subject in subjects]
 
@@ -125,7 +138,9 @@ class RowCollector:
 
     def _features(self, number: int, features: object) -> dict[str, float]:
         if not isinstance(features, dict):
-            raise self.file.fault(number, f"expected an object as `features`, found {what_is(features)}")
+            raise self.file.fault(
+                number, f"expected an object as `features`, found {what_is(features)}"
+            )
         for name, value in features.items():
             if type(value) is not float and type(value) is not int:
                 fault = f"expected a number for feature {name[:40]!r}, found {what_is(value)}"
@@ -140,7 +155,9 @@ class RowCollector:
             raise self.file.fault(number, f"expected an array as `labels`, found {what_is(labels)}")
         for label in labels:
             if not isinstance(label, str):
-                raise self.file.fault(number, f"expected strings in `labels`, found {what_is(label)}")
+                raise self.file.fault(
+                    number, f"expected strings in `labels`, found {what_is(label)}"
+                )
             i = self.ids.get(label)
             if i is None:
                 try:
@@ -157,27 +174,33 @@ class RowCollector:
         """Return the rows so far, their labels with provisional ids, and forget them."""
         labels = self._provisional()
         found = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
-        self.texts, self.named = [], []
+        self.texts = []
+        self.named = []
         self.labels, self.counts = array("i"), array("i")
         return found
 
     def finish(self, model: NameTable | None) -> Dataset:
-        """Return the rows with their final label ids; their source and digest are for others to say.
+        """Return the rows with their final label ids; their
+        source and digest are for others to say.
 
-        Without a model, ids follow the names sorted by bytes, so the order of rows does not matter; with one
-        they are its ids.
+        Without a model, ids follow the names sorted by bytes, so the order of rows does not matter;
+        with one they are its ids.
         """
         self.refuse_empty()
-        labels, names = self._provisional(), sorted(self.ids)
+        labels = self._provisional()
+        names = sorted(self.ids)
         if model is None:
             new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
             return self._dataset(*renumber_labels(labels, new_ids, len(names)), label_names=names)
         known = find_all(model, self.ids)
         unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
-        return self._dataset(*renumber_labels(labels, known, model.n_names), unknown_names=unknown_names)
+        return self._dataset(
+            *renumber_labels(labels, known, model.n_names), unknown_names=unknown_names
+        )
 
     def _provisional(self) -> LabelRows:
-        indptr, indices = offsets(np.frombuffer(self.counts, np.int32)), np.frombuffer(self.labels, np.int32)
+        indptr = offsets(np.frombuffer(self.counts, np.int32))
+        indices = np.frombuffer(self.labels, np.int32)
         return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
 
     def _dataset(self, labels: LabelRows, unknown: I32, **names: Any) -> Dataset:

@@ -19,18 +19,23 @@ from xylem_store import I32, I64
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 
 _SIZES_SHOWN = 1024
-"""Arrays up to this size are unpacked, whatever they should have been: other checks say what is wrong."""
+"""Arrays up to this size are unpacked, whatever they should have
+been: other checks say what is wrong.
+"""
 
 
 def partner(path: Path) -> Path:
-    """Return the label file of a feature file: `train.X.npz` -> `train.Y.npz` (or both with `.gz` or `.zst`).
+    """Return the label file of a feature file: `train.X.npz` ->
+    `train.Y.npz` (or both with `.gz` or `.zst`).
 
     Raises BadData when the name of `path` does not end so.
     """
     for suffix in (".X.npz", ".X.npz.gz", ".X.npz.zst"):
         if path.name.endswith(suffix):
             return path.with_name(path.name.removesuffix(suffix) + suffix.replace("X", "Y"))
-    raise BadData(f"{path}: expected a pair of files, NAME.X.npz (given) and NAME.Y.npz, found another name")
+    raise BadData(
+        f"{path}: expected a pair of files, NAME.X.npz (given) and NAME.Y.npz, found another name"
+    )
 
 
 def read_npz(
@@ -38,10 +43,11 @@ def read_npz(
 ) -> tuple[SparseRows, LabelRows, str]:
     """Read both matrices as `scipy.sparse.save_npz` writes CSR: rows are instances.
 
-    Every entry of the label matrix that is not zero is a label. Repeated features of a row are summed. Sizes
-    are the matrices' shapes; `n_labels` and `n_features` (a model's) are the sizes of the result when given,
-    and the shapes may not exceed them. No pickle is ever read. Raises BadData. Memory: the files and what is
-    in them. Returns (rows, labels, the sha256 of both files).
+    Every entry of the label matrix that is not zero is a label. Repeated features of a row are
+    summed. Sizes are the matrices' shapes; `n_labels` and `n_features` (a model's) are the sizes of
+    the result when given, and the shapes may not exceed them. No pickle is ever read. Raises
+    BadData. Memory: the files and what is in them. Returns (rows, labels, the sha256 of both
+    files).
     """
     partner_path = partner(path)
     features_file = DataFile(path, on_progress)
@@ -63,7 +69,9 @@ def read_npz(
     indices = indices[present]
     labels = LabelRows(indptr, indices[: sort_labels(indptr, indices)], width)
     if rows.n_rows != labels.n_rows:
-        raise labels_file.fault(None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}")
+        raise labels_file.fault(
+            None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}"
+        )
     return rows, labels, labels_file.sha256
 
 
@@ -78,7 +86,11 @@ def _read_matrix(file: DataFile, most: int | None) -> tuple[I64, I32, NDArray[An
 
 
 def _matrix_fault(
-    shape: NDArray[Any], indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], most: int | None
+    shape: NDArray[Any],
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    data: NDArray[Any],
+    most: int | None,
 ) -> str:
     """Return which invariant of a CSR matrix of at most `most` columns is broken; none is ''."""
     if any(array.ndim != 1 for array in (shape, indptr, indices, data)):
@@ -88,7 +100,10 @@ def _matrix_fault(
     if data.dtype.kind not in "biuf":
         return f"expected numbers in data, found {data.dtype}"
     if len(shape) != 2 or not 1 <= shape[0] <= N_ROWS_MAX or not 0 <= shape[1] <= N_IDS_MAX:
-        return f"expected 1 to {N_ROWS_MAX} rows and at most {N_IDS_MAX} columns, found {shape[:4].tolist()}"
+        return (
+            f"expected 1 to {N_ROWS_MAX} rows and at most {N_IDS_MAX} columns, found "
+            f"{shape[:4].tolist()}"
+        )
     if most is not None and shape[1] > most:
         return f"expected at most the {most} columns of the model or names file, found {shape[1]}"
     if len(indptr) != shape[0] + 1 or indptr[0] != 0 or bool((indptr[1:] < indptr[:-1]).any()):
@@ -101,7 +116,8 @@ def _matrix_fault(
 
 
 def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
-    packed, damage = b"".join(file.blocks()), "expected a matrix saved by scipy.sparse.save_npz, found damage"
+    packed = b"".join(file.blocks())
+    damage = "expected a matrix saved by scipy.sparse.save_npz, found damage"
     if not packed.startswith(b"PK"):
         raise file.fault(None, f"{damage}: {packed[:4]!r} to begin with")
     try:
@@ -116,19 +132,23 @@ def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
 
 
 def _sizes_fault(found: NpzFile) -> str:
-    """Return which arrays cannot be those of one matrix, before the long ones are unpacked; none is ''.
+    """Return which arrays cannot be those of one matrix, before the
+    long ones are unpacked; none is ''.
 
     A megabyte of a file can hold gigabytes of zeros.
     """
     if "format" in found:
-        kind = b"much" if _size(found, "format") > 1 else found["format"].tobytes().replace(b"\0", b"")
+        kind = (
+            b"much" if _size(found, "format") > 1 else found["format"].tobytes().replace(b"\0", b"")
+        )
         if kind != b"csr":
             return f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}"
     if missing := [key for key in _KEYS if key not in found]:
         return f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}"
     if _size(found, "shape") > _SIZES_SHOWN:
         return f"expected a shape of two numbers, found {_size(found, 'shape')}"
-    shape, n_offsets = found["shape"], _size(found, "indptr")
+    shape = found["shape"]
+    n_offsets = _size(found, "indptr")
     if shape.size and n_offsets > int(shape.flat[0]) + 1:
         return f"expected {int(shape.flat[0]) + 1} ascending offsets in indptr, found {n_offsets}"
     indptr = found["indptr"]

@@ -1,4 +1,6 @@
-"""Read a data file of any format, or of texts alone, whole or a block at a time; its suffix tells which."""
+"""Read a data file of any format, or of texts alone, whole or a block
+at a time; its suffix tells which.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -7,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from xylem.base import DEFAULT_COLUMNS, TABLES, BadData, BadParameter, Dataset, TableColumns, inverse
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    TABLES,
+    BadData,
+    BadParameter,
+    Dataset,
+    TableColumns,
+    inverse,
+)
 from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from xylem.datasets.files import JSON_LINES, open_data, source_of
@@ -32,23 +42,26 @@ def read_dataset(
     columns: TableColumns = DEFAULT_COLUMNS,
     on_progress: Progress | None = None,
 ) -> Dataset:
-    """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv,
-    each also .gz or .zst, or .parquet; of many that a directory or a pattern names, one after the other; or
-    of a directory of documents as Annif has them. A .txt file may be fastText's.
+    """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz,
+    .csv, .tsv, each also .gz or .zst, or .parquet; of many that a directory or a pattern names, one
+    after the other; or of a directory of documents as Annif has them. A .txt file may be
+    fastText's.
 
-    labels  the names of an existing model: label ids of the result are the model's; a name that it does not
-      know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric data
-      without names has the model's ids.
+    labels  the names of an existing model: label ids of the result are the model's; a name that it
+            does not
+      know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric
+      data without names has the model's ids.
     label_names_file  numeric formats only: line i + 1 is the name of label i
     n_features  numeric formats only: the features of an existing model
     columns  of tables
 
-    Labels beyond the model's are labels that it does not know, whatever the format. The features that a file
-    says it has (a header, a shape) may not exceed the model's; a .svm file says nothing, and its features
-    beyond the model's are left out.
+    Labels beyond the model's are labels that it does not know, whatever the format. The features
+    that a file says it has (a header, a shape) may not exceed the model's; a .svm file says
+    nothing, and its features beyond the model's are left out.
 
-    Raises BadData, its message beginning with `file:line:`, for a file that cannot be used; BadParameter for
-    arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
+    Raises BadData, its message beginning with `file:line:`, for a file that cannot be used;
+    BadParameter for arguments that contradict the format or each other. Deterministic. Memory: the
+    result and a block or so.
     """
     file = open_data(path, on_progress)
     suffix = format_of(file)
@@ -71,7 +84,8 @@ def read_dataset(
             rows, found = read_rows(file, n_named, None, has_header=False)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
-    unknown, unknown_names = np.zeros(found.n_rows, np.int32), []
+    unknown = np.zeros(found.n_rows, np.int32)
+    unknown_names = []
     if labels is not None:
         if names is not None:
             carried = np.unique(found.indices).tolist()
@@ -93,7 +107,8 @@ def read_dataset(
 
 
 def check_readable(path: Path) -> None:
-    """Raise BadData unless a file is named as data of a known format and can be read: its first block is.
+    """Raise BadData unless a file is named as data of a known format
+    and can be read: its first block is.
 
     Of many files each. Raises BadParameter for a Parquet file where its reader is not installed.
     """
@@ -147,7 +162,10 @@ def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:
 
 
 def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:
-    """Return what reads a file of texts, or many. Raises BadData where the name is not one of texts."""
+    """Return what reads a file of texts, or many.
+
+    Raises BadData where the name is not one of texts.
+    """
     file = open_data(path, on_progress)
     if file.kind not in JSON_LINES:
         raise BadData(f"{path}: expected a .jsonl file of texts, found {path.name!r}")
@@ -183,10 +201,9 @@ LABELS_MAX = 1 << 24
 class DataStream:
     """The rows that `read_dataset` reads, or those of standard input, in parts that fit in memory.
 
-    The first pass must go to the end: it finds the sizes, the labels and the digest. Until then label ids of
-    formats with names (NAMED) are provisional (`settle` says the final ones), and the sizes of .svm the
-    largest that there are.
-    Later passes check that the file is still the same.
+    The first pass must go to the end: it finds the sizes, the labels and the digest. Until then
+    label ids of formats with names (NAMED) are provisional (`settle` says the final ones), and the
+    sizes of .svm the largest that there are. Later passes check that the file is still the same.
 
     source, warning       as of Dataset, the warning after the first pass
     is_read_once          whether there is a first pass only
@@ -202,9 +219,11 @@ class DataStream:
         columns: TableColumns = DEFAULT_COLUMNS,
         known: Sequence[str] = (),
     ) -> None:
-        """Read the names file, if any; raises BadData, and BadParameter for a format that has no order.
+        """Read the names file, if any; raises BadData, and
+        BadParameter for a format that has no order.
 
-        known  labels that rows before had, in the order of their provisional ids; of formats with names
+        known  labels that rows before had, in the order of their provisional ids; of formats with
+               names
         """
         self.path = path
         self.is_read_once = self.path == STDIN
@@ -214,7 +233,9 @@ class DataStream:
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
         if self._suffix in NAMED:
             refuse_names_file(label_names_file)
-        self.label_names = read_label_names(label_names_file) if label_names_file is not None else None
+        self.label_names = (
+            read_label_names(label_names_file) if label_names_file is not None else None
+        )
         self.n_labels = 0 if self.label_names is None else len(self.label_names)
         self.n_features = 0
         self.sha256 = ""
@@ -226,8 +247,8 @@ class DataStream:
     def settle(self) -> I32 | None:
         """Fix the ids of labels after the first pass; return the final id of each provisional one.
 
-        None when they were final from the first. As in `read_dataset`, ids of named labels follow the names
-        sorted by bytes.
+        None when they were final from the first. As in `read_dataset`, ids of named labels follow
+        the names sorted by bytes.
         """
         if self._suffix in NAMED:
             self.label_names = sorted(self._ids)
@@ -236,15 +257,18 @@ class DataStream:
         return self._final
 
     def parts(self, on_progress: Progress | None = None) -> Iterator[Dataset]:
-        """Yield the rows from first to last; a part's `sha256` is empty, for it is of the whole file.
+        """Yield the rows from first to last; a part's `sha256` is
+        empty, for it is of the whole file.
 
-        Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
-        Memory: a block of the file and its rows, and names of labels.
+        Raises BadData for a file that cannot be used, or that is not the one that the first pass
+        read. Memory: a block of the file and its rows, and names of labels.
         """
         file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
         yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
-            raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
+            raise file.fault(
+                None, "expected the bytes that were read at first, found others: it has changed"
+            )
         self.sha256 = file.sha256
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
 
@@ -255,7 +279,10 @@ class DataStream:
             known = has_sizes or n_named is not None
             n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
             n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
-            self.n_labels, self.n_features = max(self.n_labels, n_labels), max(self.n_features, n_features)
+            self.n_labels, self.n_features = (
+                max(self.n_labels, n_labels),
+                max(self.n_features, n_features),
+            )
             unknown = np.zeros(labels.n_rows, np.int32)
             yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
 
@@ -268,10 +295,14 @@ class DataStream:
             labels = found.labels
             self.n_labels = len(self._ids)
             if self.is_read_once and self.n_labels > LABELS_MAX:
-                raise file.fault(None, f"expected at most {LABELS_MAX} labels, found {self.n_labels}")
+                raise file.fault(
+                    None, f"expected at most {LABELS_MAX} labels, found {self.n_labels}"
+                )
             if self._final is not None:
                 if self.n_labels != len(self._final):
-                    raise file.fault(None, "expected the labels that were read at first, found others too")
+                    raise file.fault(
+                        None, "expected the labels that were read at first, found others too"
+                    )
                 labels, _ = renumber_labels(labels, self._final, self.n_labels)
             yield replace(found, source=self.source, labels=labels)
         collector.refuse_empty()

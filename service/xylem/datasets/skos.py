@@ -1,4 +1,5 @@
-"""Vocabularies of any format that is read, told by a file's suffix: tables, and the concepts of SKOS as RDF.
+"""Vocabularies of any format that is read, told by a file's suffix:
+tables, and the concepts of SKOS as RDF.
 
 RDF is Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`).
 """
@@ -21,7 +22,9 @@ _LABEL_COLUMN = "label_"  # what the names of columns begin with that have names
 
 
 class SubjectList(NamedTuple):
-    """The subjects of a file, in its order, and the line on which each stands; none where it has no lines."""
+    """The subjects of a file, in its order, and the line on which each
+    stands; none where it has no lines.
+    """
 
     subjects: list[Subject]
     lines: list[int]
@@ -32,15 +35,21 @@ def read_subject_table(file: DataFile, language: str | None) -> SubjectList:
 
     language  of the names of a .tsv file; None: it is not known
 
-    A line of a .tsv file has `<URI>`, a tab, a name and, after another tab, a notation. A .csv file has a
-    header with `uri` and `label_LANGUAGE` of some languages, perhaps `notation`; other columns are passed
-    over. Empty lines are passed over, empty cells are no names. Raises BadData, naming the line.
+    A line of a .tsv file has `<URI>`, a tab, a name and, after another tab, a notation. A .csv file
+    has a header with `uri` and `label_LANGUAGE` of some languages, perhaps `notation`; other
+    columns are passed over. Empty lines are passed over, empty cells are no names. Raises BadData,
+    naming the line.
     """
-    subjects, first = [], dict[str, int]()
-    for line, subject in _tsv_subjects(file, language) if file.kind == ".tsv" else _csv_subjects(file):
+    subjects = []
+    first = dict[str, int]()
+    for line, subject in (
+        _tsv_subjects(file, language) if file.kind == ".tsv" else _csv_subjects(file)
+    ):
         before = first.setdefault(subject.uri, line)
         if before != line:
-            raise file.fault(line, f"expected each URI once, found {subject.uri[:120]!r} of line {before}")
+            raise file.fault(
+                line, f"expected each URI once, found {subject.uri[:120]!r} of line {before}"
+            )
         subjects.append(subject)
     if not subjects:
         raise file.fault(None, "expected subjects, found none")
@@ -65,10 +74,17 @@ def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
     columns = _columns(file, number, header)
     for number, cells in rows:
         if len(cells) != len(header):
-            raise file.fault(number, f"expected {len(header)} cells, as the header has, found {len(cells)}")
-        has = {column: text for column, cell in zip(columns, cells, strict=True) if (text := tidy(cell))}
+            raise file.fault(
+                number, f"expected {len(header)} cells, as the header has, found {len(cells)}"
+            )
+        has = {
+            column: text
+            for column, cell in zip(columns, cells, strict=True)
+            if (text := tidy(cell))
+        }
         has.pop("", None)
-        uri, notation = _uri(has.pop(URI, "")), has.pop(NOTATION, None)
+        uri = _uri(has.pop(URI, ""))
+        notation = has.pop(NOTATION, None)
         if not uri:
             raise file.fault(number, "expected a URI, found an empty cell")
         names = {column.removeprefix(NAME): text for column, text in has.items()}
@@ -76,7 +92,9 @@ def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
 
 
 def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
-    """Return what each column has: "uri", "notation", "name:LANGUAGE", or "" for nothing of ours."""
+    """Return what each column has: "uri", "notation", "name:LANGUAGE", or "" for
+    nothing of ours.
+    """
     columns = []
     for cell in header:
         name = cell.strip()
@@ -92,7 +110,9 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
         columns.append(column)
     if URI not in columns or not any(column.startswith(NAME) for column in columns):
         found = ", ".join(header)[:120] or "an empty file"
-        raise file.fault(line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {found}")
+        raise file.fault(
+            line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {found}"
+        )
     return columns
 
 
@@ -112,11 +132,13 @@ ENTITY_LENGTH_MAX = 512
 TEXT_LENGTH_MAX = 1 << 16
 """The longest literal of RDF: bytes of Turtle and N-Triples, characters of XML.
 
-rdflib joins a literal piece by piece, one for each escape, entity or line, and copies what it has each
-time: 1.5 MB took minutes.
+rdflib joins a literal piece by piece, one for each escape, entity or line, and copies what it has
+each time: 1.5 MB took minutes.
 """
 
-_QUOTED = rb"{0}{0}{0}(?:[^{0}\\]++|\\.|{0}(?!{0}{0}))*+(?:{0}{0}{0}|\Z)|{0}(?:[^{0}\\\n]++|\\.)*+{0}?"
+_QUOTED = (
+    rb"{0}{0}{0}(?:[^{0}\\]++|\\.|{0}(?!{0}{0}))*+(?:{0}{0}{0}|\Z)|{0}(?:[^{0}\\\n]++|\\.)*+{0}?"
+)
 _LITERALS = re.compile(
     rb'<[^<>"{}|^`\\\x00-\x20]*+>|#[^\n]*+|('
     + b"|".join(_QUOTED.replace(b"{0}", quote) for quote in (b'"', b"'"))
@@ -126,7 +148,10 @@ _LITERALS = re.compile(
 
 
 def check_literals(file: DataFile, data: bytes) -> None:
-    """Raise BadData unless each literal of Turtle or N-Triples has TEXT_LENGTH_MAX bytes at most. Linear."""
+    """Raise BadData unless each literal of Turtle or N-Triples has TEXT_LENGTH_MAX bytes at most.
+
+    Linear.
+    """
     for token in _LITERALS.finditer(data):
         if token.end(1) - token.start(1) > TEXT_LENGTH_MAX:
             fault = f"expected literals of at most {TEXT_LENGTH_MAX} bytes, found a longer one"
@@ -134,10 +159,11 @@ def check_literals(file: DataFile, data: bytes) -> None:
 
 
 def check_entities(file: DataFile, data: bytes) -> None:
-    """Raise BadData unless each entity that the file declares is a short text, and no text is too long.
+    """Raise BadData unless each entity that the file declares is a
+    short text, and no text is too long.
 
-    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. XML that is not
-    well-formed is the parser's to refuse.
+    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. XML that
+    is not well-formed is the parser's to refuse.
     """
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -153,7 +179,10 @@ def check_entities(file: DataFile, data: bytes) -> None:
             fault = f"expected entities of texts, found {name[:40]!r} of another file or parameter"
             raise file.fault(None, fault)
         if len(value) > ENTITY_LENGTH_MAX or "&" in value or "%" in value:
-            expected = f"expected entities of at most {ENTITY_LENGTH_MAX} characters, without others in them"
+            expected = (
+                f"expected entities of at most {ENTITY_LENGTH_MAX} characters, "
+                "without others in them"
+            )
             raise file.fault(None, f"{expected}, found {name[:40]!r}")
 
     parser.EntityDeclHandler = declared
@@ -180,12 +209,13 @@ _KINDS = ("prefLabel", "altLabel", "hiddenLabel")
 def read_skos(file: DataFile, kind: str) -> SubjectList:
     """Return the resources of type skos:Concept, in the order in which the file says so.
 
-    Names are skos:prefLabel, or the skosxl:literalForm of skosxl:prefLabel, and rdfs:label in languages
-    without; other names are skos:altLabel and skos:hiddenLabel, and those of skosxl. The first skos:notation
-    counts; skos:broader, or skos:narrower the other way round, are the subjects above, skos:related those
-    beside, of both sides. A concept is deprecated by owl:deprecated true. Raises BadData for a file that
-    does not parse, has no concept, or two different prefLabels of a concept in a language, and BadParameter
-    where rdflib is not installed. Memory: the file's bytes, and what is kept of each concept.
+    Names are skos:prefLabel, or the skosxl:literalForm of skosxl:prefLabel, and rdfs:label in
+    languages without; other names are skos:altLabel and skos:hiddenLabel, and those of skosxl. The
+    first skos:notation counts; skos:broader, or skos:narrower the other way round, are the subjects
+    above, skos:related those beside, of both sides. A concept is deprecated by owl:deprecated true.
+    Raises BadData for a file that does not parse, has no concept, or two different prefLabels of a
+    concept in a language, and BadParameter where rdflib is not installed. Memory: the file's bytes,
+    and what is kept of each concept.
     """
     concepts = _Concepts(file)
     data = b"".join(file.blocks())
@@ -223,7 +253,9 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
         raise
     except Exception as error:  # of a dozen classes, most of them rdflib's own
         found = " ".join(str(error).split())[:200] or type(error).__name__
-        raise file.fault(None, f"expected RDF ({kind}), found what does not parse: {found}") from None
+        raise file.fault(
+            None, f"expected RDF ({kind}), found what does not parse: {found}"
+        ) from None
 
 
 class _Concepts:
@@ -268,19 +300,21 @@ class _Concepts:
                 for form in self._forms.get(resource, ()):
                     self._add_name(kind, uri, form)
             yield Subject(
-                uri,
-                self._notations.get(uri),
-                {**self._labels.get(uri, {}), **self._names.get(uri, {})},
-                self._broader.get(uri, ()),
-                self._related.get(uri, ()),
-                list(self._others.get(uri, ())),
-                uri in self._deprecated,
+                uri=uri,
+                notation=self._notations.get(uri),
+                names={**self._labels.get(uri, {}), **self._names.get(uri, {})},
+                broader=self._broader.get(uri, ()),
+                related=self._related.get(uri, ()),
+                others=list(self._others.get(uri, ())),
+                deprecated=uri in self._deprecated,
             )
 
     def _add_type(self, subject: str, kind: Any) -> None:
         if str(kind) == f"{_SKOS}Concept":
             if subject.startswith(_BASE):
-                raise self._file.fault(None, f"expected absolute URIs, found {subject[len(_BASE) :][:80]!r}")
+                raise self._file.fault(
+                    None, f"expected absolute URIs, found {subject[len(_BASE) :][:80]!r}"
+                )
             self._concepts[subject] = None
 
     def _add_name(self, kind: str, subject: str, value: Any) -> None:
@@ -317,11 +351,16 @@ class _Concepts:
             self._deprecated.add(subject)
 
     def _text(self, subject: str, value: Any) -> tuple[str, str]:
-        """Return the language and the text of a literal. Raises BadData for another value or an empty one."""
+        """Return the language and the text of a literal.
+
+        Raises BadData for another value or an empty one.
+        """
         language, name = _literal(value)
         if not name or not is_language(language):
             found = f"{str(value)[:60]!r} in {language!r}"
-            raise self._file.fault(None, f"<{subject[:120]}>: expected a name in a language, found {found}")
+            raise self._file.fault(
+                None, f"<{subject[:120]}>: expected a name in a language, found {found}"
+            )
         return language, name
 
 
@@ -339,10 +378,13 @@ def read_subjects(file: DataFile, language: str | None) -> SubjectList:
 
     language  of the names of a .tsv file; None: it is not known
 
-    Raises BadData, naming the file and, of a table, the line, and BadParameter where rdflib is missing.
+    Raises BadData, naming the file and, of a table, the line, and BadParameter where rdflib is
+    missing.
     """
     if file.kind in RDF_FORMATS:
         return read_skos(file, RDF_FORMATS[file.kind])
     if file.kind not in SUFFIXES:
-        raise file.fault(None, f"expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another")
+        raise file.fault(
+            None, f"expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another"
+        )
     return read_subject_table(file, language)

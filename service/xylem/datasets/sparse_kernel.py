@@ -7,15 +7,29 @@ import numpy as np
 from xylem.engine import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
 from xylem_store import F32, I32, I64, U8, inlined, kernel
 
-NO_FAULT, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, NO_COLON, FEATURE_RANGE, BAD_VALUE, INFINITE, EXTRA_ROW = (
-    range(9)
-)
+(
+    NO_FAULT,
+    BAD_LABEL,
+    LABEL_RANGE,
+    BAD_FEATURE,
+    NO_COLON,
+    FEATURE_RANGE,
+    BAD_VALUE,
+    INFINITE,
+    EXTRA_ROW,
+) = range(9)
 """Why parsing stopped."""
 
 NUMBER_BYTES_MAX = 1100
 """The longest number: no double has more digits that matter."""
 
-_TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _COMMA, _COLON = 9, 10, 13, 32, 35, 44, 58
+_TAB = 9
+_NEWLINE = 10
+_RETURN = 13
+_SPACE = 32
+_HASH = 35
+_COMMA = 44
+_COLON = 58
 
 
 class Block(NamedTuple):
@@ -42,17 +56,19 @@ class Block(NamedTuple):
 
 
 def room_for(n_bytes: int) -> Block:
-    """Return a Block for `n_bytes` bytes (below 2^31): a label takes two bytes at least, a feature four."""
+    """Return a Block for `n_bytes` bytes (below 2^31): a label takes
+    two bytes at least, a feature four.
+    """
     n_pairs = n_bytes // 3 + 1
     return Block(
-        np.empty(n_bytes + 1, np.int64),
-        np.zeros(n_bytes + 1, np.int64),
-        np.empty(n_bytes // 2 + 1, np.int32),
-        np.zeros(n_bytes + 1, np.int64),
-        np.empty(n_pairs, np.int32),
-        np.empty(n_pairs, np.float32),
-        np.empty(n_pairs, np.int32),
-        np.empty(n_pairs, np.int32),
+        row_start=np.empty(n_bytes + 1, np.int64),
+        label_ptr=np.zeros(n_bytes + 1, np.int64),
+        labels=np.empty(n_bytes // 2 + 1, np.int32),
+        feature_ptr=np.zeros(n_bytes + 1, np.int64),
+        features=np.empty(n_pairs, np.int32),
+        values=np.empty(n_pairs, np.float32),
+        hard=np.empty(n_pairs, np.int32),
+        hard_start=np.empty(n_pairs, np.int32),
     )
 
 
@@ -69,7 +85,9 @@ def _line_end(data: U8, i: int) -> bool:
 
 @kernel
 def _parse_labels(data: U8, i: int, n_labels: int, labels_out: I32, n: int) -> tuple[int, int, int]:
-    """Parse the labels at data[i]; return (how many labels_out holds, where they end or fail, fault)."""
+    """Parse the labels at data[i]; return (how many labels_out
+    holds, where they end or fail, fault).
+    """
     if _blank(data[i]):
         return n, i, NO_FAULT
     while True:
@@ -91,7 +109,9 @@ def _parse_labels(data: U8, i: int, n_labels: int, labels_out: I32, n: int) -> t
 def _parse_features(
     data: U8, i: int, n_features: int, out: Block, n: int, n_hard: int
 ) -> tuple[int, int, int, int]:
-    """Parse the pairs up to the line's end; return (n pairs, n hard, where they end or fail, fault)."""
+    """Parse the pairs up to the line's end; return (n pairs, n
+    hard, where they end or fail, fault).
+    """
     while True:
         while _blank(data[i]):
             i += 1
@@ -110,9 +130,11 @@ def _parse_features(
         separated = _blank(data[stop]) or _line_end(data, stop)
         if (code != EXACT and code != HARD) or not separated or stop - end - 1 > NUMBER_BYTES_MAX:
             return n, n_hard, i, BAD_VALUE
-        out.features[n], out.values[n] = feature, value
+        out.features[n] = feature
+        out.values[n] = value
         if code == HARD:
-            out.hard[n_hard], out.hard_start[n_hard] = n, end + 1
+            out.hard[n_hard] = n
+            out.hard_start[n_hard] = end + 1
             n_hard += 1
         n += 1
         i = stop
@@ -124,11 +146,12 @@ def parse_rows(
 ) -> tuple[int, int, int, int]:
     """Parse the rows of whole lines.
 
-    Parameters: data uint8[b], its last byte a line end; header whether the file told the number of rows: then
-    an empty line is a row without labels and features while rows are left, and not a row after them; else an
-    empty line, or one that begins with `#`, is no row; rows_left how many rows may come; n_labels and
-    n_features: ids must be below them. Returns (rows, hard numbers, byte of the fault, fault). Rows are as
-    they stand: neither sorted nor free of repeats. Linear, deterministic.
+    Parameters: data uint8[b], its last byte a line end; header whether the file told the number of
+    rows: then an empty line is a row without labels and features while rows are left, and not a row
+    after them; else an empty line, or one that begins with `#`, is no row; rows_left how many rows
+    may come; n_labels and n_features: ids must be below them. Returns (rows, hard numbers, byte of
+    the fault, fault). Rows are as they stand: neither sorted nor free of repeats. Linear,
+    deterministic.
     """
     i = n_rows = n_labels_out = n_pairs = n_hard = 0
     fault = NO_FAULT
@@ -145,7 +168,9 @@ def parse_rows(
         if not empty:
             n_labels_out, i, fault = _parse_labels(data, i, n_labels, out.labels, n_labels_out)
             if fault == NO_FAULT:
-                n_pairs, n_hard, i, fault = _parse_features(data, i, n_features, out, n_pairs, n_hard)
+                n_pairs, n_hard, i, fault = _parse_features(
+                    data, i, n_features, out, n_pairs, n_hard
+                )
         if fault == NO_FAULT:
             i += 1 + (data[i] == _RETURN)
             n_rows += 1

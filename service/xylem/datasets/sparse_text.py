@@ -41,12 +41,13 @@ def read_rows(
     """Read rows `label,label feature:value ...`; in the repository's format (.txt) behind a header
     `points features labels`, in multi-label libsvm (.svm) without one.
 
-    A row without labels begins with a space. Labels and features of a row may come in any order; a repeated
-    label counts once, the values of a repeated feature are summed. With a header an empty line is a row with
-    neither, and ids are from 0 and below the header's numbers, which may not exceed `n_labels` and
-    `n_features` (a model's): those are the sizes of the result when given. Without one ids are taken as they
-    are, whether they count from 0 or from 1, a size that is not given is one more than the largest id, and
-    lines that are empty or begin with `#` are no rows. Raises BadData. Memory: the result and a block.
+    A row without labels begins with a space. Labels and features of a row may come in any order; a
+    repeated label counts once, the values of a repeated feature are summed. With a header an empty
+    line is a row with neither, and ids are from 0 and below the header's numbers, which may not
+    exceed `n_labels` and `n_features` (a model's): those are the sizes of the result when given.
+    Without one ids are taken as they are, whether they count from 0 or from 1, a size that is not
+    given is one more than the largest id, and lines that are empty or begin with `#` are no rows.
+    Raises BadData. Memory: the result and a block.
     """
     sizes, parts = _open(file, n_labels, n_features, has_header=has_header)
     columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
@@ -55,7 +56,9 @@ def read_rows(
         arrays = counts[0], labels.indices, counts[1], rows.indices, rows.values
         for column, array in zip(columns, arrays, strict=True):
             column.extend(array)
-    label_counts, label_ids, feature_counts, features, values = (column.finish() for column in columns)
+    label_counts, label_ids, feature_counts, features, values = (
+        column.finish() for column in columns
+    )
     if n_labels is None:
         n_labels = sizes.n_labels if has_header else int(label_ids.max(initial=-1)) + 1
     if n_features is None:
@@ -106,9 +109,13 @@ def _parse_header(file: DataFile, line: bytes) -> _Sizes:
     digits = [number.lstrip(b"0")[:_DIGITS_MAX] for number in found.groups()]
     n_rows, n_features, n_labels = (int(number or 0) for number in digits)
     if not 1 <= n_rows <= N_ROWS_MAX:
-        raise file.fault(1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_shown(line)}")
+        raise file.fault(
+            1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_shown(line)}"
+        )
     if max(n_features, n_labels) > N_IDS_MAX:
-        raise file.fault(1, f"expected at most {N_IDS_MAX} features and labels, found {_shown(line)}")
+        raise file.fault(
+            1, f"expected at most {N_IDS_MAX} features and labels, found {_shown(line)}"
+        )
     return _Sizes(n_rows, n_labels, n_features)
 
 
@@ -121,7 +128,8 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
     n_rows_read = 0
     n_rows_max = N_ROWS_MAX if sizes.n_rows is None else sizes.n_rows
     for block in blocks:
-        line, passed = file.line + passed, 0
+        line = file.line + passed
+        passed = 0
         if len(room.row_start) <= len(block):
             room = kernels.room_for(len(block) + len(block) // 8)
         n_rows, n_hard, where, reason = kernels.parse_rows(
@@ -135,14 +143,17 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
         _fill_hard(file, block, line, room, n_hard)
         if reason:
             raise _refuse(file, block, line, where, reason, sizes)
-        label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
+        label_ptr = room.label_ptr[: n_rows + 1]
+        feature_ptr = room.feature_ptr[: n_rows + 1]
         n_labels = sort_labels(label_ptr, room.labels)
         n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
         if bad >= 0:
             at = line + block.count(b"\n", 0, int(room.row_start[bad]))
             fault = "expected finite values, found a feature whose values sum to an infinite one"
             raise file.fault(at, fault)
-        rows = SparseRows(feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features)
+        rows = SparseRows(
+            feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features
+        )
         yield rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
         n_rows_read += n_rows
     if sizes.n_rows is not None and n_rows_read != sizes.n_rows:
@@ -154,7 +165,9 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
 
 def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:
     """Let Python read the numbers whose rounding the kernel left open."""
-    for place, start in zip(room.hard[:n_hard].tolist(), room.hard_start[:n_hard].tolist(), strict=True):
+    for place, start in zip(
+        room.hard[:n_hard].tolist(), room.hard_start[:n_hard].tolist(), strict=True
+    ):
         # the kernel has seen that a blank or a line end follows the number
         text = block[start : start + kernels.NUMBER_BYTES_MAX].split(maxsplit=1)[0]
         with np.errstate(over="ignore"):
@@ -171,15 +184,19 @@ def _shown(text: bytes) -> str:
     return repr(text[:_FOUND_MAX].decode("ascii", "backslashreplace"))
 
 
-def _refuse(file: DataFile, block: bytes, line: int, where: int, fault: int, sizes: _Sizes) -> BadData:
+def _refuse(
+    file: DataFile, block: bytes, line: int, where: int, fault: int, sizes: _Sizes
+) -> BadData:
     """Return the error for a fault at byte `where` of a block whose first line is `line`."""
     expected = {
-        kernels.BAD_LABEL: "expected label ids and commas (a row without labels begins with a space)",
+        kernels.BAD_LABEL: "expected label ids and commas (a row without labels begins with "
+        "a space)",
         kernels.LABEL_RANGE: f"expected a label id below {sizes.n_labels}",
         kernels.BAD_FEATURE: "expected feature:value with a feature id",
         kernels.NO_COLON: "expected a colon after the feature id",
         kernels.FEATURE_RANGE: f"expected a feature id below {sizes.n_features}",
-        kernels.BAD_VALUE: f"expected a decimal number of at most {kernels.NUMBER_BYTES_MAX} bytes as value",
+        kernels.BAD_VALUE: f"expected a decimal number of at most {kernels.NUMBER_BYTES_MAX} "
+        "bytes as value",
         kernels.INFINITE: "expected a value that is finite in 32 bits",
         kernels.EXTRA_ROW: f"expected {sizes.n_rows} rows as the header says",
     }[fault]
@@ -193,8 +210,8 @@ def _refuse(file: DataFile, block: bytes, line: int, where: int, fault: int, siz
 def read_label_names(path: Path) -> list[str]:
     """Return the names in `path` (also .gz), in the order of its lines.
 
-    Raises BadData, naming the line, for one that is empty, not UTF-8, repeated, too long or has control
-    characters; and for an empty file.
+    Raises BadData, naming the line, for one that is empty, not UTF-8, repeated, too long or has
+    control characters; and for an empty file.
     """
     file = DataFile(path)
     names = [line for _, line in text_lines(file)]

@@ -1,4 +1,6 @@
-"""The bytes of a data file, or of many, decompressed, or of standard input, in blocks of whole lines."""
+"""The bytes of a data file, or of many, decompressed, or of
+standard input, in blocks of whole lines.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from xylem.base import BadData, BadParameter, XylemError, faults_of, plain_name, refuse_special, said_by
+from xylem.base import (
+    BadData,
+    BadParameter,
+    XylemError,
+    faults_of,
+    plain_name,
+    refuse_special,
+    said_by,
+)
 
 BLOCK_BYTES = 1 << 20
 """How much is read and parsed at once."""
@@ -31,7 +41,8 @@ Progress = Callable[[int, int], None]
 
 
 class Unpacked(io.RawIOBase):
-    """The decompressed bytes of a file of this machine or of an object store; closed, it closes the file.
+    """The decompressed bytes of a file of this machine or of an object
+    store; closed, it closes the file.
 
     packed   the file; its `tell` says how much of it is read
     n_bytes  its size
@@ -60,7 +71,9 @@ class Unpacked(io.RawIOBase):
         found = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
         if suffix in _MAGICS and suffix not in found:
             other = "other data" if magic else "an empty file"
-            raise self.fault(f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}")
+            raise self.fault(
+                f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}"
+            )
         if suffix not in _MAGICS and found:
             hint = f"let the file's name end in {found[0]}"
             raise self.fault(f"expected no compression, found {_KINDS[found[0]]} data: {hint}")
@@ -74,7 +87,8 @@ class Unpacked(io.RawIOBase):
             import pyarrow as pa
         except ImportError:
             raise BadParameter(
-                "expected pyarrow, which reads .zst files, found none: pip install 'xylem-serve[data]'"
+                "expected pyarrow, which reads .zst files, found none: pip install "
+                "'xylem-serve[data]'"
             ) from None
         self._faults = (pa.ArrowException, OSError)
         return pa.CompressedInputStream(pa.PythonFile(self.packed, "r"), "zstd")
@@ -101,7 +115,9 @@ class Unpacked(io.RawIOBase):
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Raise BadData for damage, and where the disk or an object store does not give the bytes."""
+        """Raise BadData for damage, and where the disk or an object store does not
+        give the bytes.
+        """
         try:
             yield
         except (XylemError, MemoryError):
@@ -114,7 +130,10 @@ class Unpacked(io.RawIOBase):
 
 
 def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
-    """Return the decompressed bytes of a file, closed with them, and what they come from. Raises BadData."""
+    """Return the decompressed bytes of a file, closed with them, and what they come from.
+
+    Raises BadData.
+    """
     raw = Unpacked(path)
     return io.BufferedReader(raw, BLOCK_BYTES), raw
 
@@ -122,8 +141,9 @@ def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
 class DataFile:
     """A data file read once from front to back: counts lines, takes the digest, reports progress.
 
-    `kind` is the suffix of its format, without that of its packing; `line` the number, from 1, of the first
-    line of the block given out last; `sha256` is of the decompressed bytes, whole once all have been read.
+    `kind` is the suffix of its format, without that of its packing; `line` the number, from 1, of
+    the first line of the block given out last; `sha256` is of the decompressed bytes, whole once
+    all have been read.
     """
 
     def __init__(
@@ -161,12 +181,14 @@ class DataFile:
         yield self
 
     def lines(self) -> Iterator[bytes]:
-        """Yield blocks of whole lines; a line end is put after the last line where the file has none.
+        """Yield blocks of whole lines; a line end is put after the
+        last line where the file has none.
 
-        A byte order mark in front is left out. Raises BadData for a line of more than LINE_BYTES_MAX bytes.
-        `line` is that of the block given out.
+        A byte order mark in front is left out. Raises BadData for a line of more than
+        LINE_BYTES_MAX bytes. `line` is that of the block given out.
         """
-        rest, mark = b"", codecs.BOM_UTF8
+        rest = b""
+        mark = codecs.BOM_UTF8
         for block in self.blocks():
             cut = block.rfind(b"\n") + 1
             if len(rest) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
@@ -176,7 +198,8 @@ class DataFile:
                 whole = rest + block[:cut]
                 yield whole.removeprefix(mark)
                 self.line += whole.count(b"\n")
-                rest, mark = block[cut:], b""
+                rest = block[cut:]
+                mark = b""
             else:
                 rest += block
         if rest:

@@ -1,4 +1,6 @@
-"""Tables to rows, or to lines of JSON: columns of text and labels of .csv, .tsv, .parquet; guessed too."""
+"""Tables to rows, or to lines of JSON: columns of text and labels of
+.csv, .tsv, .parquet; guessed too.
+"""
 
 import math
 from collections.abc import Generator, Iterator, Sequence
@@ -31,14 +33,17 @@ from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
 BATCH_ROWS = 64
 BATCH_ROWS_LEAST = 16
-"""Rows of a Parquet file read at once, fewer where they may be long. A row takes 20 microseconds, 40 if
-16 (the least) are read at once, 13 if 4,096 are."""
+"""Rows of a Parquet file read at once, fewer where they may be long. A row takes 20 microseconds,
+40 if 16 (the least) are read at once, 13 if 4,096 are.
+"""
 
 BATCH_BYTES = 1 << 28  # of rows that are read at once, if the file tells the truth of its sizes
 
 GROUP_BYTES_MAX = 1 << 30
 GROUP_RATIO_MAX = 16
-"""The most that columns of a row group may unpack to, if it is so many times their size in the file."""
+"""The most that columns of a row group may unpack to, if it is so
+many times their size in the file.
+"""
 
 
 def check_installed() -> None:
@@ -54,7 +59,10 @@ class ParquetTable:
     """The columns of a Parquet file; the file's bytes are read once more, for its digest."""
 
     def __init__(self, file: DataFile) -> None:
-        """Read the digest and the names of the columns. Raises BadData, and BadParameter without pyarrow."""
+        """Read the digest and the names of the columns.
+
+        Raises BadData, and BadParameter without pyarrow.
+        """
         check_installed()
         import pyarrow as pa
         from pyarrow.parquet import ParquetFile
@@ -81,16 +89,24 @@ class ParquetTable:
         self._opened.close()
 
     def check_types(self, texts: Sequence[str], labels: str | None) -> None:
-        """Raise BadData unless the columns hold text, and labels: text, whole numbers, or lists of text."""
+        """Raise BadData unless the columns hold text, and labels:
+        text, whole numbers, or lists of text.
+        """
         from pyarrow import types
 
         for name in texts:
             found = _value_type(self._schema.field(name).type)
             if not _is_text(found):
-                raise self._file.fault(None, f"column {name[:40]!r}: expected text, found {str(found)[:60]}")
+                raise self._file.fault(
+                    None, f"column {name[:40]!r}: expected text, found {str(found)[:60]}"
+                )
         if labels is not None:
             found = _value_type(self._schema.field(labels).type)
-            is_list = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
+            is_list = (
+                types.is_list(found)
+                or types.is_large_list(found)
+                or types.is_fixed_size_list(found)
+            )
             is_simple = _is_text(found) or types.is_integer(found) or types.is_null(found)
             if not is_simple and not (is_list and _is_text(_value_type(found.value_type))):
                 expected = "expected text, whole numbers, or lists of text"
@@ -98,18 +114,26 @@ class ParquetTable:
                 raise self._file.fault(None, fault)
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the number of each row, from 1, and its cells in some columns: None where there is nothing.
+        """Yield the number of each row, from 1, and its cells in some
+        columns: None where there is nothing.
 
         Raises BadData for damage, and for a cell of more than LINE_BYTES_MAX bytes.
         """
         number = 0
         try:
             for batch in self._batches(list(dict.fromkeys(columns))):
-                for cells in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                for cells in zip(
+                    *(batch.column(name).to_pylist() for name in columns), strict=True
+                ):
                     number += 1
                     # a list of labels may be longer than all its strings together
-                    if sum(len(cell) for cell in cells if isinstance(cell, str | list)) > LINE_BYTES_MAX:
-                        fault = f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                    if (
+                        sum(len(cell) for cell in cells if isinstance(cell, str | list))
+                        > LINE_BYTES_MAX
+                    ):
+                        fault = (
+                            f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                        )
                         raise self._file.fault(number, fault)
                     yield number, list(cells)
         except self._faults as error:
@@ -118,8 +142,8 @@ class ParquetTable:
     def _batches(self, columns: list[str]) -> Iterator[Any]:
         """Yield a few rows at a time. Raises BadData for a file that was made to fill the memory.
 
-        No cell is longer than the whole of its column in a row group. But cells that repeat a text of a
-        dictionary, or the one before them, can make gigabytes of a few kB.
+        No cell is longer than the whole of its column in a row group. But cells that repeat a text
+        of a dictionary, or the one before them, can make gigabytes of a few kB.
         """
         for number in range(self._table.num_row_groups):
             group = self._table.metadata.row_group(number)
@@ -129,14 +153,18 @@ class ParquetTable:
                 if chunk.path_in_schema.startswith(tuple(columns))
             ]
             n_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
-            is_dense = n_bytes > GROUP_RATIO_MAX * sum(chunk.total_compressed_size for chunk in chunks)
+            is_dense = n_bytes > GROUP_RATIO_MAX * sum(
+                chunk.total_compressed_size for chunk in chunks
+            )
             if is_dense and n_bytes > GROUP_BYTES_MAX:
                 raise self._file.fault(
                     None,
                     f"expected row groups that unpack to at most {GROUP_BYTES_MAX} bytes, "
                     f"found one of {n_bytes}: write smaller ones",
                 )
-            n_rows = max(1 if is_dense else BATCH_ROWS_LEAST, min(BATCH_ROWS, BATCH_BYTES // max(1, n_bytes)))
+            n_rows = max(
+                1 if is_dense else BATCH_ROWS_LEAST, min(BATCH_ROWS, BATCH_BYTES // max(1, n_bytes))
+            )
             yield from self._table.iter_batches(n_rows, row_groups=[number], columns=columns)
 
     def _damage(self, error: Exception) -> BadData:
@@ -164,13 +192,15 @@ _SHOWN_MAX = 10
 _URIS = "subject_uris"  # a column of URIs with blanks between, as Annif has it
 
 
-def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> Generator[TextRow]:
+def table_rows(
+    file: DataFile, columns: TableColumns, *, with_labels: bool = True
+) -> Generator[TextRow]:
     """Yield the rows of a table, each with its first line in the file, of Parquet with its number.
 
     with_labels  False: there need be no column of labels, and rows have none
-    A cell without a value is an empty text, or no label. Without a header, a .tsv file may have a text and
-    `<URI>`s in each line. Raises BadData, naming the line, for a table that
-    cannot be used, and BadParameter for a Parquet file where its reader is not installed.
+    A cell without a value is an empty text, or no label. Without a header, a .tsv file may have a
+    text and `<URI>`s in each line. Raises BadData, naming the line, for a table that cannot be
+    used, and BadParameter for a Parquet file where its reader is not installed.
     """
     suffix = file.kind
     if suffix == ".tsv" and columns == DEFAULT_COLUMNS and is_corpus(file.path):
@@ -182,7 +212,9 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
         wanted.append(label_column)
     is_uris = label_column == _URIS and columns.separator == DEFAULT_COLUMNS.separator
     rows = _parquet_rows(file, wanted, with_labels) if suffix == ".parquet" else None
-    for line, cells in rows or _delimited_rows(file, columns.delimiter or DELIMITERS[suffix], wanted):
+    for line, cells in rows or _delimited_rows(
+        file, columns.delimiter or DELIMITERS[suffix], wanted
+    ):
         labels = _labels(cells.pop(), columns.separator, is_uris) if with_labels else []
         # a text counts as often as its column weighs
         pairs = zip(cells, columns.texts, strict=True)
@@ -191,19 +223,25 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
 
 
 def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
-    """Return the column of the labels: where none is named and there is no `labels`, that of Annif's."""
+    """Return the column of the labels: where none is named and
+    there is no `labels`, that of Annif's.
+    """
     if columns.labels != DEFAULT_COLUMNS.labels:
         return columns.labels
     if suffix == ".parquet":
         with closing(ParquetTable(DataFile(path))) as table:
             header = list(table.columns)
     else:
-        _, header = next(delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, []))
+        _, header = next(
+            delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, [])
+        )
     found = [name for name in (columns.labels, _URIS, "subjects") if name in header]
     return found[0] if found else columns.labels
 
 
-def _delimited_rows(file: DataFile, delimiter: str, wanted: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
+def _delimited_rows(
+    file: DataFile, delimiter: str, wanted: Sequence[str]
+) -> Iterator[tuple[int, list[Any]]]:
     """Yield the cells of some columns, named by the header, of each row. Raises BadData."""
     rows = delimited_rows(file, delimiter)
     line, header = next(rows, (1, []))
@@ -212,7 +250,9 @@ def _delimited_rows(file: DataFile, delimiter: str, wanted: Sequence[str]) -> It
     places = _places(file, line, header, wanted)
     for line, cells in rows:
         if len(cells) != len(header):
-            raise file.fault(line, f"expected {len(header)} cells, as the header has, found {len(cells)}")
+            raise file.fault(
+                line, f"expected {len(header)} cells, as the header has, found {len(cells)}"
+            )
         yield line, [cells[place] for place in places]
 
 
@@ -226,13 +266,17 @@ def _parquet_rows(
         yield from table.rows(wanted)
 
 
-def _places(file: DataFile, line: int | None, header: Sequence[str], wanted: Sequence[str]) -> list[int]:
+def _places(
+    file: DataFile, line: int | None, header: Sequence[str], wanted: Sequence[str]
+) -> list[int]:
     """Return the place of each wanted column. Raises BadData, naming the columns that there are."""
     for name in wanted:
         if header.count(name) != 1:
             shown = ", ".join(repr(column[:40]) for column in header[:_SHOWN_MAX])
             more = f" and {len(header) - _SHOWN_MAX} more" if len(header) > _SHOWN_MAX else ""
-            raise file.fault(line, f"expected one column {name[:80]!r}, found columns {shown}{more}")
+            raise file.fault(
+                line, f"expected one column {name[:80]!r}, found columns {shown}{more}"
+            )
     return [header.index(name) for name in wanted]
 
 
@@ -258,7 +302,9 @@ class TableLines:
         try:
             self.n_bytes = n_bytes_of(path)
         except faults_of(path) as error:
-            raise BadData(f"{path}: expected a file that can be read, found {said_by(error)}") from None
+            raise BadData(
+                f"{path}: expected a file that can be read, found {said_by(error)}"
+            ) from None
         self._place = 0
         self._rows: Iterator[TextRow]
         if path.is_dir():
@@ -269,7 +315,9 @@ class TableLines:
         self._lines = self._encoded()
 
     def read1(self, n_bytes: int) -> bytes:
-        """Return whole lines, of n_bytes or a row more; none at the end. Raises what `table_rows` does."""
+        """Return whole lines, of n_bytes or a row more; none at the
+        end. Raises what `table_rows` does.
+        """
         pieces: list[bytes] = []
         size = 0
         for line in self._lines:
@@ -307,24 +355,41 @@ ROWS = 1000
 
 TEXTS = frozenset(["abstract", "body", "content", "description", "summary", "text", "title"])
 LABELS = (
-    *("labels", "label", "subject_uris", "subjects", "subject", "tags", "tag", "categories", "category"),
+    *(
+        "labels",
+        "label",
+        "subject_uris",
+        "subjects",
+        "subject",
+        "tags",
+        "tag",
+        "categories",
+        "category",
+    ),
     *("keywords", "topics", "topic", "classes", "class", "target"),
 )
-"""Names that columns of texts and of labels have, whatever their case; of labels the likeliest first."""
+"""Names that columns of texts and of labels have, whatever their
+case; of labels the likeliest first.
+"""
 
 SEPARATORS = (";", "|", ",")  # the first one counts that is in a tenth of the cells
 
 
 def guess_columns(
-    path: Path, texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None
+    path: Path,
+    texts: Sequence[str] | None,
+    labels: str | None,
+    separator: str | None,
+    delimiter: str | None,
 ) -> TableColumns:
-    """Return the columns of a table that are read; what is not None is what was said, as in `columns_of`.
+    """Return the columns of a table that are read; what is not None is
+    what was said, as in `columns_of`.
 
     Of many files the first is looked at; of what is no table nothing is guessed.
 
-    The delimiter is the one by which the most rows have as many cells as the header. Columns go by their
-    names; else the one with the most words is the text, and the one whose cells repeat the most, but are not
-    all equal, has the labels. Raises BadData, and BadParameter.
+    The delimiter is the one by which the most rows have as many cells as the header. Columns go by
+    their names; else the one with the most words is the text, and the one whose cells repeat the
+    most, but are not all equal, has the labels. Raises BadData, and BadParameter.
     """
     found = columns_of(texts, labels, separator, delimiter)
     file = next(open_data(path).each())
@@ -337,7 +402,8 @@ def guess_columns(
     if file.kind == ".parquet":
         with closing(ParquetTable(DataFile(path))) as table:
             rows = [row for _, row in islice(table.rows(table.columns), ROWS)]
-            mark, cells = "", {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
+            mark = ""
+            cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
     else:
         mark, cells = _delimited(path, found.delimiter)
     known = {name.lower(): name for name in cells}
@@ -345,7 +411,9 @@ def guess_columns(
     others = [name for name in cells if name and name != chosen]
     if not texts and others:
         named = [name for name in others if name.lower() in TEXTS]
-        named = named or [max(others, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))]
+        named = named or [
+            max(others, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))
+        ]
         found = found._replace(texts=tuple(map(TextColumn, named)))
     others = [name for name in others if name not in [column.name for column in found.texts]]
     if chosen is None and others:
@@ -364,7 +432,9 @@ def _delimited(path: Path, said: str) -> tuple[str, dict[str, list[Any]]]:
     best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, said or own, [[]])
     for mark in [said] if said else dict.fromkeys((own, *DELIMITERS.values(), ";", "|")):
         try:
-            rows = [cells for _, cells in islice(delimited_rows(DataFile(path), mark), ROWS + 1)] or [[]]
+            rows = [
+                cells for _, cells in islice(delimited_rows(DataFile(path), mark), ROWS + 1)
+            ] or [[]]
         except BadData:
             continue  # a quote that is none with this delimiter; who reads all of the file is told
         width = len(rows[0])

@@ -19,11 +19,12 @@ class Predictions(NamedTuple):
 
     ptr     int64[n + 1]
     labels  int32[..]
-    scores  float32[..]   probabilities in [0, 1], calibrated if the model is; with weights, the model's own
-            probability times weight
-    exact   uint8[n]      1 where these are surely the best of the labels asked for, which with a threshold
-            are those that reach it: a beam may miss some, a stopped search too
-    costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not asked for
+    scores  float32[..]   probabilities in [0, 1], calibrated if the model is; with weights, the
+            model's own probability times weight
+    exact   uint8[n]      1 where these are surely the best of the labels asked for, which with a
+            threshold are those that reach it: a beam may miss some, a stopped search too
+    costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not
+            asked for
     """
 
     ptr: I64
@@ -36,8 +37,9 @@ class Predictions(NamedTuple):
 def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> None:
     """Call answer(first, last) for equal parts of the rows, one for each thread.
 
-    Smaller parts would even out a slow thread, but a chunk is read once for all rows of a part: with four
-    parts a thread two threads were 1.4 to 1.6 times as fast as one, with one part 1.7 to 1.9 times.
+    Smaller parts would even out a slow thread, but a chunk is read once for all rows of a part:
+    with four parts a thread two threads were 1.4 to 1.6 times as fast as one, with one part 1.7 to
+    1.9 times.
     """
     cuts = [n_rows * part // threads for part in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
@@ -46,7 +48,8 @@ def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> N
 
 def places_for(n_rows: int, top_r: int) -> tuple[I64, I32, F32, U8]:
     """Return arrays for the counts, labels, scores and exactness of so many answers."""
-    labels, scores = np.empty((n_rows, top_r), np.int32), np.empty((n_rows, top_r), np.float32)
+    labels = np.empty((n_rows, top_r), np.int32)
+    scores = np.empty((n_rows, top_r), np.float32)
     return np.empty(n_rows, np.int64), labels, scores, np.empty(n_rows, np.uint8)
 
 

@@ -22,10 +22,12 @@ from xylem_store import (
     word_of,
 )
 
-FIRST, LAST = word_of(Call, "first"), word_of(Call, "last")
+FIRST = word_of(Call, "first")
+LAST = word_of(Call, "last")
 """The places in a call's handle of the rows to answer."""
 
-_FEATURES_AT_LEAST = 256  # buffers take rows of this many features at least, so that they seldom have to grow
+# buffers take rows of this many features at least, so that they seldom have to grow
+_FEATURES_AT_LEAST = 256
 
 
 class Need(NamedTuple):
@@ -51,8 +53,8 @@ class Buffers(Uncopyable):
 
     own   the traversal's own workspace
     kept  where a row alone is answered
-    call  the handle of a Call on these workspaces; rows, search, answers, stopping: of the Rows, Search,
-          Answers and Workspace that it leads to
+    call  the handle of a Call on these workspaces; rows, search, answers, stopping: of the Rows,
+          Search, Answers and Workspace that it leads to
     plan  whose search the call has; None: of none
     """
 
@@ -74,7 +76,9 @@ class Buffers(Uncopyable):
 
 
 class BufferPool(Uncopyable):
-    """Idle buffers of one model; there are as many as calls were ever under way at once. Thread-safe."""
+    """Idle buffers of one model; there are as many as calls were
+    ever under way at once. Thread-safe.
+    """
 
     def __init__(
         self, ensemble: TreeEnsemble, rerank: Rerank, calibration: Calibration, make_own: MakeOwn
@@ -109,11 +113,33 @@ class BufferPool(Uncopyable):
 
     def _make(self, need: Need) -> Buffers:
         room = need._replace(n_features=max(need.n_features, _FEATURES_AT_LEAST))
-        work = make_workspace(self._ensemble, n_features=room.n_features, maps_features=room.block_rows > 1)
+        work = make_workspace(
+            self._ensemble, n_features=room.n_features, maps_features=room.block_rows > 1
+        )
         own = self._make_own(room)
         kept = Answers(*places_for(1, room.top_r), NOT_WANTED)
-        rows_at, search_at = empty_handle(Rows), empty_handle(Search)
+        rows_at = empty_handle(Rows)
+        search_at = empty_handle(Search)
         answers_at, work_at, own_at = map(handle_of, (kept, work, own))
-        parts = *self._handles, rows_at, search_at, answers_at, work_at, handle_of(own.entries()), own_at
+        parts = (
+            *self._handles,
+            rows_at,
+            search_at,
+            answers_at,
+            work_at,
+            handle_of(own.entries()),
+            own_at,
+        )
         call_at = handle_of(Call(0, 1, self._scorer, *parts))
-        return Buffers(room, work, own, kept, call_at, rows_at, search_at, answers_at, work_at, parts)
+        return Buffers(
+            room=room,
+            work=work,
+            own=own,
+            kept=kept,
+            call=call_at,
+            rows=rows_at,
+            search=search_at,
+            answers=answers_at,
+            stopping=work_at,
+            owned=parts,
+        )

@@ -1,7 +1,8 @@
-"""Long texts in chunks: each is searched by itself, and a label's score is the mean of its scores in them.
+"""Long texts in chunks: each is searched by itself, and a label's score
+is the mean of its scores in them.
 
-A model that was trained on short texts knows nothing of long ones: their rows have many more words, of many
-subjects. Chunks of the length of its training texts are what it knows.
+A model that was trained on short texts knows nothing of long ones: their rows have many more words,
+of many subjects. Chunks of the length of its training texts are what it knows.
 """
 
 import re
@@ -17,12 +18,16 @@ from xylem_store import F32, I64, Bools
 CHUNK_CHARACTERS_MIN = 500
 """The least length of a chunk: what a chunk needs besides its text has a bound then."""
 
-CHUNK_LABELS = 100  # labels of a chunk whose scores are known, at least; the others' count as 0 in the mean
+# labels of a chunk whose scores are known, at least; the others' count as 0 in the mean
+CHUNK_LABELS = 100
 _LAST_SPACE = re.compile(r"\s\S*\Z")
 
 
 def check_chunk_characters(most: object, name: str) -> int:
-    """Return the length of a chunk, if it may be one. Raises BadParameter, which calls it `name`."""
+    """Return the length of a chunk, if it may be one.
+
+    Raises BadParameter, which calls it `name`.
+    """
     if type(most) is not int or most < CHUNK_CHARACTERS_MIN:
         raise BadParameter(
             f"{name}: expected an integer of at least {CHUNK_CHARACTERS_MIN}, found {most!r:.40}"
@@ -31,11 +36,13 @@ def check_chunk_characters(most: object, name: str) -> int:
 
 
 def chunks_of(text: str, most: int) -> list[str]:
-    """Return a text in chunks of about the same length, of at most so many characters, cut between words.
+    """Return a text in chunks of about the same length, of at most so
+    many characters, cut between words.
 
     Where there is no space in the second half of a chunk, it is cut where it is full.
     """
-    chunks, start = [], 0
+    chunks = []
+    start = 0
     while (n_left := len(text) - start) > most:
         n_chunks = -(-n_left // most)
         chunk = text[start : start - (-n_left // n_chunks)]
@@ -72,12 +79,19 @@ def search_chunks(
 
 
 def mean_of(
-    found: Predictions, ptr: I64, has_features: Bools, n_labels: int, top_r: int, least: F32 | float | None
+    found: Predictions,
+    ptr: I64,
+    has_features: Bools,
+    n_labels: int,
+    top_r: int,
+    least: F32 | float | None,
 ) -> Predictions:
-    """Return the answers to instances from those to their chunks, never exact: a chunk's labels are some.
+    """Return the answers to instances from those to their chunks,
+    never exact: a chunk's labels are some.
 
     ptr           int64[n + 1]: instance i has the chunks ptr[i] to ptr[i + 1]
-    has_features  bool[chunks]; a chunk without any says nothing, and is left out if another has some
+    has_features  bool[chunks]; a chunk without any says nothing, and is left out if another has
+                  some
     least         the score that labels must reach, or float32[K], each its own; None: any
     """
     n = len(ptr) - 1
@@ -95,13 +109,21 @@ def mean_of(
     scores = (sums / n_counted[instance]).astype(np.float32)
     if least is not None:
         passes = scores >= (least if isinstance(least, float) else least[label])
-        instance, label, scores = instance[passes], label[passes], scores[passes]
+        instance = instance[passes]
+        label = label[passes]
+        scores = scores[passes]
     order = np.lexsort((label, -scores, instance))
-    instance, label, scores = instance[order], label[order], scores[order]
+    instance = instance[order]
+    label = label[order]
+    scores = scores[order]
     starts = np.searchsorted(instance, np.arange(n + 1))
     is_best = np.arange(len(instance)) - starts[instance] < top_r
     ends = offsets(np.bincount(instance[is_best], minlength=n))
     costs = found.costs
     if len(costs):
-        costs = np.stack([np.bincount(of_chunk, column, n) for column in costs.T], 1).astype(np.int64)
-    return Predictions(ends, label[is_best].astype(np.int32), scores[is_best], np.zeros(n, np.uint8), costs)
+        costs = np.stack([np.bincount(of_chunk, column, n) for column in costs.T], 1).astype(
+            np.int64
+        )
+    return Predictions(
+        ends, label[is_best].astype(np.int32), scores[is_best], np.zeros(n, np.uint8), costs
+    )

@@ -13,7 +13,12 @@ from xylem.engine.explain import CombinedExplanation, Explanation, MemberExplana
 from xylem.engine.features.combined import CombinedFeaturizer, members_of
 from xylem.engine.forest_predictor import ForestPredictor
 from xylem.engine.kernels.search.call import Answers, set_answers
-from xylem.engine.kernels.search.combined import CombinedWorkspace, Member, combined_rows, describe_candidates
+from xylem.engine.kernels.search.combined import (
+    CombinedWorkspace,
+    Member,
+    combined_rows,
+    describe_candidates,
+)
 from xylem.engine.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
 from xylem.engine.kernels.search.ranker_trees import BLOCK, trees_of
 from xylem.engine.options import PredictOptions
@@ -41,20 +46,25 @@ from xylem_store import (
 class CombinedPredictor(LabelSearcher):
     """Answers rows from one opened combined version. Safe to call from several threads at once.
 
-    A label's score is what the ranker says of it, 0 where neither a member nor its names propose it. So the
-    answers are always exact, and a request's beam means nothing: the members search by one of their own.
+    A label's score is what the ranker says of it, 0 where neither a member nor its names propose
+    it. So the answers are always exact, and a request's beam means nothing: the members search by
+    one of their own.
     """
 
     traversal = staticmethod(combined_rows)
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
-        """Take an opened model, whose arrays have been checked, and what answers rows from its members."""
+        """Take an opened model, whose arrays have been checked, and
+        what answers rows from its members.
+        """
         self._parts = _Parts(model, members)
         super().__init__(model, partial(_make_own, self._parts))
         self.members = members
 
     def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
-        """Return the labels that one row is ranked among, int32[n], and their features, float32[n, F]."""
+        """Return the labels that one row is ranked among, int32[n],
+        and their features, float32[n, F].
+        """
         with self._row(rows, row) as buffers:
             candidate = buffers.own.candidate
             features = np.empty((len(candidate), len(self._parts.ranker.linear) - 1), np.float32)
@@ -70,7 +80,9 @@ class CombinedPredictor(LabelSearcher):
         place = np.flatnonzero(labels == label)
         said = features[place[0]] if len(place) else None
         members = []
-        for number, (member, to_label) in enumerate(zip(self.members, self._parts.to_label, strict=True)):
+        for number, (member, to_label) in enumerate(
+            zip(self.members, self._parts.to_label, strict=True)
+        ):
             own = np.flatnonzero(to_label == label)
             why = None
             if len(own):
@@ -80,7 +92,9 @@ class CombinedPredictor(LabelSearcher):
             members.append(MemberExplanation(*self._parts.proposed_by(number, said, at), why))
         first = len(MEMBER_FEATURES) * len(self.members)
         n_named = self._parts.proposing.name_features
-        return CombinedExplanation(members, said is not None and bool(said[first : first + n_named].any()))
+        return CombinedExplanation(
+            members, said is not None and bool(said[first : first + n_named].any())
+        )
 
     @property
     def nodes_explained(self) -> int:
@@ -88,7 +102,9 @@ class CombinedPredictor(LabelSearcher):
         return sum(member.nodes_explained for member in self.members)
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that the members score a row and level, and the candidates."""
+        """Return a bound on the children that the members score a
+        row and level, and the candidates.
+        """
         width = self._parts.proposing.beam_width
         children = sum(member.children_scored(width) for member in self.members)
         return children + len(self.members) * self._parts.proposing.candidates
@@ -112,10 +128,14 @@ class CombinedPredictor(LabelSearcher):
 
 
 class _Parts:
-    """What the buffers of a combined version are made of. It does not hold the version's searcher."""
+    """What the buffers of a combined version are made of.
+
+    It does not hold the version's searcher.
+    """
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
-        manifest, arrays = model.manifest, model.arrays
+        manifest = model.manifest
+        arrays = model.arrays
         self.members = members
         self.proposing: Proposing = proposing_of(arrays)
         self.ranker = assemble_ranker(manifest, arrays)
@@ -135,8 +155,11 @@ class _Parts:
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
 
-    def proposed_by(self, number: int, said: F32 | None, at: int) -> tuple[np.float32 | None, int | None]:
-        """Return the score and the rank, from 1, that a member gives a candidate; None: it is not its own.
+    def proposed_by(
+        self, number: int, said: F32 | None, at: int
+    ) -> tuple[np.float32 | None, int | None]:
+        """Return the score and the rank, from 1, that a member gives a
+        candidate; None: it is not its own.
 
         said  the candidate's features, the member's from `at` on; None: it is no candidate
         """
@@ -159,12 +182,15 @@ class _Held(CombinedWorkspace):
 
 
 def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
-    n_members, n_candidates = len(parts.members), parts.most_proposed(need.n_features)
-    calls, first_mask = [], parts.n_labels
+    n_members = len(parts.members)
+    n_candidates = parts.most_proposed(need.n_features)
+    calls = []
+    first_mask = parts.n_labels
     for number in range(n_members):
         calls.append(_member_of(parts, number, need.n_features, first_mask))
         first_mask += parts.mask_sizes[number]
-    n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
+    n_features = len(parts.ranker.linear) - 1
+    last_block = parts.featurizer.blocks[-1]
     near = _near_search(parts, n_candidates)
     own = _Held(
         members=np.stack([handle_of(member) for member, _ in calls]),
@@ -192,7 +218,8 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
 
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
     n_rows = len(parts.near.scale)
-    n_vectors, is_listed = -(-n_rows // LANES), n_rows > LISTED_ROWS
+    n_vectors = -(-n_rows // LANES)
+    is_listed = n_rows > LISTED_ROWS
     scale = np.pad(parts.near.scale, (0, n_vectors * LANES - n_rows))
     arrays = parts.near._asdict() | {"feature_ptr": parts.feature_ptr, "scale": scale}
     del arrays["feature"]
@@ -212,7 +239,8 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
 
 def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> tuple[Member, Any]:
     """Return a member with its buffers for one row at a time, and what its handles lead to."""
-    member, proposing = parts.members[number], parts.proposing
+    member = parts.members[number]
+    proposing = parts.proposing
     block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
     options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
     address, buffers = member.row_buffers(options, n_features)
@@ -240,7 +268,9 @@ def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> 
 
 
 def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
-    """Return a member's explanation; of one that takes dense rows without features, which name nothing."""
+    """Return a member's explanation; of one that takes dense rows
+    without features, which name nothing.
+    """
     if not isinstance(member, EmbeddedPredictor):
         return member.explain(rows, 0, label)
     found = Predictor.explain(member, rows, 0, label)

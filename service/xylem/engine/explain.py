@@ -1,4 +1,6 @@
-"""Explanations: for a label of an answer, the nodes on its path in each tree and what counted there."""
+"""Explanations: for a label of an answer, the nodes on its path
+in each tree and what counted there.
+"""
 
 from typing import NamedTuple, TypeAlias
 
@@ -20,7 +22,8 @@ class PathNode(NamedTuple):
 
     probability  of the node given its parent
     score        the product of the probabilities down to here
-    features     at most FEATURES_MAX that have a weight here, by absolute contribution; of equals by id
+    features     at most FEATURES_MAX that have a weight here, by absolute contribution; of equals
+                 by id
     """
 
     node: int
@@ -30,10 +33,11 @@ class PathNode(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """For each tree the label's path from below the root to its leaf; empty where the tree lacks the label.
+    """For each tree the label's path from below the root to its leaf;
+    empty where the tree lacks the label.
 
-    The label's score, not calibrated, is the mean over the trees of the last node's, 0 for an empty path,
-    except that a beam may have missed the leaf in a tree, and then counted 0 for it.
+    The label's score, not calibrated, is the mean over the trees of the last node's, 0 for an empty
+    path, except that a beam may have missed the leaf in a tree, and then counted 0 for it.
     """
 
     trees: list[list[PathNode]]
@@ -43,7 +47,8 @@ class RoutedStep(NamedTuple):
     """A node on a row's way down a decision tree.
 
     margin    of the node, by which the row was sent there
-    features  at most FEATURES_MAX that have a weight here, by absolute contribution; of equals by id
+    features  at most FEATURES_MAX that have a weight here, by absolute contribution; of equals by
+              id
     """
 
     node: int
@@ -55,8 +60,8 @@ class ReachedLeaf(NamedTuple):
     """A leaf with the label that a row reached.
 
     value   of the label in the leaf
-    weight  of the leaf in the label's score: 1 over the leaves reached in its tree that are not empty, over
-            the number of trees
+    weight  of the leaf in the label's score: 1 over the leaves reached in its tree that are not
+            empty, over the number of trees
     path    from below the root to the leaf; empty when the root is the leaf
     """
 
@@ -70,7 +75,8 @@ class ReachedLeaf(NamedTuple):
 class RoutedExplanation(NamedTuple):
     """The leaves with the label that a row reached, ascending.
 
-    The sum of weight * value is the label's score, before re-ranking and calibration if the model has them.
+    The sum of weight * value is the label's score, before re-ranking and calibration if the model
+    has them.
     """
 
     leaves: list[ReachedLeaf]
@@ -89,7 +95,9 @@ class MemberExplanation(NamedTuple):
 
 
 class CombinedExplanation(NamedTuple):
-    """What each member of a combined version says of a label, and whether a name of it was found."""
+    """What each member of a combined version says of a label, and whether a name of
+    it was found.
+    """
 
     members: list[MemberExplanation]
     is_named: bool
@@ -100,7 +108,9 @@ AnyExplanation: TypeAlias = Explanation | RoutedExplanation | CombinedExplanatio
 
 def most_shares(n_nodes: int) -> tuple[I32, F32]:
     """Return room for the features that add most to so many nodes, and for their shares."""
-    return np.empty((n_nodes, FEATURES_MAX), np.int32), np.empty((n_nodes, FEATURES_MAX), np.float32)
+    return np.empty((n_nodes, FEATURES_MAX), np.int32), np.empty(
+        (n_nodes, FEATURES_MAX), np.float32
+    )
 
 
 def told_shares(features: I32, shares: F32) -> list[list[FeatureShare]]:

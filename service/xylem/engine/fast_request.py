@@ -1,8 +1,9 @@
 """Requests to one version in one call: a body's bytes in, the JSON of its answer out.
 
-What is needed for it is made once and used by one request after the other, on one thread. The predictors make
-arrays for each call, look for idle buffers and gather the answers: that is little beside many rows, and as
-much as the search itself beside one. The predictions are those of `Predictor.predict`, to the bit.
+What is needed for it is made once and used by one request after the other, on one thread. The
+predictors make arrays for each call, look for idle buffers and gather the answers: that is little
+beside many rows, and as much as the search itself beside one. The predictions are those of
+`Predictor.predict`, to the bit.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,17 @@ from xylem.engine.prediction_json import (
     text_room,
 )
 from xylem.engine.predictor import Predictor
-from xylem_store import F32, I64, LINK_CODES, U8, Model, NameTable, Uncopyable, address_of, handle_of
+from xylem_store import (
+    F32,
+    I64,
+    LINK_CODES,
+    U8,
+    Model,
+    NameTable,
+    Uncopyable,
+    address_of,
+    handle_of,
+)
 
 _NO_THRESHOLDS = np.empty(0, np.float32)
 NO_FORM = np.empty(0, np.int64)
@@ -67,7 +78,8 @@ class FastVersion(NamedTuple):
     """The opened version that answers requests, and what makes its rows.
 
     stages   where it is counted how long reading, searching and writing take
-    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
+    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None:
+             all
     """
 
     model: Model
@@ -78,9 +90,11 @@ class FastVersion(NamedTuple):
 
 
 class Present(Uncopyable):
-    """What answers are given under for a while: until the arrays change, or the seal is old. Immutable.
+    """What answers are given under for a while: until the arrays
+    change, or the seal is old. Immutable.
 
-    thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they may move
+    thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they
+                may move
     tuned       the same, prepared for searches; None: requests for them are not answered
     seal        what signs the ids, at epoch 0
     unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
@@ -93,7 +107,9 @@ class Present(Uncopyable):
         self, thresholds: F32, tuned: NodeThresholds | None, seal: Seal, unlearned: U8 = ALL_ALLOWED
     ) -> None:
         self.unlearned = unlearned
-        self.thresholds, self.tuned, self.seal = thresholds, tuned, seal._replace(epoch=0)
+        self.thresholds = thresholds
+        self.tuned = tuned
+        self.seal = seal._replace(epoch=0)
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned
         signing = seal.keyed, seal.model, seal.version, seal.expiry
         self.at = handle_of(FastPresent(thresholds, log_threshold, *signing))
@@ -104,7 +120,9 @@ class Present(Uncopyable):
 
 
 Signed: TypeAlias = tuple[Present, int, int]
-"""What predictions are signed with, the epoch of their thresholds, and the first one's serial number."""
+"""What predictions are signed with, the epoch of their thresholds,
+and the first one's serial number.
+"""
 
 
 class RowsRead(Struct, frozen=True):
@@ -137,7 +155,8 @@ class FastAnswer(Struct, frozen=True):
 
 
 _FIRST_NEED = Need(1, 256, 10, 10)
-_NOT_MADE = np.empty(0, np.int64)  # in place of the handle of buffers that no request has needed yet
+# in place of the handle of buffers that no request has needed yet
+_NOT_MADE = np.empty(0, np.int64)
 _KIND = 4  # the place of the kind of threshold among what was asked
 _FEATURES = b'"features"'  # what stands in bodies of named features, which kernels do not read
 _BODY_END = b"\n\0"  # what readers of bodies need behind one
@@ -148,8 +167,10 @@ class Writer(NamedTuple):
     """Reads bodies of a dialect, and writes its answers.
 
     kind   what kernels know it by
-    read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is asked for
-    take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying where
+    read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is
+           asked for
+    take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying
+           where
     write  returns the answer of labels that were found
     """
 
@@ -159,13 +180,17 @@ class Writer(NamedTuple):
     write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
 
 
-def _take_predictions(n_rows: int, is_tuned: bool, text: memoryview, ends: I64, _: I64) -> FastAnswer:
+def _take_predictions(
+    n_rows: int, is_tuned: bool, text: memoryview, ends: I64, _: I64
+) -> FastAnswer:
     if n_rows == 1:
         return FastAnswer(1, bytes(text[: ends.item(0)]), is_tuned)
     return FastAnswer(n_rows, b",".join(cut(text, ends[:n_rows])), is_tuned)
 
 
-def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: Signed) -> FastAnswer:
+def _write_predictions(
+    names: NameTable, read: RowsRead, spans: Spans, signed: Signed
+) -> FastAnswer:
     (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
     named = present.thresholds[:0] if is_tuned else present.thresholds
     seal = present.seal_at(epoch)
@@ -184,8 +209,11 @@ def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) ->
 
 
 def with_identity(answer: FastAnswer, message: bytes, form: I64) -> FastAnswer:
-    """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
-    first, last = form.item(IDENTITY), form.item(IDENTITY_END)
+    """Return an answer that repeats the id of a message of tensors,
+    where the form says that it has one.
+    """
+    first = form.item(IDENTITY)
+    last = form.item(IDENTITY_END)
     return replace(answer, identity=message[first:last].decode()) if first else answer
 
 
@@ -207,7 +235,8 @@ class BeamRequests:
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
         """Take a version and its predictor."""
         model, featurizer, forms, self._stages, mask = version
-        ensemble, shape = model.ensemble, predictor.shape
+        ensemble = model.ensemble
+        shape = predictor.shape
         self.times = np.zeros(N_TIMES, np.int64)
         self._pool = predictor.pool
         self._bodies = TensorBodies(forms.bodies, featurizer)
@@ -233,7 +262,9 @@ class BeamRequests:
         self._handle = _NOT_MADE
 
     def prepare(self) -> None:
-        """Make the first buffers, for which kernels are compiled or loaded; else the first answer does."""
+        """Make the first buffers, for which kernels are compiled or
+        loaded; else the first answer does.
+        """
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(
@@ -244,10 +275,11 @@ class BeamRequests:
         signed: Signed,
         read: RowsRead | None = None,
     ) -> FastAnswer | None:
-        """Return the answer to a body whose JSON is message[span[0] : span[1]], as a writer writes it.
+        """Return the answer to a body whose JSON is message[span[0]
+        : span[1]], as a writer writes it.
 
-        None if the kernel does not read it, or it is not within the limits. Of the serial numbers `rows_max`
-        are taken.
+        None if the kernel does not read it, or it is not within the limits. Of the serial numbers
+        `rows_max` are taken.
 
         read   rows that were read elsewhere, of texts for example; the message is empty then
         """
@@ -260,29 +292,43 @@ class BeamRequests:
             data = np.frombuffer(message + _BODY_END, np.uint8)
         elif not self._give(read):
             return None
-        (start, end), (present, epoch, serial), kind = span, signed, writer.kind
+        start, end = span
+        present, epoch, serial = signed
+        kind = writer.kind
         at = present.at
         try:
-            while (n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)) == GROW:
+            while (
+                n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)
+            ) == GROW:
                 self._grow()
         finally:
             if read is not None:
                 self._given[0] = 0
         if n_rows == 0:
             return None
-        is_tuned, form = self._asked.item(_KIND) == TUNED, self._bodies.form
+        is_tuned = self._asked.item(_KIND) == TUNED
+        form = self._bodies.form
         answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, form)
-        return answer if kind == PREDICTIONS or read is not None else with_identity(answer, message, form)
+        return (
+            answer
+            if kind == PREDICTIONS or read is not None
+            else with_identity(answer, message, form)
+        )
 
     def _give(self, read: RowsRead) -> bool:
-        """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
-        rows, form = read.rows, read.form
+        """Hand the kernel rows, and what is asked for them; return whether there is
+        room for them.
+        """
+        rows = read.rows
+        form = read.form
         indptr, indices, values, number_out = self._bodies.arrays
         n_values = len(rows.indices)
         if rows.n_rows >= len(indptr) or n_values > len(indices):
             return False
-        indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, read.number
-        indices[:n_values], values[:n_values] = rows.indices, rows.values
+        indptr[: rows.n_rows + 1] = rows.indptr
+        number_out[0] = read.number
+        indices[:n_values] = rows.indices
+        values[:n_values] = rows.values
         self._given[:] = read.asked
         if len(form):
             self._bodies.form[:] = form
@@ -293,9 +339,13 @@ class BeamRequests:
         n_rows, n_values, top_r, beam_width, _ = self._asked.tolist()
         room = self._buffers.room
         need = Need(
-            1, max(room.n_features, n_values), max(room.beam_width, beam_width), max(room.top_r, top_r)
+            1,
+            max(room.n_features, n_values),
+            max(room.beam_width, beam_width),
+            max(room.top_r, top_r),
         )
-        n_places, n_bytes = max(n_rows * top_r, len(self._call.labels)), len(self._call.text)
+        n_places = max(n_rows * top_r, len(self._call.labels))
+        n_bytes = len(self._call.text)
         if need == room and n_places == len(self._call.labels):
             n_bytes *= 4
         self._make(need, n_places, max(n_bytes, text_room(n_rows, n_rows * top_r)))
@@ -308,18 +358,18 @@ class BeamRequests:
         buffers.call[FIRST] = 0
         spans = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
         names = self._names.offsets, self._names.utf8
-        token, text, text_ends = (
-            np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8),
-            np.empty(n_bytes, np.uint8),
-            np.empty(n_rows, np.int64),
-        )
-        labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
+        token = np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8)
+        text = np.empty(n_bytes, np.uint8)
+        text_ends = np.empty(n_rows, np.int64)
+        labels = np.empty(n_places, np.int32)
+        scores = np.empty(n_places, np.float32)
         exact = np.empty(n_rows, np.uint8)
         searching = address_of(beam_rows, SEARCHES, buffers.call)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
         written = (*spans, labels, scores, exact), scores, (*names, ALL_ALLOWED), seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
-        bodies, form = self._bodies, self._bodies.form
+        bodies = self._bodies
+        form = self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
         tensors = _NO_DATA, (0, 0), *read_to, form, bodies.texts_at
         model = self._model_with(

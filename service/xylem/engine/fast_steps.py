@@ -1,4 +1,6 @@
-"""Fast requests in two steps: their rows are read, and answered then, where one kernel does not do both."""
+"""Fast requests in two steps: their rows are read, and answered then,
+where one kernel does not do both.
+"""
 
 from abc import ABC, abstractmethod
 from time import perf_counter_ns
@@ -69,10 +71,13 @@ class TwoSteps(ABC):
     def _begin_at(self, began: int, has_read: int | None) -> None:
         """Let an answer whose rows were read before its call have begun then.
 
-        has_read   when its texts had been read, whose rows were made from then on; None: it had none
+        has_read   when its texts had been read, whose rows were made from then on; None: it had
+                   none
         """
-        times, made = self.times, self.times.item(MADE)
-        times[BEGAN], times[HAS_READ] = began, made if has_read is None else has_read
+        times = self.times
+        made = self.times.item(MADE)
+        times[BEGAN] = began
+        times[HAS_READ] = made if has_read is None else has_read
         self._stages.count_one(READ, times.item(HAS_READ) - began)
         if has_read is not None:
             self._stages.count_one(FEATURES, made - has_read)
@@ -98,7 +103,9 @@ class EmbeddedRequests(TwoSteps):
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
         dense = self._embedding.rows(read.rows)
         asked = read.asked._replace(n_values=len(dense.indices))
-        return self._beam.answer(b"", (0, 0), writer, signed, RowsRead(dense, asked, read.number, read.form))
+        return self._beam.answer(
+            b"", (0, 0), writer, signed, RowsRead(dense, asked, read.number, read.form)
+        )
 
 
 class PredictorRequests(TwoSteps):
@@ -124,7 +131,9 @@ class PredictorRequests(TwoSteps):
         return answer
 
     def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
-        """Return what is asked for; None: it is not within the limits, or thresholds are not known."""
+        """Return what is asked for; None: it is not within the limits, or thresholds
+        are not known.
+        """
         n_rows, _, top_r, beam_width, kind, is_exact = read.asked
         if not is_taken(n_rows, top_r, beam_width, self._n_children, self._version.forms.limits):
             return None
@@ -148,7 +157,8 @@ def fast_requests(
     """Return what answers requests from an opened version that `predictor` serves.
 
     stages   where it is counted how long reading, searching and writing take; None: nobody asks
-    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
+    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None:
+             all
     """
     version = FastVersion(model, featurizer, forms, stages or StageTimes(), mask)
     if isinstance(predictor, LabelSearcher):

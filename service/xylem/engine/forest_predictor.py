@@ -4,7 +4,13 @@ import numpy as np
 
 from xylem.base import SparseRows
 from xylem.engine.buffers import FIRST, Buffers, Need
-from xylem.engine.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
+from xylem.engine.explain import (
+    ReachedLeaf,
+    RoutedExplanation,
+    RoutedStep,
+    most_shares,
+    told_shares,
+)
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.routing import reach_leaves, route_rows
 from xylem.engine.kernels.search.workspace import RoutingWorkspace, make_routing, routing_rows
@@ -14,9 +20,11 @@ from xylem_store import I32, I64, NO_RERANK, U8, Model, assemble_rerank, has_rer
 
 
 class ForestPredictor(LabelSearcher):
-    """Answers rows from one opened version of decision trees. Safe to call from several threads at once.
+    """Answers rows from one opened version of decision trees. Safe to
+    call from several threads at once.
 
-    The answers are always exact; only labels that a reached leaf names are answered, whatever the threshold.
+    The answers are always exact; only labels that a reached leaf names are answered, whatever the
+    threshold.
     """
 
     traversal = staticmethod(route_rows)
@@ -25,7 +33,11 @@ class ForestPredictor(LabelSearcher):
         """Take an opened model of decision trees, whose arrays have been checked."""
         is_reranked = has_rerank(model.arrays)
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
-        shape = model.ensemble, model.manifest.n_labels, model.manifest.n_features if is_reranked else 0
+        shape = (
+            model.ensemble,
+            model.manifest.n_labels,
+            model.manifest.n_features if is_reranked else 0,
+        )
 
         def make_own(need: Need) -> RoutingWorkspace:
             return make_routing(*shape, block_rows=need.block_rows, top_r=need.top_r)
@@ -35,17 +47,21 @@ class ForestPredictor(LabelSearcher):
         self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1
 
     def explain(self, rows: SparseRows, row: int, label: int) -> RoutedExplanation:
-        """Return how one row of `rows` comes by its score for a label: the leaves with it that it reached.
+        """Return how one row of `rows` comes by its score for a label:
+        the leaves with it that it reached.
 
-        Cost: that of answering the row; for each node on the paths to these leaves its chunk, and a look at
-        the weight of each of the features.
+        Cost: that of answering the row; for each node on the paths to these leaves its chunk, and a
+        look at the weight of each of the features.
         """
         leaves = []
         with self._row(rows, row) as buffers:
             n_leaves = reach_leaves(buffers.call)
-            nodes, trees = buffers.own.leaf_node[:n_leaves], buffers.own.leaf_tree[:n_leaves]
+            nodes = buffers.own.leaf_node[:n_leaves]
+            trees = buffers.own.leaf_tree[:n_leaves]
             weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
-            for leaf, tree, weight in zip(nodes.tolist(), trees.tolist(), weights.tolist(), strict=True):
+            for leaf, tree, weight in zip(
+                nodes.tolist(), trees.tolist(), weights.tolist(), strict=True
+            ):
                 value = self._value_at(leaf, label)
                 if value > 0:
                     path = self._path_to(leaf, buffers)
@@ -74,7 +90,8 @@ class ForestPredictor(LabelSearcher):
         return int(self._ensemble.child_ptr[0]) * self._n_levels
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that an argmax routing scores a row, over all levels and trees.
+        """Return a bound on the children that an argmax routing
+        scores a row, over all levels and trees.
 
         There is no beam. A multiway row that enters many children costs more.
         """
@@ -97,12 +114,15 @@ class ForestPredictor(LabelSearcher):
 
     def _path_to(self, leaf: int, buffers: Buffers) -> list[RoutedStep]:
         depth = depth_of(self._ensemble.parent, leaf)
-        nodes, margins = np.empty(depth, np.int32), np.empty(depth, np.float32)
+        nodes = np.empty(depth, np.int32)
+        margins = np.empty(depth, np.float32)
         features, shares = most_shares(depth)
         explain_leaf(buffers.call, leaf, nodes, margins[:0], margins, features, shares)
         return [
             RoutedStep(node, margin, told)
-            for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)
+            for node, margin, told in zip(
+                nodes.tolist(), margins, told_shares(features, shares), strict=True
+            )
         ]
 
     def _mask_of(self, allowed: U8) -> U8:

@@ -1,5 +1,6 @@
-"""What a label's own classifiers weigh: the weights of its leaf in each label tree, decoded; the strongest by
-name, as `xylem models explain` tells them."""
+"""What a label's own classifiers weigh: the weights of its leaf in each label tree, decoded; the
+strongest by name, as `xylem models explain` tells them.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from xylem_store import COMBINED, F32, I32, Model, TreeEnsemble, chunk_of, find_
 
 
 class LeafWeights(NamedTuple):
-    """The classifier of a label's leaf in one tree: it tells the label apart from the leaf's siblings.
+    """The classifier of a label's leaf in one tree: it tells the
+    label apart from the leaf's siblings.
 
     tree, leaf  the tree's number and the leaf's node
     depth       nodes on the path from below the root to the leaf
@@ -34,7 +36,8 @@ class LeafWeights(NamedTuple):
 
 
 def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
-    """Return the classifier of a label's leaf in each label tree that has one, in the order of the trees.
+    """Return the classifier of a label's leaf in each label tree that
+    has one, in the order of the trees.
 
     Cost: a pass over the chunk of the leaf's parent, a tree.
     """
@@ -46,30 +49,46 @@ def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
 
 
 def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
-    """Return the features of some classifiers, ascending, and their weights: means, 0 where one has none."""
-    features, places = np.unique(np.concatenate([each.features for each in leaves]), return_inverse=True)
+    """Return the features of some classifiers, ascending, and their
+    weights: means, 0 where one has none.
+    """
+    features, places = np.unique(
+        np.concatenate([each.features for each in leaves]), return_inverse=True
+    )
     sums = np.bincount(places, np.concatenate([each.weights for each in leaves]), len(features))
     return features, (sums / len(leaves)).astype(np.float32)
 
 
 def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
     parent = int(ensemble.parent[leaf])
-    chunk, position = chunk_of(ensemble, parent), leaf - int(ensemble.child_ptr[parent])
+    chunk = chunk_of(ensemble, parent)
+    position = leaf - int(ensemble.child_ptr[parent])
     own = chunk.child == position
     features = chunk.feature[own]
-    depth, bias = depth_of(ensemble.parent, leaf), float(chunk.bias[position])
-    return LeafWeights(tree, leaf, depth, len(chunk.bias) - 1, bias, features, chunk.weight[own])
+    depth = depth_of(ensemble.parent, leaf)
+    bias = float(chunk.bias[position])
+    return LeafWeights(
+        tree=tree,
+        leaf=leaf,
+        depth=depth,
+        siblings=len(chunk.bias) - 1,
+        bias=bias,
+        features=features,
+        weights=chunk.weight[own],
+    )
 
 
 TOP = 20
 
 
 def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
-    """Return what a label's own classifiers weigh most, with the keys of `xylem models explain --json`.
+    """Return what a label's own classifiers weigh most, with the
+    keys of `xylem models explain --json`.
 
     features  means over the trees that have the label, the largest in size first: {feature, weight}
-    trees     for each such tree: tree, leaf, depth, siblings, bias, and features as above. The classifier is
-              that of the label's leaf: it tells the label apart from the leaf's siblings
+    trees     for each such tree: tree, leaf, depth, siblings, bias, and features as above. The
+              classifier is that of the label's leaf: it tells the label apart from the leaf's
+              siblings
 
     A feature without a name (hashing, raw) is told by its id, as a string. Raises UnknownLabel, and
     UnsupportedOption for models whose labels have no weights of features.
@@ -87,7 +106,9 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
         )
     label_id = find_name(model.labels, label)
     if label_id < 0:
-        raise UnknownLabel(f"{where}: expected one of {manifest.n_labels} labels, found {label!r:.80}")
+        raise UnknownLabel(
+            f"{where}: expected one of {manifest.n_labels} labels, found {label!r:.80}"
+        )
     leaves = leaf_weights(model.ensemble, label_id)
     if not leaves:
         raise UnsupportedOption(
@@ -115,7 +136,9 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     }
 
 
-def _named(features: I32, weights: F32, names: FeatureNames | None, top: int) -> list[dict[str, Any]]:
+def _named(
+    features: I32, weights: F32, names: FeatureNames | None, top: int
+) -> list[dict[str, Any]]:
     """Return the strongest weights with the names of their features."""
     return [
         {

@@ -16,12 +16,16 @@ ALL_PASS = np.empty(0, np.float32)
 
 
 NodeThresholds = NewType("NodeThresholds", F32)
-"""Thresholds of labels, prepared: as `xylem.engine.kernels.search.call.Search.log_threshold` has them.
+"""Thresholds of labels, prepared: as
+`xylem.engine.kernels.search.call.Search.log_threshold` has them.
 
-For decision trees float32[K], the labels' logarithms."""
+For decision trees float32[K], the labels' logarithms.
+"""
 
 NodeWeights = NewType("NodeWeights", F32)
-"""Weights of labels, prepared: float32[N], a logarithm a node; for decision trees float32[K], weights."""
+"""Weights of labels, prepared: float32[N], a logarithm a node; for
+decision trees float32[K], weights.
+"""
 
 
 class PredictOptions(NamedTuple):
@@ -30,14 +34,16 @@ class PredictOptions(NamedTuple):
     top_r       at most so many labels a row, >= 1
     beam_width  inner nodes kept a level, >= 1; without effect when exact
     exact       search until the answer is surely right, instead of with a beam
-    threshold   labels with at least this probability only, calibrated if the model is: a number in [0, 1],
-                which is exact whatever `exact` says, because it costs less than a beam; or what
-                Predictor.node_thresholds prepared
+    threshold   labels with at least this probability only, calibrated if the model is: a number in
+                [0, 1], which is exact whatever `exact` says, because it costs less than a beam; or
+                what Predictor.node_thresholds prepared
     mask        what Predictor.label_mask prepared, or None: all labels are allowed
-    weights     what Predictor.node_weights prepared, or None: labels are ranked by their probability alone
+    weights     what Predictor.node_weights prepared, or None: labels are ranked by their
+                probability alone
     costs       whether to count what each row costs
-    stop        uint8[1] or None: once another thread sets it, the answer is what was found until then, and if
-                exact and without a threshold, those labels of it that are surely the best
+    stop        uint8[1] or None: once another thread sets it, the answer is what was found until
+                then, and if exact and without a threshold, those labels of it that are surely the
+                best
     """
 
     top_r: int = 5
@@ -63,7 +69,9 @@ def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> F3
 
 
 def logs_of(numbers: F32, knots: Knots = NO_KNOTS) -> F32:
-    """Return the logarithms of weights, or of thresholds of calibrated scores, as traversals compare them."""
+    """Return the logarithms of weights, or of thresholds of calibrated
+    scores, as traversals compare them.
+    """
     logs = np.empty(len(numbers), np.float32)
     set_logs(knots, writeable(numbers), logs)
     return logs

@@ -1,5 +1,6 @@
-"""Answers -> JSON: predictions, their labels by name and their ids signed; or tensors of the Open Inference
-Protocol, with binary data behind them."""
+"""Answers -> JSON: predictions, their labels by name and their ids signed; or tensors of the Open
+Inference Protocol, with binary data behind them.
+"""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -23,12 +24,14 @@ from xylem.engine.kernels.text.tensors import OUTPUTS as OUTPUTS
 from xylem.engine.options import ALL_ALLOWED
 from xylem_store import F32, I32, I64, U8, NameTable
 
-_BYTES_A_LABEL, _BYTES_A_ROW = 128, 512
+_BYTES_A_LABEL = 128
+_BYTES_A_ROW = 512
 """Room made for a label and a row at first; labels with long names are written again with more."""
 
 
 class Spans(NamedTuple):
-    """Answers, wherever they are: row i has labels[starts[i] : ends[i]], the best first, and their scores.
+    """Answers, wherever they are: row i has labels[starts[i] :
+    ends[i]], the best first, and their scores.
 
     starts, ends  int64[n]
     labels        int32[..]
@@ -44,16 +47,24 @@ class Spans(NamedTuple):
 
 
 def predictions_json(
-    names: NameTable, thresholds: F32, seal: Seal, serial: int, spans: Spans, unlearned: U8 = ALL_ALLOWED
+    names: NameTable,
+    thresholds: F32,
+    seal: Seal,
+    serial: int,
+    spans: Spans,
+    unlearned: U8 = ALL_ALLOWED,
 ) -> list[bytes]:
     """Return a Prediction of `xylem.serving.lines` for each row, byte for byte as orjson writes it.
 
-    thresholds  float32[K] that a label's score must reach to be named by its prediction's token; [0]: none
+    thresholds  float32[K] that a label's score must reach to be named by its prediction's token;
+                [0]: none
     seal        what signs the tokens; serial: the number of the first one, the others' follow
     unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
     """
-    n_rows, n_labels = len(spans.starts), len(spans.labels)
-    token, ends = np.empty(TOKEN_ROOM + 4 * n_labels, np.uint8), np.empty(n_rows, np.int64)
+    n_rows = len(spans.starts)
+    n_labels = len(spans.labels)
+    token = np.empty(TOKEN_ROOM + 4 * n_labels, np.uint8)
+    ends = np.empty(n_rows, np.int64)
     room = text_room(n_rows, n_labels)
     what = spans[:], thresholds, (names.offsets, names.utf8, unlearned), seal[:], serial
     while True:
@@ -79,12 +90,15 @@ def spans_of(found: Predictions) -> Spans:
 
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
-_BYTES_FIRST, _BYTES_A_PLACE = 2048, 128
+_BYTES_FIRST = 2048
+_BYTES_A_PLACE = 128
 """Room made at first, and for a place; labels with long names are written again with more."""
 
 
 def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
-    """Return what `write_tensors` takes: places of a row, and which outputs; each: whether as binary data."""
+    """Return what `write_tensors` takes: places of a row, and which
+    outputs; each: whether as binary data.
+    """
     form = np.zeros(FORM_SIZE, np.int64)
     form[PLACES], form[N_OUTPUTS] = places, len(outputs)
     for k, (name, is_binary) in enumerate(outputs.items(), FIRST_OUTPUT):
@@ -107,5 +121,6 @@ def tensors_json(names: NameTable, form: I64, spans: Spans) -> tuple[bytes, byte
 
 def tensors_of(text: memoryview, form: I64) -> tuple[bytes, bytes]:
     """Return the outputs that were written to a text."""
-    middle, end = form.item(JSON_END), form.item(BINARY_END)
+    middle = form.item(JSON_END)
+    end = form.item(BINARY_END)
     return bytes(text[:middle]), bytes(text[middle:end])

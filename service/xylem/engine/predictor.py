@@ -1,7 +1,7 @@
 """The predictor of label trees: an opened model and sparse rows in, labels and probabilities out.
 
-With softmax nodes rows become dense first, by the model's embedding. All labels of many rows that reach their
-thresholds come part by part, so that memory stays bounded.
+With softmax nodes rows become dense first, by the model's embedding. All labels of many rows that
+reach their thresholds come part by part, so that memory stays bounded.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,10 @@ _BLOCK_ENTRIES_MAX = 1 << 16
 
 
 class Predictor(Searcher):
-    """Answers rows from one opened version of label trees. Safe to call from several threads at once."""
+    """Answers rows from one opened version of label trees.
+
+    Safe to call from several threads at once.
+    """
 
     def __init__(self, model: Model) -> None:
         """Take an opened model of label trees, whose arrays have been checked."""
@@ -57,12 +60,14 @@ class Predictor(Searcher):
         super().__init__(model, partial(_make_own, model.ensemble, self.shape))
         self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+    def predict_on_event_loop(
+        self, rows: SparseRows, options: PredictOptions
+    ) -> Predictions | None:
         """Return what `predict` does if no more than a beam search is needed for it, else None.
 
-        What is asked for exactly is searched with a beam first: most often that finds the exact answer, and
-        knows that it is (in an ensemble hardly ever, so there it is not tried). Costs, and scores that
-        weights change, would not be those of the exact search.
+        What is asked for exactly is searched with a beam first: most often that finds the exact
+        answer, and knows that it is (in an ensemble hardly ever, so there it is not tried). Costs,
+        and scores that weights change, would not be those of the exact search.
         """
         threshold = options.threshold
         is_number = threshold is not None and not isinstance(threshold, np.ndarray)
@@ -70,14 +75,17 @@ class Predictor(Searcher):
             return self.predict(rows, options)
         if self.shape.n_trees > 1 or options.costs or options.weights is not None:
             return None
-        prepared = NodeThresholds(log_thresholds(threshold, self._knots)) if is_number else threshold
+        prepared = (
+            NodeThresholds(log_thresholds(threshold, self._knots)) if is_number else threshold
+        )
         found = self.predict(rows, options._replace(exact=False, threshold=prepared))
         return found if found.exact.all() else None
 
     def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
         """Return how one row of `rows` comes by its score for a label, tree by tree.
 
-        Cost: for each node on the label's paths its chunk, and a look at the weight of each of the features.
+        Cost: for each node on the label's paths its chunk, and a look at the weight of each of the
+        features.
         """
         paths = []
         with self._row(rows, row) as buffers:
@@ -92,7 +100,8 @@ class Predictor(Searcher):
         return Explanation(paths)
 
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]], int32[..], for row i: no search.
+        """Return the scores of labels[label_ptr[i] : label_ptr[i +
+        1]], int32[..], for row i: no search.
 
         They have the bits of an exact search. Cost: the chunks on the labels' paths.
         """
@@ -102,7 +111,8 @@ class Predictor(Searcher):
         longest = int(np.diff(arrays[0]).max(initial=0))
         buffers = self._take(self._scoring, rows.n_rows, longest)
         set_rows(buffers.rows, *arrays)
-        buffers.call[FIRST], buffers.call[LAST] = 0, rows.n_rows
+        buffers.call[FIRST] = 0
+        buffers.call[LAST] = rows.n_rows
         score_rows(buffers.call, writeable(label_ptr), writeable(labels), *found)
         self.pool.give(buffers)
         return found
@@ -113,7 +123,9 @@ class Predictor(Searcher):
         return self.shape.n_trees * self.shape.n_levels
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that a beam search scores a row and level, over all trees."""
+        """Return a bound on the children that a beam search scores a row and level,
+        over all trees.
+        """
         return self.shape.n_trees * min(beam_width, self._n_chunks) * self._widest
 
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
@@ -125,14 +137,21 @@ class Predictor(Searcher):
         return NodeThresholds(np.append(least, np.full(LANES, np.inf, np.float32)))
 
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
+
+        Cost: O(nodes).
+        """
         return NodeWeights(greatest_below(self._ensemble, logs_of(weights), -np.inf))
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering empty rows in every way."""
+        """Compile or load every kernel that a request can need, by
+        answering empty rows in every way.
+        """
         nothing = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
         row = SparseRows(np.zeros(2, np.int64), *nothing)
-        self.predict(SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions())
+        self.predict(
+            SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions()
+        )
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
         self.move_thresholds(thresholds, np.zeros(1, np.int32), np.ones(self.n_labels, np.float32))
         mask = self.label_mask(deny=())
@@ -155,7 +174,8 @@ class Predictor(Searcher):
         return read_only(trees.child_ptr), read_only(trees.parent), read_only(trees.label_leaf)
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
-        beam_width, has_thresholds = min(options.beam_width, self._n_chunks), options.threshold is not None
+        beam_width = min(options.beam_width, self._n_chunks)
+        has_thresholds = options.threshold is not None
         search = self._search(options, beam_width, True)
         widest = widest_level(beam_width, self.shape.n_levels, self._n_chunks, has_thresholds)
         return SearchPlan(_traversal(options), widest, search[2], search, options.stop)
@@ -179,7 +199,9 @@ def _traversal(options: PredictOptions) -> Callable[..., None]:
     return threshold_rows if options.exact or is_one_for_all else beam_rows
 
 
-def _make_own(ensemble: TreeEnsemble, shape: BeamShape, need: Need) -> BeamWorkspace | QueueWorkspace:
+def _make_own(
+    ensemble: TreeEnsemble, shape: BeamShape, need: Need
+) -> BeamWorkspace | QueueWorkspace:
     if need.block_rows == 0:
         return make_queue(ensemble, top_r=need.top_r)
     return shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
@@ -203,7 +225,9 @@ class EmbeddedPredictor(Predictor):
 
     @property
     def nodes_explained(self) -> int:
-        """Do as `Predictor.nodes_explained`; here a node costs a look at each dimension for each feature."""
+        """Do as `Predictor.nodes_explained`; here a node costs a look
+        at each dimension for each feature.
+        """
         n_dims: int = self.embedding.dim
         return super().nodes_explained * n_dims
 
@@ -221,10 +245,11 @@ class EmbeddedPredictor(Predictor):
             yield search
 
     def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
-        """Return how one row of `rows` comes by its score for a label: what each of its features adds.
+        """Return how one row of `rows` comes by its score for a
+        label: what each of its features adds.
 
-        A node's margin is linear in the features: a feature's share of it is told less its share of what the
-        node's children have on average, by their probabilities.
+        A node's margin is linear in the features: a feature's share of it is told less its share of
+        what the node's children have on average, by their probabilities.
         """
         alone = rows.cut(row, row + 1)
         dense = self.embedding.rows(alone)
@@ -241,7 +266,9 @@ class EmbeddedPredictor(Predictor):
         return Explanation(trees)
 
     def _pull_of(self, node: int, r: F64) -> F64:
-        """Return the weights of a node less the mean of its siblings' and its own, by their probabilities."""
+        """Return the weights of a node less the mean of its siblings'
+        and its own, by their probabilities.
+        """
         above = int(self._ensemble.parent[node])
         first, last = self._ensemble.child_ptr[above : above + 2].tolist()
         weights = dense_weights(self._ensemble, above, self.embedding.dim)
@@ -282,13 +309,16 @@ def predict_all(
     threads: int,
     on_done: Callable[[int], None],
 ) -> tuple[I64, I32]:
-    """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach the threshold."""
+    """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach
+    the threshold.
+    """
     return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
 
 
 def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:
     """Return (ptr int64[n + 1], labels int32[..]) of the answers of parts, without their scores."""
-    ptrs, labels = [np.zeros(1, np.int64)], []
+    ptrs = [np.zeros(1, np.int64)]
+    labels = []
     for found in parts:
         ptrs.append(found.ptr[1:] + ptrs[-1][-1])
         labels.append(found.labels)

@@ -1,4 +1,6 @@
-"""What answers rows from an opened model, whatever its kind: calls of traversals on pooled buffers."""
+"""What answers rows from an opened model, whatever its kind: calls of traversals on
+pooled buffers.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +46,9 @@ from xylem_store import (
 )
 
 PREDICTED_MAX = 1000
-"""Labels that a row counts as predicted, at most: the best ones. A finite bound on what an event touches."""
+"""Labels that a row counts as predicted, at most: the best ones. A
+finite bound on what an event touches.
+"""
 
 _NUMBERS = frozenset({int, float})
 
@@ -76,8 +80,9 @@ class Searcher(Uncopyable, ABC):
     def __init__(self, model: Model, make_own: MakeOwn, rerank: Rerank = NO_RERANK) -> None:
         """Take an opened model of the kind that it answers, whose arrays have been checked.
 
-        make_own   makes a traversal's own buffers. It does not hold this searcher: a cycle would keep the
-                   model until the collector comes, which looks at nothing that a server began with
+        make_own   makes a traversal's own buffers. It does not hold this searcher: a cycle would
+                   keep the model until the collector comes, which looks at nothing that a server
+                   began with
         """
         self._ensemble = model.ensemble
         self._link = LINK_CODES[model.manifest.link]
@@ -95,7 +100,9 @@ class Searcher(Uncopyable, ABC):
     @property
     @abstractmethod
     def nodes_explained(self) -> int:
-        """A bound on the nodes of a label's explanation, each with a look at all features of the row."""
+        """A bound on the nodes of a label's explanation, each with
+        a look at all features of the row.
+        """
 
     @abstractmethod
     def children_scored(self, beam_width: int) -> int:
@@ -103,7 +110,9 @@ class Searcher(Uncopyable, ABC):
 
     @abstractmethod
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, as an exact search's."""
+        """Return the scores of labels[label_ptr[i] : label_ptr[i +
+        1]] for row i, as an exact search's.
+        """
 
     @abstractmethod
     def explain(self, rows: SparseRows, row: int, label: int) -> AnyExplanation:
@@ -138,19 +147,27 @@ class Searcher(Uncopyable, ABC):
         return self._link, beam_width, top_r, is_sure, mask, weight, log_threshold
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
-        """Return how many of n_rows rows are to go through the chunks together; 0: it is by a queue."""
+        """Return how many of n_rows rows are to go through the
+        chunks together; 0: it is by a queue.
+        """
         return 1
 
     def _paths(self) -> Paths:
         """Return the paths from labels to what a search compares thresholds with."""
         return NO_PATHS
 
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
-        """Return what `predict` does if that surely takes no longer than usual, as here; else None."""
+    def predict_on_event_loop(
+        self, rows: SparseRows, options: PredictOptions
+    ) -> Predictions | None:
+        """Return what `predict` does if that surely takes no longer than usual, as
+        here; else None.
+        """
         return self.predict(rows, options)
 
     def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
-        """Answer rows on so many threads, the same bits with any number; 1: on the calling thread."""
+        """Answer rows on so many threads, the same bits with any number; 1: on the
+        calling thread.
+        """
         plan = self._plan_of(options)
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         indptr = arrays[0]
@@ -177,9 +194,13 @@ class Searcher(Uncopyable, ABC):
         return gather(*out)
 
     def label_mask(
-        self, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, among: U8 | None = None
+        self,
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] | None = None,
+        among: U8 | None = None,
     ) -> U8 | None:
-        """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
+        """Return the mask for PredictOptions of the labels that are
+        allowed (None: all) and not denied.
 
         among  uint8[K], 0 for labels that are denied in any case; None: there are none
 
@@ -193,37 +214,51 @@ class Searcher(Uncopyable, ABC):
         return self._mask_of(allowed if among is None else allowed & among)
 
     def move_thresholds(self, prepared: NodeThresholds, labels: I32, thresholds: F32) -> None:
-        """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
+        """Bring `prepared` up to date in place where thresholds[labels],
+        float32[K] in [0, 1], have changed.
 
-        Predictions may go on meanwhile, see `xylem.thresholds.live.served`; two such calls may not. Cost:
-        the labels' paths to the roots of label trees.
+        Predictions may go on meanwhile, see `xylem.thresholds.live.served`; two such calls may not.
+        Cost: the labels' paths to the roots of label trees.
         """
         move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared)
 
     def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
-        """Return rows of which those chosen are what `row_search` takes: here all are, as they are."""
+        """Return rows of which those chosen are what `row_search` takes: here all
+        are, as they are.
+        """
         return rows
 
     @contextmanager
     def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
-        """Return the exact search for labels that reach these thresholds, for a kernel that calls it by rows.
+        """Return the exact search for labels that reach these thresholds,
+        for a kernel that calls it by rows.
 
         Rows have so many features at most.
         """
         options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared)
         address, buffers = self.row_buffers(options, n_features)
         counts, labels, *_ = buffers.kept
-        yield RowSearch(address, buffers.call, buffers.rows, counts, labels[0], self._paths(), self._knots)
+        yield RowSearch(
+            address=address,
+            call=buffers.call,
+            rows=buffers.rows,
+            n_found=counts,
+            found=labels[0],
+            paths=self._paths(),
+            knots=self._knots,
+        )
         self.pool.give(buffers)
 
     def row_buffers(self, options: PredictOptions, n_features: int) -> tuple[int, Buffers]:
-        """Return the address of the traversal for some options, and buffers whose call is for row 0.
+        """Return the address of the traversal for some options,
+        and buffers whose call is for row 0.
 
         Rows have so many features at most. The buffers' answers are `kept`.
         """
         plan = self._plan(options)
         buffers = self._take(plan, 1, n_features)
-        buffers.call[FIRST], buffers.call[LAST] = 0, 1
+        buffers.call[FIRST] = 0
+        buffers.call[LAST] = 1
         if plan.traversal not in self._addresses:
             self._addresses[plan.traversal] = address_of(plan.traversal, types.none, buffers.call)
         return self._addresses[plan.traversal], buffers
@@ -235,23 +270,32 @@ class Searcher(Uncopyable, ABC):
         first, last = arrays[0][row : row + 2].tolist()
         buffers = self._take(self._row_plan, 1, last - first)
         set_rows(buffers.rows, *arrays)
-        buffers.call[FIRST], buffers.call[LAST] = row, row + 1
+        buffers.call[FIRST] = row
+        buffers.call[LAST] = row + 1
         yield buffers
         self.pool.give(buffers)
 
-    def _answer_one(self, plan: SearchPlan, arrays: tuple[NDArray[Any], ...], n_features: int) -> Predictions:
-        """Answer a row alone, on buffers that are kept: arrays made for a call cost as much as small rows."""
+    def _answer_one(
+        self, plan: SearchPlan, arrays: tuple[NDArray[Any], ...], n_features: int
+    ) -> Predictions:
+        """Answer a row alone, on buffers that are kept: arrays made for
+        a call cost as much as small rows.
+        """
         buffers = self._take(plan, 1, n_features)
         set_rows(buffers.rows, *arrays)
         self._run(plan, buffers, 0, 1)
         counts, labels, scores, exact, costs = buffers.kept
         n = counts.item(0)
-        found = Predictions(np.array((0, n)), labels[0, :n].copy(), scores[0, :n].copy(), exact.copy(), costs)
+        found = Predictions(
+            np.array((0, n)), labels[0, :n].copy(), scores[0, :n].copy(), exact.copy(), costs
+        )
         self.pool.give(buffers)
         return found
 
     def _take(self, plan: SearchPlan, n_rows: int, n_features: int) -> Buffers:
-        """Return buffers for n_rows rows of up to n_features features, whose call has the plan's search."""
+        """Return buffers for n_rows rows of up to n_features
+        features, whose call has the plan's search.
+        """
         block_rows = self._block_rows(plan, n_rows)
         buffers = self.pool.take(Need(block_rows, n_features, plan.beam_width, plan.top_r))
         if buffers.plan is not plan:
@@ -262,7 +306,8 @@ class Searcher(Uncopyable, ABC):
     def _run(self, plan: SearchPlan, buffers: Buffers, first: int, last: int) -> None:
         """Answer rows first .. last - 1 of a call on this thread."""
         call = buffers.call
-        call[FIRST], call[LAST] = first, last
+        call[FIRST] = first
+        call[LAST] = last
         if plan.stop is None:
             plan.traversal(call)
             return
@@ -286,7 +331,8 @@ class Searcher(Uncopyable, ABC):
 
 
 class LabelSearcher(Searcher):
-    """Answers rows exactly, whatever the beam; masks, thresholds and weights apply to the labels' scores.
+    """Answers rows exactly, whatever the beam; masks, thresholds and
+    weights apply to the labels' scores.
 
     A label that no search finds for a row has the score 0.
     """
@@ -298,14 +344,16 @@ class LabelSearcher(Searcher):
         """Return the options that find the scores of some labels for one row."""
 
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 of one not found.
+        """Return the scores of labels[label_ptr[i] : label_ptr[i +
+        1]] for row i: 0 of one not found.
 
         Cost: that of answering the rows, and a look at all labels for each.
         """
         scores = np.zeros(len(labels), np.float32)
         of_label = np.zeros(self.n_labels, np.float32)
         for row in range(rows.n_rows):
-            alone, at = rows.cut(row, row + 1), slice(label_ptr[row], label_ptr[row + 1])
+            alone = rows.cut(row, row + 1)
+            at = slice(label_ptr[row], label_ptr[row + 1])
             found = self.predict(alone, self._options_for(alone, labels[at]))
             of_label[found.labels] = found.scores
             scores[at] = of_label[labels[at]]
@@ -313,11 +361,16 @@ class LabelSearcher(Searcher):
         return LabelScores(scores, logs_of(scores))
 
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels)."""
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions.
+
+        Cost: O(labels).
+        """
         return NodeThresholds(logs_of(thresholds, self._knots))
 
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions: as they are."""
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions:
+        as they are.
+        """
         return NodeWeights(writeable(weights))
 
     def warm_up(self) -> None:
@@ -334,8 +387,13 @@ class LabelSearcher(Searcher):
 
 
 def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:
-    """Return the ids of labels, int32[m]. Raises UnknownLabel, which says where in a request they are."""
+    """Return the ids of labels, int32[m].
+
+    Raises UnknownLabel, which says where in a request they are.
+    """
     ids = find_all(labels, names)
     if len(ids) and ids.min() < 0:
-        raise UnknownLabel(f"{where}: expected labels of the model, found {names[int(ids.argmin())]!r}")
+        raise UnknownLabel(
+            f"{where}: expected labels of the model, found {names[int(ids.argmin())]!r}"
+        )
     return ids

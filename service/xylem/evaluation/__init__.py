@@ -1,4 +1,6 @@
-"""Metrics of rankings and decisions, and the figures of an evaluation as `xylem evaluate --json` has them."""
+"""Metrics of rankings and decisions, and the figures of an evaluation
+as `xylem evaluate --json` has them.
+"""
 
 from xylem_store import face_of
 

@@ -1,20 +1,21 @@
 """Whether one model is better than another on the same rows, or the rows happened to suit it.
 
-How large a difference is: an interval. Source: Efron, Tibshirani 1993, "An introduction to the bootstrap",
-chapter 13. The rows are drawn anew, with replacement, as often as asked; each draw measures both models on
-the same rows (a paired bootstrap): what both find easy or hard cancels out. Deviation: percentiles of macro-F
-are those of the draws about their own mean, laid about the difference on all rows. Macro-F of a draw lacks
-the rare labels of the third of the rows that are not in it: the difference would lie at the end of its
-interval.
+How large a difference is: an interval. Source: Efron, Tibshirani 1993, "An introduction to the
+bootstrap", chapter 13. The rows are drawn anew, with replacement, as often as asked; each draw
+measures both models on the same rows (a paired bootstrap): what both find easy or hard cancels out.
+Deviation: percentiles of macro-F are those of the draws about their own mean, laid about the
+difference on all rows. Macro-F of a draw lacks the rare labels of the third of the rows that are
+not in it: the difference would lie at the end of its interval.
 
-Whether there is one: a paired randomisation test. If neither model is better, each row could as well have had
-the answers of the two exchanged. p is the share of all exchanges whose difference is at least as large as the
-one on the rows, of either sign. Source: Fisher 1935, "The design of experiments", section 21; for measures
-that are no means of rows, as macro-F, Yeh 2000, "More accurate tests for the statistical significance of
-result differences" (COLING). Where there are more exchanges than draws, these are drawn, and
-p = (b + 1) / (m + 1) of m draws, b of them as large: Phipson, Smyth 2010, "Permutation p-values should never
-be zero". At most a share p of all samples without a difference has so small a p, however few rows differ.
-The interval says less there: percentiles of draws of a few rows take few values.
+Whether there is one: a paired randomisation test. If neither model is better, each row could as
+well have had the answers of the two exchanged. p is the share of all exchanges whose difference is
+at least as large as the one on the rows, of either sign. Source: Fisher 1935, "The design of
+experiments", section 21; for measures that are no means of rows, as macro-F, Yeh 2000, "More
+accurate tests for the statistical significance of result differences" (COLING). Where there are
+more exchanges than draws, these are drawn, and p = (b + 1) / (m + 1) of m draws, b of them as
+large: Phipson, Smyth 2010, "Permutation p-values should never be zero". At most a share p of all
+samples without a difference has so small a p, however few rows differ. The interval says less
+there: percentiles of draws of a few rows take few values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +29,15 @@ from xylem_store import F64, I64, Bools
 
 NDCG_K = 5
 RESAMPLES = 1000
-RESAMPLES_MIN, RESAMPLES_MAX = 100, 100_000
+RESAMPLES_MIN = 100
+RESAMPLES_MAX = 100_000
 LEVEL = 0.95
 MACRO_F = "macro_f"
 
 TIE = 1e-9
-"""Differences, in percent, that are closer are equal: sums in another order differ in their last bits."""
+"""Differences, in percent, that are closer are equal: sums in
+another order differ in their last bits.
+"""
 
 
 class Difference(NamedTuple):
@@ -53,7 +57,9 @@ class Difference(NamedTuple):
 
     @property
     def real(self) -> bool:
-        """Return whether a difference so large is rare where there is none: p is at most 1 - LEVEL."""
+        """Return whether a difference so large is rare where there is none: p is at
+        most 1 - LEVEL.
+        """
         return self.p <= 1.0 - LEVEL + TIE
 
 
@@ -71,7 +77,9 @@ class DecisionPair(NamedTuple):
 
 
 def ones_at(rows: I64, labels: I64, shape: tuple[int, int]) -> csr_array:
-    """Return a matrix of labels and rows with a one, float64, at each of these places, none of them twice."""
+    """Return a matrix of labels and rows with a one, float64, at each
+    of these places, none of them twice.
+    """
     return csr_array((np.ones(len(rows)), (labels, rows)), shape)
 
 
@@ -108,7 +116,9 @@ def compare_rows(
     drawn = np.empty((resamples, len(names) + (decisions is not None)))
     for i in range(resamples):
         on_progress(i)
-        weights = np.bincount(random.integers(0, n_rows, n_rows), minlength=n_rows).astype(np.float64)
+        weights = np.bincount(random.integers(0, n_rows, n_rows), minlength=n_rows).astype(
+            np.float64
+        )
         drawn[i, : len(names)] = weights @ apart / n_rows
         if decisions is not None:
             drawn[i, -1] = np.diff(_macro_f(_counts(decisions, weights), decisions.empty))[0]
@@ -132,7 +142,9 @@ def compare_rows(
             high=float(high),
             p=randomisation_test(of_b - of_a, exchange, resamples, random),
         )
-        for name, (of_a, of_b), (low, high), exchange in zip(names, whole, intervals, exchanges, strict=True)
+        for name, (of_a, of_b), (low, high), exchange in zip(
+            names, whole, intervals, exchanges, strict=True
+        )
     }
 
 
@@ -147,8 +159,11 @@ class Exchange(NamedTuple):
     difference: Callable[[Bools], float]
 
 
-def randomisation_test(observed: float, exchange: Exchange, draws: int, random: np.random.Generator) -> float:
-    """Return the two-sided p of a difference by the paired randomisation test (see the module's text).
+def randomisation_test(
+    observed: float, exchange: Exchange, draws: int, random: np.random.Generator
+) -> float:
+    """Return the two-sided p of a difference by the paired
+    randomisation test (see the module's text).
 
     draws  so many exchanges are drawn, unless all of them are no more
     """
@@ -166,7 +181,8 @@ def _exchange_means(apart: F64) -> Exchange:
     """Return what exchanges do to the mean of the differences of rows, float64[n]."""
     differing = apart[np.abs(apart) > TIE]
     return Exchange(
-        len(differing), lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(apart)
+        len(differing),
+        lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(apart),
     )
 
 
@@ -184,7 +200,8 @@ def _exchange_decisions(pair: DecisionPair) -> Exchange:
 
 
 def _counts(pair: DecisionPair, weights: F64) -> list[F64]:
-    """Return the hits of each label, and how often it is true and predicted, of both models, float64[K, 2].
+    """Return the hits of each label, and how often it is true and
+    predicted, of both models, float64[K, 2].
 
     weights  float64[n], whole numbers: how often each row counts
     """
@@ -196,4 +213,6 @@ def _counts(pair: DecisionPair, weights: F64) -> list[F64]:
 
 def _macro_f(counts: Sequence[F64], empty: EmptyConvention) -> F64:
     """Return macro-F of the counts of both models in percent, float64[2]."""
-    return np.array([100.0 * f_scores(of_model.astype(np.int64), empty).mean() for of_model in counts])
+    return np.array(
+        [100.0 * f_scores(of_model.astype(np.int64), empty).mean() for of_model in counts]
+    )

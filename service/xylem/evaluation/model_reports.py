@@ -1,12 +1,13 @@
-"""What a trained model is like: a forest by the rows that reach its nodes, a label tree by what it takes.
+"""What a trained model is like: a forest by the rows that reach its
+nodes, a label tree by what it takes.
 
-Forests: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (the appendix's figure:
-criteria and test error against the number of splits), and Majzoubi and Choromanska 2019, figure 1 (J by
-depth), of any decision tree.
-Label trees, their weights against flat one-vs-rest, and how features fall away by depth: Lin, Liu and Lin
-2024, "Exploring Space Efficiency in a Tree-based Linear Model for Extreme Multi-label Classification",
-section 6 and appendix E (equations 44 and 45, figures 4 to 7), of the ensemble as it is stored, where
-`xylem.trainers.size` bounds the same before the training.
+Forests: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (the appendix's
+figure: criteria and test error against the number of splits), and Majzoubi and Choromanska 2019,
+figure 1 (J by depth), of any decision tree. Label trees, their weights against flat one-vs-rest,
+and how features fall away by depth: Lin, Liu and Lin 2024, "Exploring Space Efficiency in a
+Tree-based Linear Model for Extreme Multi-label Classification", section 6 and appendix E (equations
+44 and 45, figures 4 to 7), of the ensemble as it is stored, where `xylem.trainers.size` bounds the
+same before the training.
 """
 
 from itertools import islice
@@ -31,7 +32,8 @@ from xylem_store import I32, I64, TreeEnsemble, levels_of
 
 _POINTS = 40  # numbers of splits, at most, at which the criteria are told
 _TREES_MAX = 100
-_DEPTHS_MAX = 200  # so many trees, the first ones, and depths are looked at: a report has a finite length
+# so many trees, the first ones, and depths are looked at: a report has a finite length
+_DEPTHS_MAX = 200
 
 
 class Reached(NamedTuple):
@@ -42,23 +44,27 @@ class Reached(NamedTuple):
     labels: LabelRows
 
 
-def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None = None) -> dict[str, Any]:
+def forest_report(
+    ensemble: TreeEnsemble, train: Reached, test: Reached | None = None
+) -> dict[str, Any]:
     """Return what there is to tell of a forest, as JSON takes it.
 
     rows      how many were sent down
     trees     of each tree its nodes, leaves, depth, and the criteria of its leaves
-    splits    the criteria after 0, 1, 2, 4 ... splits, the heaviest leaf split first: means over the trees;
-              with `test`, `test_error` too: the share of its labels that the commonest training label of
-              the leaf gets wrong
+    splits    the criteria after 0, 1, 2, 4 ... splits, the heaviest leaf split first: means over
+              the trees; with `test`, `test_error` too: the share of its labels that the commonest
+              training label of the leaf gets wrong
     depths    for each depth the splits, and the means of J, balance and purity over the trees
 
-    At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree receive
-    counts in each. Cost: some passes over (row, node, label).
+    At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree
+    receive counts in each. Cost: some passes over (row, node, label).
     """
     tree_of = np.arange(len(ensemble.parent))
     for level in islice(levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0])), 1, None):
         tree_of[level.start : level.stop] = tree_of[ensemble.parent[level.start : level.stop]]
-    trees, curves, lines = [], [], []
+    trees = []
+    curves = []
+    lines = []
     train_pairs = _visits(ensemble, train)
     test_pairs = None if test is None else _visits(ensemble, test)
     for tree in range(min(_TREES_MAX, int(ensemble.child_ptr[0]))):
@@ -68,12 +74,16 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
         counts = _counts(nodes, train_pairs, train.labels)
         curve: dict[str, Any] = criteria_by_splits(child_ptr, counts)
         if test is not None and test_pairs is not None:
-            curve["test_error"] = errors_by_splits(child_ptr, counts, _counts(nodes, test_pairs, test.labels))
+            curve["test_error"] = errors_by_splits(
+                child_ptr, counts, _counts(nodes, test_pairs, test.labels)
+            )
         curves.append(curve)
         lines.append(splits_by_depth(child_ptr, counts))
         leaves = _counts(nodes[n_children == 0], train_pairs, train.labels)
         shape = {"nodes": len(nodes), "leaves": int((n_children == 0).sum())}
-        trees.append({**shape, "depth": int(depths(child_ptr).max()), **_rounded(leaf_criteria(leaves))})
+        trees.append(
+            {**shape, "depth": int(depths(child_ptr).max()), **_rounded(leaf_criteria(leaves))}
+        )
     return {
         "rows": len(train.ptr) - 1,
         "trees": trees,
@@ -83,7 +93,9 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
 
 
 def _visits(ensemble: TreeEnsemble, reached: Reached) -> tuple[I64, I64]:
-    """Return the nodes on the ways to the leaves reached, and the rows that entered: by node, a pair once."""
+    """Return the nodes on the ways to the leaves reached, and the rows
+    that entered: by node, a pair once.
+    """
     n_rows = len(reached.ptr) - 1
     cells = reached.leaf.astype(np.int64) * n_rows + rows_of(reached.ptr)
     found = [cells]
@@ -97,24 +109,33 @@ def _visits(ensemble: TreeEnsemble, reached: Reached) -> tuple[I64, I64]:
 
 
 def _counts(nodes: I64, visits: tuple[I64, I64], labels: LabelRows) -> NodeCounts:
-    """Return how often each label came to each of some nodes, ascending, which are numbered anew."""
+    """Return how often each label came to each of some nodes, ascending, which are
+    numbered anew.
+    """
     entered, rows = visits
     first = np.searchsorted(entered, nodes)
     sizes = np.searchsorted(entered, nodes, "right") - first
-    row, node = rows[ranges(first, sizes)], np.repeat(np.arange(len(nodes)), sizes)
+    row = rows[ranges(first, sizes)]
+    node = np.repeat(np.arange(len(nodes)), sizes)
     carried = labels.take(row)
     at_node = np.repeat(node, np.diff(carried.indptr))
     return counts_of(len(nodes), at_node, carried.indices, np.ones(len(at_node)))
 
 
 def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Return lines of a growing number of splits; a tree that has no more of them stays as it ends."""
+    """Return lines of a growing number of splits; a tree that has no more of them
+    stays as it ends.
+    """
     most = max(len(curve["splits"]) for curve in curves) - 1
-    points = np.unique(np.concatenate([[0], np.geomspace(1, max(1, most), _POINTS).astype(np.int64)]))
+    points = np.unique(
+        np.concatenate([[0], np.geomspace(1, max(1, most), _POINTS).astype(np.int64)])
+    )
     found = []
     for point in points[points <= most].tolist():
         means = {
-            name: float(np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves]))
+            name: float(
+                np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves])
+            )
             for name in curves[0]
         }
         found.append({**_rounded(means), "splits": point})
@@ -145,12 +166,14 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
 
     weights        stored, zeros not counted
     bytes          of all arrays of the ensemble
-    ovr_bytes      of flat one-vs-rest: features used at the root times labels with a leaf, 8 bytes each
-    ratio_to_ovr   equation 20: weights, WEIGHT_BYTES each, over ovr_bytes; what `xylem estimate` bounds
+    ovr_bytes      of flat one-vs-rest: features used at the root times labels with a leaf, 8 bytes
+                   each
+    ratio_to_ovr   equation 20: weights, WEIGHT_BYTES each, over ovr_bytes; what `xylem estimate`
+                   bounds
     stored_to_ovr  bytes over ovr_bytes
-    depths         for each depth of inner nodes: how many, their children, features used on average, and
-                   below the roots alpha: features used at a node over those used at its parent, averaged
-                   with the number of children as weights
+    depths         for each depth of inner nodes: how many, their children, features used on
+                   average, and below the roots alpha: features used at a node over those used at
+                   its parent, averaged with the number of children as weights
 
     Cost: a pass over the blocks and the weights.
     """

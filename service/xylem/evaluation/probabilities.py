@@ -1,9 +1,10 @@
-"""Whether scores are probabilities, what a threshold for all labels would give, and calibration: the
-probability that a label is true, fitted to held-out predictions, rising with its score.
+"""Whether scores are probabilities, what a threshold for all labels would give, and calibration:
+the probability that a label is true, fitted to held-out predictions, rising with its score.
 
-Source of calibration: Zadrozny and Elkan 2002, "Transforming classifier scores into accurate multiclass
-probability estimates", section 3: isotonic regression, by pool adjacent violators. Two deviations: the steps
-become a line through the middle of each block, and no piece is flat, so that no two scores become one.
+Source of calibration: Zadrozny and Elkan 2002, "Transforming classifier scores into accurate
+multiclass probability estimates", section 3: isotonic regression, by pool adjacent violators. Two
+deviations: the steps become a line through the middle of each block, and no piece is flat, so that
+no two scores become one.
 """
 
 from typing import NamedTuple
@@ -14,10 +15,14 @@ from xylem.engine import calibrate_scores
 from xylem_store import F32, F64, I64, KNOTS_MAX, Bools, Calibration
 
 BLOCK_MIN = 50
-"""Predictions that a block of the fit has, at least: with fewer, its share of true ones is an accident."""
+"""Predictions that a block of the fit has, at least: with fewer, its
+share of true ones is an accident.
+"""
 
 SLOPE_MIN = 1e-3
-"""How far the map keeps from the constants 0 and 1: by this much of a score, and of what it lacks to 1."""
+"""How far the map keeps from the constants 0 and 1: by this much of
+a score, and of what it lacks to 1.
+"""
 
 
 def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
@@ -27,7 +32,8 @@ def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     Cost: a sort. Deterministic.
     """
     distinct, place = np.unique(scores, return_inverse=True)
-    values, n = distinct.astype(np.float64), np.bincount(place).astype(np.float64)
+    values = distinct.astype(np.float64)
+    n = np.bincount(place).astype(np.float64)
     hits = np.bincount(place, are_true).astype(np.float64)
     starts = _joined(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
@@ -39,17 +45,21 @@ def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
 
 
 def apply_calibration(calibration: Calibration, scores: F32) -> F32:
-    """Return what becomes of scores, float32[n] in [0, 1], as searches of a calibrated version have it."""
+    """Return what becomes of scores, float32[n] in [0, 1], as
+    searches of a calibrated version have it.
+    """
     found = np.empty(len(scores), np.float32)
     calibrate_scores((calibration.x, calibration.y), scores, found)
     return found
 
 
 def pooled(hits: F64, n: F64) -> I64:
-    """Return where the blocks of the isotonic fit to hits / n start, weighed by n: int64[blocks], ascending.
+    """Return where the blocks of the isotonic fit to hits / n start,
+    weighed by n: int64[blocks], ascending.
 
     hits, n  float64[places]; n > 0
-    Means of blocks ascend strictly: places that would not join the block before (pool adjacent violators).
+    Means of blocks ascend strictly: places that would not join the block before (pool adjacent
+    violators).
     """
     starts: list[int] = []
     block_hits: list[float] = []
@@ -67,14 +77,18 @@ def pooled(hits: F64, n: F64) -> I64:
 
 
 def _joined(starts: I64, n: F64) -> I64:
-    """Return where blocks start once each has BLOCK_MIN predictions, and there is room for their knots.
+    """Return where blocks start once each has BLOCK_MIN predictions,
+    and there is room for their knots.
 
     starts  int64[blocks]; n: how many predictions each place counts
-    A block that is too small joins the next one, the last the one before: means of neighbours still ascend.
+    A block that is too small joins the next one, the last the one before: means of neighbours still
+    ascend.
     """
-    sizes, least = np.add.reduceat(n, starts), BLOCK_MIN
+    sizes = np.add.reduceat(n, starts)
+    least = BLOCK_MIN
     while True:
-        taken, size = [0], 0.0
+        taken = [0]
+        size = 0.0
         for block, more in enumerate(sizes.tolist()):
             if size >= least:
                 taken.append(block)
@@ -93,7 +107,9 @@ def _rising(x: F64, y: F64) -> Calibration:
     The first and the last stay: they are the ends of the scale.
     """
     knots = np.stack([x, y]).astype(np.float32)
-    first, last, kept = knots[:, 0], knots[:, -1], []
+    first = knots[:, 0]
+    last = knots[:, -1]
+    kept = []
     before = first
     for knot in knots[:, 1:-1].T:
         if (knot > before).all() and (knot < last).all():
@@ -110,7 +126,9 @@ STEPS = 100
 
 
 class ReliabilityBin(NamedTuple):
-    """Predictions with scores from `low` to `high`: their number, mean score and share of true ones."""
+    """Predictions with scores from `low` to `high`: their number,
+    mean score and share of true ones.
+    """
 
     low: float
     high: float
@@ -122,8 +140,8 @@ class ReliabilityBin(NamedTuple):
 def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
     """Return the bins of equal width that hold predictions, ascending: of N_BINS at most.
 
-    Source: Guo, Pleiss, Sun, Weinberger 2017, "On calibration of modern neural networks", section 2: a
-    reliability diagram.
+    Source: Guo, Pleiss, Sun, Weinberger 2017, "On calibration of modern neural networks", section
+    2: a reliability diagram.
 
     scores, are_true  float32[n] in [0, 1], bool[n]: predictions and whether their label is true
     """
@@ -132,13 +150,16 @@ def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
     sums = np.bincount(bins, scores.astype(np.float64), N_BINS)
     hits = np.bincount(bins, are_true, N_BINS)
     return [
-        ReliabilityBin(i / N_BINS, (i + 1) / N_BINS, int(n[i]), float(sums[i] / n[i]), float(hits[i] / n[i]))
+        ReliabilityBin(
+            i / N_BINS, (i + 1) / N_BINS, int(n[i]), float(sums[i] / n[i]), float(hits[i] / n[i])
+        )
         for i in np.flatnonzero(n).tolist()
     ]
 
 
 def calibration_error(bins: list[ReliabilityBin]) -> float | None:
-    """Return the expected calibration error, 0 to 1: how far score and share of true ones are apart.
+    """Return the expected calibration error, 0 to 1: how far
+    score and share of true ones are apart.
 
     Source: Guo et al. 2017, equation (3). None where there is no prediction.
     """
@@ -147,7 +168,9 @@ def calibration_error(bins: list[ReliabilityBin]) -> float | None:
 
 
 class ThresholdPoint(NamedTuple):
-    """What one threshold for all labels gives, in percent; `precision` is None where nothing is predicted."""
+    """What one threshold for all labels gives, in percent; `precision`
+    is None where nothing is predicted.
+    """
 
     threshold: float
     precision: float | None
@@ -169,15 +192,21 @@ class ThresholdSweep:
         self._hits += np.bincount(at[are_true], minlength=STEPS + 1)
 
     def points(self, n_true: int) -> list[ThresholdPoint]:
-        """Return a point a threshold, ascending; n_true labels are true in all, unknown ones too."""
+        """Return a point a threshold, ascending; n_true labels are true in all,
+        unknown ones too.
+        """
         n, hits = self._reaching().tolist()
         return [
-            ThresholdPoint(threshold, 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0)
+            ThresholdPoint(
+                threshold, 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0
+            )
             for threshold, m, h in zip(_thresholds().tolist(), n, hits, strict=True)
         ]
 
     def best(self, n_true: int) -> float:
-        """Return the threshold of the most micro-F, of equals the highest; n_true as in `points`."""
+        """Return the threshold of the most micro-F, of equals the highest; n_true as
+        in `points`.
+        """
         n, hits = self._reaching()
         f = 2.0 * hits / np.maximum(n + n_true, 1)
         return (STEPS - int(np.argmax(f[::-1]))) / STEPS

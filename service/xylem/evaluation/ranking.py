@@ -1,5 +1,5 @@
-"""Metrics: which predictions are true, of the first k of a ranking, propensity-scored, and F of predicted
-sets.
+"""Metrics: which predictions are true, of the first k of a ranking,
+propensity-scored, and F of predicted sets.
 
 Those of rankings are as the Extreme Classification Repository defines them.
 """
@@ -22,7 +22,8 @@ def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
 
     parameters  of the trainer, as the version's manifest has them
     """
-    a, b = parameters.get("propensity_a", A), parameters.get("propensity_b", B)
+    a = parameters.get("propensity_a", A)
+    b = parameters.get("propensity_b", B)
     if not isinstance(a, int | float) or not isinstance(b, int | float):
         return A, B
     return float(a), float(b)
@@ -31,8 +32,9 @@ def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
 def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> F64:
     """Return the propensity of each label, in (0, 1].
 
-    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4: 1 / (1 + C (N + B)^-A),
-    C = (ln n_rows - 1) (B + 1)^A. Deviation: C is not below 0, as it would be for one or two rows.
+    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4: 1 / (1 + C (N
+    + B)^-A), C = (ln n_rows - 1) (B + 1)^A. Deviation: C is not below 0, as it would be for one or
+    two rows.
 
     label_counts  [K], training rows of each label
     n_rows        training rows, at least 1
@@ -48,7 +50,9 @@ RECALL_K = 5
 
 
 class PredictedRows(NamedTuple):
-    """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from best to worst."""
+    """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from
+    best to worst.
+    """
 
     ptr: I64
     labels: I32
@@ -58,7 +62,8 @@ class Truth(NamedTuple):
     """What is true.
 
     labels     those that the model knows
-    unknown    int32[n], how many more each row has that the model does not know: no prediction can hit them
+    unknown    int32[n], how many more each row has that the model does not know: no prediction can
+               hit them
     n_unknown  how many labels these are
     """
 
@@ -83,7 +88,8 @@ class RowSums(NamedTuple):
 def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
     """Return for each prediction whether its label is true in its row, bool[..].
 
-    Raises ValueError when the numbers of rows differ. Cost: O(m log n), without a kernel to compile.
+    Raises ValueError when the numbers of rows differ. Cost: O(m log n), without a kernel to
+    compile.
     """
     n_rows = len(predicted.ptr) - 1
     if n_rows != truth.n_rows:
@@ -113,19 +119,24 @@ def _places(ptr: I64, labels: I32, n_labels: int) -> I64:
     return rows_of(ptr) * n_labels + labels
 
 
-def row_sums(ranked: PredictedRows, labels: LabelRows, unknown: I32, k: int) -> tuple[RowSums, Bools]:
+def row_sums(
+    ranked: PredictedRows, labels: LabelRows, unknown: I32, k: int
+) -> tuple[RowSums, Bools]:
     """Return the sums of each row, and which predictions are true.
 
     unknown  int32[n], true labels of each row that no prediction can hit
     """
     is_true = mark_true(ranked, labels)
-    row, rank = rows_of(ranked.ptr), ranks_of(ranked.ptr)
+    row = rows_of(ranked.ptr)
+    rank = ranks_of(ranked.ptr)
     gains = _discounts(k)
     hit = is_true & (rank < k)
     n_true = np.diff(labels.indptr) + unknown
     best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
     cells = row[hit], rank[hit]
-    sums = RowSums(_running(cells, 1.0, best.shape), _running(cells, gains[rank[hit]], best.shape), best)
+    sums = RowSums(
+        _running(cells, 1.0, best.shape), _running(cells, gains[rank[hit]], best.shape), best
+    )
     return sums, is_true
 
 
@@ -134,16 +145,18 @@ def ranking_metrics(
 ) -> dict[str, float]:
     """Return P@k, nDCG@k, PSP@k and PSnDCG@k for each k of KS, and R@5, in percent.
 
-    Source: the repository's page "Performance metrics", and the definitions of its evaluation scripts:
-    P@k divides by k however few labels are predicted or true; nDCG@k by the gain of min(k, true labels) hits;
-    PSP@k and PSnDCG@k weigh a hit with 1 / propensity and are the ratio of the mean to the mean of the best
-    ranking. R@k divides by the number of true labels. A row without true labels scores 0 in each.
+    Source: the repository's page "Performance metrics", and the definitions of its evaluation
+    scripts: P@k divides by k however few labels are predicted or true; nDCG@k by the gain of min(k,
+    true labels) hits; PSP@k and PSnDCG@k weigh a hit with 1 / propensity and are the ratio of the
+    mean to the mean of the best ranking. R@k divides by the number of true labels. A row without
+    true labels scores 0 in each.
 
     ranked              the ranking of each row, best first, without repeats
     propensities        float64[n_labels] in (0, 1]
     unknown_propensity  of labels that the model does not know
 
-    There is a row at least. Raises ValueError when the numbers of rows differ. Memory: O(n). Deterministic.
+    There is a row at least. Raises ValueError when the numbers of rows differ. Memory: O(n).
+    Deterministic.
     """
     labels, unknown, _ = truth
     k_max = max(*KS, RECALL_K)
@@ -156,7 +169,10 @@ def ranking_metrics(
     found: dict[str, float] = {}
     found |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
     found |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
-    for name, gains, ideal in (("PSP", np.ones(k_max), 1.0), ("PSnDCG", _discounts(k_max), sums.ideal)):
+    for name, gains, ideal in (
+        ("PSP", np.ones(k_max), 1.0),
+        ("PSnDCG", _discounts(k_max), sums.ideal),
+    ):
         weighed, most = (
             (_running((row, at), weight * gains[at], sums.hits.shape) / ideal).sum(axis=0)
             for row, at, weight in (first, best)
@@ -188,20 +204,24 @@ def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]
 def _best_weights(
     labels: LabelRows, unknown: I32, weights: F64, of_unknown: float, k: int
 ) -> tuple[I64, I64, F64]:
-    """Return row, rank and weight of the k true labels of each row that weigh most, the heaviest first."""
+    """Return row, rank and weight of the k true labels of each row
+    that weigh most, the heaviest first.
+    """
     more = np.minimum(unknown, k)
     row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), more)])
     weight = np.concatenate([weights[labels.indices], np.full(more.sum(), of_unknown)])
     order = np.lexsort((-weight, row))
-    row, weight = row[order], weight[order]
+    row = row[order]
+    weight = weight[order]
     rank = ranks_of(np.searchsorted(row, np.arange(labels.n_rows + 1)))
     first = rank < k
     return row[first], rank[first], weight[first]
 
 
 EmptyConvention = Literal["one", "zero"]
-"""What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one" the
-convention of the papers on extreme F-measures."""
+"""What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one"
+the convention of the papers on extreme F-measures.
+"""
 
 CONVENTIONS: tuple[EmptyConvention, ...] = ("zero", "one")
 
@@ -210,7 +230,10 @@ USUAL_EMPTY: EmptyConvention = "zero"
 
 
 def empty_convention(text: object, name: str) -> EmptyConvention:
-    """Return the convention of empty labels that an option of this name says. Raises BadParameter."""
+    """Return the convention of empty labels that an option of this name says.
+
+    Raises BadParameter.
+    """
     if text in CONVENTIONS:
         return text
     raise BadParameter(f"{name}: expected {' or '.join(CONVENTIONS)}, found {text!r}")
@@ -226,19 +249,23 @@ class FMeasures(NamedTuple):
 
 
 def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -> FMeasures:
-    """Return macro-F (mean over labels), micro-F (of all decisions) and instance-F (mean over rows).
+    """Return macro-F (mean over labels), micro-F (of all
+    decisions) and instance-F (mean over rows).
 
-    F is 2 hits / (true + predicted). `empty` says what it is where that is 0 / 0: of a label for macro-F, of
-    a row for instance-F, of everything for micro-F.
+    F is 2 hits / (true + predicted). `empty` says what it is where that is 0 / 0: of a label for
+    macro-F, of a row for instance-F, of everything for micro-F.
 
     predicted  the labels of each row, without repeats, out of the K that the model knows
-    truth      labels that the model does not know count as missed in micro-F and instance-F; macro-F is the
-               mean over K + n_unknown labels, theirs is 0
+    truth      labels that the model does not know count as missed in micro-F and instance-F;
+               macro-F is the mean over K + n_unknown labels, theirs is 0
 
-    There is a row and a label at least. Raises ValueError when the numbers of rows differ. Deterministic.
+    There is a row and a label at least. Raises ValueError when the numbers of rows differ.
+    Deterministic.
     """
     labels, unknown, n_unknown = truth
-    hits = np.bincount(rows_of(predicted.ptr)[mark_true(predicted, labels)], minlength=labels.n_rows)
+    hits = np.bincount(
+        rows_of(predicted.ptr)[mark_true(predicted, labels)], minlength=labels.n_rows
+    )
     rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
     of_labels = count_labels(predicted, labels).f(empty)
     return FMeasures(

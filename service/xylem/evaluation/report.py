@@ -34,19 +34,21 @@ def evaluation_report(
     ranked        the first labels of each row (five at least, if so many exist)
     decided       the labels of each row at the thresholds that are to be judged
     truth         the true labels
-    label_counts  int64[K], training rows of each label, for the propensities; None where nobody knows (models
-                  of other libraries): then the propensity-scored figures are None
+    label_counts  int64[K], training rows of each label, for the propensities; None where nobody
+                  knows (models of other libraries): then the propensity-scored figures are None
     constants     of the propensities, a and b
 
     Raises ValueError when the numbers of rows differ.
     """
     is_known = label_counts is not None and n_training_rows > 0
     if label_counts is None or not is_known:
-        label_counts, n_training_rows = np.zeros(truth.labels.n_labels, np.int64), 1
+        label_counts = np.zeros(truth.labels.n_labels, np.int64)
+        n_training_rows = 1
     known = propensities(label_counts, n_training_rows, *constants)
     of_unknown = float(propensities(0, n_training_rows, *constants))
     ranking = ranking_metrics(ranked, truth, known, of_unknown)
     scored: Report = {
-        name: None if name.startswith("PS") and not is_known else value for name, value in ranking.items()
+        name: None if name.startswith("PS") and not is_known else value
+        for name, value in ranking.items()
     }
     return {"rows": truth.labels.n_rows, **scored, **f_measures(decided, truth, empty)._asdict()}

@@ -1,4 +1,6 @@
-"""What a version keeps of its figures on validation rows, so that two versions can be compared later."""
+"""What a version keeps of its figures on validation rows, so that
+two versions can be compared later.
+"""
 
 from typing import Any
 
@@ -42,19 +44,25 @@ def frequency_bands(
     macro_f  the mean of F of the band's labels, as decided
 
     ranked         the first 5 labels of each row, or more; without repeats
-    training_rows  int64[K], the training rows of each label; None, where nobody counted: there are no bands
+    training_rows  int64[K], the training rows of each label; None, where nobody counted: there are
+                   no bands
     """
     if training_rows is None:
         return None
-    is_true, rank = mark_true(ranked, truth), ranks_of(ranked.ptr)
+    is_true = mark_true(ranked, truth)
+    rank = ranks_of(ranked.ptr)
     band_of = np.searchsorted(STARTS, training_rows, "right") - 1
-    predicted_in, f = band_of[ranked.labels], counts.f(empty)
+    predicted_in = band_of[ranked.labels]
+    f = counts.f(empty)
     found = []
     for band in np.unique(band_of).tolist():
-        members, here = band_of == band, predicted_in == band
+        members = band_of == band
+        here = predicted_in == band
         support = int(counts.support[members].sum())
         firsts = {k: is_true[here & (rank < k)] for k in KS}
-        shares = {f"P@{k}": 100.0 * float(of.mean()) if len(of) else None for k, of in firsts.items()}
+        shares = {
+            f"P@{k}": 100.0 * float(of.mean()) if len(of) else None for k, of in firsts.items()
+        }
         hits = int(is_true[here & (rank < RECALL_K)].sum())
         found.append(
             {
@@ -73,7 +81,9 @@ LABELS_MAX = 1000
 """Labels whose figures are kept, at most: those that are true most often."""
 
 NAMES_BYTES_MAX = 100_000
-"""The names of these labels, in bytes of UTF-8, at most: with longer names fewer labels are kept."""
+"""The names of these labels, in bytes of UTF-8, at most: with longer names fewer
+labels are kept.
+"""
 
 _DIGITS = 6
 
@@ -85,14 +95,17 @@ def kept_figures(
 
     bands              see `frequency_bands`
     calibration_error  from 0 to 1, None without a prediction; reliability: the bins behind it
-    labels             {label, support, hits, predicted} of the labels that are true most often, at most
-                       LABELS_MAX; of equals the smaller id first
+    labels             {label, support, hits, predicted} of the labels that are true most often, at
+                       most LABELS_MAX; of equals the smaller id first
     labels_true        how many labels are true in some row
     """
     return {
-        "bands": bands and [{key: _rounded(value) for key, value in band.items()} for band in bands],
+        "bands": bands
+        and [{key: _rounded(value) for key, value in band.items()} for band in bands],
         "calibration_error": _rounded(calibration_error(bins)),
-        "reliability": [{key: _rounded(value) for key, value in each._asdict().items()} for each in bins],
+        "reliability": [
+            {key: _rounded(value) for key, value in each._asdict().items()} for each in bins
+        ],
         "labels": _label_figures(counts, names),
         "labels_true": int((counts.support > 0).sum()),
     }

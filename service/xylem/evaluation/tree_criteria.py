@@ -1,13 +1,14 @@
 """Criteria of decision trees: the entropies of their leaves, and what a node's split is worth.
 
-Source: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (sections 3 and 4), for trees
-of two children a node; the objective of wider nodes is that of Jernite et al. 2017 (equation 6), which for
-two children is the same. Pure functions of the labels that were counted at nodes.
+Source: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (sections 3 and 4),
+for trees of two children a node; the objective of wider nodes is that of Jernite et al. 2017
+(equation 6), which for two children is the same. Pure functions of the labels that were counted at
+nodes.
 
-Conventions: n nodes, breadth-first from the root, `child_ptr` as in `xylem_store.ensemble.Tree`. The *share*
-of a label at a node is its count over the sum of the node's counts, so a row with several labels counts once
-for each of them. The *weight* of a leaf is its sum over that of all leaves: a row that reaches several leaves
-counts in each. A node without counts weighs nothing.
+Conventions: n nodes, breadth-first from the root, `child_ptr` as in `xylem_store.ensemble.Tree`.
+The *share* of a label at a node is its count over the sum of the node's counts, so a row with
+several labels counts once for each of them. The *weight* of a leaf is its sum over that of all
+leaves: a row that reaches several leaves counts in each. A node without counts weighs nothing.
 
 Of a label tree: the labels below its nodes, what it has put together (Learned trees, table 4).
 """
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 from xylem_store import F64, I32, I64, TreeEnsemble, levels_of
 
 MODIFIED_GINI_C = 3.0
-"""The constant of the modified Gini entropy where a report names none; the paper asks for more than 2."""
+"""The constant of the modified Gini entropy where a report names
+none; the paper asks for more than 2.
+"""
 
 
 WEIGHT_BYTES = 12
@@ -61,7 +64,8 @@ class Criteria(NamedTuple):
     shannon        sum over labels of share * ln(1 / share), in [0, ln K]
     gini           sum of share * (1 - share), in [0, 1 - 1/K]
     modified_gini  sum of sqrt(share * (C - share)), in [sqrt(C - 1), sqrt(K C - 1)]
-    error          1 - the greatest share: what answering with the commonest label gets wrong, of labels
+    error          1 - the greatest share: what answering with the commonest label gets wrong, of
+                   labels
     """
 
     shannon: F64
@@ -80,7 +84,8 @@ class Splits(NamedTuple):
                            2 * sum over i of |share_i P(h > 0) - P(h > 0, i)|
     balance    float64[m]  beta: the share of the counts that went to the last child; in
                            0.5 * (1 -+ sqrt(1 - J)) for two children
-    purity     float64[m]  alpha: the share of the counts that went elsewhere than most of their label did; 0
+    purity     float64[m]  alpha: the share of the counts that went elsewhere than most of their
+               label did; 0
                            for a pure split
     """
 
@@ -93,7 +98,8 @@ class Splits(NamedTuple):
 
 def criteria_of(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> Criteria:
     """Return the criteria of every node. c > 2. Cost: one pass over the entries."""
-    n, node = len(counts.ptr) - 1, counts.node
+    n = len(counts.ptr) - 1
+    node = counts.node
     share = counts.value / counts.total[node]
     most = np.zeros(n)
     np.maximum.at(most, node, share)
@@ -106,7 +112,8 @@ def criteria_of(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> Criteria:
 
 
 def leaf_criteria(counts: NodeCounts) -> dict[str, float]:
-    """Return the criteria of a set of leaves by name: the sums of weight * criterion; all 0 without counts.
+    """Return the criteria of a set of leaves by name: the sums of weight
+    * criterion; all 0 without counts.
 
     counts  of the leaves alone. The error is at most the Shannon entropy * log2(e).
     """
@@ -123,11 +130,15 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
     keep = np.diff(child_ptr)[leaves.node] == 0
-    node, label, count = leaves.node[keep], leaves.label[keep], leaves.value[keep]
+    node = leaves.node[keep]
+    label = leaves.label[keep]
+    count = leaves.value[keep]
     found = [(node, label, count)]
     while len(node):
         up = parent[node] >= 0
-        node, label, count = parent[node[up]], label[up], count[up]
+        node = parent[node[up]]
+        label = label[up]
+        count = count[up]
         found.append((node, label, count))
     nodes, labels, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return counts_of(n, nodes, labels, values)
@@ -146,38 +157,46 @@ def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
 def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[Any]]:
     """Return the criteria while the tree is grown again from its root, the heaviest leaf first.
 
-    splits  int64[..]: 0, 1, 2 ...; each of Criteria, float64[..]: the sum over the leaves so far of weight *
-            criterion
+    splits  int64[..]: 0, 1, 2 ...; each of Criteria, float64[..]: the sum over the leaves so far of
+            weight * criterion
 
-    Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights: the
-    smaller node. counts are those of every node. Cost: O(entries + n log n).
+    Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights:
+    the smaller node. counts are those of every node. Cost: O(entries + n log n).
     """
     alone = np.stack(list(criteria_of(counts))) * counts.total
     points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
-    return {"splits": np.arange(points.shape[1]), **dict(zip(Criteria._fields, points, strict=True))}
+    return {
+        "splits": np.arange(points.shape[1]),
+        **dict(zip(Criteria._fields, points, strict=True)),
+    }
 
 
 def errors_by_splits(child_ptr: I32, counts: NodeCounts, test: NodeCounts) -> F64:
     """Return the test error while the tree is grown again, at the splits of `criteria_by_splits`.
 
-    A leaf answers with the commonest of its training labels (of equals the smallest); the error is the share
-    of the test rows' labels that it gets wrong. A leaf that no training row reached gets all wrong.
+    A leaf answers with the commonest of its training labels (of equals the smallest); the error is
+    the share of the test rows' labels that it gets wrong. A leaf that no training row reached gets
+    all wrong.
     """
     answer = np.full(len(counts.ptr) - 1, -1)
     order = np.lexsort((-counts.label, counts.value, counts.node))
     answer[counts.node[order]] = counts.label[order]  # the last entry of a node stays
-    right = _sums(test.node, np.where(answer[test.node] == test.label, test.value, 0.0), len(answer))
+    right = _sums(
+        test.node, np.where(answer[test.node] == test.label, test.value, 0.0), len(answer)
+    )
     (errors,) = _means_by_splits(child_ptr, counts.total, test.total, (test.total - right)[None])
     return np.asarray(errors)
 
 
 def _means_by_splits(child_ptr: I32, size: F64, weight: F64, sums: F64) -> F64:
-    """Return float64[m, splits + 1]: sums over weights of the leaves while the largest is split next.
+    """Return float64[m, splits + 1]: sums over weights of the
+    leaves while the largest is split next.
 
     size, weight  float64[n] of each node; sums float64[m, n]
     """
     n_children = np.diff(child_ptr)
-    total, of_leaves = weight[0], sums[:, 0].copy()
+    total = weight[0]
+    of_leaves = sums[:, 0].copy()
     points = [of_leaves / max(total, np.finfo(np.float64).tiny)]
     heap = [(-size[0], 0)] if n_children[0] else []
     while heap:
@@ -199,9 +218,13 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     """
     n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
-    child, label, count = counts.node, counts.label, counts.value
+    child = counts.node
+    label = counts.label
+    count = counts.value
     below = parent[child] >= 0
-    child, label, count = child[below], label[below], count[below]
+    child = child[below]
+    label = label[below]
+    count = count[below]
     node = parent[child]
     weight = _sums(node, count, n)
     labels = counts_of(n, node, label, count)  # of the children together
@@ -235,7 +258,8 @@ def depths(child_ptr: I32, n_roots: int = 1) -> I64:
 
 
 def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) -> F64:
-    """Return float64[d, 2], for the inner nodes of each depth from 1: sums of weight * share, and of weight.
+    """Return float64[d, 2], for the inner nodes of each depth from 1:
+    sums of weight * share, and of weight.
 
     A node's share is `used` of it over that of its parent.
     """
@@ -243,15 +267,19 @@ def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) ->
     depth = depths(child_ptr)[inner] - 1
     share = used[inner] / np.maximum(1, used[parents_of(child_ptr)[inner]])
     n = int(depth.max(initial=-1)) + 1
-    return np.stack([_sums(depth, weight[inner] * share, n), _sums(depth, weight[inner], n)], axis=1)
+    return np.stack(
+        [_sums(depth, weight[inner] * share, n), _sums(depth, weight[inner], n)], axis=1
+    )
 
 
 def splits_by_depth(child_ptr: I32, counts: NodeCounts) -> list[dict[str, float]]:
     """Return a line for each depth with inner nodes: their number, and means weighted by counts.
 
-    `smaller_side` is the mean of min(beta, 1 - beta): 0.5 when all splits are balanced (two children).
+    `smaller_side` is the mean of min(beta, 1 - beta): 0.5 when all splits are balanced (two
+    children).
     """
-    splits, depth = splits_of(child_ptr, counts), depths(child_ptr)
+    splits = splits_of(child_ptr, counts)
+    depth = depths(child_ptr)
     lines = []
     for d in range(int(depth[splits.node].max(initial=-1)) + 1):
         here = depth[splits.node] == d
@@ -299,7 +327,8 @@ class TreeNodeLabels(NamedTuple):
 def tree_labels(
     ensemble: TreeEnsemble, counts: I64, *, tree: int, depth: int, n_labels: int
 ) -> list[TreeNodeLabels]:
-    """Return the nodes of a label tree down to a depth that have nodes below them, parents before children.
+    """Return the nodes of a label tree down to a depth that have nodes
+    below them, parents before children.
 
     counts    int64[K]  rows of each label
     tree      its number, from 0

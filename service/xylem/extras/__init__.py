@@ -1,4 +1,7 @@
-"""Optional parts: each is for few users, or needs an optional dependency. Nothing else imports them."""
+"""Optional parts: each is for few users, or needs an optional dependency.
+
+Nothing else imports them.
+"""
 
 from xylem_store import face_of
 

@@ -60,7 +60,8 @@ class ScoredLabel(NamedTuple):
 class AskedModel:
     """A model that answers in this process; any number of threads may ask it. It never changes.
 
-    It is pickled as its arrays, held against their digests when it is restored; a copy is the model itself.
+    It is pickled as its arrays, held against their digests when it is restored; a copy is the model
+    itself.
     """
 
     def __init__(
@@ -117,7 +118,9 @@ class AskedModel:
 
     @property
     def report(self) -> dict[str, Any]:
-        """Return what was found when it was made or tuned: `warnings`, `combined`, `trials`, `thresholds`."""
+        """Return what was found when it was made or tuned: `warnings`,
+        `combined`, `trials`, `thresholds`.
+        """
         return {**read_report(self._opened.arrays), **self._found}
 
     def predict(
@@ -134,12 +137,13 @@ class AskedModel:
         """Return for each instance its labels with their scores, the best first, at most top_r.
 
         top_r        5 if left out; top_k is another name for it
-        threshold    only labels with at least this score, from 0 to 1; "tuned": each label its own, as
-                     `tune_thresholds` found them; of a loaded version as `xylem thresholds` and feedback left
-                     them when first asked for
+        threshold    only labels with at least this score, from 0 to 1; "tuned": each label its own,
+                     as `tune_thresholds` found them; of a loaded version as `xylem thresholds` and
+                     feedback left them when first asked for
         threads      the number of cores if left out
         text_column  of a frame
-        chunk_characters  longer texts are divided into chunks of at most so many characters, between words;
+        chunk_characters  longer texts are divided into chunks of at most so many characters,
+                          between words;
                      a label's score is the mean of its scores in the chunks
 
         Raises `xylem.errors.NotTuned` for a model without tuned thresholds.
@@ -156,10 +160,11 @@ class AskedModel:
     def score(
         self, instances: Any, labels: Any = None, *, text_column: TextColumn = None
     ) -> list[list[ScoredLabel]]:
-        """Return the exact probabilities of labels, found or not: for each instance those of its labels.
+        """Return the exact probabilities of labels, found or not: for
+        each instance those of its labels.
 
-        labels  a list of names for each instance; left out: of a model of next words, the words of each text
-                and its end
+        labels  a list of names for each instance; left out: of a model of next words, the words of
+                each text and its end
 
         Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
         """
@@ -167,7 +172,9 @@ class AskedModel:
         checked = self._instances(instances)
         if labels is None:
             if not isinstance(self._featurizer, ContextFeaturizer):
-                raise BadData("labels: expected those to score, for this model predicts no words, found none")
+                raise BadData(
+                    "labels: expected those to score, for this model predicts no words, found none"
+                )
             windows = [self._featurizer.windows_of([text]) for text in checked.rows]
             return [self._scored(rows, truth.indptr, truth.indices) for rows, truth in windows]
         rows = label_lists(labels, checked.n_rows)
@@ -177,17 +184,24 @@ class AskedModel:
             place = int(np.argmin(ids))
             row = int(np.searchsorted(ptr, place, "right")) - 1
             found = rows[row][place - ptr[row]]
-            raise UnknownLabel(f"labels: row {row}: expected a label of the model, found {found!r:.80}")
+            raise UnknownLabel(
+                f"labels: row {row}: expected a label of the model, found {found!r:.80}"
+            )
         pairs = self._scored(self._rows(checked), ptr, ids.astype(np.int32))
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
 
     def explain(
-        self, instance: str | Mapping[str, float] | Any, top_r: int | None = None, *, top_k: int | None = None
+        self,
+        instance: str | Mapping[str, float] | Any,
+        top_r: int | None = None,
+        *,
+        top_k: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the labels of one instance, each with its paths in the trees and the features that counted.
+        """Return the labels of one instance, each with its paths in the
+        trees and the features that counted.
 
-        The keys are those of a predict request with `explain`: `label`, `id`, `score`, `explanation`.
-        `top_r` and `top_k` are as for `predict`.
+        The keys are those of a predict request with `explain`: `label`, `id`, `score`,
+        `explanation`. `top_r` and `top_k` are as for `predict`.
         """
         from xylem.base import Limits
         from xylem.serving import PREDICT, Body, open_version
@@ -202,7 +216,9 @@ class AskedModel:
         else:
             one = {name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")}
         limits = Limits()
-        body = json.dumps({"instances": [one], "top_r": _top(top_r, top_k), "explain": True}).encode()
+        body = json.dumps(
+            {"instances": [one], "top_r": _top(top_r, top_k), "explain": True}
+        ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
@@ -218,18 +234,28 @@ class AskedModel:
         threads: int | None,
         chunk_characters: int | None = None,
     ) -> Predictions:
-        """Return what `predict` does as arrays, of instances that are no frame. Raises what it does."""
+        """Return what `predict` does as arrays, of instances that are no frame.
+
+        Raises what it does.
+        """
         if type(top_r) is not int or top_r < 1:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
         least = self._threshold(threshold)
-        at = least if least is None or isinstance(least, float) else self._predictor.node_thresholds(least)
+        at = (
+            least
+            if least is None or isinstance(least, float)
+            else self._predictor.node_thresholds(least)
+        )
         n_labels = self._opened.manifest.n_labels
         checked = self._instances(instances)
-        options, ptr = PredictOptions(top_r=min(top_r, n_labels), threshold=at), None
+        options = PredictOptions(top_r=min(top_r, n_labels), threshold=at)
+        ptr = None
         if chunk_characters is not None:
             most = check_chunk_characters(chunk_characters, "chunk_characters")
             if checked.kind != "text":
-                raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
+                raise BadParameter(
+                    f"chunk_characters: expected texts to divide, found {checked.kind}"
+                )
             chunks, ptr = divide(checked.rows, most)
             checked = checked._replace(rows=chunks)
         rows = self._rows(checked)
@@ -247,12 +273,20 @@ class AskedModel:
         return list(map(ScoredLabel, names, found.scores.tolist()))
 
     def _threshold(self, threshold: object) -> float | F32 | None:
-        """Return a threshold, or each label's, float32[K]. Raises BadInput and DatabaseUnavailable."""
+        """Return a threshold, or each label's, float32[K].
+
+        Raises BadInput and DatabaseUnavailable.
+        """
         if threshold == TUNED:
             if (found := self._thresholds()) is None:
-                shown = "a model that was trained here" if self._home is None else self._opened.manifest.shown
+                shown = (
+                    "a model that was trained here"
+                    if self._home is None
+                    else self._opened.manifest.shown
+                )
                 raise NotTuned(
-                    f"threshold: expected tuned thresholds, found none of {shown}: call tune_thresholds, "
+                    f"threshold: expected tuned thresholds, found none of {shown}: call "
+                    "tune_thresholds, "
                     "or ask for a number"
                 )
             return found
@@ -281,11 +315,13 @@ class AskedModel:
         """Raise BadData for a matrix whose columns are not the model's features."""
         if not is_matrix(instances):
             return
-        kind, n_features = self._featurizer.kind, self._opened.manifest.n_features
+        kind = self._featurizer.kind
+        n_features = self._opened.manifest.n_features
         if kind != "raw":
             expected = "mappings" if kind == "named" else "texts"
             raise BadData(
-                f"instances: expected {expected}, which this model makes its own features of, found a matrix"
+                f"instances: expected {expected}, which this model makes its own features "
+                "of, found a matrix"
             )
         if (found := np.shape(instances)[-1]) != n_features:
             expected = f"{n_features} columns, as this model was trained on"
@@ -301,7 +337,9 @@ class AskedModel:
 
 
 def threads_for(threads: int | None, n_rows: int) -> int:
-    """Return how many threads rows are given: as many as there are processors where it is not said."""
+    """Return how many threads rows are given: as many as there are processors where
+    it is not said.
+    """
     return max(1, min(threads or n_processors(), n_rows))
 
 

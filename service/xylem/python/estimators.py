@@ -18,24 +18,26 @@ AUTO = "auto"
 THRESHOLD = 0.5  # the threshold where none can be chosen
 ROWS_MIN = 50
 HELD_OUT_PARTS = 5
-"""One of so many parts of the rows is held out to choose the threshold on, if there are ROWS_MIN rows."""
+"""One of so many parts of the rows is held out to choose the
+threshold on, if there are ROWS_MIN rows.
+"""
 
 
 class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A label tree, for many labels a row or one of many classes.
 
     trees, leaf_size, arity, clustering, cost  as for `xylem train label-tree`; None: its default
-    threshold     `predict` returns the labels of at least this score, from 0 to 1. "auto": one for all,
-                  with the best micro-F on a fifth of the rows, which a second training holds out. So `fit`
-                  takes nearly twice as long. With fewer than 50 rows it is 0.5. With one class a row there
-                  is no threshold
+    threshold     `predict` returns the labels of at least this score, from 0 to 1. "auto": one for
+                  all, with the best micro-F on a fifth of the rows, which a second training holds
+                  out. So `fit` takes nearly twice as long. With fewer than 50 rows it is 0.5. With
+                  one class a row there is no threshold
     top_r         the largest number of labels that a row gets
     random_state  the seed, an integer
     n_jobs        threads; None or -1: as many as there are cores
 
-    With many labels, predictions are sparse if `y` was sparse in `fit`: use that above some thousand labels.
-    After `fit`: `classes_`, the class of each column; `n_features_in_`; `threshold_`. `fit` takes no sample
-    weights.
+    With many labels, predictions are sparse if `y` was sparse in `fit`: use that above some
+    thousand labels. After `fit`: `classes_`, the class of each column; `n_features_in_`;
+    `threshold_`. `fit` takes no sample weights.
     """
 
     def __init__(
@@ -83,7 +85,9 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         matrix = csr_matrix(X)
         self.threshold_: Any = THRESHOLD
         if self._is_multilabel:
-            self.threshold_ = self._threshold(matrix, labels) if self.threshold == AUTO else self.threshold
+            self.threshold_ = (
+                self._threshold(matrix, labels) if self.threshold == AUTO else self.threshold
+            )
         self._model = self._trained(matrix, labels)
         return self
 
@@ -92,30 +96,38 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         names = ("trees", "leaf_size", "arity", "clustering", "cost")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        seed, threads = int(self.random_state), self._threads()
+        seed = int(self.random_state)
+        threads = self._threads()
         return train(matrix, labels, seed=seed, threads=threads, progress=False, **given)
 
     def _threshold(self, matrix: csr_matrix, labels: csr_matrix) -> float:
         """Return the threshold of the most micro-F on rows that are held out of a training."""
         n_rows = matrix.shape[0]
         order = np.random.default_rng(int(self.random_state)).permutation(n_rows)
-        held, rest = np.sort(order[: n_rows // HELD_OUT_PARTS]), np.sort(order[n_rows // HELD_OUT_PARTS :])
+        held = np.sort(order[: n_rows // HELD_OUT_PARTS])
+        rest = np.sort(order[n_rows // HELD_OUT_PARTS :])
         if n_rows < ROWS_MIN or not labels[held].nnz or not labels[rest].nnz:
             return THRESHOLD
         trial = self._trained(matrix[rest], labels[rest])
         return trial._best_threshold(matrix[held], labels[held], self.top_r, self._threads())
 
     def predict(self, X: Any) -> Any:
-        """Return an indicator matrix of the labels that reach `threshold`, or the best class of each row."""
+        """Return an indicator matrix of the labels that reach
+        `threshold`, or the best class of each row.
+        """
         check_is_fitted(self)
         if not self._is_multilabel:
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
         scores = self._scores(X, self.threshold_)
-        found = csr_matrix((np.ones(len(scores.data), np.int64), scores.indices, scores.indptr), scores.shape)
+        found = csr_matrix(
+            (np.ones(len(scores.data), np.int64), scores.indices, scores.indptr), scores.shape
+        )
         return found if self._is_sparse else found.toarray()
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the scores: the best `top_r` labels a row, others 0; of classes all, their sum 1."""
+        """Return the scores: the best `top_r` labels a row, others 0; of classes all,
+        their sum 1.
+        """
         check_is_fitted(self)
         found = self._scores(X, None)
         if self._is_multilabel:

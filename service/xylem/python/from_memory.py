@@ -1,4 +1,6 @@
-"""Instances and labels that a caller of Python has at hand, columns of frames too, as a data set."""
+"""Instances and labels that a caller of Python has at hand, columns of frames too, as
+a data set.
+"""
 
 import hashlib
 import math
@@ -52,9 +54,10 @@ class _FromMemory(DataFile):
 def instances_from_memory(instances: object, n_features: int | None = None) -> InMemoryInstances:
     """Return the instances that a caller gave: strings, mappings, or a matrix, a row each.
 
-    Any iterable of strings or mappings is taken, a column of a data frame too, any matrix that has `tocsr`,
-    as scipy's have, and an array of numbers, float[n, features]. `n_features`: a model's, which a matrix may
-    not exceed. Raises BadData for what is none of them, BadInstance for a matrix with wrong values.
+    Any iterable of strings or mappings is taken, a column of a data frame too, any matrix that has
+    `tocsr`, as scipy's have, and an array of numbers, float[n, features]. `n_features`: a model's,
+    which a matrix may not exceed. Raises BadData for what is none of them, BadInstance for a matrix
+    with wrong values.
     """
     if is_matrix(instances):
         return InMemoryInstances("matrix", [], _matrix(instances, n_features))
@@ -66,7 +69,10 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
     kind: Kind = "features" if isinstance(first, Mapping) else "text"
     for i, row in enumerate(rows):
         if kind == "features" and isinstance(row, Mapping):  # numpy's numbers become Python's
-            rows[i] = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+            rows[i] = {
+                name: value.item() if hasattr(value, "item") else value
+                for name, value in row.items()
+            }
         elif kind == "text" and isinstance(row, str):
             try:
                 row.encode()
@@ -84,9 +90,10 @@ def dataset_from_memory(
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
-    labels  a list of names for each instance, of whole numbers too, or an indicator matrix, sparse or an
-            array: each column with a value in a row is a label of that row; its name is the column's number,
-            or the model's name of that id. Columns beyond the model's are labels that it does not know
+    labels  a list of names for each instance, of whole numbers too, or an indicator matrix, sparse
+            or an array: each column with a value in a row is a label of that row; its name is the
+            column's number, or the model's name of that id. Columns beyond the model's are labels
+            that it does not know
     model   the names of an existing model, with n_features
 
     Raises BadData, naming the row from 0, and BadInstance.
@@ -95,7 +102,8 @@ def dataset_from_memory(
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
     said: Any
-    unknown, unknown_names = np.zeros(checked.n_rows, np.int32), list[str]()
+    unknown = np.zeros(checked.n_rows, np.int32)
+    unknown_names = list[str]()
     if is_matrix(labels):
         said = true = _indicated(labels, checked.n_rows)
         names = [str(i) for i in range(true.n_labels)] if model is None else None
@@ -110,7 +118,9 @@ def dataset_from_memory(
             else:  # rows of a matrix have no text
                 collector.add_text(number, checked.rows[number] if checked.rows else "", row)
         found = collector.finish(model)
-        true, unknown, names = found.labels, found.unknown_labels, found.label_names
+        true = found.labels
+        unknown = found.unknown_labels
+        names = found.label_names
         unknown_names = list(found.unknown_names)
     return Dataset(
         source=SOURCE,
@@ -130,18 +140,23 @@ def _indicated(labels: object, n_rows: int) -> LabelRows:
     """Return the labels that an indicator matrix says. Raises BadData and BadInstance."""
     matrix = _matrix(labels, None)
     if matrix.n_rows != n_rows:
-        raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}")
+        raise BadData(
+            f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}"
+        )
     is_set = matrix.values != 0
     if not hasattr(labels, "tocsr") and (matrix.values[is_set] != 1).any():
         value = matrix.values[is_set & (matrix.values != 1)][0]
         raise BadData(
-            f"labels: expected an array of 0 and 1, or a list of labels a row, found {value:g} in it"
+            "labels: expected an array of 0 and 1, or a list of labels a row, found "
+            f"{value:g} in it"
         )
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
 def label_lists(labels: object, n_rows: int) -> list[list[str]]:
-    """Return the names of the labels of each of so many rows; a whole number is a name. Raises BadData."""
+    """Return the names of the labels of each of so many rows; a
+    whole number is a name. Raises BadData.
+    """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         expected = "a list of labels for each instance, or an indicator matrix"
         raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
@@ -152,7 +167,9 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
         names = list(row)
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
-                raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(name)} in it")
+                raise BadData(
+                    f"labels: row {i}: expected a list of strings, found {_shown(name)} in it"
+                )
         rows.append([str(name) for name in names])
     if len(rows) != n_rows:
         raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {len(rows)}")
@@ -161,7 +178,9 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
 
 def is_matrix(value: Any) -> bool:
     """Tell whether something is a matrix: a sparse one, or an array of numbers."""
-    return hasattr(value, "tocsr") or getattr(getattr(value, "dtype", None), "kind", None) in _NUMBERS
+    return (
+        hasattr(value, "tocsr") or getattr(getattr(value, "dtype", None), "kind", None) in _NUMBERS
+    )
 
 
 def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
@@ -169,7 +188,9 @@ def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
     if not hasattr(matrix, "tocsr"):
         matrix = np.asarray(matrix)
         if matrix.ndim != 2:
-            raise BadData(f"matrix: expected an array of rows and columns, found {matrix.ndim} dimensions")
+            raise BadData(
+                f"matrix: expected an array of rows and columns, found {matrix.ndim} dimensions"
+            )
         matrix = csr_matrix(matrix)
     rows = matrix.tocsr()
     width = int(rows.shape[1]) if n_columns is None else n_columns
@@ -197,7 +218,8 @@ def _digest(checked: InMemoryInstances, labels: object) -> str:
 def _shown(value: object) -> str:
     """Return a value as a message says it."""
     is_nan = isinstance(value, float) and math.isnan(value)
-    is_missing = value is None or is_nan or type(value).__name__ == "NAType"  # pandas has one of its own
+    # pandas has one of its own
+    is_missing = value is None or is_nan or type(value).__name__ == "NAType"
     return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"
 
 
@@ -208,16 +230,19 @@ def columns_from_memory(
 
     instances     a frame, with text_column, or whatever else `instances_from_memory` takes
     labels        None with label_column: then they are that column of the frame
-    text_column   the column of a frame that has the texts, or several, joined by line ends as those of tables
+    text_column   the column of a frame that has the texts, or several, joined by line ends as those
+                  of tables
     label_column  the column of a frame that has a list of names in each row
 
-    Raises BadParameter for columns that are named without a frame or not at all, or labels given twice;
-    BadData for a frame without them.
+    Raises BadParameter for columns that are named without a frame or not at all, or labels given
+    twice; BadData for a frame without them.
     """
     if not _is_frame(instances):
         for name, value in (("text_column", text_column), ("label_column", label_column)):
             if value is not None:
-                raise BadParameter(f"{name}: expected a frame with columns, found {type(instances).__name__}")
+                raise BadParameter(
+                    f"{name}: expected a frame with columns, found {type(instances).__name__}"
+                )
         return _listed(instances), _labels(labels)
     if text_column is None or isinstance(text_column, str):
         texts = _column(instances, "text_column", text_column)
@@ -237,9 +262,14 @@ def columns_from_memory(
 
 
 def _labels(labels: Any) -> Any:
-    """Return labels that stand beside the instances. Raises BadData for a frame: a column of it is meant."""
+    """Return labels that stand beside the instances.
+
+    Raises BadData for a frame: a column of it is meant.
+    """
     if _is_frame(labels):
-        raise BadData(f"labels: expected a list, or a column of a frame, found {type(labels).__name__}")
+        raise BadData(
+            f"labels: expected a list, or a column of a frame, found {type(labels).__name__}"
+        )
     return _listed(labels)
 
 
@@ -251,7 +281,10 @@ def _is_frame(value: Any) -> bool:
 
 
 def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
-    """Return a column of a frame. Raises BadParameter, and BadData with the columns that there are."""
+    """Return a column of a frame.
+
+    Raises BadParameter, and BadData with the columns that there are.
+    """
     kind = type(frame).__name__
     if not hasattr(frame, "__getitem__") or hasattr(frame, "collect"):
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
@@ -265,7 +298,9 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
             f"there are {shown}{more}"
         )
     if names.count(name) != 1:
-        raise BadData(f"{parameter}: expected one column {name[:80]!r}, found columns {shown}{more}")
+        raise BadData(
+            f"{parameter}: expected one column {name[:80]!r}, found columns {shown}{more}"
+        )
     return list(_listed(frame[name]))
 
 

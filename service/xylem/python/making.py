@@ -44,11 +44,11 @@ def train(
 ) -> Model:
     """Train a model; nothing is written.
 
-    instances     a list of texts, of mappings from feature names to numbers, or a matrix, sparse or an array,
-                  a row each; or a frame of pandas, polars or pyarrow, or a Hugging Face data set, with
-                  text_column
-    labels        a list of names for each instance, whole numbers too, or an indicator matrix, sparse or an
-                  array, with a column for each label
+    instances     a list of texts, of mappings from feature names to numbers, or a matrix, sparse or
+                  an array, a row each; or a frame of pandas, polars or pyarrow, or a Hugging Face
+                  data set, with text_column
+    labels        a list of names for each instance, whole numbers too, or an indicator matrix,
+                  sparse or an array, with a column for each label
     trainer       as for `xylem train`; docs/trainers/ says which there are
     weights       the type of stored weights: float32, bfloat16 or int8
     threads       the number of cores if left out
@@ -67,7 +67,9 @@ def train(
         seed=seed,
         threads=_cores(threads),
     )
-    dataset = dataset_from_memory(*columns_from_memory(instances, labels, text_column, label_column))
+    dataset = dataset_from_memory(
+        *columns_from_memory(instances, labels, text_column, label_column)
+    )
     with shown_progress(progress) as show:
         return Model(model_of(train_dataset(dataset, request, show)))
 
@@ -83,16 +85,17 @@ def tune(
     progress: bool = True,
     **options: Any,
 ) -> Model:
-    """Search for the trainer and parameters that are best on held-out rows; return that model of all rows.
+    """Search for the trainer and parameters that are best on held-out
+    rows; return that model of all rows.
 
-    valid    instances and labels to measure on; left out: a fifth of the rows is held out, or with `folds`
-             each of so many parts once
-    options  those of `xylem tune`: trainers ("label-tree", "plt"), metric ("P@5"), minutes (10), trials
-             (1000), folds (1), study (a file), seed (0); all others are parameters that are not searched,
-             named as for `train`
+    valid    instances and labels to measure on; left out: a fifth of the rows is held out, or with
+             `folds` each of so many parts once
+    options  those of `xylem tune`: trainers ("label-tree", "plt"), metric ("P@5"), minutes (10),
+             trials (1000), folds (1), study (a file), seed (0); all others are parameters that are
+             not searched, named as for `train`
 
-    `report["trials"]` of the model has what was tried, the best first. These figures are too good, because
-    they are the best of many trials. Needs the extra tune. Raises `xylem.errors.BadInput`.
+    `report["trials"]` of the model has what was tried, the best first. These figures are too good,
+    because they are the best of many trials. Needs the extra tune. Raises `xylem.errors.BadInput`.
     """
     searched = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
     for name, kind in (("trainers", tuple), ("study", Path)):
@@ -101,7 +104,9 @@ def tune(
     given = _parameters(options).items()
     fixed = [f"{name}={value if isinstance(value, str) else dumps(value)}" for name, value in given]
     request = SearchRequest(Path(), **searched, fixed=fixed, threads=_cores(threads))
-    dataset = dataset_from_memory(*columns_from_memory(instances, labels, text_column, label_column))
+    dataset = dataset_from_memory(
+        *columns_from_memory(instances, labels, text_column, label_column)
+    )
     held = None
     if valid is not None:
         n_features = None if dataset.rows is None else dataset.rows.n_features
@@ -111,7 +116,8 @@ def tune(
         found = search(request, show, (dataset, held))
         draft = train_dataset(dataset, request.training(found[0]), show)
     return Model(
-        model_of(draft), found={"metric": request.metric, "trials": [each._asdict() for each in found]}
+        model_of(draft),
+        found={"metric": request.metric, "trials": [each._asdict() for each in found]},
     )
 
 
@@ -132,16 +138,17 @@ def combine(
     """Combine models, and the names of a vocabulary, into one that ranks what they propose.
 
     members     1 to 8 models of any trainers: what `train` and `load` return
-    vocabulary  a file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv; None: no names
+    vocabulary  a file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv; None: no
+                names
     instances, labels  30 rows or more that no member was trained on, as `train` takes them
     language    of the names that count; all if left out
     by          what labels are: "uri", "notation", or a language, in which they are the names
-    rerank      instances and labels that the first member was trained on: near ones rank candidates, if that
-                gains
+    rerank      instances and labels that the first member was trained on: near ones rank
+                candidates, if that gains
     options     those of `xylem combine`: candidates (50), beam_width (3), ranker ("auto"), seed (0)
 
-    `report["combined"]` of the model has the figures by folds of the rows, beside those of each member.
-    Raises `xylem.errors.BadInput` for what cannot be combined. Needs the extra sklearn.
+    `report["combined"]` of the model has the figures by folds of the rows, beside those of each
+    member. Raises `xylem.errors.BadInput` for what cannot be combined. Needs the extra sklearn.
     """
     if wrong := [name for name in options if name not in COMBINE_OPTIONS]:
         raise BadParameter(f"{wrong[0]}: {unknown(wrong[0], COMBINE_OPTIONS, 'name')}")
@@ -149,7 +156,9 @@ def combine(
     concepts = None
     if vocabulary is not None:
         concepts = read_concepts(Path(vocabulary), language, by)
-    dataset = dataset_from_memory(*columns_from_memory(instances, labels, text_column, label_column))
+    dataset = dataset_from_memory(
+        *columns_from_memory(instances, labels, text_column, label_column)
+    )
     near = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     check_members(parts, language, concepts is not None)
@@ -159,12 +168,15 @@ def combine(
 
 
 def load(store: str | PathLike[str], name: str) -> Model:
-    """Return a version of a store: `NAME`, which is its `latest`, or `NAME@VERSION`, a number or an alias.
+    """Return a version of a store: `NAME`, which is its `latest`, or
+    `NAME@VERSION`, a number or an alias.
 
     Raises `xylem.errors.StoreError`.
     """
     model, at, version = name.partition("@")
-    return Model(store_of(Path(store)).open(model, version if at else "latest"), Path(store).absolute())
+    return Model(
+        store_of(Path(store)).open(model, version if at else "latest"), Path(store).absolute()
+    )
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:

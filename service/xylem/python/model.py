@@ -43,7 +43,9 @@ class Resampling(TypedDict, total=False):
 
 
 class ThresholdOptions(TypedDict, total=False):
-    """How thresholds are found: the least probability of an estimate, and the start values of OFO."""
+    """How thresholds are found: the least probability of an estimate, and the start
+    values of OFO.
+    """
 
     kappa: float | Literal["auto"] | None
     start: tuple[float, float] | None
@@ -52,9 +54,9 @@ class ThresholdOptions(TypedDict, total=False):
 class Model(AskedModel):
     """A model that answers in this process: what `train` and `load` return. Threads may share it.
 
-    It never changes. Instances are what it was trained on: a list of texts, of mappings from feature names to
-    numbers, or a matrix, a row each; a series, or a frame with `text_column`, as `train` takes them. What
-    cannot be used is refused with a `xylem.errors.BadInput`.
+    It never changes. Instances are what it was trained on: a list of texts, of mappings from
+    feature names to numbers, or a matrix, a row each; a series, or a frame with `text_column`, as
+    `train` takes them. What cannot be used is refused with a `xylem.errors.BadInput`.
     """
 
     def evaluate(
@@ -70,18 +72,21 @@ class Model(AskedModel):
     ) -> dict[str, Any]:
         """Return what `xylem evaluate --json` prints, in percent.
 
-        F-measures are at tuned thresholds, if there are any, else at 0.5. `unknown_labels` is how many labels
-        the model does not know, and `unknown_label_names` are the first of them.
+        F-measures are at tuned thresholds, if there are any, else at 0.5. `unknown_labels` is how
+        many labels the model does not know, and `unknown_label_names` are the first of them.
 
-        Instances, labels and columns are as for `train`. `empty_labels` is the F of a label never true nor
-        predicted: "zero" as in scikit-learn, "one" as in the papers.
+        Instances, labels and columns are as for `train`. `empty_labels` is the F of a label never
+        true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled, at = self._labelled(*rows), self._thresholds()
+        labelled = self._labelled(*rows)
+        at = self._thresholds()
         n_threads = threads_for(threads, labelled.rows.n_rows)
         with shown_progress(progress) as show:
-            return evaluate_rows(self._opened, labelled, n_threads, show, thresholds=at, empty=empty).report
+            return evaluate_rows(
+                self._opened, labelled, n_threads, show, thresholds=at, empty=empty
+            ).report
 
     def compare(
         self,
@@ -96,10 +101,12 @@ class Model(AskedModel):
         progress: bool = True,
         **resampling: Unpack[Resampling],
     ) -> dict[str, Any]:
-        """Compare with another model on the same rows; return what `xylem compare --json` prints, in percent.
+        """Compare with another model on the same rows; return what `xylem
+        compare --json` prints, in percent.
 
-        `metrics` has for each figure this model's as `a`, the other's as `b`, and whether the difference is
-        `real`: `p` of a paired randomisation test is at most 0.05. Macro-F is there if both are tuned.
+        `metrics` has for each figure this model's as `a`, the other's as `b`, and whether the
+        difference is `real`: `p` of a paired randomisation test is at most 0.05. Macro-F is there
+        if both are tuned.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=threads or n_processors(), **resampling)
@@ -107,7 +114,9 @@ class Model(AskedModel):
         named = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._thresholds()) for name, model in named]
         with shown_progress(progress) as show:
-            return compare(sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows)))
+            return compare(
+                sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
+            )
 
     def calibrate(
         self,
@@ -119,14 +128,18 @@ class Model(AskedModel):
         label_column: str | None = None,
         progress: bool = True,
     ) -> Model:
-        """Return this model with scores that are probabilities: a label of score 0.7 is true 7 times in 10.
+        """Return this model with scores that are probabilities: a label
+        of score 0.7 is true 7 times in 10.
 
-        Instances, labels and columns are as for `train`: 100 rows or more that it was not trained on. The
-        ranking of labels stays as it is; tuned thresholds are dropped: they belong to the old scores.
-        Raises `xylem.errors.BadParameter` for a model whose probabilities sum to 1 over the labels.
+        Instances, labels and columns are as for `train`: 100 rows or more that it was not trained
+        on. The ranking of labels stays as it is; tuned thresholds are dropped: they belong to the
+        old scores. Raises `xylem.errors.BadParameter` for a model whose probabilities sum to 1 over
+        the labels.
         """
         refuse_link(self._opened)
-        labelled = self._labelled(*columns_from_memory(instances, labels, text_column, label_column))
+        labelled = self._labelled(
+            *columns_from_memory(instances, labels, text_column, label_column)
+        )
         with shown_progress(progress) as show:
             fit = fit_to_rows(self._opened, labelled, threads_for(threads, labelled.n_rows), show)
         origin = {} if self._home is None else {"parent": parent_of(self._opened.manifest)}
@@ -145,15 +158,19 @@ class Model(AskedModel):
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
-        """Return this model with a threshold for each label, tuned for macro-F, for `threshold="tuned"`.
+        """Return this model with a threshold for each label, tuned
+        for macro-F, for `threshold="tuned"`.
 
-        Instances, labels and columns are as for `train`: rows that it was not trained on. `method` and
-        the options are those of `xylem thresholds`. `report["thresholds"]` has the figures on the rows.
-        `save` keeps the thresholds with the version; those of a loaded version are kept in its store at once.
+        Instances, labels and columns are as for `train`: rows that it was not trained on. `method`
+        and the options are those of `xylem thresholds`. `report["thresholds"]` has the figures on
+        the rows. `save` keeps the thresholds with the version; those of a loaded version are kept
+        in its store at once.
         """
         n_threads = threads or n_processors()
         request = request_of([method], _ROWS, None, empty_labels, threads=n_threads, **options)
-        labelled = self._labelled(*columns_from_memory(instances, labels, text_column, label_column))
+        labelled = self._labelled(
+            *columns_from_memory(instances, labels, text_column, label_column)
+        )
         with shown_progress(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
@@ -162,7 +179,9 @@ class Model(AskedModel):
         found = {**self._found, "thresholds": facts_of(outcomes[0])}
         return Model(self._opened, self._home, outcomes[0].tuned, found)
 
-    def _best_threshold(self, instances: Any, labels: Any, top_r: int, threads: int | None) -> float:
+    def _best_threshold(
+        self, instances: Any, labels: Any, top_r: int, threads: int | None
+    ) -> float:
         """Return the threshold for all labels that has the most micro-F on labelled rows, matrices.
 
         top_r  at most so many labels a row are predicted
@@ -177,9 +196,11 @@ class Model(AskedModel):
         return replace(self._opened, manifest=replace(self._opened.manifest, model=name))
 
     def save(self, store: str | PathLike[str], name: str) -> int:
-        """Publish a trained model in a store as the next version of `name`; return the version's number.
+        """Publish a trained model in a store as the next version of
+        `name`; return the version's number.
 
-        It becomes the model's `latest`, with its tuned thresholds. Raises `xylem.errors.StoreError`.
+        It becomes the model's `latest`, with its tuned thresholds. Raises
+        `xylem.errors.StoreError`.
         """
         if self._home is not None:
             raise BadParameter(

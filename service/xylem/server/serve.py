@@ -1,7 +1,8 @@
 """Run the service: one process, or several that share a socket and are restarted when they die.
 
-SIGTERM: `/readyz` says no, for a while requests are still accepted, then those in flight are completed, then
-the process ends with status 0. SIGHUP: every process looks at the store at once. SIGINT: as SIGTERM, at once.
+SIGTERM: `/readyz` says no, for a while requests are still accepted, then those in flight are
+completed, then the process ends with status 0. SIGHUP: every process looks at the store at once.
+SIGINT: as SIGTERM, at once.
 """
 
 import asyncio
@@ -41,21 +42,29 @@ from xylem.base import (
 from xylem.serving import store_of
 
 RESTART_SECONDS = 1.0
-"""A worker that died is started again after this pause, so that one that cannot live costs little."""
+"""A worker that died is started again after this pause, so that one that cannot live
+costs little.
+"""
 
 SWITCH_SECONDS = 0.0001
-"""How long a thread may keep the interpreter from others: the event loop waits for it at each read and write
-while batches are answered or feedback is written. Python's default, fifty times as long, is a good part of a
-block's whole time. Who lets the interpreter go sooner than this, for a few microseconds, is not made to wait
-until another has it: the writer of feedback does that at each statement, about every 0.1 ms."""
+"""How long a thread may keep the interpreter from others: the event loop waits for it at each read
+and write while batches are answered or feedback is written. Python's default, fifty times as long,
+is a good part of a block's whole time. Who lets the interpreter go sooner than this, for a few
+microseconds, is not made to wait until another has it: the writer of feedback does that at each
+statement, about every 0.1 ms.
+"""
 
-GRACE_SECONDS = 5.0  # given to workers to end beyond what the settings give to requests; then they are killed
+# given to workers to end beyond what the settings give to requests; then they are killed
+GRACE_SECONDS = 5.0
 UNSENT_BYTES_MAX = 128 << 10
-"""Bytes of an answer that the system takes before it can send them; the rest is held, and counted, here. By
-default it takes megabytes, which a memory limit of a control group counts too."""
+"""Bytes of an answer that the system takes before it can send them; the rest is held, and counted,
+here. By default it takes megabytes, which a memory limit of a control group counts too.
+"""
 
 _OPENING_SECONDS = 30
-"""For so long jobs wait for the models to be opened: their process would compete with that for processors."""
+"""For so long jobs wait for the models to be opened: their process
+would compete with that for processors.
+"""
 
 _TICKS_A_SECOND = 10  # of uvicorn's
 
@@ -63,7 +72,8 @@ _TICKS_A_SECOND = 10  # of uvicorn's
 def run(settings: Settings) -> None:
     """Serve as the settings say until told to stop.
 
-    Raises Unavailable for a port in use, BadParameter for variables of OpenTelemetry that are not understood.
+    Raises Unavailable for a port in use, BadParameter for variables of OpenTelemetry that are not
+    understood.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
     configure(settings.log_level)
@@ -74,7 +84,14 @@ def run(settings: Settings) -> None:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
     url = url_of(*listener.getsockname()[:2])
     log(logging.INFO, "access", **describe_access(settings))
-    log(logging.INFO, "listening", url=url, workers=settings.workers, jobs=settings.jobs, pid=os.getpid())
+    log(
+        logging.INFO,
+        "listening",
+        url=url,
+        workers=settings.workers,
+        jobs=settings.jobs,
+        pid=os.getpid(),
+    )
     jobs = JobWorkers(settings)
     follower = follow_remote(settings)
     try:
@@ -93,15 +110,19 @@ def run(settings: Settings) -> None:
 def follow_remote(settings: Settings) -> RemoteFollower | None:
     """Bring the store up to date with the object store, if there is one, and begin to follow it.
 
-    What is in the store already is served also when the object store does not answer. Raises Unavailable when
-    nothing is: a replica that is started again later is better than one that knows no model.
+    What is in the store already is served also when the object store does not answer. Raises
+    Unavailable when nothing is: a replica that is started again later is better than one that knows
+    no model.
     """
     if settings.store_remote is None:
         return None
     store = store_of(settings.store)
     store.prepare()
-    seconds, keep = settings.store_remote_poll_seconds, settings.store_remote_keep
-    follower = RemoteFollower(RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep)
+    seconds = settings.store_remote_poll_seconds
+    keep = settings.store_remote_keep
+    follower = RemoteFollower(
+        RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep
+    )
     if not follower.look() and not store.models():
         url = shown_url(settings.store_remote)
         raise Unavailable(f"{url}: expected to fetch models, found none: see the log")
@@ -113,7 +134,8 @@ class _Server(uvicorn.Server):
     """uvicorn's server, which says that it is not ready before it stops to accept.
 
     parent       the process without which this one stops too; None: it is on its own
-    opens_first  whether it accepts connections only when it has opened the models: others accept them now
+    opens_first  whether it accepts connections only when it has opened the models: others accept
+                 them now
     jobs         the workers of jobs, if this process looks after them
     """
 
@@ -156,7 +178,9 @@ class _Server(uvicorn.Server):
         logger = logging.getLogger("uvicorn.error")
         logger.setLevel(logging.WARNING)
         # a request that is given up at the end is nothing to tell of
-        logger.addFilter(lambda r: not (r.exc_info and isinstance(r.exc_info[1], asyncio.CancelledError)))
+        logger.addFilter(
+            lambda r: not (r.exc_info and isinstance(r.exc_info[1], asyncio.CancelledError))
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; at the second signal, or SIGINT, stop accepting at once."""
@@ -176,23 +200,30 @@ class _Server(uvicorn.Server):
             self._drain()
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
-            was_out, self._is_out = self._is_out, are_used_up()
+            was_out = self._is_out
+            self._is_out = are_used_up()
             if self._is_out and not was_out:  # the loop closes connections without a word
-                detail = "expected a file descriptor for the next connection, found none: raise ulimit -n"
+                detail = (
+                    "expected a file descriptor for the next connection, found none: "
+                    "raise ulimit -n"
+                )
                 log(logging.ERROR, "descriptors_used_up", detail=detail)
             if self._jobs is not None and self._may_work(counter // _TICKS_A_SECOND):
                 self._jobs.tend()
         return await super().on_tick(counter)
 
     def _may_work(self, seconds: int) -> bool:
-        """Return whether jobs may be worked on after so many seconds: the models are opened first."""
+        """Return whether jobs may be worked on after so many seconds: the models are
+        opened first.
+        """
         is_settled = self._app.state.services.ready or seconds >= _OPENING_SECONDS
         return is_settled and not self._app.state.draining.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop, at a second SIGINT without waiting for what is in flight, and let the app end."""
         await super().shutdown(sockets)
-        if self.force_exit:  # then uvicorn leaves the app where it is, and logs how its task is cancelled
+        # then uvicorn leaves the app where it is, and logs how its task is cancelled
+        if self.force_exit:
             await self.lifespan.shutdown()
 
     def _drain(self) -> None:
@@ -232,7 +263,9 @@ class _Supervisor:
                 if place not in self._workers:
                     try:
                         self._workers[place] = self._start(place)
-                    except OSError as error:  # no process or memory is to be had now: the others serve on
+                    except (
+                        OSError
+                    ) as error:  # no process or memory is to be had now: the others serve on
                         log(logging.ERROR, "worker_failed", detail=error.strerror)
             self._jobs.tend()
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
@@ -240,12 +273,13 @@ class _Supervisor:
         self._stop()
 
     def _start(self, number: int) -> BaseProcess:
-        """Return a new worker of that number, from which SIGHUP is kept until its event loop listens to it.
+        """Return a new worker of that number, from which SIGHUP is kept
+        until its event loop listens to it.
 
-        While another one lives, which answers, it accepts nothing before its models are open. The first one
-        accepts at once: somebody must say that the service lives, and is not ready.
-        A handler does not outlive the worker's exec, which would leave the signal's default: to end it. A
-        blocked signal stays blocked, and waits.
+        While another one lives, which answers, it accepts nothing before its models are open. The
+        first one accepts at once: somebody must say that the service lives, and is not ready. A
+        handler does not outlive the worker's exec, which would leave the signal's default: to end
+        it. A blocked signal stays blocked, and waits.
         """
         others = bool(self._workers)
         place = WorkerPlace(self._name, number, self._settings.workers)

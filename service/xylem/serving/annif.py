@@ -103,7 +103,8 @@ class DocumentsDialect(_SuggestDialect):
         return _Query([document.text for document in documents], options, answer)
 
 
-SUGGESTIONS, BATCH_SUGGESTIONS = FormDialect(), DocumentsDialect()
+SUGGESTIONS = FormDialect()
+BATCH_SUGGESTIONS = DocumentsDialect()
 
 
 def suggest(
@@ -116,8 +117,8 @@ def suggest(
 ) -> list[list[Suggestion]]:
     """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
 
-    Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language that the
-    label info does not have.
+    Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language
+    that the label info does not have.
     """
     facts = served.info.current
     language = languages_of(facts)[1]
@@ -139,13 +140,18 @@ def suggest(
     timings.end(SEARCH)
     suggestions: list[list[Suggestion]] = [[] for _ in texts]
     for of_text, (start, end) in zip(suggestions, pairwise(found.ptr.tolist()), strict=True):
-        for label, score in zip(found.labels[start:end].tolist(), found.scores[start:end], strict=True):
+        for label, score in zip(
+            found.labels[start:end].tolist(), found.scores[start:end], strict=True
+        ):
             name = name_of(served.labels, label)
             uri = shown = notation = None
             if facts is not None:
-                uri, notation = facts.text(label, URI), facts.text(label, NOTATION)
+                uri = facts.text(label, URI)
+                notation = facts.text(label, NOTATION)
                 shown = facts.name(label, language) or next(iter(facts.names(label).values()), None)
-            of_text.append({"uri": uri or name, "label": shown or name, "notation": notation, "score": score})
+            of_text.append(
+                {"uri": uri or name, "label": shown or name, "notation": notation, "score": score}
+            )
     timings.end(WRITE)
     return suggestions
 
@@ -153,16 +159,21 @@ def suggest(
 def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[str, Any]]:
     """Return the events of feedback that documents to learn from are. Blocking.
 
-    An event's id is a digest of the text and its subjects: a document that is sent again counts once. Raises
-    BadInput, and UnknownLabel for a subject that the model does not have.
+    An event's id is a digest of the text and its subjects: a document that is sent again counts
+    once. Raises BadInput, and UnknownLabel for a subject that the model does not have.
     """
     events = []
     for i, document in enumerate(parse_body(body, LearnDocuments, limits).root):
         labels = [
-            _label_of(subject, served, f"[{i}].subjects[{j}]") for j, subject in enumerate(document.subjects)
+            _label_of(subject, served, f"[{i}].subjects[{j}]")
+            for j, subject in enumerate(document.subjects)
         ]
         digest = hashlib.sha256(dump([document.text, sorted(set(labels))])).hexdigest()
-        event = {"event_id": f"annif-{digest}", "instance": {"text": document.text}, "labels": labels}
+        event = {
+            "event_id": f"annif-{digest}",
+            "instance": {"text": document.text},
+            "labels": labels,
+        }
         events.append(event)
     return events
 
@@ -175,12 +186,16 @@ def refuse_rejected(verdicts: Sequence[FeedbackLineResult]) -> None:
 
 
 def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
-    """Return the label that a subject is: by URI or label as the model has it, or by label info's URI."""
+    """Return the label that a subject is: by URI or label as the
+    model has it, or by label info's URI.
+    """
     given = [name for name in (subject.uri, subject.label) if name]
     for name, label in zip(given, find_all(served.labels, given).tolist(), strict=True):
         if label >= 0:
             return name
     known = None if subject.uri is None else served.info.label_of_uri(subject.uri)
     if known is None:
-        raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(path)
+        raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(
+            path
+        )
     return name_of(served.labels, known)

@@ -1,4 +1,6 @@
-"""A request to predict -> its answer: at once if it is short, else in a thread, in whichever dialect."""
+"""A request to predict -> its answer: at once if it is short, else
+in a thread, in whichever dialect.
+"""
 
 from abc import abstractmethod
 from functools import partial
@@ -28,30 +30,42 @@ from xylem.serving.served import ServedVersion
 from xylem_store import U8
 
 SHORT_BEAMS = 64
-"""Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""
+"""Rows times beam width up to which a prediction runs on the event
+loop: a fraction of a millisecond.
+"""
 
 SHORT_CHILDREN = 8192
-"""Children of nodes, scored on a level of all trees, up to which it does: a flat model has many at once."""
+"""Children of nodes, scored on a level of all trees, up to which it
+does: a flat model has many at once.
+"""
 
 SHORT_ITEMS = 8192
-"""Characters, features and names of labels up to which it does; explained, each counts once a node told.
+"""Characters, features and names of labels up to which it does;
+explained, each counts once a node told.
 
-Where Python looks for the stems or lemmas of words, a character counts as often as the featurizer says.
+Where Python looks for the stems or lemmas of words, a character counts as often as the featurizer
+says.
 """
 
 SHORT_NODES = 64
 """Nodes told of all labels, of the rows together, up to which an explanation does."""
 
 LABEL_INFO_ITEMS = 128  # items that a label counts whose label info is told: about 20 microseconds
-LABEL_NAME_ITEMS = 16  # items that each of its names counts, where all are told: about 2 microseconds
+# items that each of its names counts, where all are told: about 2 microseconds
+LABEL_NAME_ITEMS = 16
 MASKED_AN_ITEM = 64
 """Labels that are marked as allowed or not in the time that an item takes."""
 
 
 def is_short(query: Query, served: ServedVersion) -> bool:
     """Return whether a request is read fast, and searched fast by a beam."""
-    options, n_rows = query.options, query.n_rows
-    if options.deadline_ms is not None or options.label_weights is not None or options.chunk_characters:
+    options = query.options
+    n_rows = query.n_rows
+    if (
+        options.deadline_ms is not None
+        or options.label_weights is not None
+        or options.chunk_characters
+    ):
         return False
     if n_rows * options.beam_width > SHORT_BEAMS:
         return False
@@ -76,7 +90,9 @@ def is_short(query: Query, served: ServedVersion) -> bool:
 def fast_forms(limits: Limits) -> FastForms:
     """Return which requests are answered at once: within the limits, and short enough."""
     labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
-    most = FastLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
+    most = FastLimits(
+        limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN
+    )
     usual = Options()
     bodies = BodyForms(
         rows_max=min(SHORT_BEAMS, limits.instances_max),
@@ -89,14 +105,17 @@ def fast_forms(limits: Limits) -> FastForms:
     return FastForms(most, bodies)
 
 
-_OF_KERNEL = frozenset({"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"})
+_OF_KERNEL = frozenset(
+    {"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"}
+)
 """What requests may say besides defaults for the kernel to search their rows."""
 
 _DEFAULTS = {name: field.default for name, field in Options.model_fields.items()}
 
 
 class SearchDialect(Dialect[Query]):
-    """Requests that are searched. One kernel reads, searches and writes; what it does not read, `read` does.
+    """Requests that are searched. One kernel reads, searches and writes;
+    what it does not read, `read` does.
 
     writer   reads and writes for the kernel
     """
@@ -107,14 +126,17 @@ class SearchDialect(Dialect[Query]):
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer`."""
-        message, signed = body.message, None
+        message = body.message
+        signed = None
         span = (body.start, len(message)) if body.said is None else self.span(body)
         if span is not None:
             epoch = served.thresholds.epoch
             signed = served.ids.sign(epoch, SHORT_BEAMS)
             found = served.fast.answer(message, span, self.writer, signed)
             identity = None if found is None else found.identity
-            if found is not None and (identity is None or utf8_length(identity) <= limits.name_bytes_max):
+            if found is not None and (
+                identity is None or utf8_length(identity) <= limits.name_bytes_max
+            ):
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
                 return self.wrap(found, epoch, served)
@@ -131,7 +153,9 @@ class SearchDialect(Dialect[Query]):
         timings: StageTimings,
         signed: Signed | None = None,
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`; `signed` is what `SHORT_BEAMS` predictions are signed with."""
+        """Do as `Dialect.answer_read`; `signed` is what `SHORT_BEAMS` predictions are
+        signed with.
+        """
         if not is_short(query, served):
             return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
@@ -157,12 +181,20 @@ class SearchDialect(Dialect[Query]):
         return reply
 
     def _longer(self, query: Query, served: ServedVersion, timings: StageTimings) -> Longer:
-        return Longer(partial(self.answer_fully, query, served, timings=timings), query.options.deadline_ms)
+        return Longer(
+            partial(self.answer_fully, query, served, timings=timings), query.options.deadline_ms
+        )
 
     def answer_fully(
-        self, query: Query, served: ServedVersion, stop: U8 | None = None, timings: StageTimings | None = None
+        self,
+        query: Query,
+        served: ServedVersion,
+        stop: U8 | None = None,
+        timings: StageTimings | None = None,
     ) -> Reply:
-        """Return the answer of any thread, for which it waits first; once `stop` is set, what is sure."""
+        """Return the answer of any thread, for which it waits
+        first; once `stop` is set, what is sure.
+        """
         timings = timings or StageTimings()
         timings.end(QUEUE)
         chunked = query.to_rows(served.featurizer)
@@ -190,7 +222,9 @@ class SearchDialect(Dialect[Query]):
     def first_labels(
         self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the names of the first labels of each row, at most so many, of a version's answer."""
+        """Return the names of the first labels of each row, at most so many, of a
+        version's answer.
+        """
 
 
 def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
@@ -199,13 +233,23 @@ def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
     for name in options.model_fields_set - _OF_KERNEL:
         if name not in _DEFAULTS or getattr(options, name) != _DEFAULTS[name]:
             return None
-    kind, number = NO_THRESHOLD, 0.0
+    kind = NO_THRESHOLD
+    number = 0.0
     if isinstance(options.threshold, float):
-        kind, number = NUMBER, options.threshold
+        kind = NUMBER
+        number = options.threshold
         if not 0 < np.float32(number) < 1:  # of all labels, or of none
             return None
     elif options.threshold == TUNED:
         kind = TUNED_KIND
-    n_values, is_exact = len(rows.indices), int(options.exact)
-    asked = BodyQuery(rows.n_rows, n_values, options.top_r, options.beam_width, kind, is_exact)
+    n_values = len(rows.indices)
+    is_exact = int(options.exact)
+    asked = BodyQuery(
+        n_rows=rows.n_rows,
+        n_values=n_values,
+        top_r=options.top_r,
+        beam_width=options.beam_width,
+        threshold=kind,
+        is_exact=is_exact,
+    )
     return RowsRead(rows, asked, number, query.form())

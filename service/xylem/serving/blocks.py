@@ -61,7 +61,9 @@ def answer_block(
 
 
 def _in_place(predictions: Iterable[bytes], said: Iterable[_Said], first: int) -> Iterator[bytes]:
-    """Yield what answers each line: a prediction, with the line's identity if it has one, or its error."""
+    """Yield what answers each line: a prediction, with the line's
+    identity if it has one, or its error.
+    """
     following = iter(predictions)
     for number, (identity, fault) in zip(count(first), said, strict=False):
         if fault is not None:
@@ -76,7 +78,10 @@ def _in_place(predictions: Iterable[bytes], said: Iterable[_Said], first: int) -
 def answers_of(
     served: ServedVersion, options: Options, limits: Limits, *, explain: bool = False
 ) -> Callable[..., Answered]:
-    """Return what answers blocks of lines by options, called as `answer_block`. Raises as `to_options`."""
+    """Return what answers blocks of lines by options, called as `answer_block`.
+
+    Raises as `to_options`.
+    """
     return partial(
         answer_block,
         served=served,
@@ -93,24 +98,35 @@ _Said: TypeAlias = tuple[str | int | None, BadInput | None]
 
 
 def _read(
-    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
+    lines: Sequence[bytes | None],
+    featurizer: Featurizer,
+    limits: Limits,
+    chunk_characters: int | None,
 ) -> tuple[ChunkedRows, list[_Said] | None]:
-    """Return the rows of the lines that have one, and what each line says; None: all have, and no more."""
+    """Return the rows of the lines that have one, and what each line
+    says; None: all have, and no more.
+    """
     plain = _plain_rows(lines, featurizer, limits, chunk_characters)
     if plain is not None:
         return plain, None
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
-    chunked, faults = rows_and_faults(instances, featurizer, partial(divided, most=chunk_characters))
+    chunked, faults = rows_and_faults(
+        instances, featurizer, partial(divided, most=chunk_characters)
+    )
     next_fault = iter(faults)
     said: list[_Said] = [
-        (None, line) if isinstance(line, BadInput) else (line.id, next(next_fault)) for line in parsed
+        (None, line) if isinstance(line, BadInput) else (line.id, next(next_fault))
+        for line in parsed
     ]
     return chunked, said
 
 
 def _plain_rows(
-    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
+    lines: Sequence[bytes | None],
+    featurizer: Featurizer,
+    limits: Limits,
+    chunk_characters: int | None,
 ) -> ChunkedRows | None:
     """Return the rows of lines that are all sparse instances, or all texts, nothing else and right.
 

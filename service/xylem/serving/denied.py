@@ -19,7 +19,8 @@ def with_denied(
     limits: Limits | None = None,
     stages: StageTimes | None = None,
 ) -> ServedVersion:
-    """Return what serves a version without the labels that an alias denies, and deprecated ones. O(nodes).
+    """Return what serves a version without the labels that an alias
+    denies, and deprecated ones. O(nodes).
 
     served          of a version; it is what is returned where it has the labels wanted
     names           of labels to deny; the version need not have them
@@ -38,13 +39,19 @@ def with_denied(
 
 
 def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
-    """Return a version for feedback that came by the alias that `other` serves: it denies the same labels."""
+    """Return a version for feedback that came by the alias that `other`
+    serves: it denies the same labels.
+    """
     if other.denied is None or not other.denied.names:
         return served
-    return _denying(served, other.denied.names, None if served.denied is None else served.denied.by_info)
+    return _denying(
+        served, other.denied.names, None if served.denied is None else served.denied.by_info
+    )
 
 
-def _denying(served: ServedVersion, names: Sequence[str], by_info: NDArray[np.uint8] | None) -> ServedVersion:
+def _denying(
+    served: ServedVersion, names: Sequence[str], by_info: NDArray[np.uint8] | None
+) -> ServedVersion:
     """Return a version that denies labels, but for its fast answers."""
     denied = None
     if names or by_info is not None:
@@ -73,5 +80,7 @@ def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> N
     for i, label in enumerate(ids):
         if not served.denied.allowed[label]:
             found = f"{name_of(served.labels, label)!r:.80}"
-            fault = UnknownLabel(f"expected a label that is neither denied nor deprecated, found {found}")
+            fault = UnknownLabel(
+                f"expected a label that is neither denied nor deprecated, found {found}"
+            )
             raise fault.at(f"{place}[{i}]")

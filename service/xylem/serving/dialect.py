@@ -1,4 +1,6 @@
-"""What a dialect is: requests whose bodies and answers are their own, and whose way is everybody's."""
+"""What a dialect is: requests whose bodies and answers are their own, and whose way
+is everybody's.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Reply(Struct, frozen=True):
 
 
 class Longer(NamedTuple):
-    """A request that has been read and is for a thread, whose deadline may come in so many milliseconds.
+    """A request that has been read and is for a thread, whose
+    deadline may come in so many milliseconds.
 
     answer  is called with a flag, uint8[1]; once that is set, it returns what is sure
     """
@@ -125,7 +128,9 @@ class Query(ABC):
         epoch: int,
         served: ServedVersion,
     ) -> FastAnswer:
-        """Return the answer of labels that were found; the epoch is that of the thresholds before."""
+        """Return the answer of labels that were found; the epoch is that of the
+        thresholds before.
+        """
 
     @abstractmethod
     def compared(self) -> Query:

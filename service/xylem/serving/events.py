@@ -1,8 +1,8 @@
 """Feedback as requests say it -> events that can be counted, or why one cannot be.
 
-Bodies whose events are all alike (instances that are texts or sparse, or prediction_ids): msgspec reads the
-envelopes, which are declared here, and kernels the instances, as lines of a batch. What is more, or not
-right, is left to the models of requests, which say what is wrong with it.
+Bodies whose events are all alike (instances that are texts or sparse, or prediction_ids): msgspec
+reads the envelopes, which are declared here, and kernels the instances, as lines of a batch. What
+is more, or not right, is left to the models of requests, which say what is wrong with it.
 """
 
 from collections.abc import Mapping
@@ -57,12 +57,13 @@ _read_event = msgspec.json.Decoder(_Event).decode
 def read_sparse(
     body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
 ) -> tuple[list[str], Events] | None:
-    """Return the events that a body has, and the id of each; None: not all are of one such kind, or right.
+    """Return the events that a body has, and the id of each; None: not
+    all are of one such kind, or right.
 
     are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
 
-    The same as `check_event` and `to_events` make of them. Events with prediction_ids of another version, and
-    those whose prediction_ids are at fault, are for the others too. Thread-safe.
+    The same as `check_event` and `to_events` make of them. Events with prediction_ids of another
+    version, and those whose prediction_ids are at fault, are for the others too. Thread-safe.
     """
     try:
         if are_lines:
@@ -71,9 +72,12 @@ def read_sparse(
             events = _read_events(body).events if b'"events"' in body else [_read_event(body)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not 1 <= len(events) <= limits.events_max or not all(_is_within(event, limits) for event in events):
+    if not 1 <= len(events) <= limits.events_max or not all(
+        _is_within(event, limits) for event in events
+    ):
         return None
-    rows, n_labels = _rows_of(events, served.featurizer, limits), served.labels.n_names
+    rows = _rows_of(events, served.featurizer, limits)
+    n_labels = served.labels.n_names
     ids = find_all(served.labels, chain.from_iterable(event.labels for event in events)).tolist()
     if rows is None or min(ids, default=0) < 0:
         return None
@@ -86,7 +90,8 @@ def read_sparse(
     )
     if all(event.prediction_id is UNSET for event in events):
         return names, found
-    predicted, model = [NO_LABELS] * len(events), model_hash(served.name)
+    predicted = [NO_LABELS] * len(events)
+    model = model_hash(served.name)
     for i, event in enumerate(events):
         if event.prediction_id is UNSET:
             continue
@@ -96,7 +101,8 @@ def read_sparse(
             return None
         if token is None or token.version != served.version or not _is_of(token, served):
             return None
-        predicted[i], found.epochs[i] = token.labels, token.epoch
+        predicted[i] = token.labels
+        found.epochs[i] = token.epoch
     return names, found._replace(predicted=label_rows(predicted, n_labels))
 
 
@@ -148,7 +154,9 @@ def check_event(
         return CheckedEvent(feedback, None)
     try:
         if tokens is None:
-            raise TokenFault("forged", "expected a prediction_id that was signed, but no key is known yet")
+            raise TokenFault(
+                "forged", "expected a prediction_id that was signed, but no key is known yet"
+            )
         return CheckedEvent(feedback, tokens.read(text, model_hash(model)))
     except TokenFault as fault:
         result: Result = "late" if fault.reason == "expired" else "rejected"
@@ -158,7 +166,8 @@ def check_event(
 def to_events(
     checked: Mapping[int, CheckedEvent], served: ServedVersion, *, keep: bool = False
 ) -> tuple[dict[int, str], Events, dict[int, FeedbackLineResult]]:
-    """Return the ids of those events of one version that can be counted, these events, and why others cannot.
+    """Return the ids of those events of one version that can be counted,
+    these events, and why others cannot.
 
     checked  by place in the request, as what is returned
     keep     whether instances are kept as rows
@@ -166,7 +175,8 @@ def to_events(
     given = [one.feedback.given for one in checked.values() if one.feedback.given is not None]
     rows, faults = rows_and_faults(given, served.featurizer, transform)
     no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
-    next_row, next_fault = count(1), iter(faults)
+    next_row = count(1)
+    next_fault = iter(faults)
     names = chain.from_iterable(one.feedback.labels for one in checked.values())
     label_ids = iter(find_all(served.labels, names).tolist())
     places: list[int] = []
@@ -183,13 +193,17 @@ def to_events(
         at = next(next_row) if instance is not None and fault is None else 0
         if -1 in own:
             i = own.index(-1)
-            unknown = UnknownLabel(f"expected labels of the model, found {feedback.labels[i][:80]!r}")
+            unknown = UnknownLabel(
+                f"expected labels of the model, found {feedback.labels[i][:80]!r}"
+            )
             verdicts[place] = refused(feedback.event_id, unknown.at(f"labels[{i}]"))
         elif fault is not None:
             verdicts[place] = refused(feedback.event_id, fault.within("instance"))
         elif token is not None and not _is_of(token, served):
             detail = "expected a prediction of this version, found labels that it does not have"
-            verdicts[place] = not_counted(feedback.event_id, "rejected", "prediction-forged", detail)
+            verdicts[place] = not_counted(
+                feedback.event_id, "rejected", "prediction-forged", detail
+            )
         else:
             ids[place] = feedback.event_id
             places.append(at)
@@ -199,16 +213,20 @@ def to_events(
             line = None
             if keep and instance is not None:
                 line = dump(
-                    {"event_id": feedback.event_id, **instance.model_dump(), "labels": feedback.labels}
+                    {
+                        "event_id": feedback.event_id,
+                        **instance.model_dump(),
+                        "labels": feedback.labels,
+                    }
                 )
             lines.append(line)
     events = Events(
-        event_keys(served.name, list(ids.values())),
-        SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
-        label_rows(true, served.labels.n_names),
-        label_rows(predicted, served.labels.n_names),
-        np.array(epochs, np.int64),
-        lines,
+        keys=event_keys(served.name, list(ids.values())),
+        rows=SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
+        labels=label_rows(true, served.labels.n_names),
+        predicted=label_rows(predicted, served.labels.n_names),
+        epochs=np.array(epochs, np.int64),
+        lines=lines,
     )
     return ids, events, verdicts
 
@@ -223,11 +241,16 @@ def verdict_on(event_id: str, result: Result) -> FeedbackLineResult:
     """Return the verdict on an event that the writer has dealt with."""
     if result != "late":
         return {"event_id": event_id, "result": result}
-    detail = "expected a prediction at thresholds in force, found one from before they were tuned or restored"
+    detail = (
+        "expected a prediction at thresholds in force, found one from before they were "
+        "tuned or restored"
+    )
     return not_counted(event_id, result, "thresholds-replaced", detail)
 
 
-def not_counted(event_id: str | None, result: Result, reason: str, detail: str) -> FeedbackLineResult:
+def not_counted(
+    event_id: str | None, result: Result, reason: str, detail: str
+) -> FeedbackLineResult:
     """Return the verdict on an event that was rejected or came too late; the reason is a code."""
     verdict = FeedbackLineResult(event_id=event_id, result=result, reason=reason, detail=detail)
     if event_id is None:

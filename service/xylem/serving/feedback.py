@@ -1,4 +1,6 @@
-"""Feedback: true labels in, each event counted once, as a body or blocks of lines; rows of it out."""
+"""Feedback: true labels in, each event counted once, as a body or blocks of lines;
+rows of it out.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class KeptRows(NamedTuple):
     def pages(self, model: str, days: int | None) -> Iterator[bytes]:
         """Return pages of the lines of a model's rows, of the last `days`, the oldest first."""
         lines = self.rows.lines(self.rows.span(model, days))
-        pages = iter(lambda: b"".join(line + b"\n" for line in itertools.islice(lines, PAGE_ROWS)), b"")
+        pages = iter(
+            lambda: b"".join(line + b"\n" for line in itertools.islice(lines, PAGE_ROWS)), b""
+        )
         first = next(pages, b"")
         if not first:
             self.store.resolve(model)  # which says that it is not there
@@ -62,7 +66,10 @@ class KeptRows(NamedTuple):
     def delete_feedback_rows(
         self, model: str, event_ids: Sequence[str] | None, day: str | None
     ) -> RowsDeleted:
-        """Remove the rows of some events, or of a day as 2026-11-23. Raises BadRequest, LimitExceeded."""
+        """Remove the rows of some events, or of a day as 2026-11-23.
+
+        Raises BadRequest, LimitExceeded.
+        """
         wanted = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
         if wanted.event_ids is not None:
             n = self.rows.forget(model, event_keys(model, wanted.event_ids))
@@ -87,7 +94,8 @@ class FeedbackDesk:
     """Reads events, hands them to the writer, and says what became of them. Event loop only.
 
     find         returns what serves a version of a model; raises VersionNotFound
-    on_verdicts  called with a model's name, a version (None: it is gone) and what became of its events
+    on_verdicts  called with a model's name, a version (None: it is gone) and what became of its
+                 events
     """
 
     def __init__(
@@ -133,9 +141,15 @@ class FeedbackDesk:
         }
 
     async def count_values(
-        self, values: Sequence[Any], served: ServedVersion, *, keep: bool = False, may_wait: bool = True
+        self,
+        values: Sequence[Any],
+        served: ServedVersion,
+        *,
+        keep: bool = False,
+        may_wait: bool = True,
     ) -> list[FeedbackLineResult]:
-        """Count events that are JSON values, or why a line has none, and return what became of each.
+        """Count events that are JSON values, or why a line has
+        none, and return what became of each.
 
         Raises DatabaseUnavailable, and Overloaded where they may not wait.
         """
@@ -145,7 +159,9 @@ class FeedbackDesk:
     async def begin_block(
         self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
     ) -> asyncio.Task[Answered]:
-        """Read the events of a block of lines; return the task that counts them and gives their answer."""
+        """Read the events of a block of lines; return the task that
+        counts them and gives their answer.
+        """
         lines = [line for line in block.lines if line is not None]
         parts = None
         if len(lines) == len(block.lines) and not keep:
@@ -160,7 +176,9 @@ class FeedbackDesk:
         self, body: bytes, served: ServedVersion, *, are_lines: bool
     ) -> list[_Part] | None:
         """Read events if they are all sparse, and of the version that is `served`."""
-        read = partial(read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines)
+        read = partial(
+            read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
+        )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = await self._off_loop(not is_short, read)
         return None if found is None else [_Part(served, dict(enumerate(found[0])), {}, found[1])]
@@ -180,7 +198,9 @@ class FeedbackDesk:
         by_version: dict[int, dict[int, CheckedEvent | FeedbackLineResult]] = {}
         for place, one in enumerate(checked):
             token = one.token if isinstance(one, CheckedEvent) else None
-            by_version.setdefault(served.version if token is None else token.version, {})[place] = one
+            by_version.setdefault(served.version if token is None else token.version, {})[place] = (
+                one
+            )
         parts = []
         for version, places in by_version.items():
             own = served
@@ -199,23 +219,29 @@ class FeedbackDesk:
             parts.append(await self._off_loop(is_long, _to_part, places, own, keep))
         return parts
 
-    def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | FeedbackLineResult]:
+    def _check(
+        self, values: Sequence[Any], served: ServedVersion
+    ) -> list[CheckedEvent | FeedbackLineResult]:
         tokens = self._learning.tokens
         return [check_event(value, served.name, tokens, self._limits) for value in values]
 
     async def _count(
         self, parts: Sequence[_Part], served: ServedVersion, *, may_wait: bool
     ) -> list[FeedbackLineResult]:
-        """Hand the events to the writer; return what became of each, in their order, once that is durable.
+        """Hand the events to the writer; return what became of each, in
+        their order, once that is durable.
 
         Raises Overloaded.
         """
         writing = []
         for part in parts:
             if part.served is not None and part.events is not None:
-                denied, submit = part.served.denied, self._learning.writer.submit
+                denied = part.served.denied
+                submit = self._learning.writer.submit
                 allowed = ALL_COUNT if denied is None else denied.allowed
-                future = submit(part.served.thresholds, part.events, may_wait=may_wait, allowed=allowed)
+                future = submit(
+                    part.served.thresholds, part.events, may_wait=may_wait, allowed=allowed
+                )
                 writing.append(asyncio.wrap_future(future))
         # most often there is one, which needs no future around it
         outcomes = iter([await writing[0]] if len(writing) == 1 else await asyncio.gather(*writing))
@@ -227,7 +253,9 @@ class FeedbackDesk:
                 found[place] = verdict_on(event_id, result)
             verdicts |= found
             version = None if part.served is None else part.served.version
-            self._on_verdicts(served.name, version, [verdict["result"] for verdict in found.values()])
+            self._on_verdicts(
+                served.name, version, [verdict["result"] for verdict in found.values()]
+            )
         return [verdicts[place] for place in sorted(verdicts)]
 
     async def _lines(

@@ -1,4 +1,6 @@
-"""What a request says of labels, as searches take it: weights, and masks of those that it allows."""
+"""What a request says of labels, as searches take it: weights, and masks of those
+that it allows.
+"""
 
 import threading
 from collections import OrderedDict
@@ -25,7 +27,8 @@ class LabelWeights:
     def prepare(self, asked: Literal["propensity"] | dict[str, float]) -> NodeWeights:
         """Return weights for the engine; labels that are not named weigh 1. O(nodes).
 
-        Raises UnknownLabel, and UnsupportedOption for propensities of labels that were never counted.
+        Raises UnknownLabel, and UnsupportedOption for propensities of labels that were never
+        counted.
         """
         if isinstance(asked, str):
             return self._inverse_propensities
@@ -35,9 +38,13 @@ class LabelWeights:
 
     @cached_property
     def _inverse_propensities(self) -> NodeWeights:
-        manifest, counts = self._model.manifest, self._model.arrays.get("labels/counts")
+        manifest = self._model.manifest
+        counts = self._model.arrays.get("labels/counts")
         if counts is None or manifest.data.rows < 1:
-            fault = "label_weights: expected a version that knows how often its labels occur, found one "
+            fault = (
+                "label_weights: expected a version that knows how often its labels "
+                "occur, found one "
+            )
             raise UnsupportedOption(fault + "that was imported").at("label_weights")
         constants = constants_of(manifest.trainer.parameters)
         found = 1.0 / propensities(counts, manifest.data.rows, *constants)
@@ -54,15 +61,20 @@ class LabelMasks:
     """The masks of a version, for all aliases that deny the same labels. Thread-safe."""
 
     def __init__(self, predictor: Searcher, among: NDArray[np.uint8] | None = None) -> None:
-        """Take what makes masks; `among` says which labels may be allowed at all, uint8[K]. None: all may."""
+        """Take what makes masks; `among` says which labels may be
+        allowed at all, uint8[K]. None: all may.
+        """
         self._predictor = predictor
         self._among = among
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
         self._n_bytes = 0
 
-    def mask_of(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> NDArray[np.uint8] | None:
-        """Return the mask of the labels that are allowed (None: all) and not denied; None: it is of all.
+    def mask_of(
+        self, allow: Sequence[str] | None, deny: Sequence[str] | None
+    ) -> NDArray[np.uint8] | None:
+        """Return the mask of the labels that are allowed (None: all)
+        and not denied; None: it is of all.
 
         Nobody writes to it. Raises UnknownLabel. O(nodes), for lists that are kept O(names).
         """

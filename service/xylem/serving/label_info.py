@@ -1,4 +1,6 @@
-"""Label info as it is served: one version's labels found in its model's vocabulary, and what answers say."""
+"""Label info as it is served: one version's labels found in its
+model's vocabulary, and what answers say.
+"""
 
 import logging
 import threading
@@ -38,7 +40,9 @@ class LabelFacts(NamedTuple):
     allowed: NDArray[np.uint8] | None = None
 
     def name(self, label: int, language: str) -> str | None:
-        """Return a label's name in a language; else the one of no language; None where it has neither."""
+        """Return a label's name in a language; else the one of no
+        language; None where it has neither.
+        """
         return self.text(label, NAME + language) or self.text(label, NAME + UNDETERMINED)
 
     def names(self, label: int) -> dict[str, str]:
@@ -85,14 +89,18 @@ class LiveLabelInfo:
             self.current = None
             return
         subjects = find_names(info.keys, self.labels.utf8, self.labels.offsets)
-        deprecated, allowed = info.deprecated(), None
+        deprecated = info.deprecated()
+        allowed = None
         if deprecated is not None and (deprecated[subjects] & (subjects >= 0)).any():
             allowed = (~(deprecated[subjects] & (subjects >= 0))).view(np.uint8)
         self.current = LabelFacts(info, subjects, allowed)
 
 
 class LabelInfos:
-    """The label info of the models of a store, mapped once for all their versions. For several threads."""
+    """The label info of the models of a store, mapped once for all their versions.
+
+    For several threads.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -101,7 +109,9 @@ class LabelInfos:
         self._live: weakref.WeakSet[LiveLabelInfo] = weakref.WeakSet()
 
     def follow(self, live: LiveLabelInfo) -> LiveLabelInfo:
-        """Keep what is served of a version up to date from now on; return it. Blocking. Never raises."""
+        """Keep what is served of a version up to date from now on;
+        return it. Blocking. Never raises.
+        """
         with self._lock:
             if live.model not in self._infos:
                 self._read(live.model)
@@ -133,7 +143,9 @@ class LabelInfos:
         return faults
 
     def _read(self, model: str) -> str | None:
-        """Read the label info of a model if it is another than before; return why it cannot be used."""
+        """Read the label info of a model if it is another than
+        before; return why it cannot be used.
+        """
         before = self._infos.get(model)
         try:
             head = self._store.label_info_head(model)
@@ -159,9 +171,11 @@ class LabelInfoOptions(NamedTuple):
 
 
 def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOptions | None:
-    """Return what a request wants to know of a version's labels, of what is known now; None: nothing.
+    """Return what a request wants to know of a version's labels,
+    of what is known now; None: nothing.
 
-    Raises UnsupportedOption for a model without label info, and for a language that it does not have.
+    Raises UnsupportedOption for a model without label info, and for a language that it does not
+    have.
     """
     language = query.language
     if language is None and not query.label_info:
@@ -194,7 +208,9 @@ def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
 
 
 def members_of(asked: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
-    """Return the members of a NamedLabel for each of some labels: JSON without the braces around it."""
+    """Return the members of a NamedLabel for each of some labels:
+    JSON without the braces around it.
+    """
     known = {label: dump(told_of_label(asked, label))[1:-1] for label in set(labels.tolist())}
     return [known[label] for label in labels.tolist()]
 
@@ -211,17 +227,20 @@ def told_of_label(asked: LabelInfoOptions, label: int) -> dict[str, Any]:
 
 
 def labels_named(asked: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
-    """Return bool[K]: the labels with a part in a name that the request is told, in capitals or not.
+    """Return bool[K]: the labels with a part in a name that the
+    request is told, in capitals or not.
 
     Other names in these languages, of which it is not told, are searched too.
     """
-    facts, info = asked.facts, asked.facts.info
+    facts = asked.facts
+    info = asked.facts.info
     found = np.zeros(info.head.n_subjects, np.bool_)
     for language in info.head.languages if asked.all_of_it else (asked.language,):
         for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
             if column in info.head.columns:
                 found |= names_with(info.texts(column), info.utf8, part)
-    if UNDETERMINED in info.head.languages and not asked.all_of_it:  # told where the language has none
+    # told where the language has none
+    if UNDETERMINED in info.head.languages and not asked.all_of_it:
         offsets = info.texts(f"{NAME}{asked.language}")
         undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)
         found |= undetermined & (offsets[1:] == offsets[:-1])

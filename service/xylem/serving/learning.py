@@ -1,4 +1,6 @@
-"""What the service needs for thresholds that learn: a database, who writes to it and who follows it."""
+"""What the service needs for thresholds that learn: a database,
+who writes to it and who follows it.
+"""
 
 from xylem.base import Database, Settings
 from xylem.thresholds import (
@@ -19,7 +21,10 @@ class OnlineLearning:
     """The parts, and the key that signs prediction ids; `tokens` is None until it is known."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take the settings; nothing is opened yet. Raises BadParameter for a database that cannot be."""
+        """Take the settings; nothing is opened yet.
+
+        Raises BadParameter for a database that cannot be.
+        """
         self.database = Database.of(settings)
         self.days_max = settings.feedback_days_max
         self.writer = FeedbackWriter(
@@ -28,7 +33,9 @@ class OnlineLearning:
             days_max=self.days_max + 1,
             halve_events=settings.feedback_halve_events,
         )
-        self.follower = Follower(self.database, settings.threshold_refresh_ms / 1000, self._find_key)
+        self.follower = Follower(
+            self.database, settings.threshold_refresh_ms / 1000, self._find_key
+        )
         self.rows = FeedbackRows(self.database, settings)
         self.tokens: Tokens | None = None
         if settings.token_key is not None:
@@ -48,7 +55,10 @@ class OnlineLearning:
         self.database.close()
 
     def catch_up(self, live: ServedThresholds) -> None:
-        """Bring thresholds up to what the database has now. Blocking. Raises DatabaseUnavailable."""
+        """Bring thresholds up to what the database has now.
+
+        Blocking. Raises DatabaseUnavailable.
+        """
         with live.lock, self.database.read() as connection:
             live.catch_up(connection)
 

@@ -11,9 +11,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, file_path, is_directory, is_table, plain_name
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    TableColumns,
+    file_path,
+    is_directory,
+    is_table,
+    plain_name,
+)
 
 if TYPE_CHECKING:
     from xylem.serving.lines import Answered, LineBlock
@@ -24,7 +32,8 @@ _ESCAPED = re.compile(rb'[\x00-\x1f"\\]')
 
 
 class Source(NamedTuple):
-    """Where lines come from: `file` is read, `raw` tells how far it is, of `n_bytes` (0: not known).
+    """Where lines come from: `file` is read, `raw` tells how far
+    it is, of `n_bytes` (0: not known).
 
     is_plain  whether a line is a text, not JSON
     """
@@ -52,7 +61,8 @@ def opened(
     *,
     is_plain: bool = False,
 ) -> Iterator[Source]:
-    """Open the file of instances, or standard input; a row of a table, or a document, becomes a line of JSON.
+    """Open the file of instances, or standard input; a row of a table, or
+    a document, becomes a line of JSON.
 
     start, end  of lines that are not packed: only these bytes are read; 0: to the end
 
@@ -69,7 +79,10 @@ def opened(
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
         return
     if not plain_name(path).endswith((".jsonl", ".ndjson")):
-        wanted = f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} for standard input"
+        wanted = (
+            f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} "
+            "for standard input"
+        )
         raise BadData(f"{data}: expected a name that ends in {wanted}, found {path.name!r}")
     from xylem.datasets import open_unpacked
 
@@ -77,7 +90,8 @@ def opened(
     with file:
         if end:
             raw.packed.seek(start)
-            yield Source(_Piece(file, end - start), raw.packed, raw.n_bytes)  # type: ignore[arg-type]
+            piece: Any = _Piece(file, end - start)
+            yield Source(piece, raw.packed, raw.n_bytes)
         else:
             yield Source(file, raw.packed, raw.n_bytes)
 
@@ -96,7 +110,9 @@ class _Piece:
         return found
 
 
-def blocks_of(source: Source, line_bytes_max: int, rows_max: int, first: int = 1) -> Iterator[LineBlock]:
+def blocks_of(
+    source: Source, line_bytes_max: int, rows_max: int, first: int = 1
+) -> Iterator[LineBlock]:
     """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
 
     first  the number of the first line
@@ -105,21 +121,25 @@ def blocks_of(source: Source, line_bytes_max: int, rows_max: int, first: int = 1
     """
     from xylem.serving.lines import LineBlock  # and schemas: `xylem --help` needs neither
 
-    rest, skipping = b"", False
+    rest = b""
+    skipping = False
     while True:
         chunk = source.file.read1(_READ_BYTES)  # type: ignore[attr-defined]
         *ends, rest = (rest + chunk).split(b"\n")
         if not chunk and (rest or skipping):
-            ends, rest = [rest], b""
+            ends = [rest]
+            rest = b""
         if first == 1 and ends:
             ends[0] = ends[0].removeprefix(codecs.BOM_UTF8)
         if source.is_plain:
             ends = [_json_of(end) for end in ends]
         lines = [end if len(end) <= line_bytes_max else None for end in ends]
         if lines and skipping:
-            lines[0], skipping = None, False
+            lines[0] = None
+            skipping = False
         if len(rest) > line_bytes_max:
-            rest, skipping = b"", True
+            rest = b""
+            skipping = True
         for start in range(0, len(lines), rows_max):
             yield LineBlock(first + start, lines[start : start + rows_max])
         first += len(lines)
@@ -148,7 +168,9 @@ def in_order(
     threads: int,
     waits: Callable[[], bool],
 ) -> Iterator[Answered]:
-    """Yield the answers in order, made by `threads` threads; all there are before reading on would wait."""
+    """Yield the answers in order, made by `threads` threads; all
+    there are before reading on would wait.
+    """
     pending: deque[Future[Answered]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for block in todo:

@@ -21,7 +21,9 @@ class LineBlock(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answers of a block: a line for each of its lines, and how many were used and how many bad."""
+    """The answers of a block: a line for each of its lines, and
+    how many were used and how many bad.
+    """
 
     lines: bytes
     n_rows: int
@@ -31,13 +33,17 @@ class Answered(NamedTuple):
 def too_long(limits: Limits) -> LimitExceeded:
     """Return what is wrong with a line whose bytes were not kept."""
     most = limits.line_bytes_max
-    return LimitExceeded(f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer")
+    return LimitExceeded(
+        f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer"
+    )
 
 
 def value_of(
     line: bytes | None, limits: Limits, parse: Callable[[bytes, Limits], Any] = parse_json
 ) -> Any | BadInput:
-    """Return what `parse` makes of a line, its JSON value if left out; a BadInput, not raised, if bad."""
+    """Return what `parse` makes of a line, its JSON value if left
+    out; a BadInput, not raised, if bad.
+    """
     if line is None:
         return too_long(limits)
     try:

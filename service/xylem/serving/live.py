@@ -1,8 +1,9 @@
-"""LiveModels: the versions that answer requests, and how they follow the store without dropping one.
+"""LiveModels: the versions that answer requests, and how they
+follow the store without dropping one.
 
-A look at the store runs in a thread: whatever an alias newly names is opened, verified and warmed there, and
-only then does one assignment make the whole new state visible. A version that cannot be opened leaves its
-alias on the one before, is reported, and is tried again after a while.
+A look at the store runs in a thread: whatever an alias newly names is opened, verified and warmed
+there, and only then does one assignment make the whole new state visible. A version that cannot be
+opened leaves its alias on the one before, is reported, and is tried again after a while.
 """
 
 import asyncio
@@ -48,8 +49,9 @@ Key = tuple[str, int]
 
 RETRY_SECONDS = 30.0  # a version that could not be opened is not tried again before
 _EARLY_MAX = 32
-"""So many models of the first look answer as soon as they are open: their kernels may have to be compiled,
-and then the others wait. Further ones, for which there are kernels, answer together."""
+"""So many models of the first look answer as soon as they are open: their kernels may have to be
+compiled, and then the others wait. Further ones, for which there are kernels, answer together.
+"""
 
 
 class LiveModels(Generic[T]):
@@ -57,12 +59,13 @@ class LiveModels(Generic[T]):
 
     prepare        makes of an opened version what serves requests, warm; it runs in a thread
     models_max     versions that aliases keep open; the rest are opened when asked for
-    versions_max   versions kept open because requests asked for them, the least recently used go first
+    versions_max   versions kept open because requests asked for them, the least recently used go
+                   first
     seconds_max    how long a request waits for a version to be opened
-    refresh        brings up to date what else the store has of models, in each look that found a change;
-                   it returns, by model, why some of that cannot be used
-    deny           makes of what serves a version what serves it without some labels, and without those that
-                   are deprecated now; in a thread
+    refresh        brings up to date what else the store has of models, in each look that found a
+                   change; it returns, by model, why some of that cannot be used
+    deny           makes of what serves a version what serves it without some labels, and without
+                   those that are deprecated now; in a thread
     """
 
     def __init__(
@@ -85,8 +88,9 @@ class LiveModels(Generic[T]):
         self._deny = deny
         self._state = State(EARLY, {}, {}, ServedAliases[Any](deny, {}))
         self.heads: dict[bytes, Any] = {}
-        """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
-        then look up what is noted in it."""
+        """For whoever looks up `resident` often: another dictionary whenever that may change. Take
+        it first, then look up what is noted in it.
+        """
         self._asked: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
@@ -112,12 +116,16 @@ class LiveModels(Generic[T]):
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
-        """Return the models of the store as last seen; in the first look those that are open by now."""
+        """Return the models of the store as last seen; in the
+        first look those that are open by now.
+        """
         return self._state.models
 
     @property
     def aliases(self) -> Mapping[AliasKey, Alias]:
-        """Return each (model, alias) as it is served: by the version that it names, or an earlier one."""
+        """Return each (model, alias) as it is served: by the
+        version that it names, or an earlier one.
+        """
         return self._state.served.aliases
 
     @property
@@ -127,21 +135,24 @@ class LiveModels(Generic[T]):
 
     def status(self) -> LiveStatus:
         """Return what is served and what is not."""
-        aliases, failures = sorted(self.aliases.items()), sorted(self._failures.copy().values())
+        aliases = sorted(self.aliases.items())
+        failures = sorted(self._failures.copy().values())
         return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
 
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.
 
-        Raises Unavailable until the first look at the store has come to the model, ModelUnavailable for an
-        alias of one that cannot be read, ModelNotFound,
-        AliasNotFound and, asked for a number, InvalidName.
+        Raises Unavailable until the first look at the store has come to the model, ModelUnavailable
+        for an alias of one that cannot be read, ModelNotFound, AliasNotFound and, asked for a
+        number, InvalidName.
         """
         state = self._state
         if state.generation is EARLY and model not in state.models:
             detail = "the models are being opened"
             if self._store_error is not None:
-                detail = f"expected a store that can be read, found that it cannot: {self._store_error}"
+                detail = (
+                    f"expected a store that can be read, found that it cannot: {self._store_error}"
+                )
             raise Unavailable(detail)
         if model not in state.models:
             if is_version(ref):
@@ -157,25 +168,31 @@ class LiveModels(Generic[T]):
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
-        """Return what serves a version that an alias keeps open, named by number or alias; else None."""
+        """Return what serves a version that an alias keeps open,
+        named by number or alias; else None.
+        """
         state = self._state
         is_number = is_version(ref)
         if not is_number and (model, ref) not in state.served.aliases:
             return None
         version = int(ref) if is_number else state.served.aliases[model, ref].version
         found = state.resident.get((model, version))
-        return found if is_number or found is None else state.served.known(model, ref, found)  # type: ignore[return-value]
+        if is_number or found is None:
+            return found  # type: ignore[return-value]
+        return state.served.known(model, ref, found)
 
     def open_versions(self) -> set[Key]:
-        """Return the versions that are open: those of aliases, and those that requests asked for."""
+        """Return the versions that are open: those of aliases, and those that
+        requests asked for.
+        """
         return {*self._state.resident, *self._asked}
 
     async def find(self, model: str, ref: str) -> T:
         """Return what serves a version, named by number or alias; open it if no one did yet.
 
         For an alias that denies labels it is what serves it without them. Raises as `version_of`,
-        VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one that takes
-        too long to open: it is still being opened.
+        VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one
+        that takes too long to open: it is still being opened.
         """
         found = await self._find((model, self.version_of(model, ref)))
         if is_version(ref):
@@ -184,7 +201,8 @@ class LiveModels(Generic[T]):
         view: T | None = served.known(model, ref, found)
         if view is not None:
             return view
-        loop, make = asyncio.get_running_loop(), served.view
+        loop = asyncio.get_running_loop()
+        make = served.view
         return await loop.run_in_executor(self._opener, make, model, ref, found)
 
     async def _find(self, key: Key) -> T:
@@ -198,11 +216,14 @@ class LiveModels(Generic[T]):
             self._opening[key] = asyncio.ensure_future(self._open_asked(key))
         done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
         if not done:
-            raise TimedOut(f"model {key[0]} version {key[1]}: expected it open by now, found it is not")
+            raise TimedOut(
+                f"model {key[0]} version {key[1]}: expected it open by now, found it is not"
+            )
         return done.pop().result()
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
-        """Look at the store now, then every `poll_seconds` and whenever `wake` is called, until cancelled.
+        """Look at the store now, then every `poll_seconds` and whenever
+        `wake` is called, until cancelled.
 
         It goes on whatever is raised.
         """
@@ -240,7 +261,8 @@ class LiveModels(Generic[T]):
         self._opener.shutdown(wait=False, cancel_futures=True)
 
     def look(self) -> None:
-        """Read the store and open what its aliases newly name. Blocking; not from two threads at once.
+        """Read the store and open what its aliases newly name.
+        Blocking; not from two threads at once.
 
         Never raises: what fails is kept as it was, logged and reported.
         """
@@ -252,7 +274,9 @@ class LiveModels(Generic[T]):
                 infos = self._store.models()
                 # of a model that was deleted something stays
                 if self.models and not infos and not generation:
-                    raise StoreUnreadable("expected models as before, found none: is the disk still there?")
+                    raise StoreUnreadable(
+                        "expected models as before, found none: is the disk still there?"
+                    )
                 self._state = self._next_state(generation, infos)
                 self.heads = {}  # after the state: so that nothing of the one before is noted in it
             self._store_error = None
@@ -282,7 +306,9 @@ class LiveModels(Generic[T]):
                     wanted[info.name, name] = known[info.name, name]
             aliases |= {key: self._settle(key, alias, resident) for key, alias in wanted.items()}
             if n_models <= _EARLY_MAX and not self.looked:
-                alone = {key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()}
+                alone = {
+                    key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
+                }
                 self._state = state_of(EARLY, infos[:n_models], alone, resident, self._state)
                 self.heads = {}
         for key, alias in aliases.items():
@@ -295,9 +321,11 @@ class LiveModels(Generic[T]):
     def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias as it is served from now on, its version made resident if it can be.
 
-        By a version that it named before it is served alone: canary and shadow are of the one that it names.
+        By a version that it named before it is served alone: canary and shadow are of the one that
+        it names.
         """
-        model, is_full = key[0], len(resident) >= self._models_max
+        model = key[0]
+        is_full = len(resident) >= self._models_max
         if self._open_for_alias((model, wanted.version), resident) is not None or is_full:
             return wanted
         known = self._state.resident
@@ -308,8 +336,11 @@ class LiveModels(Generic[T]):
         return wanted._replace(version=old.version, canary=None, shadow=None)
 
     def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
-        """Return an alias with those of its canary and shadow that can be opened, resident from now on."""
-        canary, shadow = alias.canary, alias.shadow
+        """Return an alias with those of its canary and shadow that
+        can be opened, resident from now on.
+        """
+        canary = alias.canary
+        shadow = alias.shadow
         if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
             canary = None
         if shadow is not None and self._open_for_alias((model, shadow.version), resident) is None:
@@ -317,7 +348,9 @@ class LiveModels(Generic[T]):
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
-        """Return what serves a version, resident from now on; None when it cannot be, or too many are."""
+        """Return what serves a version, resident from now on; None
+        when it cannot be, or too many are.
+        """
         found = resident.get(key, self._state.resident.get(key, self._asked.get(key)))
         if found is None and len(resident) < self._models_max:
             try:
@@ -334,8 +367,8 @@ class LiveModels(Generic[T]):
     def _open(self, key: Key) -> T:
         """Return what serves a version, verified and warm. Blocking.
 
-        Raises ModelUnavailable for a version that cannot be served, at once when that was found a short while
-        ago, and what the store raises for a version that is not there.
+        Raises ModelUnavailable for a version that cannot be served, at once when that was found a
+        short while ago, and what the store raises for a version that is not there.
         """
         model, version = key
         failure = self._failures.get((model, str(version)))
@@ -355,9 +388,18 @@ class LiveModels(Generic[T]):
         return opened
 
     def _fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:
-        """Note and log that a version or an alias cannot be served; return the detail, which clients see."""
+        """Note and log that a version or an alias cannot be served;
+        return the detail, which clients see.
+        """
         self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
-        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=str(error or detail), error=error)
+        log(
+            logging.ERROR,
+            "model_failed",
+            model=model,
+            ref=ref,
+            detail=str(error or detail),
+            error=error,
+        )
         return detail
 
     async def _open_asked(self, key: Key) -> T:
@@ -372,8 +414,11 @@ class LiveModels(Generic[T]):
             del self._opening[key]
 
     async def _renew_asked(self) -> None:
-        """Let go of versions that requests named and an alias keeps or the store lost; renew the others."""
-        models, loop = self.models, asyncio.get_running_loop()
+        """Let go of versions that requests named and an alias keeps
+        or the store lost; renew the others.
+        """
+        models = self.models
+        loop = asyncio.get_running_loop()
         resident = self._state.resident
         for key, opened in list(self._asked.items()):
             info = models.get(key[0])

@@ -1,5 +1,5 @@
-"""The dialect of the Open Inference Protocol: tensors <-> arrays and texts, in JSON or as binary data behind
-it.
+"""The dialect of the Open Inference Protocol: tensors <-> arrays and texts,
+in JSON or as binary data behind it.
 
 Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
 """
@@ -32,12 +32,20 @@ from xylem.serving.lines import dump
 from xylem.serving.parse import parse_json, validated
 from xylem.serving.rows import ChunkedRows
 from xylem.serving.schemas.limits import refuse_beyond, utf8_length
-from xylem.serving.schemas.oip import INPUTS, InferParameters, InferRequest, InferTensor, RequestedOutput
+from xylem.serving.schemas.oip import (
+    INPUTS,
+    InferParameters,
+    InferRequest,
+    InferTensor,
+    RequestedOutput,
+)
 from xylem.serving.schemas.predict import TUNED
 from xylem.serving.served import ServedVersion
 from xylem_store import name_of
 
-_DTYPES = {name: np.dtype(kind) for name, kind in (("INT64", "<i8"), ("INT32", "<i4"), ("FP32", "<f4"))}
+_DTYPES = {
+    name: np.dtype(kind) for name, kind in (("INT64", "<i8"), ("INT32", "<i4"), ("FP32", "<f4"))
+}
 _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "BYTES": (frozenset({str}), "a string"),
     "INT64": (frozenset({int}), "an integer"),
@@ -49,7 +57,8 @@ _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
 def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes | None]:
     """Return the binary data of each tensor; None: its data are in the JSON.
 
-    Raises BadRequest where a tensor has both or neither, or where the sizes are not those of `binary`.
+    Raises BadRequest where a tensor has both or neither, or where the sizes are not those of
+    `binary`.
     """
     parts: list[bytes | None] = []
     start = 0
@@ -68,19 +77,25 @@ def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes |
         parts.append(binary[start : start + size])
         start += size
     if start != len(binary):
-        raise BadRequest(f"expected {start} bytes of binary data in all, found {len(binary)}").at("inputs")
+        raise BadRequest(f"expected {start} bytes of binary data in all, found {len(binary)}").at(
+            "inputs"
+        )
     return parts
 
 
 def check_kind(tensor: InferTensor, place: str) -> None:
-    """Raise BadRequest unless a tensor is one of INPUTS, of its type and of a shape that it may have."""
+    """Raise BadRequest unless a tensor is one of INPUTS, of its
+    type and of a shape that it may have.
+    """
     datatype = INPUTS.get(tensor.name)
     if datatype is None:
         raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
             f"{place}.name"
         )
     if tensor.datatype != datatype:
-        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").at(f"{place}.datatype")
+        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").at(
+            f"{place}.datatype"
+        )
     shape = tensor.shape
     if len(shape) == 2 and (tensor.name != "text" or shape[1] != 1):
         expected = "[n] or [n, 1]" if tensor.name == "text" else "[n]"
@@ -88,18 +103,27 @@ def check_kind(tensor: InferTensor, place: str) -> None:
 
 
 def numbers_of(tensor: InferTensor, binary: bytes | None, place: str) -> NDArray[Any]:
-    """Return the elements of a tensor of numbers. Raises BadRequest where they are not what it says."""
-    dtype, n = _DTYPES[tensor.datatype], tensor.shape[0]
+    """Return the elements of a tensor of numbers.
+
+    Raises BadRequest where they are not what it says.
+    """
+    dtype = _DTYPES[tensor.datatype]
+    n = tensor.shape[0]
     if binary is not None:
         if len(binary) != n * dtype.itemsize:
-            expected = f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
-            raise BadRequest(f"{expected}, found {len(binary)}").at(f"{place}.parameters.binary_data_size")
+            expected = (
+                f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
+            )
+            raise BadRequest(f"{expected}, found {len(binary)}").at(
+                f"{place}.parameters.binary_data_size"
+            )
         return np.frombuffer(binary, dtype)
     data = _elements(tensor, place)
     try:
         if dtype.kind != "f":
             return np.array(data, dtype)
-        with np.errstate(over="ignore"):  # numbers beyond 32 bits become infinite, and are refused as such
+        # numbers beyond 32 bits become infinite, and are refused as such
+        with np.errstate(over="ignore"):
             return np.array(data, np.float64).astype(dtype)
     except OverflowError:
         fault = f"expected numbers of {tensor.datatype}, found one beyond them"
@@ -111,14 +135,20 @@ def texts_of(tensor: InferTensor, binary: bytes | None, place: str, limits: Limi
 
     Raises BadRequest where they are not what it says, and LimitExceeded for one that is too long.
     """
-    texts = _elements(tensor, place) if binary is None else binary_texts(binary, tensor.shape[0], place)
+    texts = (
+        _elements(tensor, place) if binary is None else binary_texts(binary, tensor.shape[0], place)
+    )
     for i, text in enumerate(texts):
-        refuse_beyond(utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]")
+        refuse_beyond(
+            utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]"
+        )
     return texts
 
 
 def _elements(tensor: InferTensor, place: str) -> list[Any]:
-    """Return the data of a tensor that are in the JSON, flat, all of its type and as many as it says."""
+    """Return the data of a tensor that are in the JSON, flat, all
+    of its type and as many as it says.
+    """
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
         wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
@@ -137,19 +167,28 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
 
 
 def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
-    """Return n texts, each behind its length. Raises BadRequest, naming the place, where there are others."""
+    """Return n texts, each behind its length.
+
+    Raises BadRequest, naming the place, where there are others.
+    """
     texts: list[str] = []
-    start, place = 0, f"{place}.data"
+    start = 0
+    place = f"{place}.data"
     while start < len(binary) and len(texts) < n:
         begin = start + 4  # after its length
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
-            fault = f"expected {start - begin} bytes of element {len(texts)}, found {len(binary) - begin}"
+            fault = (
+                f"expected {start - begin} bytes of element {len(texts)}, found "
+                f"{len(binary) - begin}"
+            )
             raise BadRequest(fault).at(place)
         try:
             texts.append(binary[begin:start].decode())
         except UnicodeDecodeError as error:
-            fault = f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
+            fault = (
+                f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
+            )
             raise BadRequest(fault).at(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
         found = f"{len(texts)}, and {len(binary) - start} bytes behind them"
@@ -164,7 +203,8 @@ NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_character
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
-_TEXT, _CSR = {"text"}, {"indptr", "indices", "values"}
+_TEXT = {"text"}
+_CSR = {"indptr", "indices", "values"}
 
 Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
@@ -252,12 +292,16 @@ class TensorDialect(SearchDialect):
     def first_labels(
         self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the first labels by the tensor of their names, else by that of their ids; else none."""
+        """Return the first labels by the tensor of their names,
+        else by that of their ids; else none.
+        """
         at = len(reply) if n_json is None else n_json
         outputs: dict[str, list[list[Any]]] = {}
         for output in orjson.loads(reply[:at])["outputs"]:
             size = output.get("parameters", {}).get("binary_data_size", 0)
-            name, shape, binary = output["name"], output["shape"], reply[at : at + size]
+            name = output["name"]
+            shape = output["shape"]
+            binary = reply[at : at + size]
             at += size
             if name not in ("labels", "label_ids"):
                 continue
@@ -267,10 +311,15 @@ class TensorDialect(SearchDialect):
                 data = binary_texts(binary, n_rows * places, name)
             elif data is None:
                 data = np.frombuffer(binary, "<i4").tolist()
-            outputs[name] = [data[row * places : (row + 1) * places][:most] for row in range(n_rows)]
+            outputs[name] = [
+                data[row * places : (row + 1) * places][:most] for row in range(n_rows)
+            ]
         if "labels" in outputs:
             return [[label for label in row if label] for row in outputs["labels"]]
-        return [[name_of(served.labels, i) for i in row if i >= 0] for row in outputs.get("label_ids", ())]
+        return [
+            [name_of(served.labels, i) for i in row if i >= 0]
+            for row in outputs.get("label_ids", ())
+        ]
 
 
 TENSORS = TensorDialect()
@@ -295,8 +344,14 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     outputs = _outputs(request)
     if places.keys() not in (_TEXT, _CSR):
         found = ", ".join(places)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {found}").at("inputs")
-    n_rows = request.inputs[0].shape[0] if "text" in places else request.inputs[places["indptr"]].shape[0] - 1
+        raise BadRequest(f"expected text, or indptr, indices and values, found {found}").at(
+            "inputs"
+        )
+    n_rows = (
+        request.inputs[0].shape[0]
+        if "text" in places
+        else request.inputs[places["indptr"]].shape[0] - 1
+    )
     if n_rows < 1:
         raise BadRequest("expected at least one instance, found none").at("inputs")
     refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
@@ -304,25 +359,38 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
     if "text" in places:
         texts = texts_of(request.inputs[0], binaries[0], "inputs[0]", limits)
-        return InferQuery(options, n_rows, texts, None, outputs, request.id)
+        return InferQuery(
+            options=options,
+            n_rows=n_rows,
+            texts=texts,
+            csr=None,
+            outputs=outputs,
+            identity=request.id,
+        )
     indptr, indices, values = (
         numbers_of(request.inputs[places[name]], binaries[places[name]], f"inputs[{places[name]}]")
         for name in ("indptr", "indices", "values")
     )
     csr = indptr, indices.astype(np.int64), values
     _check_rows(csr, places, limits)
-    return InferQuery(options, n_rows, None, csr, outputs, request.id)
+    return InferQuery(
+        options=options, n_rows=n_rows, texts=None, csr=csr, outputs=outputs, identity=request.id
+    )
 
 
 def _json_length(header: str, n_bytes: int) -> int:
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
         found = f"{header[:40]!r}"
-        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {found}").at(HEADER)
+        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {found}").at(
+            HEADER
+        )
     return int(header)
 
 
-def _by_name(named: Sequence[InferTensor | RequestedOutput], what: str, place: str) -> dict[str, int]:
+def _by_name(
+    named: Sequence[InferTensor | RequestedOutput], what: str, place: str
+) -> dict[str, int]:
     """Return the place of each name. Raises BadRequest for one that stands twice."""
     places: dict[str, int] = {}
     for i, one in enumerate(named):
@@ -343,7 +411,9 @@ def _outputs(request: InferRequest) -> dict[str, bool]:
 
 
 def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
-    """Raise BadRequest unless indptr divides the elements into rows, LimitExceeded for too long a one."""
+    """Raise BadRequest unless indptr divides the elements into
+    rows, LimitExceeded for too long a one.
+    """
     indptr, indices, values = csr
     n = len(indices)
     if len(values) != n:

@@ -57,7 +57,8 @@ def open_named(
     denied: Sequence[str] | None = None,
     is_tuned: bool = False,
 ) -> ServedVersion:
-    """Return what serves a version, named by number or alias, for commands and jobs: as `open_version`.
+    """Return what serves a version, named by number or alias, for
+    commands and jobs: as `open_version`.
 
     denied    labels that are never answered; None: those that the alias denies
     is_tuned  whether its thresholds are to be those that the database has now
@@ -65,7 +66,9 @@ def open_named(
     Raises what the store does, and DatabaseUnavailable.
     """
     served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
-    served = with_denied(served, denied_by(store, name, str(ref)) if denied is None else denied, limits)
+    served = with_denied(
+        served, denied_by(store, name, str(ref)) if denied is None else denied, limits
+    )
     if is_tuned and learning is not None:
         learning.catch_up(served.thresholds)
     served.thresholds.is_known = True
@@ -83,22 +86,24 @@ def open_version(
 ) -> ServedVersion:
     """Return what serves a version. Blocking. Raises Corrupt.
 
-    infos    the infos of labels of the store's models, by which deprecated ones are not answered; None: none
+    infos    the infos of labels of the store's models, by which deprecated ones are not answered;
+             None: none
     stages   where it is counted how long the stages of short answers take; None: nobody asks
-    is_warm  whether every kernel that a request can need is compiled or loaded; commands compile as they need
+    is_warm  whether every kernel that a request can need is compiled or loaded; commands compile as
+             they need
     """
     manifest = model.manifest
     predictor = make_predictor(model)
     featurizer = featurizer_of(model)
     thresholds = ServedThresholds(
-        manifest.model,
-        manifest.version,
-        manifest.n_labels,
-        predictor,
-        counts_that_bound(model.arrays),
-        manifest.data.rows,
-        start_for(manifest.link, model.arrays, manifest.data.rows),
-        manifest.digest,
+        model=manifest.model,
+        version=manifest.version,
+        n_labels=manifest.n_labels,
+        traversal=predictor,
+        label_counts=counts_that_bound(model.arrays),
+        n_rows=manifest.data.rows,
+        start=start_for(manifest.link, model.arrays, manifest.data.rows),
+        digest=manifest.digest,
     )
     if learning is not None:
         learning.follower.add(thresholds)
@@ -108,19 +113,19 @@ def open_version(
         counts = model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels))
         unlearned = (counts == 0).view(np.uint8)
     served = ServedVersion(
-        manifest.model,
-        manifest.version,
-        predictor,
-        featurizer,
-        model.labels,
-        feature_names(manifest.features, model.arrays),
-        LabelWeights(predictor, model),
-        LabelMasks(predictor),
-        thresholds,
-        PredictionIds(thresholds, learning, unlearned),
-        fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
-        model,
-        info if infos is None else infos.follow(info),
+        name=manifest.model,
+        version=manifest.version,
+        predictor=predictor,
+        featurizer=featurizer,
+        labels=model.labels,
+        features=feature_names(manifest.features, model.arrays),
+        weights=LabelWeights(predictor, model),
+        masks=LabelMasks(predictor),
+        thresholds=thresholds,
+        ids=PredictionIds(thresholds, learning, unlearned),
+        fast=fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
+        opened=model,
+        info=info if infos is None else infos.follow(info),
     )
     served = with_denied(served, (), limits, stages)
     if is_warm:
@@ -133,7 +138,8 @@ serve_model = partial(open_version, is_warm=True)
 
 
 def _warm_up(served: ServedVersion) -> None:
-    """Answer one instance of each kind that the model takes: as it is, with lists of labels, explained.
+    """Answer one instance of each kind that the model takes: as it
+    is, with lists of labels, explained.
 
     Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
     """
@@ -146,7 +152,9 @@ def _warm_up(served: ServedVersion) -> None:
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
     read_sparse(event, served, None, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    uncounted = fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(Limits()))
+    uncounted = fast_requests(
+        served.opened, served.predictor, served.featurizer, fast_forms(Limits())
+    )
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
         uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
@@ -166,5 +174,7 @@ def _warm_up(served: ServedVersion) -> None:
     for instance in instances:
         for options in ways:
             with contextlib.suppress(BadInstance):
-                PREDICT.answer_fully(PredictQuery(PredictRequest(instances=[instance], **options)), served)
+                PREDICT.answer_fully(
+                    PredictQuery(PredictRequest(instances=[instance], **options)), served
+                )
     served.predictor.warm_up()

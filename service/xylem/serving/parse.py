@@ -1,8 +1,9 @@
-"""Bytes of a request -> typed values. Strict: a field that is unknown or of another type is refused by name.
+"""Bytes of a request -> typed values. Strict: a field that is unknown or
+of another type is refused by name.
 
-JSON is read as RFC 8259 has it: NaN, infinities, numbers beyond a double and lone surrogates are not JSON. Of
-a key that stands twice the last one counts. `true` is not an integer, and neither are "1" and 1.0. The
-models in `xylem.serving.schemas` say which fields there are, and what they may be.
+JSON is read as RFC 8259 has it: NaN, infinities, numbers beyond a double and lone surrogates are
+not JSON. Of a key that stands twice the last one counts. `true` is not an integer, and neither are
+"1" and 1.0. The models in `xylem.serving.schemas` say which fields there are, and what they may be.
 """
 
 from collections.abc import Collection
@@ -37,8 +38,11 @@ PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
 LONG_BYTES = 64 << 10
 """Bytes of a body beyond which the event loop does not read it."""
 
-_EACH_MAX, _OTHERS_MAX = 8, 1000
-"""An instance or event has fewer arrays and objects, and so has all else of a body, and fields of its own."""
+_EACH_MAX = 8
+_OTHERS_MAX = 1000
+"""An instance or event has fewer arrays and objects, and so has all
+else of a body, and fields of its own.
+"""
 
 _DEPTH_MAX = 16  # arrays and objects within each other: no body needs half as many
 _WHAT = (
@@ -56,12 +60,18 @@ _LINES: dict[str | None, type[AnyLine]] = {TEXT: TextLine, SPARSE: SparseLine, N
 
 
 def parse_body(body: bytes, model: type[M], limits: Limits) -> M:
-    """Return what `body` says. Raises MalformedJson, BadRequest or LimitExceeded, naming the field."""
+    """Return what `body` says.
+
+    Raises MalformedJson, BadRequest or LimitExceeded, naming the field.
+    """
     return validated(parse_json(body, limits), model, limits)
 
 
 def validated(value: Any, model: type[M], limits: Limits) -> M:
-    """Return what a JSON value says. Raises BadRequest or LimitExceeded, naming the field by its path."""
+    """Return what a JSON value says.
+
+    Raises BadRequest or LimitExceeded, naming the field by its path.
+    """
     try:
         return model.model_validate(value, context=limits)
     except ValidationError as error:
@@ -73,13 +83,16 @@ def parse_line(line: bytes, limits: Limits) -> AnyLine:
     value = parse_json(line, limits)
     try:
         model = _LINES.get(kind_of(value))  # the union's own way to it costs a quarter of the whole
-        return model.model_validate(value, context=limits) if model else _LINE.validate_python(value)
+        return (
+            model.model_validate(value, context=limits) if model else _LINE.validate_python(value)
+        )
     except ValidationError as error:
         raise faults_of(error, [model or TextLine]) from None
 
 
 def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
-    """Return the events of a feedback request, not validated yet: of {"events": [...]}, or the one it is.
+    """Return the events of a feedback request, not validated yet: of
+    {"events": [...]}, or the one it is.
 
     Raises MalformedJson, BadRequest or LimitExceeded.
     """
@@ -90,23 +103,31 @@ def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
 
 
 def parse_options(query_string: bytes, limits: Limits) -> Options:
-    """Return the options that a batch's query string says. Raises as `parse_query`, and UnsupportedOption."""
+    """Return the options that a batch's query string says.
+
+    Raises as `parse_query`, and UnsupportedOption.
+    """
     options = parse_query(query_string, Options, limits)
     for key in PREDICT_ONLY:
         if getattr(options, key):
-            raise UnsupportedOption("expected an option of a batch, found one that only predict has").at(key)
+            raise UnsupportedOption(
+                "expected an option of a batch, found one that only predict has"
+            ).at(key)
     return options
 
 
 def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) -> PredictRequest:
     """Return the request that `body` is, with `language` and `label_info` of a query string.
 
-    Whatever else the query string says is passed over. Raises as `parse_body`, and BadRequest for an
-    option that both say, and for one that only the body may say.
+    Whatever else the query string says is passed over. Raises as `parse_body`, and BadRequest for
+    an option that both say, and for one that only the body may say.
     """
-    query, told = parse_body(body, PredictRequest, limits), _only(query_string, InfoQuery)
+    query = parse_body(body, PredictRequest, limits)
+    told = _only(query_string, InfoQuery)
     if told != _only(query_string, PredictRequest):
-        raise BadRequest("expected language and label_info in the query string, other options in the body")
+        raise BadRequest(
+            "expected language and label_info in the query string, other options in the body"
+        )
     asked = parse_query(told, InfoQuery, limits)
     for key in asked.model_fields_set & query.model_fields_set:
         raise BadRequest("expected it in the body or in the query string, found it in both").at(key)
@@ -114,7 +135,9 @@ def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) ->
 
 
 def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
-    """Return the parts of a query string that say fields of a model, also those that say no value."""
+    """Return the parts of a query string that say fields of a model, also those that
+    say no value.
+    """
     names = {name.encode() for name in model.model_fields}
     parts = query_string.split(b"&")
     return b"&".join(part for part in parts if unquote_to_bytes(part.partition(b"=")[0]) in names)
@@ -131,14 +154,21 @@ def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
     return validated(fields, model, limits)
 
 
-def split_fields(encoded: bytes, what: str, fields_max: int, lists: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a form or a query string: a text each, of those in `lists` a list of texts.
+def split_fields(
+    encoded: bytes, what: str, fields_max: int, lists: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the fields of a form or a query string: a text each,
+    of those in `lists` a list of texts.
 
-    Raises BadRequest, which calls it `what`: for more than `fields_max`, and for a field that stands twice.
+    Raises BadRequest, which calls it `what`: for more than `fields_max`, and for a field that
+    stands twice.
     """
     try:
         pairs = parse_qsl(
-            encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=fields_max
+            encoded.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=fields_max,
         )
     except ValueError as error:
         expected = f"expected {what} of at most {fields_max} fields, in UTF-8 and percent-encoded"
@@ -157,8 +187,9 @@ def split_fields(encoded: bytes, what: str, fields_max: int, lists: Collection[s
 def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
     """Return the JSON value that `body` is. Raises MalformedJson.
 
-    Raises LimitExceeded where a long one holds more than any body may: arrays and objects, items of one
-    (items_max if that is more), fields of the outer object, bytes of a string. Nothing is made before.
+    Raises LimitExceeded where a long one holds more than any body may: arrays and objects, items of
+    one (items_max if that is more), fields of the outer object, bytes of a string. Nothing is made
+    before.
     """
     is_long = len(body) > LONG_BYTES
     if is_long:

@@ -1,7 +1,8 @@
-"""Batches whose answers are files: a step answers a part of the data, on this machine or a node of a cluster.
+"""Batches whose answers are files: a step answers a part of the data, on
+this machine or a node of a cluster.
 
-Each part of the answers is there whole or not at all. `_plan.json` beside them says what they answer, so that
-a second run makes those that are missing, and of no other prediction.
+Each part of the answers is there whole or not at all. `_plan.json` beside them says what they
+answer, so that a second run makes those that are missing, and of no other prediction.
 """
 
 import json
@@ -57,7 +58,8 @@ class AnswerTable:
         import pyarrow as pa
         from pyarrow.parquet import ParquetWriter
 
-        text, floats = pa.string(), pa.float32()
+        text = pa.string()
+        floats = pa.float32()
         self._schema = pa.schema(
             {
                 "id": text,
@@ -91,7 +93,8 @@ class AnswerTable:
 
 
 def _row(answer: dict[str, Any]) -> dict[str, Any]:
-    identity, fault = answer.get("id"), answer.get("error")
+    identity = answer.get("id")
+    fault = answer.get("error")
     labels = None if fault else answer["labels"]
     return {
         "id": None if identity is None else str(identity),
@@ -105,7 +108,9 @@ def _row(answer: dict[str, Any]) -> dict[str, Any]:
 Format = Literal["jsonl", "parquet"]
 
 PART_BYTES = 1 << 26
-"""A file of JSON lines that is not packed is divided into parts of so many bytes and a line, at least."""
+"""A file of JSON lines that is not packed is divided into parts of
+so many bytes and a line, at least.
+"""
 
 PARTS_MAX = 1_000_000
 
@@ -164,24 +169,35 @@ class AnswerParts:
 
     def workspace(self) -> Callable[[LineBlock], Answered]:
         """Return what answers a block of lines, by the mapped version."""
-        served = open_named(store_of(Path(self.store)), self.model, self.version, denied=self.denied)
+        served = open_named(
+            store_of(Path(self.store)), self.model, self.version, denied=self.denied
+        )
         if self.tuned is not None:
             served.thresholds.replace(*self.tuned)
         return answers_of(
-            served, parse_options(self.query.encode(), self.limits), self.limits, explain=self.explain
+            served,
+            parse_options(self.query.encode(), self.limits),
+            self.limits,
+            explain=self.explain,
         )
 
     def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> Answered:
-        """Write the answers of a part; return how many. Raises BadData for a file that cannot be read."""
+        """Write the answers of a part; return how many. Raises
+        BadData for a file that cannot be read.
+        """
         n_rows = n_bad = 0
         with ExitStack() as stack:
             file = stack.enter_context(whole_file(file_path(self.out) / item.name(self.form)))
             out = file if self.form == "jsonl" else stack.enter_context(AnswerTable(file))
             source = stack.enter_context(opened(item.file, self.columns, item.start, item.end))
             if source.n_bytes != item.size:
-                fault = f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
+                fault = (
+                    f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
+                )
                 raise BadData(f"{item.file}: {fault}: it has changed")
-            todo = blocks_of(source, self.limits.line_bytes_max, self.limits.block_rows_max, item.first)
+            todo = blocks_of(
+                source, self.limits.line_bytes_max, self.limits.block_rows_max, item.first
+            )
             for answered in in_order(todo, workspace, self.threads, lambda: False):
                 if stop[0]:
                     raise InterruptedError
@@ -191,12 +207,16 @@ class AnswerParts:
         return Answered(b"", n_rows, n_bad)
 
     def check(self, file: str) -> None:
-        """Raise BadInput unless this machine has the version, can read a data file, and write answers."""
+        """Raise BadInput unless this machine has the version, can
+        read a data file, and write answers.
+        """
         store = Path(self.store)
         try:
             digest = manifest_digest(store_of(store).manifest(self.model, self.version))
         except StoreError as error:
-            raise BadParameter(f"{store}: expected a store that can be read here, found: {error}") from None
+            raise BadParameter(
+                f"{store}: expected a store that can be read here, found: {error}"
+            ) from None
         if digest != self.digest:
             expected = f"{self.model}@{self.version} of digest {self.digest[:12]}"
             raise BadParameter(f"{store}: expected {expected}, found one of {digest[:12]}")
@@ -210,9 +230,19 @@ class AnswerParts:
 
     def settings(self) -> dict[str, Any]:
         """Return what must be the same when missing parts are made later, as JSON has it."""
-        own = {"model": self.model, "version": self.version, "digest": self.digest, "format": self.form}
+        own = {
+            "model": self.model,
+            "version": self.version,
+            "digest": self.digest,
+            "format": self.form,
+        }
         epoch = None if self.tuned is None else [self.tuned[1].base_epoch, self.tuned[1].epoch]
-        options = {"query": self.query, "explain": self.explain, "denied": self.denied, "epoch": epoch}
+        options = {
+            "query": self.query,
+            "explain": self.explain,
+            "denied": self.denied,
+            "epoch": epoch,
+        }
         found: dict[str, Any] = json.loads(json.dumps({**own, **options, "columns": self.columns}))
         return found
 
@@ -236,8 +266,8 @@ def answer_files(
 
     crew_of  gives who runs the steps; it is entered where there is something to do
 
-    Raises BadInput, before a part is written: data that cannot be used, a directory that has anything else,
-    and on each machine of the crew what `AnswerParts.check` does.
+    Raises BadInput, before a part is written: data that cannot be used, a directory that has
+    anything else, and on each machine of the crew what `AnswerParts.check` does.
     """
     on_progress("plan", 0, 1)
     parts = list(parts_of(data))
@@ -267,7 +297,8 @@ def parts_of(data: Path) -> Iterator[Part]:
 
     A file is one part; of JSON lines that are not packed, one for every PART_BYTES.
     """
-    number, kinds = 0, set()
+    number = 0
+    kinds = set()
     for path, n_bytes in find_files(absolute(data)):
         kinds.add(kind_of(path))
         is_lines = kind_of(path) in JSON_LINES
@@ -288,15 +319,23 @@ def parts_of(data: Path) -> Iterator[Part]:
 
 
 def _pieces(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the first line, the begin and the end of each part of a file. Cost: the file is read."""
-    first, start, line, place = 1, 0, 1, 0
+    """Yield the first line, the begin and the end of each part of a file.
+
+    Cost: the file is read.
+    """
+    first = 1
+    start = 0
+    line = 1
+    place = 0
     for block in DataFile(path).blocks():
         counted = 0
         while (at := block.find(b"\n", max(0, start + PART_BYTES - place))) >= 0:
             line += block.count(b"\n", counted, at + 1)
-            counted, end = at + 1, place + at + 1
+            counted = at + 1
+            end = place + at + 1
             yield first, start, end
-            first, start = line, end
+            first = line
+            start = end
         line += block.count(b"\n", counted)
         place += len(block)
     if start < size:
@@ -304,7 +343,9 @@ def _pieces(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _begin(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[str]:
-    """Write the plan unless it is there; return which files are. Raises BadParameter for another plan."""
+    """Write the plan unless it is there; return which files are.
+    Raises BadParameter for another plan.
+    """
     plan = {**settings, "parts": [list(part) for part in parts]}
     there = names_in(out)
     if PLAN not in there:
@@ -319,7 +360,9 @@ def _begin(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[st
         before = json.loads((out / PLAN).read_bytes())
         unlike = [name for name, value in plan.items() if before.get(name) != value]
     except (ValueError, AttributeError, OSError):
-        raise BadParameter(f"{out / PLAN}: expected a plan of xylem predict, found another file") from None
+        raise BadParameter(
+            f"{out / PLAN}: expected a plan of xylem predict, found another file"
+        ) from None
     if unlike:
         name = unlike[0]
         found = "others" if name == "parts" else f"{before.get(name)!r}, now {plan[name]!r}"

@@ -46,7 +46,9 @@ class PredictQuery(Query):
         texts: Sequence[str | None] = ()
         if request.explain and chunked.ptr is None:
             texts = [getattr(instance, "text", None) for instance in request.instances]
-        labels_json = describe_labels(found, chunked.rows, served, info, explain=request.explain, texts=texts)
+        labels_json = describe_labels(
+            found, chunked.rows, served, info, explain=request.explain, texts=texts
+        )
         predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
         return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
 
@@ -69,7 +71,9 @@ class PredictDialect(SearchDialect):
         """Return the request that a body is, with the options of the query string."""
         if not body.said:
             return PredictQuery(parse_body(body.content, PredictRequest, limits))
-        return PredictQuery(parse_predict_and_query(body.content, body.said.encode("latin-1"), limits))
+        return PredictQuery(
+            parse_predict_and_query(body.content, body.said.encode("latin-1"), limits)
+        )
 
     def first_labels(
         self, reply: bytes, n_json: int | None, most: int, served: ServedVersion

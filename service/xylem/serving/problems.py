@@ -19,7 +19,9 @@ class ProblemType(NamedTuple):
 
 PROBLEMS: dict[str, ProblemType] = {
     "malformed-json": ProblemType(400, "The body is not JSON"),
-    "bad-request": ProblemType(422, "A field is unknown, missing, of the wrong type or out of range"),
+    "bad-request": ProblemType(
+        422, "A field is unknown, missing, of the wrong type or out of range"
+    ),
     "bad-input": ProblemType(422, "The input cannot be used"),
     "bad-data": ProblemType(422, "The data cannot be used"),
     "bad-model": ProblemType(422, "The model of another library cannot be imported"),
@@ -31,7 +33,9 @@ PROBLEMS: dict[str, ProblemType] = {
     "unsupported-option": ProblemType(422, "The route or the model does not have the option"),
     "thresholds-not-tuned": ProblemType(409, "The model has no tuned thresholds"),
     "job-conflict": ProblemType(409, "The state of the job forbids it"),
-    "idempotency-conflict": ProblemType(409, "The idempotency key came with another request before"),
+    "idempotency-conflict": ProblemType(
+        409, "The idempotency key came with another request before"
+    ),
     "bad-split": ProblemType(422, "The weights of a canary or a shadow do not fit"),
     "conflict": ProblemType(409, "The present state forbids it"),
     "version-in-use": ProblemType(409, "An alias names the version"),
@@ -65,9 +69,13 @@ PROBLEMS: dict[str, ProblemType] = {
     "model-unavailable": ProblemType(503, "The model's version cannot be served"),
     "database-unavailable": ProblemType(503, "The database does not answer"),
     "database-unsupported": ProblemType(503, "The database has a newer schema, or not UTF8"),
-    "thresholds-foreign": ProblemType(503, "The database has thresholds of another version of this name"),
+    "thresholds-foreign": ProblemType(
+        503, "The database has thresholds of another version of this name"
+    ),
     "model-corrupt": ProblemType(503, "The model's files are damaged"),
-    "model-schema-unsupported": ProblemType(503, "The model's format is one that this release does not know"),
+    "model-schema-unsupported": ProblemType(
+        503, "The model's format is one that this release does not know"
+    ),
     "store-unreadable": ProblemType(503, "The store cannot be read"),
     "store-unwritable": ProblemType(503, "The store cannot be written"),
     "store-error": ProblemType(500, "The store failed"),
@@ -78,7 +86,9 @@ PROBLEMS: dict[str, ProblemType] = {
 
 
 def code_of(error: Exception) -> str:
-    """Return the code of an error: its own, else that of the nearest class above it that the table knows."""
+    """Return the code of an error: its own, else that of the nearest
+    class above it that the table knows.
+    """
     for part in (error, *type(error).__mro__):
         code = vars(part).get("code")
         if code in PROBLEMS:
@@ -87,10 +97,14 @@ def code_of(error: Exception) -> str:
 
 
 def describe_error(error: Exception) -> dict[str, Any]:
-    """Return what an error object says: its code, its detail and, where known, the field at fault."""
+    """Return what an error object says: its code, its detail and, where known, the
+    field at fault.
+    """
     described: dict[str, Any] = {"code": code_of(error), "detail": told_of(error)}
     if isinstance(error, BadFields):
-        described["errors"] = [{"path": fault.path or "", "detail": str(fault)} for fault in error.faults]
+        described["errors"] = [
+            {"path": fault.path or "", "detail": str(fault)} for fault in error.faults
+        ]
     elif isinstance(error, BadInput) and error.path:
         described["errors"] = [{"path": error.path, "detail": str(error)}]
     return described

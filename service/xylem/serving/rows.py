@@ -1,4 +1,5 @@
-"""What a request says -> what the engine takes: instances to sparse rows, options to the engine's options.
+"""What a request says -> what the engine takes: instances to sparse
+rows, options to the engine's options.
 
 A long text may be divided into chunks, a row for each (`xylem.engine.chunks`).
 """
@@ -10,7 +11,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from xylem.base import BadInput, BadInstance, DatabaseUnavailable, NotTuned, SparseRows
-from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions, chunks_of, search_chunks
+from xylem.engine import (
+    Featurizer,
+    NodeThresholds,
+    Predictions,
+    PredictOptions,
+    chunks_of,
+    search_chunks,
+)
 from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
 from xylem.serving.schemas.predict import Options
 from xylem.serving.served import ServedVersion
@@ -40,7 +48,9 @@ def rows_and_faults(
     featurizer: Featurizer,
     make: Callable[[Sequence[AnyInstance], Featurizer], Rows],
 ) -> tuple[Rows, Sequence[BadInput | None]]:
-    """Return what `make` makes of the instances that the model takes, and for each why it does not."""
+    """Return what `make` makes of the instances that the model takes, and for each
+    why it does not.
+    """
     try:
         return make(instances, featurizer), [None] * len(instances)
     except BadInput:
@@ -50,7 +60,9 @@ def rows_and_faults(
                 transform([instance], featurizer)
             except BadInput as error:
                 faults[i] = error.kept().without("instances[0]")
-        good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
+        good = [
+            instance for instance, fault in zip(instances, faults, strict=True) if fault is None
+        ]
         return make(good, featurizer), faults
 
 
@@ -68,7 +80,9 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
     if len(named) == len(instances):
         return featurizer.transform_named(named)
     kinds = (TextInstance, SparseInstance, NamedInstance)
-    parts = [[i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds]
+    parts = [
+        [i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds
+    ]
     parts = [part for part in parts if part]
     rows = [transform([instances[i] for i in part], featurizer) for part in parts]
     return SparseRows.join(rows).take(np.argsort(np.concatenate(parts)))
@@ -90,8 +104,12 @@ def n_items_of(instance: AnyInstance, items_a_character: int) -> int:
 
 
 def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
-    """Return the rows of instances whose elements the parser has checked to be integers and numbers."""
-    ends, indices, values = array("q", [0]), array("q"), array("f")
+    """Return the rows of instances whose elements the parser has
+    checked to be integers and numbers.
+    """
+    ends = array("q", [0])
+    indices = array("q")
+    values = array("f")
     try:
         for instance in instances:
             indices.fromlist(instance.indices)
@@ -101,7 +119,9 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
         fault = f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
         raise BadInstance(fault).at("indices") from None
     return featurizer.transform_csr(
-        np.frombuffer(ends, np.int64), np.frombuffer(indices, np.int64), np.frombuffer(values, np.float32)
+        np.frombuffer(ends, np.int64),
+        np.frombuffer(indices, np.int64),
+        np.frombuffer(values, np.float32),
     )
 
 
@@ -110,8 +130,10 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
 
     Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
     """
-    threshold, mask = options.threshold, None if served.denied is None else served.denied.mask
-    if options.allow_labels is not None or options.deny_labels is not None:  # those denied are denied anyway
+    threshold = options.threshold
+    mask = None if served.denied is None else served.denied.mask
+    # those denied are denied anyway
+    if options.allow_labels is not None or options.deny_labels is not None:
         mask = served.masks.mask_of(options.allow_labels, options.deny_labels)
     return PredictOptions(
         top_r=options.top_r,
@@ -119,23 +141,31 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
         exact=options.exact,
         threshold=present_thresholds(served) if isinstance(threshold, str) else threshold,
         mask=mask,
-        weights=None if options.label_weights is None else served.weights.prepare(options.label_weights),
+        weights=None
+        if options.label_weights is None
+        else served.weights.prepare(options.label_weights),
         costs=options.statistics,
         stop=stop,
     )
 
 
 def present_thresholds(served: ServedVersion) -> NodeThresholds:
-    """Return the thresholds in force. Raises NotTuned, and DatabaseUnavailable before they could be read."""
+    """Return the thresholds in force.
+
+    Raises NotTuned, and DatabaseUnavailable before they could be read.
+    """
     live = served.thresholds
     prepared: NodeThresholds | None = live.prepared
     if prepared is not None:
         return prepared
     version = f"model {live.model} version {live.version}"
     if not live.is_known:
-        raise DatabaseUnavailable(f"{version}: expected its thresholds in the database, found no answer")
+        raise DatabaseUnavailable(
+            f"{version}: expected its thresholds in the database, found no answer"
+        )
     raise NotTuned(
-        f"{version}: expected tuned thresholds, found none: call xylem thresholds, send feedback, or ask for "
+        f"{version}: expected tuned thresholds, found none: call xylem thresholds, send "
+        "feedback, or ask for "
         "a number"
     ).at("threshold")
 
@@ -174,7 +204,9 @@ def to_chunked_rows(
         raise
 
 
-def divided(instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None) -> ChunkedRows:
+def divided(
+    instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None
+) -> ChunkedRows:
     """Do as `to_chunked_rows`, but for an error, which need not name the instance."""
     if most is None:
         rows = transform(instances, featurizer)

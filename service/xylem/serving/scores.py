@@ -46,8 +46,8 @@ class ScoreDialect(Dialect[ScoreRequest]):
     ) -> Reply | Longer:
         """Do as `Dialect.answer_read`.
 
-        Raises BadInstance, UnknownLabel naming the place of a label that the version does not have or the
-        alias denies, LimitExceeded for too many words of texts.
+        Raises BadInstance, UnknownLabel naming the place of a label that the version does not have
+        or the alias denies, LimitExceeded for too many words of texts.
         """
 
         def answer(_: object = None) -> Reply:
@@ -64,7 +64,10 @@ SCORES = ScoreDialect()
 def score_instances(
     instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
 ) -> list[InstanceScores]:
-    """Return the scores of each instance's labels, or of its words. Raises as `ScoreDialect.answer_read`."""
+    """Return the scores of each instance's labels, or of its words.
+
+    Raises as `ScoreDialect.answer_read`.
+    """
     found: dict[int, InstanceScores] = {}
     named: dict[int, list[int]] = {}
     for i, instance in enumerate(instances):
@@ -98,7 +101,9 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
     total = float(found.logs.astype(np.float64).sum())
     is_known = bool(np.isfinite(total))
     return InstanceScores(
-        labels=_labels([name_of(served.labels, label) for label in ids], ids, found.scores, found.logs),
+        labels=_labels(
+            [name_of(served.labels, label) for label in ids], ids, found.scores, found.logs
+        ),
         log_score=np.float32(total) if is_known else None,
         perplexity=np.float32(np.exp(min(-total / len(ids), 80.0))) if is_known else None,
     )
@@ -115,7 +120,9 @@ def is_short(query: ScoreRequest) -> bool:
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
-    """Return an answer line for each line of a block: the scores of its labels, or what is wrong with it."""
+    """Return an answer line for each line of a block: the scores of
+    its labels, or what is wrong with it.
+    """
     parsed = [value_of(line, limits, _parse) for line in block.lines]
     good: list[AnyScored] = [line for line in parsed if not isinstance(line, BadInput)]
     try:
@@ -128,7 +135,8 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
             except BadInput as error:
                 scores.append(error.kept().without("instances[0]"))
     of_line = iter(scores)
-    answers, n_bad = [], 0
+    answers = []
+    n_bad = 0
     for number, line in zip(count(block.first), parsed, strict=False):
         found = line if isinstance(line, BadInput) else next(of_line)
         if isinstance(found, BadInput):

@@ -33,7 +33,8 @@ class DeniedLabels(NamedTuple):
 
 
 class ServedVersion(NamedTuple):
-    """One version of a model, ready to answer; for an alias that denies labels, as it answers for that alias.
+    """One version of a model, ready to answer; for an alias that denies
+    labels, as it answers for that alias.
 
     features  their names, if they have any
     fast      answers requests from their bytes; for the event loop only

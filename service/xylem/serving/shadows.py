@@ -1,7 +1,8 @@
-"""Shadows: copies of answered requests, answered once more by another version, compared and counted.
+"""Shadows: copies of answered requests, answered once more by
+another version, compared and counted.
 
-What a shadow answers is never returned, moves no thresholds, and fails no request. It has one thread, a share
-of its time, and a bounded queue: what finds no place in it is dropped, and counted.
+What a shadow answers is never returned, moves no thresholds, and fails no request. It has one
+thread, a share of its time, and a bounded queue: what finds no place in it is dropped, and counted.
 """
 
 import asyncio
@@ -42,7 +43,9 @@ class ShadowCopy(NamedTuple):
         return len(self.body.message) + sum(map(len, self.answer.parts))
 
     def answer_again(self, limits: Limits, stop: NDArray[np.uint8]) -> Reply:
-        """Return the shadow's answer; once `stop` is set, what is sure. Raises as an answer does."""
+        """Return the shadow's answer; once `stop` is set, what is sure. Raises as an
+        answer does.
+        """
         query = self.dialect.read(self.body, limits)
         return self.dialect.answer_fully(query.compared(), self.shadow, stop)
 
@@ -52,9 +55,11 @@ def compare(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return how many of the first labels were compared, for each of TOPS, and how many both have.
 
-    Of a row at most so many as the longer of its two lists has: a label that only one gives is no agreement.
+    Of a row at most so many as the longer of its two lists has: a label that only one gives is no
+    agreement.
     """
-    compared, agreed = [0] * len(TOPS), [0] * len(TOPS)
+    compared = [0] * len(TOPS)
+    agreed = [0] * len(TOPS)
     for mine, other in zip_longest(returned, shadow, fillvalue=()):
         for i, top in enumerate(TOPS):
             compared[i] += min(top, max(len(mine), len(other)))
@@ -162,14 +167,20 @@ class Shadows:
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
             compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # of tensors
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
-        except (XylemError, StoreError):  # it takes other instances, has no thresholds, knows a label not
+        except (
+            XylemError,
+            StoreError,
+        ):  # it takes other instances, has no thresholds, knows a label not
             pass
         except Exception as error:
-            name, version = copy.shadow.name, copy.shadow.version
+            name = copy.shadow.name
+            version = copy.shadow.version
             log(logging.ERROR, "shadow_failed", model=name, version=version, error=error)
         return _outcome(copy, "failed", time.perf_counter() - began)
 
 
 def _outcome(copy: ShadowCopy, result: Result, seconds: float = 0.0) -> ShadowOutcome:
     """Return what became of a copy, without labels compared."""
-    return ShadowOutcome(copy.shadow.name, copy.shadow.version, copy.answered.version, result, seconds)
+    return ShadowOutcome(
+        copy.shadow.name, copy.shadow.version, copy.answered.version, result, seconds
+    )

@@ -13,14 +13,17 @@ from xylem_store import PARTS, Alias, Beside, ModelInfo
 T = TypeVar("T")
 
 KEY_HEADER = "xylem-canary-key"
-"""The header of a request that says whose it is: requests of one key are answered by one version."""
+"""The header of a request that says whose it is: requests of one key are answered by
+one version.
+"""
 
 
 class Chooser:
     """Says of keys whether they are among a part of all of them; the same in every process.
 
-    A key has a point between 0 and 1, which depends on the version too, so that not the same users try every
-    canary. It is among the part if its point lies below it: a part that grows loses no key.
+    A key has a point between 0 and 1, which depends on the version too, so that not the same users
+    try every canary. It is among the part if its point lies below it: a part that grows loses no
+    key.
     """
 
     def __init__(self, role: str, model: str, version: int, part: int) -> None:
@@ -43,11 +46,14 @@ class ChosenVersion(NamedTuple, Generic[T]):
 
 
 class LiveSplit(Generic[T]):
-    """What answers requests to an alias besides the version that it names: a canary, a shadow, or both."""
+    """What answers requests to an alias besides the version that it
+    names: a canary, a shadow, or both.
+    """
 
     def __init__(self, model: str, alias: Alias, canary: T | None, shadow: T | None) -> None:
         """Take what serves the canary and the shadow of an alias, each None where there is none."""
-        self.canary, self.shadow = canary, shadow
+        self.canary = canary
+        self.shadow = shadow
         self._canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
         self._shadow_of = Chooser("shadow", model, *(alias.shadow or Beside(0, 0)))
 
@@ -65,7 +71,9 @@ Deny = Callable[[T, Sequence[str]], T]
 """Return what serves a version without some labels."""
 
 VIEWS_MAX = 8
-"""Views of an alias that are kept: of its version, canary and shadow, and of some that were closed."""
+"""Views of an alias that are kept: of its version, canary and shadow, and of some
+that were closed.
+"""
 
 
 class ServedAliases(Generic[T]):
@@ -85,7 +93,9 @@ class ServedAliases(Generic[T]):
     def followed_by(
         self, aliases: Mapping[AliasKey, Alias], resident: Mapping[tuple[str, int], T]
     ) -> ServedAliases[T]:
-        """Return the aliases of the next look, with views of what is open; those of the same labels stay."""
+        """Return the aliases of the next look, with views of what is
+        open; those of the same labels stay.
+        """
         found = ServedAliases(self.deny, aliases, self.swaps)
         for (model, name), alias in aliases.items():
             was = self.aliases.get((model, name))
@@ -116,7 +126,9 @@ class ServedAliases(Generic[T]):
         return found
 
     def known(self, model: str, name: str, served: T) -> T | None:
-        """Return what serves an alias by a version: that itself if it denies nothing; None: not made yet."""
+        """Return what serves an alias by a version: that itself if it
+        denies nothing; None: not made yet.
+        """
         alias = self.aliases.get((model, name))
         if alias is None or not alias.denied:
             return served
@@ -190,8 +202,11 @@ class LiveStatus(NamedTuple):
 
 
 def roles_of(alias: Alias) -> list[tuple[str, int, int]]:
-    """Return the role, the version and the part, of PARTS, of each version that answers for an alias."""
-    canary, shadow = alias.canary, alias.shadow
+    """Return the role, the version and the part, of PARTS, of each
+    version that answers for an alias.
+    """
+    canary = alias.canary
+    shadow = alias.shadow
     roles = [("stable", alias.version, PARTS - (0 if canary is None else canary.parts))]
     if canary is not None:
         roles.append(("canary", *canary))

@@ -7,7 +7,9 @@ from xylem_store import NOBODY, Cause, Corrupt, Model, Store, StoreError
 
 
 def store_of(root: Path, by: Cause = NOBODY) -> Store:
-    """Return the store of a directory, which opens a version as servers do before an alias names it."""
+    """Return the store of a directory, which opens a version as
+    servers do before an alias names it.
+    """
     return Store(root, by=by, check=check_served)
 
 
@@ -24,4 +26,6 @@ def check_served(model: Model) -> None:
         raise
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"[:200]
-        raise Corrupt(model.manifest.shown, "a version that this release can serve", fault) from error
+        raise Corrupt(
+            model.manifest.shown, "a version that this release can serve", fault
+        ) from error

@@ -1,8 +1,8 @@
 """Label trees of rows that never meet: they stay in blocks, of which steps get what they solve.
 
-A step holds a block, or the rows that reach a group of subtrees. A node that more rows reach is solved block
-after block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data cannot fit in memory",
-algorithm 2, by dual coordinate descent.
+A step holds a block, or the rows that reach a group of subtrees. A node that more rows reach is
+solved block after block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data
+cannot fit in memory", algorithm 2, by dual coordinate descent.
 """
 
 import os
@@ -39,7 +39,9 @@ from xylem.trainers.weighing import weighed
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 PASSES_MAX = 20
-"""Passes over all blocks: late ones change little (docs/adr/0020-steps-and-who-runs-them.md has figures)."""
+"""Passes over all blocks: late ones change little
+(docs/adr/0020-steps-and-who-runs-them.md has figures).
+"""
 
 
 class _Work(NamedTuple):
@@ -47,8 +49,8 @@ class _Work(NamedTuple):
 
     nodes  those of a group of subtrees; or one whose rows are more than a step holds
     tile   which tile of such a node, else -1
-    parts  where the rows that reach them are: of such a node in blocks dealt at random, none at the root,
-           which all rows reach
+    parts  where the rows that reach them are: of such a node in blocks dealt at random, none at the
+           root, which all rows reach
     """
 
     nodes: list[int]
@@ -57,11 +59,14 @@ class _Work(NamedTuple):
 
 
 def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
-    """Return the nodes that too many rows reach, and the others in groups whose rows a step can hold.
+    """Return the nodes that too many rows reach, and the others in
+    groups whose rows a step can hold.
 
-    A group has the nodes of subtrees whose leaves stand side by side. A row counts for each of its labels.
+    A group has the nodes of subtrees whose leaves stand side by side. A row counts for each of its
+    labels.
     """
-    rows, nonzeros = blocks.census.label_rows[shape.labels], blocks.census.label_nonzeros[shape.labels]
+    rows = blocks.census.label_rows[shape.labels]
+    nonzeros = blocks.census.label_nonzeros[shape.labels]
     ends = offsets(8 * (nonzeros + 3 * rows))
     n_bytes = np.minimum(ends[shape.last] - ends[shape.first], 8 * blocks.census.n_entries)
     is_top = n_bytes > blocks.memory_bytes
@@ -74,7 +79,8 @@ def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
         if node and not is_top[parents[node]]:
             groups[-1].append(node)
             continue
-        start, stop = int(shape.first[node]), int(shape.last[node])
+        start = int(shape.first[node])
+        stop = int(shape.last[node])
         if not groups or start != end or ends[stop] - ends[first] > blocks.memory_bytes:
             groups.append([])
             first = start
@@ -103,7 +109,10 @@ def _row_of_each(labels: LabelRows) -> I32:
 
 @dataclass(frozen=True)
 class _SolveWork:
-    """Solves groups of subtrees, and tiles block after block. Its workspace: for each feature a number, 0."""
+    """Solves groups of subtrees, and tiles block after block.
+
+    Its workspace: for each feature a number, 0.
+    """
 
     blocks: list[HeldRows]
     shape: Shape
@@ -128,14 +137,25 @@ class _SolveWork:
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data
         trained = every_child(self.shape, work.nodes)
-        solve = Solve(rows, self.shape, members, self.solving, self.seed, self.n_root, trained)
+        solve = Solve(
+            rows=rows,
+            shape=self.shape,
+            members=members,
+            solving=self.solving,
+            seed=self.seed,
+            n_root=self.n_root,
+            trained=trained,
+        )
         workspace = np.zeros(rows.n_rows, np.int32), rank
         pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]
         return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
 
     def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
-        """Return the rows of a block that reach a node, and the set of children each is positive for."""
-        leaf, row = self.place[labels.indices], _row_of_each(labels)
+        """Return the rows of a block that reach a node, and the
+        set of children each is positive for.
+        """
+        leaf = self.place[labels.indices]
+        row = _row_of_each(labels)
         here = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
         of_node, at = np.unique(row[here], return_inverse=True)
         child = np.searchsorted(bounds, leaf[here], "right") - 1
@@ -145,14 +165,18 @@ class _SolveWork:
         return of_node, positive
 
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
-        """Return the classifiers of a tile; one stays as it is once it was done in every block of a pass.
+        """Return the classifiers of a tile; one stays as it is once it
+        was done in every block of a pass.
 
         duals  the file of the dual variables of the node's rows: LANES of each
         """
-        (node,), blocks, solving = work.nodes, work.parts or self.blocks, self.solving
+        (node,) = work.nodes
+        blocks = work.parts or self.blocks
+        solving = self.solving
         bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
         n_children = len(bounds) - 1
-        n_rows, n_positive = [], np.zeros(n_children, np.int64)
+        n_rows = []
+        n_positive = np.zeros(n_children, np.int64)
         for block in blocks:
             of_node, positive = self._rows_in(block.get().labels, node, bounds)
             n_rows.append(len(of_node))
@@ -160,24 +184,37 @@ class _SolveWork:
                 positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1
             )
         costs = solving.costs_at(self.n_root, sum(n_rows), n_positive)
-        ends, weights = offsets(n_rows), aligned(self.n_features + 1)
+        ends = offsets(n_rows)
+        weights = aligned(self.n_features + 1)
         live = (1 << n_children) - 1
         for epoch in range(min(PASSES_MAX, solving.epochs_max)):
             words = self.seed, node, work.tile, epoch
-            undone, moves = 0, live >> np.arange(LANES) & 1 > 0
-            for number in np.random.default_rng(derived_seed(*words)).permutation(len(blocks)).tolist():
+            undone = 0
+            moves = live >> np.arange(LANES) & 1 > 0
+            for number in (
+                np.random.default_rng(derived_seed(*words)).permutation(len(blocks)).tolist()
+            ):
                 data = blocks[number].get()
                 of_node, positive = self._rows_in(data.labels, node, bounds)
-                rows, n = weighed(data.rows, self.scale), len(of_node)
+                rows = weighed(data.rows, self.scale)
+                n = len(of_node)
                 problem = localise(rows, of_node, rank, *NO_ROOM)
                 of_block = np.append(problem.used, self.n_features)
-                spaces = aligned(len(of_block)), aligned(n), np.empty(n, np.int32), np.empty(n, np.uint16)
+                spaces = (
+                    aligned(len(of_block)),
+                    aligned(n),
+                    np.empty(n, np.int32),
+                    np.empty(n, np.uint16),
+                )
                 tile = Tile(positive, *spaces)
                 tile.weights[:] = weights[of_block]
                 at = int(ends[number]) * LANES * tile.alpha.itemsize
                 os.preadv(duals, [tile.alpha.data], at)
-                before, how = tile.alpha.copy(), (solving.eps, 1, derived_seed(*words, number), stop)
-                undone |= max(0, -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *how)))
+                before = tile.alpha.copy()
+                how = (solving.eps, 1, derived_seed(*words, number), stop)
+                undone |= max(
+                    0, -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *how))
+                )
                 weights[of_block] = np.where(moves, tile.weights, weights[of_block])
                 os.pwrite(duals, np.where(moves, tile.alpha, before).data, at)
                 del data, rows, problem, tile, before  # before the next block comes
@@ -185,11 +222,17 @@ class _SolveWork:
             if stop[0] or not live:
                 break
         used = np.arange(self.n_features)
-        return chunk_of([solved_of(weights, used.astype(np.int32), used, n_children, solving.prune)])
+        return chunk_of(
+            [solved_of(weights, used.astype(np.int32), used, n_children, solving.prune)]
+        )
 
 
-def _count_features(work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int) -> list[int]:
-    """Count the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
+def _count_features(
+    work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int
+) -> list[int]:
+    """Count the features that rows of nodes have: those of a group
+    of subtrees, or one in all blocks.
+    """
     if work.tile < 0:
         data = JoinedRows(tuple(work.parts)).get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
@@ -224,8 +267,8 @@ def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
 def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32, list[HeldRows]]:
     """Divide a tree into works, the largest first, and give each its rows.
 
-    Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where a node's
-    are more than a step holds.
+    Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where
+    a node's are more than a step holds.
     """
     tops, groups = _planned(blocks, shape)
     place = inverse(shape.labels, len(blocks.census.label_rows))
@@ -236,12 +279,15 @@ def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I
             for node in nodes:
                 group[shape.first[node] : shape.last[node]] = number
         split = (
-            tools.crew.split(Calls(_split, (place, group, len(groups))), held, len(groups)) if groups else []
+            tools.crew.split(Calls(_split, (place, group, len(groups))), held, len(groups))
+            if groups
+            else []
         )
         return ([parts[number] for parts in split] for number in range(len(groups)))
 
     mixed = dealt(blocks, tools) if tops else []
-    parents, n_tiles = parents_of(shape.child_ptr), -(-np.diff(shape.child_ptr) // LANES)
+    parents = parents_of(shape.child_ptr)
+    n_tiles = -(-np.diff(shape.child_ptr) // LANES)
     works: list[_Work] = []
     level = [node for node in tops if node == 0]
     while level:  # no row reaches two nodes of a level by the same label
@@ -260,13 +306,15 @@ def train_blocks(
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
 
-    Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs them.
-    Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
+    Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs
+    them. Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
     """
     works, place, mixed = _divided(blocks, shape, tools)
     n_children = np.diff(shape.child_ptr)
     chunks: list[Chunk | None] = [None] * len(shape.first)
-    tiles: dict[int, list[tuple[Chunk, I32]]] = {work.nodes[0]: [] for work in works if work.tile >= 0}
+    tiles: dict[int, list[tuple[Chunk, I32]]] = {
+        work.nodes[0]: [] for work in works if work.tile >= 0
+    }
     gone = 0
 
     def done(work: _Work, solved: list[Chunk]) -> None:
@@ -281,7 +329,9 @@ def train_blocks(
         tools.progress("classifiers", gone, len(works))
 
     counts = blocks.census.n_labelled, blocks.census.n_features
-    tools.crew.steps(_SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done)
+    tools.crew.steps(
+        _SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done
+    )
     for node, parts in tiles.items():
         chunks[node] = merge_chunks(parts, int(n_children[node]))
     return chunks

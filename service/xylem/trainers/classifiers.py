@@ -27,7 +27,8 @@ Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
 """What trains the classifiers of a tile with each loss."""
 
-_PIECE = 2_000_000  # a piece of work is about so many visits of a row by a tile and epoch, or one tile
+# a piece of work is about so many visits of a row by a tile and epoch, or one tile
+_PIECE = 2_000_000
 _LINE_BYTES = 64
 
 
@@ -49,7 +50,8 @@ class Solving(NamedTuple):
     prune: float
 
     def costs_at(self, n_root: int, n_rows: int, n_positive: I64 | F32) -> F32:
-        """Return float32[LANES]: the costs of a tile's children, which have so many of a node's n_rows rows.
+        """Return float32[LANES]: the costs of a tile's children, which
+        have so many of a node's n_rows rows.
 
         Beyond the last child the cost is that of a child with all rows.
         """
@@ -88,15 +90,26 @@ class Some(NamedTuple):
     before: Members
 
 
+def counted(is_positive: I64, some: Some | None) -> tuple[I64 | F32, int]:
+    """Return how many positives each child of a tile has, and how many rows the node has.
+
+    is_positive  int64[children, rows], 1 where a row is positive for a child
+    some         None if all rows of the node are there, each of weight 1
+    """
+    if some is None:
+        return np.count_nonzero(is_positive, axis=1), is_positive.shape[1]
+    return is_positive @ some.weight, round(some.weight.sum(dtype=np.float64))
+
+
 class Again(NamedTuple):
     """The children of a node whose classifiers are trained.
 
     children  int32[n]  ascending
     old       the weights that they go on from; None: from nothing
     place     int32[C]  which of the children each child of `old` is, -1: none
-    some      the rows that they are trained on, of the loss squared_hinge one child after the other if from
-              nothing; old weights are then the optimum of what was, and those of features that none of these
-              rows has stay, and are left out of the result. None: all rows
+    some      the rows that they are trained on, of the loss squared_hinge one child after the other
+              if from nothing; old weights are then the optimum of what was, and those of features
+              that none of these rows has stay, and are left out of the result. None: all rows
     """
 
     children: I32
@@ -114,7 +127,9 @@ class SomeTiles(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """A tile's weights: features (ascending), how many each has, and of which child, what weight; biases."""
+    """A tile's weights: features (ascending), how many each has, and
+    of which child, what weight; biases.
+    """
 
     features: I32
     counts: I32
@@ -145,19 +160,28 @@ def train_classifiers(
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
 
-    A child's positives are the rows that carry one of its labels, its negatives the node's other rows.
-    Source: Lin, Liu and Lin 2024, section 2; solvers: `xylem.trainers.kernels.solver`. The same bits
-    whatever the number of threads. Memory: the chunks, and for each thread the rows of a node and 128 bytes
-    for each of them.
+    A child's positives are the rows that carry one of its labels, its negatives the node's other
+    rows. Source: Lin, Liu and Lin 2024, section 2; solvers: `xylem.trainers.kernels.solver`. The
+    same bits whatever the number of threads. Memory: the chunks, and for each thread the rows of a
+    node and 128 bytes for each of them.
 
-    trained  by node: which children are, and from where they go on; a chunk has these alone, and other nodes
-             have none. None: `every_child`
+    trained  by node: which children are, and from where they go on; a chunk has these alone, and
+             other nodes have none. None: `every_child`
     """
     trained = every_child(shape, shape.inner.tolist()) if trained is None else trained
     n_root = int(np.count_nonzero(np.bincount(members.rows)))
-    solve = Solve(rows, shape, members, solving, tools.seed, n_root, trained)
+    solve = Solve(
+        rows=rows,
+        shape=shape,
+        members=members,
+        solving=solving,
+        seed=tools.seed,
+        n_root=n_root,
+        trained=trained,
+    )
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
-    total, gone = sum(map(solve.visits, pieces)), 0
+    total = sum(map(solve.visits, pieces))
+    gone = 0
     solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}
     chunks: list[Chunk | None] = [None] * len(shape.first)
 
@@ -178,7 +202,8 @@ def train_classifiers(
 def solver_bytes(rows: SparseRows) -> int:
     """Return what the root's classifiers take, a tile at a time.
 
-    That is its rows once more, of each row 88 bytes (64 of them margins of 16 children), of each feature 72.
+    That is its rows once more, of each row 88 bytes (64 of them margins of 16 children), of each
+    feature 72.
     """
     return 8 * len(rows.indices) + 88 * rows.n_rows + 72 * rows.n_features
 
@@ -229,20 +254,29 @@ class Solve:
 
     def run(self, piece: SomeTiles, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
         """Return the result of an item."""
-        rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
+        rows = self.rows
+        solving = self.solving
         again = self.trained[piece.node]
         place, rank = workspace
-        bounds = shape.child_bounds(piece.node)
+        bounds = self.shape.child_bounds(piece.node)
         some = again.some
         if some is None:
-            of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
+            of_node = rows_of(
+                self.members.ptr,
+                self.members.rows,
+                bounds[0],
+                self.members.end(self.shape, piece.node),
+                place,
+            )
         else:
             of_node = some.rows
             place[of_node] = np.arange(1, len(of_node) + 1)
         problem: Problem = localise(rows, of_node, rank, *NO_ROOM)
-        n_rows, n_used = len(of_node), len(problem.used)
+        n_rows = len(of_node)
+        n_used = len(problem.used)
         ascending = np.argsort(problem.used)
-        order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
+        order = np.empty(n_rows, np.int32)
+        active = np.empty(n_rows, np.uint16)
         solved = []
 
         def positive(carried: Members, of_tile: I32) -> U16:
@@ -254,19 +288,25 @@ class Solve:
             if stop[0]:
                 break
             of_tile = again.children[number * LANES : (number + 1) * LANES]
-            n_children, of_all = len(of_tile), positive(members, of_tile)
+            n_children = len(of_tile)
+            of_all = positive(self.members, of_tile)
             is_positive = of_all >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
-            if some is None:
-                counts, n_all = np.count_nonzero(is_positive, axis=1), n_rows
-            else:
-                counts, n_all = is_positive @ some.weight, round(some.weight.sum(dtype=np.float64))
-            costs = solving.costs_at(self.n_root, n_all, counts)
-            tile_seed = derived_seed(self.seed, piece.node, number)
-            how: Any = (solving.eps, solving.epochs_max, tile_seed, stop)
+            n_positive, n_all = counted(is_positive, some)
+            costs = solving.costs_at(self.n_root, n_all, n_positive)
+            how: Any = (
+                solving.eps,
+                solving.epochs_max,
+                derived_seed(self.seed, piece.node, number),
+                stop,
+            )
             if again.old is None and some is not None:
                 each = zip(is_positive, costs[:n_children, None] * some.weight, strict=True)
-                weights = np.stack([solve_one(problem, *of_child, *how) for of_child in each], axis=1)
-                solved.append(solved_of(weights, problem.used, ascending, n_children, solving.prune))
+                weights = np.stack(
+                    [solve_one(problem, *of_child, *how) for of_child in each], axis=1
+                )
+                solved.append(
+                    solved_of(weights, problem.used, ascending, n_children, solving.prune)
+                )
                 continue
             tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
             if again.old is not None:
@@ -276,10 +316,14 @@ class Solve:
                 known = nothing_known(n_rows)
                 if some is not None:
                     known = Known(positive(some.before, of_tile), some.was, some.weight)
-                refine(problem, tile, costs, solving.loss == "logistic", known, some is not None, stop)
+                refine(
+                    problem, tile, costs, solving.loss == "logistic", known, some is not None, stop
+                )
             else:
                 SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
-            solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving.prune))
+            solved.append(
+                solved_of(tile.weights, problem.used, ascending, n_children, solving.prune)
+            )
         forget_rows(of_node, place)
         return solved
 
@@ -287,23 +331,28 @@ class Solve:
 def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     """Return one chunk of children that several have, by their places in it.
 
-    parts  each with int32[C]: the place of each of its children, -1: it is left out. A child may be in two
-           of them, which then have weights for other features; the bias is that of the first one
+    parts  each with int32[C]: the place of each of its children, -1: it is left out. A child may be
+           in two of them, which then have weights for other features; the bias is that of the first
+           one
     """
     bias = np.zeros(n_children, np.float32)
-    keys, weights = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    keys = [np.empty(0, np.int64)]
+    weights = [np.empty(0, np.float32)]
     for chunk, place in reversed(parts):
         bias[place[place >= 0]] = chunk.bias[place >= 0]
         child = place[chunk.child]
         keys.append((chunk.feature.astype(np.int64) * n_children + child)[child >= 0])
         weights.append(chunk.weight[child >= 0])
-    key, weight = np.concatenate(keys), np.concatenate(weights)
+    key = np.concatenate(keys)
+    weight = np.concatenate(weights)
     order = np.argsort(key, kind="stable")  # which merges what is sorted
     return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
 
 
 def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:
-    """Return the weights of a tile that are kept; `ascending` are the ranks of its features, sorted."""
+    """Return the weights of a tile that are kept; `ascending` are
+    the ranks of its features, sorted.
+    """
     counts = np.empty(len(used), np.int32)
     lane, weight = pack_tile(weights, ascending, n_children, prune, counts)
     return Solved(used[ascending], counts, lane, weight, weights[len(used), :n_children].copy())
@@ -318,7 +367,8 @@ def chunk_of(tiles: list[Solved]) -> Chunk:
     weight = np.empty(len(child), np.float32)
     for number, tile in enumerate(tiles):
         at = ranges(following, tile.counts)
-        child[at], weight[at] = number * LANES + tile.lane.astype(np.int32), tile.weight
+        child[at] = number * LANES + tile.lane.astype(np.int32)
+        weight[at] = tile.weight
         following += tile.counts
     kept = counts > 0
     return Chunk(

@@ -16,9 +16,12 @@ from xylem_store import I32, I64
 STAGE = "clustering"
 
 SUBTREE = 8192
-"""A part of at most so many labels is halved down to the leaves in one step; larger ones level by level."""
+"""A part of at most so many labels is halved down to the leaves in
+one step; larger ones level by level.
+"""
 
-_Part = tuple[int, I32, int, int]  # where a part of the labels begins; the labels; how many clusters; a seed
+# where a part of the labels begins; the labels; how many clusters; a seed
+_Part = tuple[int, I32, int, int]
 _Halving = tuple[int, int, int, int]
 """Where a part of the labels begins, its second half begins and it ends; a seed."""
 
@@ -34,7 +37,9 @@ class _Divided(NamedTuple):
 
 
 def _halve(item: _Subtree, vectors: SparseRows) -> I32:
-    """Halve a part of the labels, then its halves, and so on; return the labels as they lie then."""
+    """Halve a part of the labels, then its halves, and so on; return the labels as
+    they lie then.
+    """
     first, members, halvings = item
     sums = np.zeros((vectors.n_features, 2), np.float32)
     for start, middle, end, seed in halvings:
@@ -50,27 +55,37 @@ def _divide(part: _Part, vectors: SparseRows) -> _Divided:
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
-    """Return the bounds of the parts above each level and below the last, and each level's halvings."""
+    """Return the bounds of the parts above each level and below
+    the last, and each level's halvings.
+    """
     bounds = np.array([0, n_labels])
-    bounds_of, halvings_of = [bounds], []
+    bounds_of = [bounds]
+    halvings_of = []
     for level in range(n_levels):
         divided = np.flatnonzero(np.diff(bounds) > 1)
-        starts, ends = bounds[divided], bounds[divided + 1]
+        starts = bounds[divided]
+        ends = bounds[divided + 1]
         middles = starts + (ends - starts + 1) // 2
         seeds = [derived_seed(seed, level, part) for part in range(len(divided))]
-        halvings_of.append(list(zip(starts.tolist(), middles.tolist(), ends.tolist(), seeds, strict=True)))
+        halvings_of.append(
+            list(zip(starts.tolist(), middles.tolist(), ends.tolist(), seeds, strict=True))
+        )
         bounds = np.sort(np.concatenate([bounds, middles]))
         bounds_of.append(bounds)
     return bounds_of, halvings_of
 
 
-def balanced_shape(vectors: SparseRows, labels: I32, leaf_size: int, arity: int, tools: Tools) -> Shape:
-    """Return a tree of recursive balanced 2-means, splits merged to nodes of up to `arity` children.
+def balanced_shape(
+    vectors: SparseRows, labels: I32, leaf_size: int, arity: int, tools: Tools
+) -> Shape:
+    """Return a tree of recursive balanced 2-means, splits merged
+    to nodes of up to `arity` children.
 
     Source: Prabhu et al. 2018 (Parabel), section 4.1. All parts are halved until none has more than
-    leaf_size labels; their sizes then differ by at most one. The halvings are dealt evenly to the fewest
-    levels of at most log2(arity) halvings each. Deviation: where one halving would do, none is made: an
-    answer searches two parts anyway, and without them each label's classifier has seen all rows.
+    leaf_size labels; their sizes then differ by at most one. The halvings are dealt evenly to the
+    fewest levels of at most log2(arity) halvings each. Deviation: where one halving would do, none
+    is made: an answer searches two parts anyway, and without them each label's classifier has seen
+    all rows.
 
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     arity   a power of two, >= 2
@@ -111,8 +126,8 @@ def kmeans_shape(
 ) -> Shape:
     """Return a tree of recursive spherical k-means with `arity` clusters a node.
 
-    Source: Lin, Liu and Lin 2024, section 2. A part of at most leaf_size labels, or at the last level but
-    one, or that k-means leaves whole, has its labels as children.
+    Source: Lin, Liu and Lin 2024, section 2. A part of at most leaf_size labels, or at the last
+    level but one, or that k-means leaves whole, has its labels as children.
 
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     depth   levels below the root, >= 1

@@ -1,4 +1,6 @@
-"""Rows that never meet: they are held in blocks, counted, summed by label and dealt anew by steps."""
+"""Rows that never meet: they are held in blocks, counted, summed by label and dealt
+anew by steps.
+"""
 
 from functools import reduce
 from itertools import islice, pairwise
@@ -16,7 +18,15 @@ from xylem.trainers.representations import (
     pieces_of,
     unit_vectors,
 )
-from xylem.trainers.source import Census, HeldRows, JoinedRows, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.source import (
+    Census,
+    HeldRows,
+    JoinedRows,
+    RowSource,
+    Tools,
+    TrainingSet,
+    derived_seed,
+)
 from xylem.trainers.weighing import FeatureCounts, count_features, weighed
 from xylem_store import F32
 
@@ -45,14 +55,18 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     """
     census = source.census
     census.check_labelled()
-    parts, gone = source.parts(), 0
+    parts = source.parts()
+    gone = 0
     held: list[HeldRows] = []
     tools.progress(STAGE, 0, census.n_rows)
     while some := list(islice(parts, max(1, memory_mib // _PARTS))):
         block = TrainingSet.join(some)
         n_bytes = 8 * np.diff(block.rows.indptr)
         if n_bytes.max(initial=0) > memory_mib << 20:
-            fault = f"expected rows of at most memory_mib={memory_mib} MiB, found {n_bytes.max():,} bytes"
+            fault = (
+                f"expected rows of at most memory_mib={memory_mib} MiB, found "
+                f"{n_bytes.max():,} bytes"
+            )
             raise BadData(f"row {gone + n_bytes.argmax() + 1}: {fault}")
         held.append(tools.crew.hold(block))
         gone += block.n_rows
@@ -84,7 +98,9 @@ def _count_features(block: HeldRows) -> FeatureCounts:
 
 
 def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
-    """Sum the weighed rows of each label of a block: labels bounds[i] .. bounds[i + 1] - 1 are part i."""
+    """Sum the weighed rows of each label of a block: labels
+    bounds[i] .. bounds[i + 1] - 1 are part i.
+    """
     data = block.get()
     sums = label_sums(weighed(data.rows, scale), data.labels)
     found = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
@@ -101,7 +117,9 @@ def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
 
 
 def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
-    """Return the factor of each feature, as `weigh` finds it: counts are added from the first block on."""
+    """Return the factor of each feature, as `weigh` finds it: counts
+    are added from the first block on.
+    """
     if idf == "no":
         return None
     counts = tools.crew.mapped(Calls(_count_features), blocks.held)

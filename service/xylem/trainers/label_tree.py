@@ -1,4 +1,6 @@
-"""Trainers `label-tree`, clusters of labels with linear classifiers at the nodes, and `ovr`, one node."""
+"""Trainers `label-tree`, clusters of labels with linear classifiers
+at the nodes, and `ovr`, one node.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,11 +42,13 @@ _FEATURES = 300
 
 
 def prune_of(prune: Prune, mean: float) -> float:
-    """Return the size below which weights are left out, where rows have so many features in the mean.
+    """Return the size below which weights are left out, where rows
+    have so many features in the mean.
 
-    A row of length 1 with n features has values of about 1 / sqrt(n), and what is left out of its margin is
-    the sum of n small weights times these: weights of some features of one word are alike, so the sum grows
-    as sqrt(n) (docs/trainers/label-tree.md has figures). The bound shrinks as that grows.
+    A row of length 1 with n features has values of about 1 / sqrt(n), and what is left out of its
+    margin is the sum of n small weights times these: weights of some features of one word are
+    alike, so the sum grows as sqrt(n) (docs/trainers/label-tree.md has figures). The bound shrinks
+    as that grows.
     """
     if prune != "auto":
         return prune
@@ -54,9 +58,10 @@ def prune_of(prune: Prune, mean: float) -> float:
 class ClassifierParameters(Parameters):
     """Parameters of the node classifiers, common to the linear trainers.
 
-    The defaults were chosen on held-out rows of the training files of four data sets (`benchmarks.training`).
-    Two deviate from Lin, Liu and Lin 2024: the third power in the link, and the cost that is larger at nodes
-    of fewer rows. It is counted from the root's, so that the root has C whatever the size of the data set.
+    The defaults were chosen on held-out rows of the training files of four data sets
+    (`benchmarks.training`). Two deviate from Lin, Liu and Lin 2024: the third power in the link,
+    and the cost that is larger at nodes of fewer rows. It is counted from the root's, so that the
+    root has C whatever the size of the data set.
     """
 
     loss: Literal["squared_hinge", "logistic"] = Field(
@@ -64,13 +69,15 @@ class ClassifierParameters(Parameters):
     )
     link: Literal["hinge2", "hinge3"] = Field(
         default="hinge3",
-        description="probability of a margin m of squared_hinge: exp(-max(0, 1 - m)^2), or ^3 with hinge3",
+        description="probability of a margin m of squared_hinge: exp(-max(0, 1 - m)^2), or "
+        "^3 with hinge3",
     )
     cost: float = Field(
         default=0.0,
         ge=0.0,
         le=1e6,
-        description="C at the root, the weight of the loss against the L2 penalty; 0 means 0.5 with "
+        description="C at the root, the weight of the loss against the L2 penalty; 0 means "
+        "0.5 with "
         "squared_hinge, 8 with logistic",
     )
     cost_decay: CostDecay = 0.25
@@ -79,7 +86,8 @@ class ClassifierParameters(Parameters):
     max_epochs: MaxEpochs = 100
     prune: Prune = Field(
         default="auto",
-        description="remove weights with a smaller absolute value; 0 keeps all; auto: 0.1, or 0.1 * "
+        description="remove weights with a smaller absolute value; 0 keeps all; auto: 0.1, "
+        "or 0.1 * "
         "sqrt(300 / mean) if rows have more than 300 features on average (mean)",
     )
     idf: Idf = "auto"
@@ -87,15 +95,26 @@ class ClassifierParameters(Parameters):
         default=512,
         ge=1,
         le=4096,
-        description="with --stream: MiB of rows in memory at a time; larger nodes are solved in blocks",
+        description="with --stream: MiB of rows in memory at a time; larger nodes are solved "
+        "in blocks",
     )
 
     def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
-        """Return what the classifiers are trained with on so many rows, with so many values in all."""
+        """Return what the classifiers are trained with on so many rows, with so many
+        values in all.
+        """
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
         prune = prune_of(self.prune, n_nonzeros / max(1, n_rows))
-        return Solving(loss, cost, self.cost_decay, self.rare_decay, self.eps, self.max_epochs, prune)
+        return Solving(
+            loss=loss,
+            cost=cost,
+            cost_decay=self.cost_decay,
+            rare_decay=self.rare_decay,
+            eps=self.eps,
+            epochs_max=self.max_epochs,
+            prune=prune,
+        )
 
     def model_link(self) -> Link:
         """Return the link that goes with the loss."""
@@ -125,7 +144,9 @@ class LabelTreeParameters(ClassifierParameters):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.clustering == "balanced" and self.arity & (self.arity - 1):
-            raise fault(f"expected a power of two with clustering=balanced, found {self.arity}", "arity")
+            raise fault(
+                f"expected a power of two with clustering=balanced, found {self.arity}", "arity"
+            )
         return self
 
 
@@ -136,7 +157,8 @@ def _shapes(
 
     find  the label representations, where they are wanted
 
-    The labels are clustered anew for each; without parameters for that all of them are children of the root.
+    The labels are clustered anew for each; without parameters for that all of them are children of
+    the root.
     """
     if not isinstance(p, LabelTreeParameters):
         yield tools, join(labels, [])
@@ -177,8 +199,8 @@ def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree
 def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2).
 
-    Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with a label.
-    Rows of a stream are held in blocks. Raises BadData.
+    Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with
+    a label. Rows of a stream are held in blocks. Raises BadData.
     """
     census = source.census
     solving = parameters.solving(census.n_rows, census.n_nonzeros)
@@ -204,21 +226,27 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
 def _shapes_of_blocks(
     source: RowSource, p: ClassifierParameters, tools: Tools
 ) -> tuple[Blocks, F32 | None, Iterator[tuple[Tools, Shape]]]:
-    """Return the rows of a stream, held in blocks, the factors of features, and the trees' shapes."""
+    """Return the rows of a stream, held in blocks, the factors of features, and the
+    trees' shapes.
+    """
     blocks = blocks_of(source, p.memory_mib, tools)
     scale = factors_of(blocks, p.idf, tools)
     labels = np.flatnonzero(blocks.census.label_rows).astype(np.int32)
     return blocks, scale, _shapes(labels, lambda: vectors_of(blocks, scale, tools), p, tools)
 
 
-def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:
+def estimate_label_tree(
+    data: TrainingSet, parameters: ClassifierParameters, tools: Tools
+) -> SizeEstimate:
     """Return the size bound of what `fit_label_tree` would train with the same arguments."""
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
     return estimate_size(data.rows, shapes, tools)
 
 
-def _estimate_blocks(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:
+def _estimate_blocks(
+    source: RowSource, parameters: ClassifierParameters, tools: Tools
+) -> SizeEstimate:
     """Return the size bound of what `fit_label_tree` would train on a stream. Raises BadData."""
     blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
     counted = ((shape, features_used(blocks, shape, of_tree)) for of_tree, shape in shapes)
@@ -234,7 +262,9 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
     def divide(vectors: SparseRows, labels: I32, tools: Tools) -> Shape:
         p = parameters
         return (
-            _clustered(vectors, labels, p, tools) if isinstance(p, LabelTreeParameters) else join(labels, [])
+            _clustered(vectors, labels, p, tools)
+            if isinstance(p, LabelTreeParameters)
+            else join(labels, [])
         )
 
     most = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX

@@ -1,8 +1,10 @@
-"""The trainers by name: a new one is a file with a TrainerSpec and its line here, or an entry point.
+"""The trainers by name: a new one is a file with a TrainerSpec
+and its line here, or an entry point.
 
-Entry points stand in the group `xylem.trainers`, each by its trainer's name (docs/add_a_trainer.md). A
-package is only loaded when its trainer is asked for; what is wrong with it is told then, with the name of its
-distribution. Nothing that is installed can take the place of a trainer of our own, or stop one.
+Entry points stand in the group `xylem.trainers`, each by its trainer's name
+(docs/add_a_trainer.md). A package is only loaded when its trainer is asked for; what is wrong with
+it is told then, with the name of its distribution. Nothing that is installed can take the place of
+a trainer of our own, or stop one.
 """
 
 import logging
@@ -12,7 +14,16 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from xylem.base import NO_ROWS, BadParameter, Crew, LabelRows, Parameters, SparseRows, did_you_mean, log
+from xylem.base import (
+    NO_ROWS,
+    BadParameter,
+    Crew,
+    LabelRows,
+    Parameters,
+    SparseRows,
+    did_you_mean,
+    log,
+)
 from xylem.trainers.label_tree import LABEL_TREE, OVR
 from xylem.trainers.ldsm.trainer import LDSM
 from xylem.trainers.lomtree.trainer import LOMTREE
@@ -34,7 +45,17 @@ from xylem_store import Manifest, Model
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec
-    for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML, LDSM, HUFFMAN_TREE, LEARNED_TREE)
+    for spec in (
+        LABEL_TREE,
+        OVR,
+        PLT,
+        LOMTREE,
+        FASTXML,
+        PFASTREXML,
+        LDSM,
+        HUFFMAN_TREE,
+        LEARNED_TREE,
+    )
 }
 """Every trainer of our own by the name that the command line takes."""
 
@@ -46,7 +67,8 @@ GROUP = "xylem.trainers"
 
 @cache
 def installed() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points by name: more than one where distributions clash. Found once a process.
+    """Return the entry points by name: more than one where
+    distributions clash. Found once a process.
 
     Logs those that have the name of a trainer of our own: they are passed over.
     """
@@ -55,7 +77,9 @@ def installed() -> dict[str, tuple[EntryPoint, ...]]:
         found[point.name] = (*found.get(point.name, ()), point)
     for name in sorted(found.keys() & TRAINERS.keys()):
         source = _sources(found[name])
-        detail = f"trainer {name}: expected another name, found that of a trainer of Xylem in {source}"
+        detail = (
+            f"trainer {name}: expected another name, found that of a trainer of Xylem in {source}"
+        )
         log(logging.WARNING, "trainer_refused", detail=detail)
     return found
 
@@ -64,8 +88,8 @@ def installed() -> dict[str, tuple[EntryPoint, ...]]:
 def _load(name: str) -> TrainerSpec[Any]:
     """Return the trainer of an entry point in `installed`.
 
-    Raises BadParameter, naming the distribution: two have the name, the object cannot be imported, or is no
-    TrainerSpec of that name.
+    Raises BadParameter, naming the distribution: two have the name, the object cannot be imported,
+    or is no TrainerSpec of that name.
     """
     points = installed()[name]
     if len(points) > 1:
@@ -79,7 +103,9 @@ def _load(name: str) -> TrainerSpec[Any]:
         found = f"{type(error).__name__}: {error}"
         raise BadParameter(f"{where}: expected to import {point.value}, found {found}") from error
     if not isinstance(spec, TrainerSpec):
-        raise BadParameter(f"{where}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}")
+        raise BadParameter(
+            f"{where}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}"
+        )
     if spec.name != name:
         raise BadParameter(f"{where}: expected a TrainerSpec of that name, found {spec.name!r}")
     if not (isinstance(spec.parameters, type) and issubclass(spec.parameters, Parameters)):
@@ -123,19 +149,23 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     parameters  of the trainer's class
     tools       the same seed, >= 0, and data give the same bits whatever the number of threads
 
-    Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is read. When
-    this thread is interrupted the threads end soon, and the exception goes on.
+    Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is
+    read. When this thread is interrupted the threads end soon, and the exception goes on.
     """
-    spec, passes = _checked(name, parameters, tools), tools.passes
+    spec = _checked(name, parameters, tools)
+    passes = tools.passes
     if not _can_read(spec, source):
         able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
-        raise BadParameter(f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}")
+        raise BadParameter(
+            f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}"
+        )
     if tools.on_rows is not None and not spec.shows:
         shows = ", ".join(spec.name for spec in TRAINERS.values() if spec.shows)
         raise BadParameter(f"thresholds: expected a trainer of {shows}, found {name}")
     if isinstance(source, MemorySource):
         check_training_set(source.data)
-    trained, plan = spec.fit(source, parameters, tools), spec.plan(parameters)
+    trained = spec.fit(source, parameters, tools)
+    plan = spec.plan(parameters)
     if plan is None or not 0 < passes.until < plan.passes:
         return trained
     stopped = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
@@ -147,7 +177,8 @@ def check_growth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrow
 
     Raises BadParameter for a version whose trees do not.
     """
-    name, said = manifest.trainer.name, dict(manifest.trainer.parameters)
+    name = manifest.trainer.name
+    said = dict(manifest.trainer.parameters)
     spec = trainer(name) if name in TRAINERS or name in installed() else None
     if spec is None or spec.growth is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.growth is not None)
@@ -193,14 +224,21 @@ def train(
 
 
 def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools) -> dict[str, Any]:
-    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training."""
+    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes
+    and alpha_per_depth of a training.
+    """
     spec = _checked(name, parameters, tools)
     check_training_set(data)
     return spec.estimate(data, parameters, tools).as_dict()
 
 
-def estimate_blocks(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> dict[str, Any]:
-    """Return what `estimate` does of a stream. Raises BadParameter for a trainer that holds no blocks."""
+def estimate_blocks(
+    name: str, parameters: Parameters, source: RowSource, tools: Tools
+) -> dict[str, Any]:
+    """Return what `estimate` does of a stream.
+
+    Raises BadParameter for a trainer that holds no blocks.
+    """
     found = _checked(name, parameters, tools).estimate_blocks
     if found is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
@@ -212,7 +250,9 @@ def check_spreads(name: str, parameters: Parameters) -> None:
     """Raise BadParameter for a training that is the work of one process, and not of steps."""
     why = trainer(name).alone(parameters)
     if why is not None:
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.alone(spec.parameters()) is None)
+        able = ", ".join(
+            spec.name for spec in TRAINERS.values() if spec.alone(spec.parameters()) is None
+        )
         raise BadParameter(f"ray: expected one of {able}, found {name}, {why}")
 
 
@@ -224,9 +264,12 @@ def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
 
 def _checked(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:
     """Return trainer `name`. Raises BadParameter, also for what it is not to be used with."""
-    spec, threads = trainer(name), tools.crew.threads
+    spec = trainer(name)
+    threads = tools.crew.threads
     if not isinstance(parameters, spec.parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
     if tools.seed < 0 or threads < 1:
-        raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {tools.seed} and {threads}")
+        raise BadParameter(
+            f"expected a seed >= 0 and threads >= 1, found {tools.seed} and {threads}"
+        )
     return spec

@@ -1,8 +1,9 @@
-"""Trees of linear classifiers that get new labels, or go on from old weights, without training again.
+"""Trees of linear classifiers that get new labels, or go on from
+old weights, without training again.
 
-A new label joins the group of sibling labels to which the trees lead the mean of its rows; a group that grows
-too large is divided as the trainer divides. Its classifier is trained on rows of the group; those on
-the path to it go on from their weights, as does every one where rows are others.
+A new label joins the group of sibling labels to which the trees lead the mean of its rows; a group
+that grows too large is divided as the trainer divides. Its classifier is trained on rows of the
+group; those on the path to it go on from their weights, as does every one where rows are others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import numpy as np
 
 from xylem.base import LabelRows, SparseRows, inverse, offsets
 from xylem.evaluation import parents_of
-from xylem.trainers.classifiers import Again, Loss, Members, Solving, Some, merge_chunks, train_classifiers
+from xylem.trainers.classifiers import (
+    Again,
+    Loss,
+    Members,
+    Solving,
+    Some,
+    merge_chunks,
+    train_classifiers,
+)
 from xylem.trainers.kernels.problem import add_margins, forget_rows, rows_of
 from xylem.trainers.representations import label_representations, label_sums
 from xylem.trainers.shape import Shape, shape_of
@@ -41,18 +50,27 @@ _NO_LABELS = np.empty(0, np.int32)
 
 _ChunkAt = Callable[[int], Chunk]  # what reads the chunk of a node
 _Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
-"""Returns the shape of a tree with new labels in it, and, int64[n], the old tree's node; -1 for a new one."""
+"""Returns the shape of a tree with new labels in it, and, int64[n], the
+old tree's node; -1 for a new one.
+"""
 
-OTHERS, OTHERS_LEAST = 1, 300
-"""Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
+OTHERS = 1
+OTHERS_LEAST = 300
+"""Of a node's rows without new labels so many for each one with them,
+and at least, are seen (`_on_some`).
+"""
 
-OF_NEW, OF_NEW_LEAST = 8, 1500
+OF_NEW = 8
+OF_NEW_LEAST = 1500
 """Where only new classifiers are trained: one in so many, and at least so many (`_on_some`)."""
 
 ANEW = 0.05
-"""Where more of the rows carry new labels, a step from old weights does not lead far enough (`_on_some`)."""
+"""Where more of the rows carry new labels, a step from old weights
+does not lead far enough (`_on_some`).
+"""
 
-COARSE = 4  # new classifiers are trained to so much larger an eps: a third less time, the same precision
+# new classifiers are trained to so much larger an eps: a third less time, the same precision
+COARSE = 4
 
 
 class Regrowth(NamedTuple):
@@ -72,8 +90,8 @@ class Regrowth(NamedTuple):
     def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
         """Return the trees with a leaf for each label that rows carry and they know nothing of.
 
-        The classifiers of new labels, of divided groups and of all that is on the paths there are trained;
-        all other weights stay to the bit.
+        The classifiers of new labels, of divided groups and of all that is on the paths there are
+        trained; all other weights stay to the bit.
 
         data  rows old and new; labels of the version, and after them new ones
         """
@@ -87,7 +105,8 @@ class Regrowth(NamedTuple):
 
         def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> tuple[Shape, I64]:
             nonlocal n_divided
-            joins, divided = _join(old, chunk_at, new, sums, counts[new]), {}
+            joins = _join(old, chunk_at, new, sums, counts[new])
+            divided = {}
             for node, (before, joining) in joins.items():
                 if len(before) + len(joining) > self.group_most:
                     labels = np.sort(np.concatenate([before, joining]))
@@ -96,10 +115,13 @@ class Regrowth(NamedTuple):
             n_divided += len(divided)
             return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
 
-        return self._regrown(model, place, weighed, data.labels, new, tools)._replace(divided=n_divided)
+        return self._regrown(model, place, weighed, data.labels, new, tools)._replace(
+            divided=n_divided
+        )
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the same trees with all classifiers trained on other rows, going on from their weights.
+        """Return the same trees with all classifiers trained on other
+        rows, going on from their weights.
 
         data  its labels are those of the version; classifiers of a node without rows stay
         """
@@ -111,10 +133,21 @@ class Regrowth(NamedTuple):
         return self._regrown(model, place, weighed, data.labels, None, tools)
 
     def _regrown(
-        self, model: Model, place: _Place, weighed: Weighed, labels: LabelRows, new: I32 | None, tools: Tools
+        self,
+        model: Model,
+        place: _Place,
+        weighed: Weighed,
+        labels: LabelRows,
+        new: I32 | None,
+        tools: Tools,
     ) -> Regrown:
-        """Return the ensemble whose trees have other places, trained above new labels (None: above all)."""
-        trees, kept, whole, n_trained = [], [], [], 0
+        """Return the ensemble whose trees have other places, trained
+        above new labels (None: above all).
+        """
+        trees = []
+        kept = []
+        whole = []
+        n_trained = 0
         for number, old in enumerate(olds := trees_of(model.ensemble)):
             of_tree = tools.of_tree(number, len(olds))
             chunk_at = _chunks_of(model.ensemble, old)
@@ -122,11 +155,15 @@ class Regrowth(NamedTuple):
             members = self.members(labels, shape)
             is_new = np.isin(shape.labels, shape.labels if new is None else new)
             has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-            changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
+            changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[
+                parents_of(shape.child_ptr)
+            ]
             changed[0] = False
             at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
             above = np.unique(parents_of(shape.child_ptr)[changed])
-            were = {node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()}
+            were = {
+                node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()
+            }
             trained = _trained(shape, at, changed, were, weighed)
             solving = self.solving
             if new is not None:
@@ -139,22 +176,31 @@ class Regrowth(NamedTuple):
             is_above = np.isin(np.arange(len(source)), above)
             whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
             n_trained += int(changed.sum())
-        made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights)
+        made = build_ensemble(
+            trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights
+        )
         tree_of, local_of = forest_order(trees)
         at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
         # the old node whose classifier, or whose chunk, is that of a node; -1: it is new
         stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
         before = model.ensemble
-        made = made._replace(node_bias=np.where(stays >= 0, before.node_bias[stays], made.node_bias))
-        if len(before.node_scale):  # the same steps as before, of a scale that may differ in its last bit
-            scale = np.where(stays >= 0, before.node_scale[stays], made.node_scale).astype(np.float32)
+        made = made._replace(
+            node_bias=np.where(stays >= 0, before.node_bias[stays], made.node_bias)
+        )
+        # the same steps as before, of a scale that may differ in its last bit
+        if len(before.node_scale):
+            scale = np.where(stays >= 0, before.node_scale[stays], made.node_scale).astype(
+                np.float32
+            )
             made = made._replace(node_scale=scale)
         chunks = np.where(is_whole >= 0, before.node_chunk[is_whole], -1)[made.node_chunk >= 0]
         return Regrown(put_chunks(made, before, chunks), 0, n_trained)
 
 
 class Regrown(NamedTuple):
-    """An ensemble that has grown on; of all trees: groups that were divided, and classifiers trained."""
+    """An ensemble that has grown on; of all trees: groups that
+    were divided, and classifiers trained.
+    """
 
     ensemble: TreeEnsemble
     divided: int
@@ -167,19 +213,24 @@ def _only(labels: LabelRows, some: I32) -> LabelRows:
     return LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
 
 
-def _join(old: OldTree, chunk_at: _ChunkAt, new: I32, sums: Any, counts: I64) -> dict[int, tuple[I32, I32]]:
-    """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
+def _join(
+    old: OldTree, chunk_at: _ChunkAt, new: I32, sums: Any, counts: I64
+) -> dict[int, tuple[I32, I32]]:
+    """Return, by the nodes of groups that new labels join, the
+    labels of the group and those that join.
 
-    From the root on a label goes to the child of the largest margin for the mean of its rows, until that is
-    a label.
+    From the root on a label goes to the child of the largest margin for the mean of its rows, until
+    that is a label.
 
     sums    csr_array[len(new), D]  of the rows of each new label
     counts  int64[len(new)]         how many these are
     """
-    joins, queue = {}, [(0, np.arange(len(new)))]
+    joins = {}
+    queue = [(0, np.arange(len(new)))]
     for node, here in queue:
         children = np.arange(old.child_ptr[node], old.child_ptr[node + 1])
-        labels, best = old.node_label[children], np.zeros(len(here), np.int64)
+        labels = old.node_label[children]
+        best = np.zeros(len(here), np.int64)
         if (labels < 0).any():
             chunk = chunk_at(node)
             margins = (counts[here, None] * chunk.bias).astype(np.float32)
@@ -204,11 +255,13 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tu
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
         for node, part in divided.items()
     }
-    labels, source = [np.full(1, -1, np.int32)], [np.zeros(1, np.int64)]
+    labels = [np.full(1, -1, np.int32)]
+    source = [np.zeros(1, np.int64)]
     queue: list[tuple[OldTree, int]] = [(old, 0)]
     for tree, node in queue:  # the inner nodes; which grows
         if tree is old and node in parts:
-            tree, node = parts[node], 0
+            tree = parts[node]
+            node = 0
         children = np.arange(tree.child_ptr[node], tree.child_ptr[node + 1])
         below = tree.node_label[children]
         queue.extend((tree, child) for child in children[below < 0].tolist())
@@ -226,11 +279,15 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tu
 def _trained(
     shape: Shape, at: I64, changed: Bools, were: dict[int, Chunk], weighed: Weighed
 ) -> dict[int, Again]:
-    """Return which classifiers are trained; old ones go on, unless there are new ones at their node."""
+    """Return which classifiers are trained; old ones go on,
+    unless there are new ones at their node.
+    """
     trained = {}
     for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        picked, old, place = np.flatnonzero(changed[children]).astype(np.int32), None, _NO_LABELS
+        picked = np.flatnonzero(changed[children]).astype(np.int32)
+        old = None
+        place = _NO_LABELS
         if (at[children][picked] >= 0).all():
             old = weighed.weighed_chunk(were[node])
             place = inverse(at[children][picked], len(old.bias))
@@ -249,22 +306,29 @@ def _on_some(
 ) -> dict[int, Again]:
     """Return what is trained, on rows with new labels and some of the others, by chance.
 
-    All others are what the old weights are the optimum of; these tell how far they may move. New classifiers
-    of the logistic loss, and of old labels in divided groups, are trained on all rows; so is everything, from
-    nothing, where new labels are on many rows.
+    All others are what the old weights are the optimum of; these tell how far they may move. New
+    classifiers of the logistic loss, and of old labels in divided groups, are trained on all rows;
+    so is everything, from nothing, where new labels are on many rows.
     """
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
     if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
         return {node: again._replace(old=None) for node, again in trained.items()}
-    before, added = (Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits))
-    found, has_old = {}, shape.below(~is_new) > 0
-    place, is_fresh = np.zeros(n_rows, np.int32), np.zeros(n_rows, np.bool_)
+    before, added = (
+        Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits)
+    )
+    found = {}
+    has_old = shape.below(~is_new) > 0
+    place = np.zeros(n_rows, np.int32)
+    is_fresh = np.zeros(n_rows, np.bool_)
     for node, again in trained.items():
         is_new_only = again.old is None
-        if is_new_only and (loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any()):
+        if is_new_only and (
+            loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any()
+        ):
             found[node] = again
             continue
-        first, end = int(shape.first[node]), members.end(shape, node)
+        first = int(shape.first[node])
+        end = members.end(shape, node)
         fresh = np.unique(added.rows[added.ptr[first] : added.ptr[end]])
         known = rows_of(before.ptr, before.rows, first, end, place)
         is_fresh[fresh] = True
@@ -274,7 +338,9 @@ def _on_some(
         random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
         rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
         weight = np.where(is_fresh[rows], 1.0, len(others) / max(1, n_others)).astype(np.float32)
-        found[node] = again._replace(some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before))
+        found[node] = again._replace(
+            some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before)
+        )
         is_fresh[fresh] = False
         forget_rows(known, place)
     return found
@@ -289,17 +355,22 @@ def _assembled(
     solved: list[Chunk | None],
     weighed: Weighed,
 ) -> Tree:
-    """Return the tree of the chunks that were trained, and of what stays of the old ones beside them."""
+    """Return the tree of the chunks that were trained, and of what
+    stays of the old ones beside them.
+    """
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        made, parts = solved[node], list[tuple[Chunk, I32]]()  # of one that stays as it was: none
+        made = solved[node]  # of one that stays as it was: none
+        parts = list[tuple[Chunk, I32]]()
         if made is not None:
             parts.append((weighed.plain_chunk(made), trained[node].children))
         if node in were:
-            old, again = were[node], trained[node]
+            old = were[node]
+            again = trained[node]
             stays = inverse(np.where(changed[children], -1, at[children]), len(old.bias))
-            if again.old is not None and again.some is not None:  # those for features that no row has stay
+            # those for features that no row has stay
+            if again.old is not None and again.some is not None:
                 is_seen = np.zeros(weighed.rows.n_features, np.bool_)
                 is_seen[weighed.rows.take(again.some.rows).indices] = True
                 rest = ~(is_seen[old.feature] & (stays < 0)[old.child])

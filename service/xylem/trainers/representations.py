@@ -1,4 +1,6 @@
-"""Label representations: where a label lies among the features, and its mean row, which re-ranks answers."""
+"""Label representations: where a label lies among the features, and
+its mean row, which re-ranks answers.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +17,9 @@ from xylem.trainers.spec import rows_by_label
 from xylem_store import F64, I32, I64
 
 PROJECTED = 512
-"""Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""
+"""Dimensions of the label vectors that k-means trees are made of where rows may come
+as a stream.
+"""
 
 VECTORS = "label representations"
 """The stage in which they are made, as progress says it."""
@@ -25,14 +29,17 @@ _PIECE = 1 << 20  # a piece of work is about so many non-zeros of rows, or one l
 
 def matrix_of(rows: SparseRows) -> Any:
     """Return rows as csr_array[n_rows, n_features], on the same arrays."""
-    return sparse.csr_array((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features))
+    return sparse.csr_array(
+        (rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features)
+    )
 
 
 def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
-    """Return the sum of the x of each label's rows: csr_array[n_labels, n_features], of the values' dtype.
+    """Return the sum of the x of each label's rows: csr_array[n_labels,
+    n_features], of the values' dtype.
 
-    Features ascend within a label. Cost: the non-zeros of each row once for each of its labels; memory of the
-    result. Deterministic.
+    Features ascend within a label. Cost: the non-zeros of each row once for each of its labels;
+    memory of the result. Deterministic.
     """
     return _sums(rows, *rows_by_label(labels))
 
@@ -47,7 +54,8 @@ def _sums(rows: SparseRows, ptr: I64, carrying: I32) -> Any:
 
 def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     """Return the sum of squares of each compressed row, summed in double precision."""
-    sums, filled = np.zeros(len(indptr) - 1), np.diff(indptr) > 0
+    sums = np.zeros(len(indptr) - 1)
+    filled = np.diff(indptr) > 0
     if filled.any():
         sums[filled] = np.add.reduceat(values.astype(np.float64) ** 2, indptr[:-1][filled])
     return sums
@@ -62,13 +70,17 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
 
 
 def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, carrying: I32) -> SparseRows:
-    """Return the representations of labels first .. last - 1; `rows_by_label` says which rows carry each."""
+    """Return the representations of labels first ..
+
+    last - 1; `rows_by_label` says which rows carry each.
+    """
     ptr = ptr[item[0] : item[1] + 1]
     return unit_vectors(_sums(rows, ptr - ptr[0], carrying[ptr[0] : ptr[-1]]))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
-    """Return the normalised sum of the x of each label's rows; empty where no row with features carries it.
+    """Return the normalised sum of the x of each label's rows; empty
+    where no row with features carries it.
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
@@ -79,7 +91,9 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
 
 
 def pieces_of(sums: I64, size: int) -> list[int]:
-    """Return the bounds, ascending, of pieces of about `size` each, or of one label; int64[n_labels + 1]."""
+    """Return the bounds, ascending, of pieces of about `size` each, or
+    of one label; int64[n_labels + 1].
+    """
     last = np.flatnonzero(np.diff(sums // size)) + 1
     found: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
     return found
@@ -99,31 +113,39 @@ def unit_vectors(sums: Any) -> SparseRows:
 
 
 def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
-    """Return the normalised sums of the x of each label's rows, projected to PROJECTED dimensions."""
+    """Return the normalised sums of the x of each label's rows, projected to
+    PROJECTED dimensions.
+    """
     sums = np.zeros((len(source.census.label_rows), PROJECTED), np.float32)
     for part in parts_told(source, tools.progress, VECTORS):
         add_projected(*part, sums)
     lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     np.divide(sums, lengths, out=sums, where=lengths > 0)
     found = sparse.csr_array(sums)
-    return SparseRows(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED)
+    return SparseRows(
+        found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED
+    )
 
 
-def rerank_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: float) -> dict[str, NDArray[Any]]:
+def rerank_arrays(
+    rows: SparseRows, labels: LabelRows, alpha: float, gamma: float
+) -> dict[str, NDArray[Any]]:
     """Return the mean row mu_l of each label l, and how much a prediction heeds it.
 
-    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4 (the tail-label
-    classifiers of PFastreXML), as its authors' code has it: a prediction re-scores a label that the trees
-    give the score P with P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x scaled to length 1.
+    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4 (the
+    tail-label classifiers of PFastreXML), as its authors' code has it: a prediction re-scores a
+    label that the trees give the score P with P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha),
+    x scaled to length 1.
 
     rows    any scaling: a row counts at length 1; a row without features counts as 0 in the mean
     labels  as many rows; a label without rows has an empty mean
     alpha   in [0, 1]; 1: the trees alone
     gamma   >= 0, finite
 
-    Returns "tail/ptr" int64[K + 1], "tail/features" int32[nnz] ascending within a label, "tail/values"
-    float32[nnz], "tail/norm2" float32[K] = |mu_l|^2 and "tail/parameters" float32[2] = (alpha, gamma).
-    Cost: the non-zeros of each row once for each of its labels; memory of the result. Deterministic.
+    Returns "tail/ptr" int64[K + 1], "tail/features" int32[nnz] ascending within a label,
+    "tail/values" float32[nnz], "tail/norm2" float32[K] = |mu_l|^2 and "tail/parameters" float32[2]
+    = (alpha, gamma). Cost: the non-zeros of each row once for each of its labels; memory of the
+    result. Deterministic.
     """
     scaled: Any = _unit_values(rows.values, rows.indptr)
     sums = label_sums(rows._replace(values=scaled), labels)

@@ -1,4 +1,6 @@
-"""The shape of a label tree: which labels lie under which node, before any classifier is trained."""
+"""The shape of a label tree: which labels lie under which node, before any classifier
+is trained.
+"""
 
 import heapq
 from typing import Any, NamedTuple
@@ -12,10 +14,12 @@ from xylem_store import I32, I64, levels_of
 
 
 class Shape(NamedTuple):
-    """A tree over labels: nodes numbered breadth-first, the labels under a node consecutive in `labels`.
+    """A tree over labels: nodes numbered breadth-first, the labels
+    under a node consecutive in `labels`.
 
     labels     int32[K']      the labels that have a leaf, in the order of the leaves
-    child_ptr  int32[n + 1]   children of node i are child_ptr[i] .. child_ptr[i + 1] - 1; child_ptr[0] = 1
+    child_ptr  int32[n + 1]   children of node i are child_ptr[i] .. child_ptr[i + 1] - 1;
+               child_ptr[0] = 1
     first      int64[n]       node i has labels[first[i]] .. labels[last[i] - 1]
     last       int64[n]
     """
@@ -37,7 +41,9 @@ class Shape(NamedTuple):
         return np.where(is_leaf, self.labels[np.where(is_leaf, self.first, 0)], -1).astype(np.int32)
 
     def below(self, of_leaf: NDArray[Any]) -> I64:
-        """Return int64[n]: the sum over the leaves below each node of a number of each, in their order."""
+        """Return int64[n]: the sum over the leaves below each node
+        of a number of each, in their order.
+        """
         sums = offsets(of_leaf)
         found: I64 = sums[self.last] - sums[self.first]
         return found
@@ -52,16 +58,20 @@ def join(labels: I32, levels: list[I64]) -> Shape:
     """Join successive partitions of the labels into a tree whose leaves are the single labels.
 
     labels  int32[K'], K' >= 1, in the order of the leaves
-    levels  each level's partition: ascending bounds, from 0 to K'; each refines the one before. A part
-            that no level divides has its labels as children; a level that does not divide a part is
-            skipped there.
+    levels  each level's partition: ascending bounds, from 0 to K'; each refines the one before. A
+            part that no level divides has its labels as children; a level that does not divide a
+            part is skipped there.
     """
     n = len(labels)
     levels = [*levels, np.arange(n + 1)]
-    first, last, depth, child_ptr = [0], [n], [0], [1]
+    first = [0]
+    last = [n]
+    depth = [0]
+    child_ptr = [1]
     node = 0
     while node < len(first):
-        start, stop = first[node], last[node]
+        start = first[node]
+        stop = last[node]
         for level in range(depth[node], len(levels)):
             if stop - start == 1 and node > 0:
                 break
@@ -83,13 +93,16 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
     child_ptr   int32[n + 1]  nodes numbered breadth-first, as in Shape
     leaf_label  int32[n]      -1 at inner nodes
     """
-    parents, is_leaf = parents_of(child_ptr), leaf_label >= 0
-    size, starts = is_leaf.astype(np.int64), np.zeros(len(leaf_label), np.int64)
+    parents = parents_of(child_ptr)
+    is_leaf = leaf_label >= 0
+    size = is_leaf.astype(np.int64)
+    starts = np.zeros(len(leaf_label), np.int64)
     levels = [slice(level.start, level.stop) for level in levels_of(child_ptr, 1)][1:]
     for level in reversed(levels):
         np.add.at(size, parents[level], size[level])
     for level in levels:
-        above, before = parents[level], offsets(size[level])[:-1]
+        above = parents[level]
+        before = offsets(size[level])[:-1]
         starts[level] = starts[above] + before - before[child_ptr[above] - level.start]
     labels = np.empty(np.count_nonzero(is_leaf), np.int32)
     labels[starts[is_leaf]] = leaf_label[is_leaf]
@@ -99,8 +112,8 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
 def random_shape(labels: I32, arity: int, seed: int) -> Shape:
     """Return a complete tree whose leaves are the labels in random order.
 
-    Source: Jasinska et al. 2016, section 6. Every inner node has `arity` children, but the last one, which
-    may have fewer, and leaves are on two levels at most.
+    Source: Jasinska et al. 2016, section 6. Every inner node has `arity` children, but the last
+    one, which may have fewer, and leaves are on two levels at most.
 
     labels  int32[K'], K' >= 1: the labels that get a leaf
     arity   >= 2
@@ -117,9 +130,9 @@ def random_shape(labels: I32, arity: int, seed: int) -> Shape:
 def huffman_shape(labels: I32, counts: I64, arity: int) -> Shape:
     """Return the tree with the least sum over labels of count * depth.
 
-    Source: Huffman 1952, "generalization of the method": the first merger takes as many nodes as let all
-    others be full. Of equal counts the label that comes first is merged first, and labels before mergers.
-    One label alone is the root's only child.
+    Source: Huffman 1952, "generalization of the method": the first merger takes as many nodes as
+    let all others be full. Of equal counts the label that comes first is merged first, and labels
+    before mergers. One label alone is the root's only child.
 
     labels  int32[K'], K' >= 1
     counts  int64[K']  rows of each of these labels
@@ -135,7 +148,8 @@ def huffman_shape(labels: I32, counts: I64, arity: int) -> Shape:
         heapq.heappush(heap, (sum(count for count, _ in merged), n + len(children)))
         children.append([i for _, i in merged])
         step = arity
-    order, child_ptr = [heap[0][1]], []
+    order = [heap[0][1]]
+    child_ptr = []
     for node in order:
         child_ptr.append(len(order))
         order.extend(children[node - n] if node >= n else [])

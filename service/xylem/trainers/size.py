@@ -31,10 +31,11 @@ class SizeEstimate:
 
     nonzeros_bound   weights: sum over nodes of children * features used at the node
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
-    ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
+    ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a
+                     row
     stored_bytes     of weights and embeddings as they are stored, for each type of weights
-    alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
-                     parent, averaged with the number of children as weights
+    alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at
+                     its parent, averaged with the number of children as weights
     """
 
     nonzeros_bound: int
@@ -51,7 +52,8 @@ class SizeEstimate:
 
         Stored as words of sparse rows; dense rows take less.
         """
-        n_bytes, flat = n_weights * WEIGHT_BYTES, n_features * n_labels * FLAT_WEIGHT_BYTES
+        n_bytes = n_weights * WEIGHT_BYTES
+        flat = n_features * n_labels * FLAT_WEIGHT_BYTES
         stored = {weights: n_weights * size for weights, size in SPARSE_BYTES.items()}
         return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
 
@@ -60,12 +62,14 @@ class SizeEstimate:
         return asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
 
 
-def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools) -> SizeEstimate:
+def estimate_size(
+    rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools
+) -> SizeEstimate:
     """Return the bound on the size of a model with these trees.
 
-    Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the span of the
-    node's rows, so a feature that none of them has keeps weight 0. Cost: one pass over the rows of every
-    inner node.
+    Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the
+    span of the node's rows, so a feature that none of them has keeps weight 0. Cost: one pass over
+    the rows of every inner node.
     """
     counted = ((shape, _features_used(rows, shape, members, tools)) for shape, members in shapes)
     return size_of(counted, len(shapes), tools)
@@ -81,7 +85,8 @@ def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) ->
     for number, (shape, used) in enumerate(counted):
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
-        n_used, n_labels = int(used[0]), len(shape.labels)
+        n_used = int(used[0])
+        n_labels = len(shape.labels)
         sums = shares_by_depth(shape.child_ptr, used, n_children)
         by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
         by_depth[: len(sums)] += sums
@@ -101,5 +106,7 @@ def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> i
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
-    tools.crew.steps(Calls(count_used, (rows, shape, members)), shape.inner.tolist(), used.__setitem__)
+    tools.crew.steps(
+        Calls(count_used, (rows, shape, members)), shape.inner.tolist(), used.__setitem__
+    )
     return used

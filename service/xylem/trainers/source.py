@@ -1,4 +1,6 @@
-"""What a training works with: labelled rows, in memory or read again; a seed, and who runs its steps."""
+"""What a training works with: labelled rows, in memory or read
+again; a seed, and who runs its steps.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from xylem.trainers.state import EVERY_PASS, Passes
 from xylem_store import I32, I64, TreeEnsemble
 
 Reads = Literal["rows", "passes", "once"]
-"""How rows are read: all at hand, from the first to the last as often as needed, or as they come."""
+"""How rows are read: all at hand, from the first to the last as often as needed, or
+as they come.
+"""
 
 
 class TrainingSet(NamedTuple):
-    """Instances and their labels; rows without features or labels, and unused labels, are allowed."""
+    """Instances and their labels; rows without features or labels, and unused labels,
+    are allowed.
+    """
 
     rows: SparseRows
     labels: LabelRows
@@ -38,7 +44,8 @@ class TrainingSet(NamedTuple):
     def join(parts: Sequence[TrainingSet]) -> TrainingSet:
         """Return the rows of all parts, one at least, one after the other."""
         return TrainingSet(
-            SparseRows.join([part.rows for part in parts]), LabelRows.join([part.labels for part in parts])
+            SparseRows.join([part.rows for part in parts]),
+            LabelRows.join([part.labels for part in parts]),
         )
 
     def cut(self, first: int, last: int) -> TrainingSet:
@@ -65,12 +72,16 @@ class JoinedRows(NamedTuple):
 
 
 def entries_of(n_rows: int, n_nonzeros: int, n_carried: int) -> int:
-    """Return the memory of rows in units of 8 bytes: a feature and its value; a label takes half of it."""
+    """Return the memory of rows in units of 8 bytes: a feature and
+    its value; a label takes half of it.
+    """
     return n_nonzeros + n_carried + 2 * n_rows
 
 
 OnRows = Callable[[TreeEnsemble, TrainingSet], None]
-"""Called with the model so far, and rows that it has not learnt from, in the order in which it will."""
+"""Called with the model so far, and rows that it has not learnt
+from, in the order in which it will.
+"""
 
 
 class Census(NamedTuple):
@@ -109,17 +120,22 @@ class RowSource(Protocol):
 
     @property
     def census(self) -> Census:
-        """Return the counts of all rows; of rows that are seen once, when the last of them has been."""
+        """Return the counts of all rows; of rows that are seen
+        once, when the last of them has been.
+        """
 
     @property
     def final_ids(self) -> I32 | None:
-        """Return the final id of each label of rows that are seen once, when the last of them has been.
+        """Return the final id of each label of rows that are seen
+        once, when the last of them has been.
 
         Their parts number labels by first appearance; None: ids are final.
         """
 
     def parts(self) -> Iterator[TrainingSet]:
-        """Yield all rows, from the first to the last, some at a time; how many is the source's affair."""
+        """Yield all rows, from the first to the last, some at a
+        time; how many is the source's affair.
+        """
 
 
 class MemorySource:
@@ -151,18 +167,21 @@ def count(data: TrainingSet) -> Census:
     rows, labels = data
     of_row = np.repeat(np.diff(rows.indptr), np.diff(labels.indptr))
     return Census(
-        rows.n_rows,
-        rows.n_features,
-        len(rows.indices),
-        int(np.count_nonzero(np.diff(labels.indptr))),
-        np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
-        np.bincount(labels.indices, of_row, labels.n_labels).astype(np.int64),
+        n_rows=rows.n_rows,
+        n_features=rows.n_features,
+        n_nonzeros=len(rows.indices),
+        n_labelled=int(np.count_nonzero(np.diff(labels.indptr))),
+        label_rows=np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
+        label_nonzeros=np.bincount(labels.indices, of_row, labels.n_labels).astype(np.int64),
     )
 
 
 def check_training_set(data: TrainingSet) -> None:
-    """Raise BadData when rows and labels disagree, no row carries a label, or a value is not finite."""
-    n_rows, n_labelled = data.rows.n_rows, data.labels.n_rows
+    """Raise BadData when rows and labels disagree, no row carries
+    a label, or a value is not finite.
+    """
+    n_rows = data.rows.n_rows
+    n_labelled = data.labels.n_rows
     if n_rows != n_labelled:
         raise BadData(f"expected labels for {n_rows} rows, found them for {n_labelled}")
     if not len(data.labels.indices):
@@ -183,7 +202,8 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 def parts_told(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
     """Yield the parts of a source and tell how far it is."""
-    n_rows, total = 0, source.census.n_rows
+    n_rows = 0
+    total = source.census.n_rows
     progress(stage, 0, total)
     for part in source.parts():
         yield part
@@ -192,7 +212,9 @@ def parts_told(source: RowSource, progress: Progress, stage: str) -> Iterator[Tr
 
 
 def derived_seed(*words: int) -> int:
-    """Return a seed of 63 bits that depends on all the words: the user's seed, then what it is for."""
+    """Return a seed of 63 bits that depends on all the words: the user's seed, then
+    what it is for.
+    """
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -218,7 +240,9 @@ class Tools:
         return replace(self, seed=derived_seed(self.seed, *words))
 
     def collected(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
-        """Return the results of a step in the order of the items, and tell how many there are so far."""
+        """Return the results of a step in the order of the items,
+        and tell how many there are so far.
+        """
         found: dict[T, R] = {}
 
         def done(item: T, result: R) -> None:
@@ -229,9 +253,14 @@ class Tools:
         return [found[item] for item in items]
 
     def of_tree(self, tree: int, n_trees: int) -> Tools:
-        """Return what a tree of several is trained with: its number follows the name of each stage."""
-        part, progress = self.seeded(tree), self.progress
+        """Return what a tree of several is trained with: its number follows the name
+        of each stage.
+        """
+        part = self.seeded(tree)
+        progress = self.progress
         if n_trees == 1:
             return part
         told = f"tree {tree + 1} of {n_trees}"
-        return replace(part, progress=lambda stage, done, total: progress(f"{stage}, {told}", done, total))
+        return replace(
+            part, progress=lambda stage, done, total: progress(f"{stage}, {told}", done, total)
+        )

@@ -1,4 +1,6 @@
-"""What a trainer is given, with parameters that several have, what it gives back, and what describes it."""
+"""What a trainer is given, with parameters that several have, what it
+gives back, and what describes it.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,35 @@ DecisionTrees: TypeAlias = Annotated[
     int, Field(ge=1, le=1000, description="number of trees; their scores are averaged")
 ]
 LeafSize: TypeAlias = Annotated[
-    int, Field(ge=1, le=1_000_000, description="a group of at most so many labels is not divided further")
+    int,
+    Field(
+        ge=1, le=1_000_000, description="a group of at most so many labels is not divided further"
+    ),
 ]
 CostDecay: TypeAlias = Annotated[
     float,
-    Field(ge=0.0, le=1.0, description="a node with n of all N rows has the cost C * (N / n)^cost_decay"),
+    Field(
+        ge=0.0,
+        le=1.0,
+        description="a node with n of all N rows has the cost C * (N / n)^cost_decay",
+    ),
 ]
 RareDecay: TypeAlias = Annotated[
     float,
     Field(
         ge=0.0,
         le=1.0,
-        description="a child with p of its node's n rows has the node's cost times (n / p)^rare_decay",
+        description="a child with p of its node's n rows has the node's cost times (n / "
+        "p)^rare_decay",
     ),
 ]
 Eps: TypeAlias = Annotated[
     float,
-    Field(ge=1e-4, le=10.0, description="stop a classifier when its dual gradients differ by at most this"),
+    Field(
+        ge=1e-4,
+        le=10.0,
+        description="stop a classifier when its dual gradients differ by at most this",
+    ),
 ]
 MaxEpochs: TypeAlias = Annotated[
     int, Field(ge=1, le=100_000, description="maximum number of passes for one classifier")
@@ -56,24 +70,36 @@ LeafLabels: TypeAlias = Annotated[
     int, Field(ge=1, le=1_000_000, description="a leaf stores so many labels, the most frequent")
 ]
 Prune: TypeAlias = Annotated[
-    float, Field(ge=0.0, le=100.0, description="remove weights with a smaller absolute value; 0 keeps all")
+    float,
+    Field(
+        ge=0.0, le=100.0, description="remove weights with a smaller absolute value; 0 keeps all"
+    ),
 ]
 Idf: TypeAlias = Annotated[
     Literal["auto", "yes", "no"],
     Field(
-        description="train as if features were weighted by inverse document frequency; auto: yes if the "
+        description="train as if features were weighted by inverse document frequency; auto: "
+        "yes if the "
         "values within each row are equal, so that they only say which features the row has"
     ),
 ]
 Rerank: TypeAlias = Annotated[
-    Literal["no", "yes"], Field(description="re-rank the trees' labels by the distance to their mean rows")
+    Literal["no", "yes"],
+    Field(description="re-rank the trees' labels by the distance to their mean rows"),
 ]
 Alpha: TypeAlias = Annotated[
-    float, Field(ge=0.0, le=1.0, description="weight of the trees in the re-ranked score; 1: the trees alone")
+    float,
+    Field(
+        ge=0.0, le=1.0, description="weight of the trees in the re-ranked score; 1: the trees alone"
+    ),
 ]
 Gamma: TypeAlias = Annotated[
     float,
-    Field(ge=0.0, le=1e6, description="how fast the score falls with the distance to a label's mean row"),
+    Field(
+        ge=0.0,
+        le=1e6,
+        description="how fast the score falls with the distance to a label's mean row",
+    ),
 ]
 
 
@@ -88,7 +114,8 @@ class Trained:
     parameters  as the manifest keeps them
     n_nonzeros  weights in all chunks, biases not counted
     extra       further arrays of the version by "group/name", such as those of xylem_store.extras
-    report      what the trainer tells of the training, as JSON takes it: the version keeps it (FORMAT.md)
+    report      what the trainer tells of the training, as JSON takes it: the version keeps it
+                (FORMAT.md)
     warnings    what may be wrong with the model, if something is
     state       what another training goes on from, where one was to be left
     """
@@ -115,7 +142,9 @@ class Trained:
     ) -> Trained:
         """Return what a training gives whose trees these are, with `extra`, `report`, `state`."""
         kind = next(kind for kind, links in LINKS.items() if link in links)
-        n_nonzeros = sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None)
+        n_nonzeros = sum(
+            len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
+        )
         ensemble = build_ensemble(trees, n_labels, n_features)
         return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
 
@@ -130,7 +159,10 @@ class Regrows(Protocol):
         """Return the trees with a leaf for each new label; what does not concern these stays."""
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the same trees, whose classifiers go on from their weights. Raises BadParameter."""
+        """Return the same trees, whose classifiers go on from their weights.
+
+        Raises BadParameter.
+        """
 
 
 @dataclass(frozen=True)
@@ -140,15 +172,17 @@ class TrainerSpec(Generic[P]):
     fit       trains on the rows of a source
     estimate  the size of the model before its training, from rows in memory
     estimate_blocks  the same from a stream, of a trainer that holds its rows in blocks
-    reads     the least that it needs of a source: "rows" needs all of them in memory, "passes" reads them
-              again and again, "once" learns from rows as they come
-    is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
+    reads     the least that it needs of a source: "rows" needs all of them in memory, "passes"
+              reads them again and again, "once" learns from rows as they come
+    is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be
+              calibrated
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
     growth    how its trees get new labels and go on from old weights, rows being given; it raises
               BadParameter for parameters with which they do not. None: they never do
-    plan      the passes that parameters plan, of a trainer that may stop after each and go on, or None
-    alone     says why a training with these parameters is one process's work; None: its work is steps
-              (`xylem.base.executors.values`), which other machines may run
+    plan      the passes that parameters plan, of a trainer that may stop after each and go on, or
+              None
+    alone     says why a training with these parameters is one process's work; None: its work is
+              steps (`xylem.base.executors.values`), which other machines may run
     worker_bytes  what the largest of its steps takes besides its fields and its result
     """
 
@@ -168,7 +202,9 @@ class TrainerSpec(Generic[P]):
 
 
 def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
-    """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each label, ascending."""
+    """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each
+    label, ascending.
+    """
     every = np.ones(len(labels.indices), np.uint8)
     shape = labels.n_rows, labels.n_labels
     by_label = sparse.csr_array((every, labels.indices, labels.indptr), shape).tocsc()

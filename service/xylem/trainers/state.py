@@ -1,4 +1,6 @@
-"""What a training that learns row by row leaves beside its model, so that another one goes on from there."""
+"""What a training that learns row by row leaves beside its model, so
+that another one goes on from there.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import BadParameter
-from xylem_store import STATE, Corrupt, Model, TreeEnsemble, at_rest, json_array, read_json_array, take
+from xylem_store import (
+    STATE,
+    Corrupt,
+    Model,
+    TreeEnsemble,
+    at_rest,
+    json_array,
+    read_json_array,
+    take,
+)
 
 FORMAT = 1
 """Another number whenever what a trainer keeps, or what it does with it, is another."""
@@ -43,7 +54,10 @@ class LearnerState(NamedTuple):
     ensemble: TreeEnsemble | None = None
 
     def take(self, name: str, dtype: str, *shape: int | None) -> NDArray[Any]:
-        """Return an array, its type, known sizes and numbers, which are finite, checked. Raises Corrupt."""
+        """Return an array, its type, known sizes and numbers, which are finite, checked.
+
+        Raises Corrupt.
+        """
         stored = {f"{STATE}/{found}": array for found, array in self.arrays.items()}
         found = take(stored, f"{STATE}/{name}", dtype, shape)
         check_that(np.isfinite(found).all(), f"finite numbers in {name}")
@@ -77,12 +91,17 @@ EVERY_PASS = Passes()
 
 
 def read_state(model: Model) -> LearnerState:
-    """Return the state of a version. Raises BadParameter where it has none for this release, Corrupt."""
-    shown, trainer = model.manifest.shown, model.manifest.trainer.name
+    """Return the state of a version.
+
+    Raises BadParameter where it has none for this release, Corrupt.
+    """
+    shown = model.manifest.shown
+    trainer = model.manifest.trainer.name
     arrays = at_rest(model, STATE)
     if _FACTS not in arrays:
         raise BadParameter(
-            f"from: expected a version with its state, found {shown} without: train it with --keep-state"
+            f"from: expected a version with its state, found {shown} without: train it with "
+            "--keep-state"
         )
     found = read_json_array(arrays, _FACTS)
     if found.get("format") != FORMAT:
@@ -92,9 +111,11 @@ def read_state(model: Model) -> LearnerState:
         )
     if found.get("trainer") != trainer:
         raise BadParameter(
-            f"from: expected a state of {trainer}, found that of {shown} of {found.get('trainer')!r:.80}"
+            f"from: expected a state of {trainer}, found that of {shown} of "
+            f"{found.get('trainer')!r:.80}"
         )
-    passes, facts = found.get("passes"), found.get("facts")
+    passes = found.get("passes")
+    facts = found.get("facts")
     if type(passes) is not int or passes < 0 or type(facts) is not dict:
         raise Corrupt("state.json.npy", "passes that are done, and facts", f"{passes!r:.80}")
     named = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
@@ -107,7 +128,9 @@ def restoring() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise Corrupt(STATE, "what this release keeps", f"{type(error).__name__}: {error}") from error
+        raise Corrupt(
+            STATE, "what this release keeps", f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def check_that(holds: object, what: str) -> None:

@@ -15,7 +15,9 @@ PART_ROWS = 1 << 16
 _FEW = 100
 
 _ALIKE = 1e-6
-"""Values of a row that differ by no more than this share are the same number scaled to the row's length."""
+"""Values of a row that differ by no more than this share are the same
+number scaled to the row's length.
+"""
 
 
 class Weighed(NamedTuple):
@@ -29,7 +31,9 @@ class Weighed(NamedTuple):
     scale: F32 | None
 
     def plain(self, features: I32, weights: F32) -> F32:
-        """Return the weights that give the rows as they were what these give `rows`; one feature a weight."""
+        """Return the weights that give the rows as they were what these
+        give `rows`; one feature a weight.
+        """
         return weights if self.scale is None else weights * self.scale[features]
 
     def plain_chunk(self, chunk: Chunk) -> Chunk:
@@ -97,20 +101,23 @@ def weighed(rows: SparseRows, scale: F32 | None, in_place: bool = False) -> Spar
 
 
 def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
-    """Multiply each feature by its inverse document frequency, ln((1 + n) / (1 + rows with it)) + 1.
+    """Multiply each feature by its inverse document frequency,
+    ln((1 + n) / (1 + rows with it)) + 1.
 
-    Rows are not scaled to their length again, so that the factors can go into the weights of linear scorers:
-    with an L2 penalty, that is a prior that lets the weights of rare features be larger. A common factor
-    keeps the sum of squares of all values, so that a cost means the same. Where a text's weights already
-    heed the frequencies, as tf-idf does, doing so twice costs precision: `auto` leaves all rows as they are
-    unless the values of every row are equal in size (docs/trainers/label-tree.md has figures).
+    Rows are not scaled to their length again, so that the factors can go into the weights of linear
+    scorers: with an L2 penalty, that is a prior that lets the weights of rare features be larger. A
+    common factor keeps the sum of squares of all values, so that a cost means the same. Where a
+    text's weights already heed the frequencies, as tf-idf does, doing so twice costs precision:
+    `auto` leaves all rows as they are unless the values of every row are equal in size
+    (docs/trainers/label-tree.md has figures).
 
     idf       auto, yes or no
     in_place  whether the values themselves change, rather than a copy
 
     Cost: some passes over the values. Deterministic.
     """
-    if idf == "auto" and not _alike(rows.cut(0, min(_FEW, rows.n_rows))):  # most rows say so at once
+    # most rows say so at once
+    if idf == "auto" and not _alike(rows.cut(0, min(_FEW, rows.n_rows))):
         idf = "no"
     scale = None if idf == "no" else count_features(rows).factors(idf)
     return Weighed(weighed(rows, scale, in_place), scale)
@@ -127,7 +134,8 @@ def _alike(rows: SparseRows) -> bool:
     sizes = np.abs(rows.values)
     used = sizes > 0
     ends = offsets(used)[rows.indptr]
-    kept, starts = sizes[used], ends[:-1][np.diff(ends) > 0]
+    kept = sizes[used]
+    starts = ends[:-1][np.diff(ends) > 0]
     if not len(kept):
         return True
     largest = np.maximum.reduceat(kept, starts)

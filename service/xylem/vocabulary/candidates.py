@@ -1,4 +1,6 @@
-"""Sequences of words in a text -> the concepts that have such names, and the features of each: kernels."""
+"""Sequences of words in a text -> the concepts that have such names,
+and the features of each: kernels.
+"""
 
 from collections import namedtuple
 from typing import Any, NamedTuple
@@ -32,26 +34,32 @@ from xylem_store import nonallocating_inlined as reading
 
 NameFeatures = namedtuple(
     "NameFeatures",
-    "preferred alternative hidden names words closeness adjacent occurrences share first last spread "
-    "idf_mean idf_max inside qualified qualifier concepts broader narrower related parts part text_words",
+    "preferred alternative hidden names words closeness adjacent occurrences share first "
+    "last spread "
+    "idf_mean idf_max inside qualified qualifier concepts broader narrower related parts "
+    "part text_words",
 )
-"""What is said of a concept of which a text has names, as its row says it; finite, none is negative.
+"""What is said of a concept of which a text has names, as its row
+says it; finite, none is negative.
 
-A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
-name of one word that begins a longer word of the text, which is no name (compounds): then the first nine
-are 0, but for other names.
+A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most;
+or by a name of one word that begins a longer word of the text, which is no name (compounds): then
+the first nine are 0, but for other names.
 
-preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands there
+preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands
+                                there
 names        ln(1 + names of the concept that the text has)
-words        distinct words of the best name: the one with most words times closeness, of those as good
-             the one whose kind comes first
+words        distinct words of the best name: the one with most words times closeness, of those as
+             good the one whose kind comes first
 closeness    of the best name: its distinct words / words of the text from its first to its last one
 adjacent     ln(1 + how often names stand there as they are, their words one after the other)
 occurrences  ln(1 + how often words of a name are near each other)
 share        of the words of the text that those are, 1 at most
-first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
+first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the
+                     difference
 idf_mean, idf_max  inverse document frequency of the best name's words
-inside       share of the best name's places that are inside a longer name which stands there as it is
+inside       share of the best name's places that are inside a longer name which stands there as it
+             is
 qualified    1: words in brackets are behind the best name
 qualifier    share of these that the text has
 concepts     ln(how many concepts have the best name's words)
@@ -82,7 +90,9 @@ class _Candidates(NamedTuple):
 
 
 @kernel
-def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, seed: int) -> RowArrays:
+def name_rows(
+    utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, seed: int
+) -> RowArrays:
     """Return a row for each text: (indptr, indices, values); feature f of concept c is c * F + f.
 
     utf8, word_ptr, start, end  Words
@@ -92,11 +102,14 @@ def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, se
     Linear in the words of a text, but for a logarithm.
     """
     trie = struct_at(NameTrie, trie_at)
-    n_texts, n = len(word_ptr) - 1, 0
+    n_texts = len(word_ptr) - 1
+    n = 0
     indptr = np.zeros(n_texts + 1, np.int64)
-    indices, values = np.empty(1 << 12, np.int32), np.empty(1 << 12, np.float32)
+    indices = np.empty(1 << 12, np.int32)
+    values = np.empty(1 << 12, np.float32)
     for i in range(n_texts):
-        first, last = word_ptr[i], word_ptr[i + 1]
+        first = word_ptr[i]
+        last = word_ptr[i + 1]
         text = number_words(trie, utf8, start[first:last], end[first:last], seed)
         matches = find_matches(trie, text)
         found = _candidates(trie, text, matches)
@@ -104,7 +117,8 @@ def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, se
         _add_neighbours(trie, found)
         room = n + found.features.size
         if room > len(indices):
-            indices, values = _grown(indices, n, 2 * room), _grown(values, n, 2 * room)
+            indices = _grown(indices, n, 2 * room)
+            values = _grown(values, n, 2 * room)
         n = _write(found, indices, values, n)
         indptr[i + 1] = n
     return indptr, indices[:n], values[:n]
@@ -129,17 +143,22 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
     for m in range(len(matches.found)):
         sequence = matches.found[m, SEQUENCE]
         room += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
-    concepts, best = np.empty(room, np.int32), np.empty((room, 2), np.int64)
-    features, slots = np.zeros((room, _N), np.float32), empty_slots(room, text.slots[-1])
-    n, n_words = 0, np.float32(len(text.ids))
+    concepts = np.empty(room, np.int32)
+    best = np.empty((room, 2), np.int64)
+    features = np.zeros((room, _N), np.float32)
+    slots = empty_slots(room, text.slots[-1])
+    n = 0
+    n_words = np.float32(len(text.ids))
     for m in range(len(matches.found)):
         match = matches.found[m]
         for name in range(trie.name_ptr[match[SEQUENCE]], trie.name_ptr[match[SEQUENCE] + 1]):
             slot = slot_of(slots, concepts, trie.concepts[name])
             if slots[slot] < 0:
-                slots[slot], concepts[n] = n, trie.concepts[name]
+                slots[slot] = n
+                concepts[n] = trie.concepts[name]
                 features[n, _F.first] = np.float32(1)
-                best[n, 0], best[n, 1] = m, name
+                best[n, 0] = m
+                best[n, 1] = name
                 n += 1
             at = slots[slot]
             row = features[at]
@@ -157,18 +176,23 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
             row[_F.occurrences] += np.float32(match[COUNT])
             row[_F.share] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
             if _is_better(trie, matches, m, name, best[at]):
-                best[at, 0], best[at, 1] = m, name
+                best[at, 0] = m
+                best[at, 1] = name
     return _Candidates(concepts[:n], features[:n], best[:n], slots)
 
 
 @reading
 def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -> bool:
-    """Return whether a name is better than the best one so far: words times closeness, kind, number."""
-    mine, other = matches.found[m], matches.found[best[0]]
+    """Return whether a name is better than the best one so far:
+    words times closeness, kind, number.
+    """
+    mine = matches.found[m]
+    other = matches.found[best[0]]
     gain = mine[N_WORDS] * _closeness(mine) - other[N_WORDS] * _closeness(other)
     if gain != 0:
         return bool(gain > 0)
-    kind, other_kind = trie.kinds[name], trie.kinds[best[1]]
+    kind = trie.kinds[name]
+    other_kind = trie.kinds[best[1]]
     return bool(kind < other_kind or (kind == other_kind and name < best[1]))
 
 
@@ -177,7 +201,9 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
     """Write what is said of the best name of each concept, and bring sums into their form."""
     text_words = np.float32(np.log1p(len(text.ids)))
     for c in range(len(found.concepts)):
-        match, name, row = matches.found[found.best[c, 0]], found.best[c, 1], found.features[c]
+        match = matches.found[found.best[c, 0]]
+        name = found.best[c, 1]
+        row = found.features[c]
         sequence = match[SEQUENCE]
         row[_F.names], row[_F.adjacent] = np.log1p(row[_F.names]), np.log1p(row[_F.adjacent])
         row[_F.parts] = np.log1p(row[_F.parts])
@@ -187,7 +213,8 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
         )
         row[_F.spread] = row[_F.last] - row[_F.first]
         row[_F.words], row[_F.closeness] = match[N_WORDS], _closeness(match)
-        begin, stop = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
+        begin = trie.sequence_words_ptr[sequence]
+        stop = trie.sequence_words_ptr[sequence + 1]
         for i in range(begin, stop):
             idf = trie.idf[trie.sequence_words[i]]
             row[_F.idf_mean] += idf / np.float32(stop - begin)
@@ -196,7 +223,8 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
             inside, n_places = count_inside(trie, text, sequence, matches.cover)
             row[_F.inside] = np.float32(inside) / np.float32(max(1, n_places))
         row[_F.qualified] = trie.is_qualified[name]
-        begin, stop = trie.qualifier_ptr[name], trie.qualifier_ptr[name + 1]
+        begin = trie.qualifier_ptr[name]
+        stop = trie.qualifier_ptr[name + 1]
         for i in range(begin, stop):
             if local_word(text, trie.qualifiers[i]) >= 0:
                 row[_F.qualifier] += np.float32(1) / np.float32(stop - begin)
@@ -231,10 +259,12 @@ def _write(found: _Candidates, indices_out: I32, values_out: F32, n: int) -> int
         keys[c] = np.int64(found.concepts[c]) << 32 | c
     keys.sort()
     for key in keys:
-        concept, row = key >> 32, found.features[key & 0xFFFFFFFF]
+        concept = key >> 32
+        row = found.features[key & 0xFFFFFFFF]
         for feature in range(_N):
             value = row[feature]
             if value != 0:
-                indices_out[n], values_out[n] = concept * _N + feature, value
+                indices_out[n] = concept * _N + feature
+                values_out[n] = value
                 n += 1
     return n

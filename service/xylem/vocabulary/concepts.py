@@ -14,7 +14,9 @@ from xylem.datasets import DataFile, read_subjects
 from xylem.vocabulary.trie import Lists
 from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_language
 
-PREFERRED, ALTERNATIVE, HIDDEN = 0, 1, 2
+PREFERRED = 0
+ALTERNATIVE = 1
+HIDDEN = 2
 """Kinds of names, as SKOS has them; of two that are the same words the first counts."""
 
 NEIGHBOURS_MAX = 64
@@ -30,7 +32,8 @@ class Concepts(NamedTuple):
     texts     m names; a concept has any number of them
     owners    int32[m]  the concept of each name
     kinds     uint8[m]  PREFERRED, ALTERNATIVE or HIDDEN
-    broader   the concepts above each, ascending, without itself, NEIGHBOURS_MAX at most; there may be circles
+    broader   the concepts above each, ascending, without itself, NEIGHBOURS_MAX at most; there may
+              be circles
     related   the concepts beside each, as many
     retired   keys of deprecated concepts, which are none of the n: labels that are never suggested
     """
@@ -46,15 +49,19 @@ class Concepts(NamedTuple):
     def placed(self, labels: Sequence[str]) -> Concepts:
         """Return the same concepts numbered by `labels`, which has the key of each of them.
 
-        A label that is no concept has no names and no neighbours. Raises BadData for a concept that `labels`
-        lacks.
+        A label that is no concept has no names and no neighbours. Raises BadData for a concept that
+        `labels` lacks.
         """
         place = {label: i for i, label in enumerate(labels)}
         lacking = next((key for key in self.keys if key not in place), None)
         if lacking is not None:
-            raise BadData(f"expected labels that hold every concept, found none for {lacking[:120]!r}")
+            raise BadData(
+                f"expected labels that hold every concept, found none for {lacking[:120]!r}"
+            )
         places = np.array([place[key] for key in self.keys], np.int32)
-        broader, related = (_moved(links, places, len(labels)) for links in (self.broader, self.related))
+        broader, related = (
+            _moved(links, places, len(labels)) for links in (self.broader, self.related)
+        )
         owners = places[self.owners]
         return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
 
@@ -62,12 +69,12 @@ class Concepts(NamedTuple):
 def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Concepts:
     """Return the concepts of a vocabulary's file with their names in a language.
 
-    language  of names, as "fi"; a name whose language is not said counts as well. None: all names. Names of
-              a .tsv file are in it.
+    language  of names, as "fi"; a name whose language is not said counts as well. None: all names.
+              Names of a .tsv file are in it.
     by        what labels of data are: "uri", "notation", or a language, in which they are the names
 
-    Deprecated concepts are left out, and those without a key. Raises BadData, naming the file, where none is
-    left, a key occurs twice or no name is in the language; and BadParameter.
+    Deprecated concepts are left out, and those without a key. Raises BadData, naming the file,
+    where none is left, a key occurs twice or no name is in the language; and BadParameter.
     """
     for what, tag in (("language", language), ("by", by)):
         if tag is not None and not is_language(tag):
@@ -80,7 +87,9 @@ def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Con
     return found
 
 
-def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: str = URI) -> Concepts:
+def concepts_of(
+    subjects: Sequence[Subject], language: str | None = None, by: str = URI
+) -> Concepts:
     """Do as `read_concepts` of subjects that are read. Raises ValueError in place of BadData."""
     current = [(key, one) for one in subjects if not one.deprecated and (key := _key(one, by))]
     if not 1 <= len(current) <= CONCEPTS_MAX:
@@ -92,10 +101,13 @@ def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: st
             raise ValueError(f"expected {by} of one concept each, found {key[:120]!r} of two")
         seen.add(key)
     texts: list[str] = []
-    owners, kinds = array("i"), array("B")
+    owners = array("i")
+    kinds = array("B")
     for i, (_, one) in enumerate(current):
         named = [(tag, PREFERRED, name) for tag, name in one.names.items()]
-        named += [(tag, HIDDEN if is_hidden else ALTERNATIVE, name) for tag, is_hidden, name in one.others]
+        named += [
+            (tag, HIDDEN if is_hidden else ALTERNATIVE, name) for tag, is_hidden, name in one.others
+        ]
         for tag, kind, name in named:
             if language is None or tag in (language, UNDETERMINED):
                 texts.append(name)
@@ -106,13 +118,13 @@ def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: st
         raise ValueError(f"expected names in {language}, found {', '.join(tags[:10]) or 'none'}")
     place = {one.uri: i for i, (_, one) in enumerate(current)}
     return Concepts(
-        keys,
-        texts,
-        np.frombuffer(owners, np.int32).copy(),
-        np.frombuffer(kinds, np.uint8).copy(),
-        _links((place[uri] for uri in one.broader if uri in place) for _, one in current),
-        _links((place[uri] for uri in one.related if uri in place) for _, one in current),
-        frozenset(_key(one, by) for one in subjects if one.deprecated) - seen,
+        keys=keys,
+        texts=texts,
+        owners=np.frombuffer(owners, np.int32).copy(),
+        kinds=np.frombuffer(kinds, np.uint8).copy(),
+        broader=_links((place[uri] for uri in one.broader if uri in place) for _, one in current),
+        related=_links((place[uri] for uri in one.related if uri in place) for _, one in current),
+        retired=frozenset(_key(one, by) for one in subjects if one.deprecated) - seen,
     )
 
 
@@ -126,7 +138,8 @@ def _key(subject: Subject, by: str) -> str:
 
 def _links(of_each: Iterable[Iterable[int]]) -> Lists:
     """Return links to these concepts, each once, without those from a concept to itself."""
-    sizes, ids = [], array("i")
+    sizes = []
+    ids = array("i")
     for i, others in enumerate(of_each):
         kept = sorted({other for other in others if other != i})[:NEIGHBOURS_MAX]
         sizes.append(len(kept))

@@ -25,14 +25,20 @@ def featurizer_of(model: Model) -> Featurizer:
 
 
 def matcher_of(model: Model) -> NameMatcher | None:
-    """Return what finds the names of a combined version's concepts; None: it has no names. Raises Corrupt."""
+    """Return what finds the names of a combined version's concepts;
+    None: it has no names. Raises Corrupt.
+    """
     n_features = proposing_of(model.arrays).name_features
     if n_features == 0:
         return None
     if n_features != len(NAME_FEATURES):
-        expected = f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew"
+        expected = (
+            f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew"
+        )
         raise Corrupt("ranker.proposing.npy[2]", expected, n_features)
-    given: dict[str, Any] = {name: value for name, value in model.manifest.features.items() if name != "kind"}
+    given: dict[str, Any] = {
+        name: value for name, value in model.manifest.features.items() if name != "kind"
+    }
     matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **given}))
     if matcher.n_concepts > model.manifest.n_labels:
         raise Corrupt("names", f"at most {model.manifest.n_labels} concepts", matcher.n_concepts)

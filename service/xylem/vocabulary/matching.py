@@ -1,4 +1,6 @@
-"""Texts to the concepts whose names they have: rows of features, a block of columns for each concept."""
+"""Texts to the concepts whose names they have: rows of features, a
+block of columns for each concept.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -47,7 +49,8 @@ class MatchedName(NamedTuple):
 
     name   as the vocabulary has it
     kind   0 preferred, 1 alternative, 2 hidden
-    words  words of the text that are its words, or that it begins, each once, in the order of the text
+    words  words of the text that are its words, or that it begins, each once, in the order of the
+           text
     """
 
     name: str
@@ -58,16 +61,20 @@ class MatchedName(NamedTuple):
 class NameMatcher:
     """Finds concepts in texts by their names; immutable, any number of threads may share it.
 
-    After Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif (Suominen, Inkinen
-    and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs: words of a name may
-    be FAR_GAP words apart, and how near each other they stand is a feature; MLLM asks for one sentence.
-    Places are those of words, there of sentences. How often a name stands inside a longer one, which MLLM
-    calls ambiguity, and how many concepts share it are two features. Brackets behind a name are its
-    qualifier; there they are words like others. Document frequency is that of words, not of concepts.
+    After Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif (Suominen,
+    Inkinen and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs:
+    words of a name may be FAR_GAP words apart, and how near each other they stand is a feature;
+    MLLM asks for one sentence. Places are those of words, there of sentences. How often a name
+    stands inside a longer one, which MLLM calls ambiguity, and how many concepts share it are two
+    features. Brackets behind a name are its qualifier; there they are words like others. Document
+    frequency is that of words, not of concepts.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], parameters: NameParameters) -> None:
-        """Take what `build_names` returned, or a version's arrays. Raises Corrupt and BadParameter."""
+        """Take what `build_names` returned, or a version's arrays.
+
+        Raises Corrupt and BadParameter.
+        """
         self.parameters = parameters
         found = [name for name in arrays if name.startswith(STOPS)]
         stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in found}
@@ -99,7 +106,8 @@ class NameMatcher:
     def explain(self, text: str, concept: int) -> list[MatchedName]:
         """Return the names of a concept that a text has, the one with most words first.
 
-        However far apart their words stand. Where it has none, those that are the beginnings of its words.
+        However far apart their words stand. Where it has none, those that are the beginnings of its
+        words.
         """
         surfaces = split_words([text], self.parameters.reading)
         each = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
@@ -109,7 +117,9 @@ class NameMatcher:
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
-        found, begun, trie = [], [], self._trie
+        found = []
+        begun = []
+        trie = self._trie
         for name in np.flatnonzero(trie.concepts == concept).tolist():
             sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
             first, last = trie.sequence_words_ptr[sequence : sequence + 2]

@@ -1,4 +1,6 @@
-"""Names of concepts -> words, and the arrays by which they are found in texts; what is said of a concept."""
+"""Names of concepts -> words, and the arrays by which they are found
+in texts; what is said of a concept.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,11 +29,14 @@ from xylem_store import build_names as build_table
 GROUP = "names"
 """What the names of the arrays begin with."""
 
-WORDS, STOPS = f"{GROUP}/words", f"{GROUP}/stops"
+WORDS = f"{GROUP}/words"
+STOPS = f"{GROUP}/stops"
 
 
 class NameParameters(WordParameters):
-    """How names and texts become words, as features of words do: stems, lemmas and stop words by language."""
+    """How names and texts become words, as features of words do: stems,
+    lemmas and stop words by language.
+    """
 
     kind: ClassVar[str] = "names"
 
@@ -49,13 +54,17 @@ class WordFrequencies(NamedTuple):
 
 
 def numbered(
-    texts: Sequence[str], parameters: NameParameters, forms: WordForms | None, vocabulary: Vocabulary
+    texts: Sequence[str],
+    parameters: NameParameters,
+    forms: WordForms | None,
+    vocabulary: Vocabulary,
 ) -> Lists:
     """Return the words of texts as numbers of a vocabulary, to which new ones are added.
 
     -1: a word too long to have a number.
     """
-    ids, sizes = Growing(np.int32), Growing(np.int64)
+    ids = Growing(np.int32)
+    sizes = Growing(np.int64)
     for block in in_blocks(texts):
         words = words_of(block, parameters, forms)
         ids.extend(vocabulary.add(words.utf8, words.start, words.end))
@@ -74,7 +83,8 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
     """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
     counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
-    kept, at = np.flatnonzero(counts), arrays[f"{WORDS}/offsets"]
+    kept = np.flatnonzero(counts)
+    at = arrays[f"{WORDS}/offsets"]
     words = texts_between(arrays[f"{WORDS}/utf8"], at[kept], at[kept + 1])
     return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))
 
@@ -87,14 +97,16 @@ def build_names(
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays that `NameMatcher` takes, by names that begin with GROUP.
 
-    frequencies  of words in texts like those in which names are looked for; None: those in the names
+    frequencies  of words in texts like those in which names are looked for; None: those in the
+                 names
 
-    Words in brackets behind a name are no part of it, but known as its qualifier. Left out are names without
-    words, of more than NAME_WORDS_MAX, and such that `build_trie` leaves out. Raises BadData where none is
-    left. Cost: 10 s a million names, a minute where
-    words are stemmed. Deterministic.
+    Words in brackets behind a name are no part of it, but known as its qualifier. Left out are
+    names without words, of more than NAME_WORDS_MAX, and such that `build_trie` leaves out. Raises
+    BadData where none is left. Cost: 10 s a million names, a minute where words are stemmed.
+    Deterministic.
     """
-    forms, vocabulary = fit_forms(parameters), Vocabulary()
+    forms = fit_forms(parameters)
+    vocabulary = Vocabulary()
     divided = [_divided(text) for text in concepts.texts]
     names = numbered([name for name, _ in divided], parameters, forms, vocabulary)
     brackets = numbered([words for _, words in divided], parameters, forms, vocabulary)
@@ -106,14 +118,14 @@ def build_names(
         raise BadData("vocabulary: expected names with a word of two characters, found none")
     texts_with = _counted(vocabulary, frequencies)
     names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
-    words, counts = vocabulary.names(np.arange(vocabulary.n)), names_with.tolist()
+    words = vocabulary.names(np.arange(vocabulary.n))
+    counts = names_with.tolist()
     by_names = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
-    new_ids, words = inverse(np.array(by_names, np.int64), len(words)), [words[i] for i in by_names]
+    new_ids = inverse(np.array(by_names, np.int64), len(words))
+    words = [words[i] for i in by_names]
     sequences = np.full((len(kept), int(sizes[kept].max())), NONE, np.int32)
-    rows, columns = (
-        np.repeat(np.arange(len(kept)), sizes[kept]),
-        ranges(np.zeros(len(kept), int), sizes[kept]),
-    )
+    rows = np.repeat(np.arange(len(kept)), sizes[kept])
+    columns = ranges(np.zeros(len(kept), int), sizes[kept])
     sequences[rows, columns] = new_ids[_taken(names, kept).ids]
     is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[kept]
     of_each = sequences, concepts.owners[kept], concepts.kinds[kept], is_qualified

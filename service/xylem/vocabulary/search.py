@@ -1,4 +1,6 @@
-"""The words of a text as numbers, sets of words of a trie in it, and how near they stand: kernels."""
+"""The words of a text as numbers, sets of words of a trie in it, and how near they
+stand: kernels.
+"""
 
 from typing import NamedTuple
 
@@ -32,10 +34,12 @@ class TextWords(NamedTuple):
     ids         int32[n]      the number of each word in the table of words, -1: no name has it
     words       int32[d]      distinct numbers, in the order in which the text has them
     places_ptr  int32[d + 1]
-    places      int32[..]     where distinct word j stands: places_ptr[j] .. places_ptr[j + 1] - 1, ascending
+    places      int32[..]     where distinct word j stands: places_ptr[j] .. places_ptr[j + 1] - 1,
+                ascending
     slots       int32[2^i + 1]  distinct words by `slot_of` their numbers, -1 where empty; then the
                                 seed of the table
-    parts       int32[n]      of a word that is no name the longest one that is, and begins it; -1: none
+    parts       int32[n]      of a word that is no name the longest one that is, and begins it; -1:
+                none
     shares      float32[n]    bytes of the part / bytes of the word
     """
 
@@ -64,7 +68,9 @@ def empty_slots(n: int, seed: int) -> I32:
 
 @reading
 def slot_of(slots: I32, keys: I32, key: int) -> int:
-    """Return the slot that holds the place of a key among `keys`, or the empty one where it would stand."""
+    """Return the slot that holds the place of a key among `keys`, or
+    the empty one where it would stand.
+    """
     mask = len(slots) - 2
     mixed = (np.uint64(key) * np.uint64(slots[mask + 1])) & _LOW_32
     slot = slot_start(mixed, mask + 1)
@@ -77,11 +83,17 @@ def slot_of(slots: I32, keys: I32, key: int) -> int:
 def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64, seed: int) -> TextWords:
     """Return the words of a text, word i of which is utf8[start[i]:end[i]]."""
     n, d = len(start), 0
-    ids, local, words = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
-    slots, parts, shares = empty_slots(n, seed), np.empty(n, np.int32), np.zeros(n, np.float32)
+    ids = np.empty(n, np.int32)
+    local = np.empty(n, np.int32)
+    words = np.empty(n, np.int32)
+    slots = empty_slots(n, seed)
+    parts = np.empty(n, np.int32)
+    shares = np.zeros(n, np.float32)
     for i in range(n):
         word = int(id_of(trie.offsets, trie.utf8, trie.slots, utf8, start[i], end[i]))
-        ids[i], local[i], parts[i] = word, -1, -1
+        ids[i] = word
+        local[i] = -1
+        parts[i] = -1
         if word < 0 or trie.word_name[word] < 0:
             parts[i], size = _part_of(trie, utf8, start[i], end[i])
             shares[i] = np.float32(size) / np.float32(end[i] - start[i])
@@ -112,7 +124,10 @@ def _part_of(trie: NameTrie, utf8: U8, start: int, end: int) -> tuple[int, int]:
     while last > start and n < REST_CHARACTERS_MIN:
         last -= 1
         n += int(utf8[last] & 0xC0 != 0x80)
-    part, size, h, n = -1, 0, hash_start(), 0
+    part = -1
+    size = 0
+    h = hash_start()
+    n = 0
     for i in range(start, last):
         h = hash_byte(h, utf8[i])
         n += int(utf8[i] & 0xC0 != 0x80)
@@ -137,7 +152,9 @@ def n_places(text: TextWords, local: int) -> int:
 
 @reading
 def nearest_place(text: TextWords, local: int, place: int) -> int:
-    """Return the place of a distinct word that is nearest to one; of two as near the first. Logarithmic."""
+    """Return the place of a distinct word that is nearest to one; of
+    two as near the first. Logarithmic.
+    """
     low, high = text.places_ptr[local], text.places_ptr[local + 1]
     first, end = low, high
     while low < high:
@@ -156,7 +173,9 @@ def nearest_place(text: TextWords, local: int, place: int) -> int:
 
 
 VISITS_A_WORD = 4096
-"""Nodes and names that are looked at for one distinct word of a text, at most; then the next word's."""
+"""Nodes and names that are looked at for one distinct word of a
+text, at most; then the next word's.
+"""
 
 PLACES_MAX = 64
 """Places of a word at which a name of several words is looked for, the first ones."""
@@ -167,15 +186,17 @@ NEAR_GAP = 10
 FAR_GAP = 50
 """A name is not found where more words than these stand between its own everywhere.
 
-So the concepts of a long text are not all those whose words it has somewhere. Of names so far apart 0.8% were
-right in 2,625 questions to libraries, and a ranker without them was as good.
+So the concepts of a long text are not all those whose words it has somewhere. Of names so far apart
+0.8% were right in 2,625 questions to libraries, and a ranker without them was as good.
 """
 
 SEQUENCE, NODE, N_WORDS, SPAN, COUNT, FIRST, LAST, ADJACENT, PART = range(9)
-"""Columns of a match: which sequence of which node; its distinct words; the fewest words of the text from its
-first to its last one; how often they are near each other, 1 at least; the first and the last place of these;
-how often the sequence stands there one after the other; 0. Or of a sequence of one word that is a part of
-words: N_WORDS is 0, SPAN 1, and PART what the part has of the word at most, in thousandths."""
+"""Columns of a match: which sequence of which node; its distinct words; the fewest words of the
+text from its first to its last one; how often they are near each other, 1 at least; the first and
+the last place of these; how often the sequence stands there one after the other; 0. Or of a
+sequence of one word that is a part of words: N_WORDS is 0, SPAN 1, and PART what the part has of
+the word at most, in thousandths.
+"""
 
 _N_COLUMNS = 9
 
@@ -184,7 +205,8 @@ class Matches(NamedTuple):
     """The sequences of words that a text has.
 
     found   int32[m, 9]  a row each, columns as SEQUENCE to PART; parts stand last
-    cover   int32[n]     words of the longest sequence of two or more that stands over each word, 0: none
+    cover   int32[n]     words of the longest sequence of two or more that stands over each word, 0:
+            none
     """
 
     found: I32
@@ -193,7 +215,9 @@ class Matches(NamedTuple):
 
 @inlined
 def find_matches(trie: NameTrie, text: TextWords) -> Matches:
-    """Return the sequences of a trie whose words a text has, all of them; by their rarest word's place."""
+    """Return the sequences of a trie whose words a text has, all of
+    them; by their rarest word's place.
+    """
     found, n = np.empty((64, _N_COLUMNS), np.int32), 0
     cover = np.zeros(len(text.ids), np.int32)
     n_distinct = len(text.words)
@@ -202,7 +226,9 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
     for root in range(n_distinct):
         n_visits, top = 0, 0
         if trie.word_node[text.words[root]] >= 0:
-            stack[0, 0], stack[0, 1], stack[0, 2] = trie.word_node[text.words[root]], root, 0
+            stack[0, 0] = trie.word_node[text.words[root]]
+            stack[0, 1] = root
+            stack[0, 2] = 0
             top = 1
         while top > 0 and n_visits < VISITS_A_WORD:
             top -= 1
@@ -231,7 +257,9 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
 
 @inlined
 def _with_parts(trie: NameTrie, text: TextWords, found: I32) -> I32:
-    """Return matches and behind them the names that are parts of words, in the order of the text."""
+    """Return matches and behind them the names that are parts of words, in the order
+    of the text.
+    """
     n, m = 0, len(found)
     for i in range(len(text.parts)):
         n += int(text.parts[i] >= 0)
@@ -260,14 +288,18 @@ def _with_parts(trie: NameTrie, text: TextWords, found: I32) -> I32:
 def _push_children(
     trie: NameTrie, text: TextWords, node: int, depth: int, stack: I32, top: int
 ) -> tuple[int, int]:
-    """Push the children whose words the text has; return (the stack's size, how many were looked at)."""
+    """Push the children whose words the text has; return (the
+    stack's size, how many were looked at).
+    """
     first, last = trie.child_ptr[node], trie.child_ptr[node + 1]
     n_distinct = len(text.words)
     if last - first <= 4 * n_distinct:
         for child in range(first, last):
             local = local_word(text, trie.node_word[child])
             if local >= 0:
-                stack[top, 0], stack[top, 1], stack[top, 2] = child, local, depth
+                stack[top, 0] = child
+                stack[top, 1] = local
+                stack[top, 2] = depth
                 top += 1
         return top, last - first + 1
     for local in range(n_distinct):
@@ -279,14 +311,18 @@ def _push_children(
             else:
                 high = middle
         if low < last and trie.node_word[low] == text.words[local]:
-            stack[top, 0], stack[top, 1], stack[top, 2] = low, local, depth
+            stack[top, 0] = low
+            stack[top, 1] = local
+            stack[top, 2] = depth
             top += 1
     return top, n_distinct + 1
 
 
 @reading
 def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
-    """Write how near each other the k distinct words of a path stand: all columns but three of a match."""
+    """Write how near each other the k distinct words of a path
+    stand: all columns but three of a match.
+    """
     anchor = path[0]
     for i in range(1, k):
         if n_places(text, path[i]) < n_places(text, anchor):
@@ -297,7 +333,10 @@ def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
         match_out[SPAN], match_out[COUNT] = 1, stop - begin
         match_out[FIRST], match_out[LAST] = text.places[begin], text.places[stop - 1]
         return
-    span, count, first, last = len(text.ids) + 1, 0, 0, 0
+    span = len(text.ids) + 1
+    count = 0
+    first = 0
+    last = 0
     for at in range(begin, min(stop, begin + PLACES_MAX)):
         low = high = int(text.places[at])
         for i in range(k):
@@ -311,12 +350,17 @@ def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
             last = high
             count += 1
         span = min(span, width)
-    match_out[SPAN], match_out[COUNT], match_out[FIRST], match_out[LAST] = span, max(1, count), first, last
+    match_out[SPAN] = span
+    match_out[COUNT] = max(1, count)
+    match_out[FIRST] = first
+    match_out[LAST] = last
 
 
 @reading
 def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int, int, int]:
-    """Return (words of a sequence, which stands in the text least often, the bounds of its places)."""
+    """Return (words of a sequence, which stands in the text least often, the bounds
+    of its places).
+    """
     first, last = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
     at, anchor = 0, -1
     for i in range(first, last):
@@ -357,7 +401,9 @@ def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: I32) 
 
 @reading
 def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> tuple[int, int]:
-    """Return how many of the places of a sequence are inside a longer one, and how many were looked at."""
+    """Return how many of the places of a sequence are inside a
+    longer one, and how many were looked at.
+    """
     length, at, begin, stop = _anchor_of(trie, text, sequence)
     inside, n = 0, 0
     for i in range(begin, min(stop, begin + PLACES_MAX)):

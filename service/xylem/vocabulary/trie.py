@@ -1,8 +1,8 @@
 """The trie over sets of words by which names are found, as kernels read it.
 
-A name is found by its set of words, the rarest first: edges of the trie are words, and a node is the set of
-the words on its path. The order of words ids is that of the edges, so that the search for names in a text
-looks at those names alone whose rarest word the text has.
+A name is found by its set of words, the rarest first: edges of the trie are words, and a node is
+the set of the words on its path. The order of words ids is that of the edges, so that the search
+for names in a text looks at those names alone whose rarest word the text has.
 """
 
 from typing import Any, NamedTuple
@@ -36,22 +36,28 @@ class Lists(NamedTuple):
 
 @handle
 class NameTrie(NamedTuple):
-    """n names of w words, as kernels read them; v nodes, and s sequences of words, of one name or more each.
+    """n names of w words, as kernels read them; v nodes, and s sequences
+    of words, of one name or more each.
 
     offsets, utf8, slots  the table of words, a NameTable
     idf                 float32[w]      inverse document frequency of each word
-    word_node           int32[w]        the node of the set that is just this word, -1: no name's rarest word
+    word_node           int32[w]        the node of the set that is just this word, -1: no name's
+                        rarest word
     word_name           int32[w]        the sequence that is just this word, -1: none
-    child_ptr           int64[v + 1]    below node i: nodes child_ptr[i] .. child_ptr[i + 1] - 1, all above i
-    node_word           int32[v]        the word that leads to a node; ascending below one node, and on a path
+    child_ptr           int64[v + 1]    below node i: nodes child_ptr[i] .. child_ptr[i + 1] - 1,
+                        all above i
+    node_word           int32[v]        the word that leads to a node; ascending below one node, and
+                        on a path
     node_concepts       int32[v]        concepts with a name that is this set of words
-    sequence_ptr        int64[v + 1]    sequences of a node: its words in some order, some more than once
+    sequence_ptr        int64[v + 1]    sequences of a node: its words in some order, some more than
+                        once
     sequence_words_ptr  int64[s + 1]
     sequence_words      int32[..]       words of sequence j, NAME_WORDS_MAX at most
     name_ptr            int64[s + 1]    names that are a sequence; a concept has one of them at most
     concepts            int32[n]        ascending within a sequence
     kinds               uint8[n]        PREFERRED, ALTERNATIVE or HIDDEN
-    is_qualified        uint8[n]        1: words in brackets stand behind the name, which say what is meant
+    is_qualified        uint8[n]        1: words in brackets stand behind the name, which say what
+                        is meant
     qualifier_ptr       int64[n + 1]
     qualifiers          int32[..]       those words
     broader_ptr, broader, related_ptr, related  Lists of the concepts
@@ -88,13 +94,15 @@ NONE = np.iinfo(np.int32).max
 def build_trie(
     words: I32, concepts: I32, kinds: U8, is_qualified: U8, n_words: int
 ) -> tuple[dict[str, NDArray[Any]], I64]:
-    """Return the arrays of the trie of n names, by their fields, and which of them it has, in its order.
+    """Return the arrays of the trie of n names, by their fields, and
+    which of them it has, in its order.
 
-    words  int32[n, L]  of each name: ids, the rarest words have the smallest; NONE behind the last one
+    words  int32[n, L]  of each name: ids, the rarest words have the smallest; NONE behind the last
+           one
     concepts, kinds, is_qualified  int32[n], uint8[n], uint8[n]  of each name
 
-    Of names of a concept that are the same sequence it has the one that its kind puts first, the shorter one
-    of two; of sequences that more than CONCEPTS_A_NAME_MAX concepts share none.
+    Of names of a concept that are the same sequence it has the one that its kind puts first, the
+    shorter one of two; of sequences that more than CONCEPTS_A_NAME_MAX concepts share none.
     """
     sets = np.sort(words, axis=1)  # the distinct words of each name, ascending
     sets[:, 1:][sets[:, 1:] == sets[:, :-1]] = NONE
@@ -103,13 +111,18 @@ def build_trie(
     order = np.lexsort(keys)
     nodes, leaf = _nodes(sets[order], n_words)
     by_leaf = np.argsort(leaf, kind="stable")
-    order, leaf = order[by_leaf], leaf[by_leaf]
-    words, concepts = words[order], concepts[order]
+    order = order[by_leaf]
+    leaf = leaf[by_leaf]
+    words = words[order]
+    concepts = concepts[order]
     is_new = np.ones(len(order), bool)
     is_new[1:] = (words[1:] != words[:-1]).any(axis=1)  # of another node are other words
     is_other = is_new.copy()
     is_other[1:] |= concepts[1:] != concepts[:-1]
-    order, leaf, words, concepts = order[is_other], leaf[is_other], words[is_other], concepts[is_other]
+    order = order[is_other]
+    leaf = leaf[is_other]
+    words = words[is_other]
+    concepts = concepts[is_other]
     sequence = np.cumsum(is_new)[is_other] - 1
     is_shared = np.bincount(sequence)[sequence] > CONCEPTS_A_NAME_MAX
     order, leaf, words, concepts = (array[~is_shared] for array in (order, leaf, words, concepts))
@@ -138,9 +151,12 @@ def build_trie(
 
 
 def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
-    """Return the arrays of the nodes, level after level, and the node of each set; the sets are sorted."""
+    """Return the arrays of the nodes, level after level, and the
+    node of each set; the sets are sorted.
+    """
     n = len(sets)
-    leaf, node = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    leaf = np.zeros(n, np.int64)
+    node = np.zeros(n, np.int64)
     differs = np.zeros(n, bool)
     differs[0] = True
     words: list[I32] = []
@@ -167,19 +183,23 @@ def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
 
 
 def check_trie(trie: NameTrie) -> None:
-    """Raise Corrupt unless kernels may read these arrays: a search stays on the words of its text, and ends.
+    """Raise Corrupt unless kernels may read these arrays: a search stays
+    on the words of its text, and ends.
 
-    The table of words, types, lengths and bounds of the arrays are checked before. Cost: a sort of the words
-    of all sequences, and one of the concepts.
+    The table of words, types, lengths and bounds of the arrays are checked before. Cost: a sort of
+    the words of all sequences, and one of the concepts.
     """
-    n_nodes, nodes = len(trie.node_word), np.arange(len(trie.node_word))
+    n_nodes = len(trie.node_word)
+    nodes = np.arange(len(trie.node_word))
     n_children = np.diff(trie.child_ptr)
     check_all("names/idf", (trie.idf >= 0) & (trie.idf <= IDF_MAX), f"0 to {IDF_MAX}", trie.idf)
     check_all("names/kinds", trie.kinds <= 2, "0, 1 or 2", trie.kinds)
     check_all("names/is_qualified", trie.is_qualified <= 1, "0 or 1", trie.is_qualified)
     is_above = (n_children >= 0) & (trie.child_ptr[:-1] > nodes)
     if not is_above.all() or trie.child_ptr[-1] != n_nodes:
-        raise Corrupt("names.child_ptr.npy", "ascending offsets, children above their nodes", "others")
+        raise Corrupt(
+            "names.child_ptr.npy", "ascending offsets, children above their nodes", "others"
+        )
     n_roots = int(trie.child_ptr[0])
     is_first = np.zeros(n_nodes + 1, bool)
     is_first[[0, *trie.child_ptr]] = True
@@ -189,7 +209,9 @@ def check_trie(trie: NameTrie) -> None:
         raise Corrupt("names.word_node.npy", "the node of each word that begins a set", "others")
     lengths = np.diff(trie.sequence_words_ptr)
     if not ((lengths >= 1) & (lengths <= NAME_WORDS_MAX)).all():
-        raise Corrupt("names.sequence_words_ptr.npy", f"1 to {NAME_WORDS_MAX} words", "another number")
+        raise Corrupt(
+            "names.sequence_words_ptr.npy", f"1 to {NAME_WORDS_MAX} words", "another number"
+        )
     node_of = np.repeat(nodes, np.diff(trie.sequence_ptr))
     parent = np.concatenate([np.full(n_roots, -1), np.repeat(nodes, n_children)])
     _check_sets(trie, node_of, parent)
@@ -214,10 +236,13 @@ def _check_sets(trie: NameTrie, node_of: I64, parent: I64) -> None:
     """
     n = len(node_of)
     owner = np.repeat(np.arange(n), np.diff(trie.sequence_words_ptr))
-    pairs = np.unique(owner.astype(np.int64) << 32 | trie.sequence_words)  # each word of a sequence once
-    owner, words = pairs >> 32, (pairs & NONE).astype(np.int32)
+    # each word of a sequence once
+    pairs = np.unique(owner.astype(np.int64) << 32 | trie.sequence_words)
+    owner = pairs >> 32
+    words = (pairs & NONE).astype(np.int32)
     last = offsets(np.bincount(owner, minlength=n))
-    node, left = node_of, last[1:] - 1  # of each sequence its greatest word, which leads to its node
+    node = node_of  # of each sequence its greatest word, which leads to its node
+    left = last[1:] - 1
     sequences = np.arange(n)
     while len(sequences):
         has_word = left >= last[sequences]
@@ -228,4 +253,6 @@ def _check_sets(trie: NameTrie, node_of: I64, parent: I64) -> None:
             raise Corrupt(
                 "names.sequence_words.npy", "the words on the path to the sequence's node", "others"
             )
-        sequences, node, left = sequences[has_word], parent[node[has_word]], left[has_word] - 1
+        sequences = sequences[has_word]
+        node = parent[node[has_word]]
+        left = left[has_word] - 1

@@ -1,4 +1,6 @@
-"""Calibrate a version: fit the probability that a label is true to held-out rows, and publish it anew."""
+"""Calibrate a version: fit the probability that a label is true to
+held-out rows, and publish it anew.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,7 +44,8 @@ from xylem_store import (
     read_report,
 )
 
-FITTED_TOP_R = 20  # how many predictions of each row are fitted: more than are shown, for low thresholds too
+# how many predictions of each row are fitted: more than are shown, for low thresholds too
+FITTED_TOP_R = 20
 ROWS_MIN = 100
 """Rows that a fit takes, at least."""
 
@@ -51,8 +54,8 @@ class CalibrationFit(NamedTuple):
     """A calibration, fitted to all rows, and how reliable scores are without and with one.
 
     source         the file of these rows, as the origin of a version tells it
-    before, after  of the first TOP_R labels of each row; after: each half of the rows by a fit to the other
-                   half, so that no row is measured by what was fitted to it
+    before, after  of the first TOP_R labels of each row; after: each half of the rows by a fit to
+                   the other half, so that no row is measured by what was fitted to it
     n_pairs        predictions that were fitted
     """
 
@@ -70,27 +73,36 @@ class CalibrationFit(NamedTuple):
 
 
 def refuse_link(model: Model) -> None:
-    """Raise BadParameter for a model whose probabilities are exact, and sum to 1 over the labels."""
+    """Raise BadParameter for a model whose probabilities are exact, and sum to 1 over
+    the labels.
+    """
     if model.manifest.link == "softmax":
         raise BadParameter(
             f"calibrate: expected a model that scores each label by itself, found one of "
-            f"{model.manifest.trainer.name}: its probabilities sum to 1 over the labels, and would not after"
+            f"{model.manifest.trainer.name}: its probabilities sum to 1 over the labels, and "
+            "would not after"
         )
 
 
-def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnProgress) -> CalibrationFit:
+def fit_to_rows(
+    model: Model, labelled: Labelled, threads: int, on_progress: OnProgress
+) -> CalibrationFit:
     """Fit a calibration of a model's own scores to rows that it was not trained on.
 
-    A model that is calibrated already is fitted anew. Raises BadData for too few rows, BadParameter for a
-    model that cannot be calibrated. Cost: a prediction a row.
+    A model that is calibrated already is fitted anew. Raises BadData for too few rows, BadParameter
+    for a model that cannot be calibrated. Cost: a prediction a row.
     """
     refuse_link(model)
-    source, n_rows = labelled.source, labelled.rows.n_rows
-    assert source is not None, "expected rows of a file: windows of words are of models that are refused"
+    source = labelled.source
+    n_rows = labelled.rows.n_rows
+    assert source is not None, (
+        "expected rows of a file: windows of words are of models that are refused"
+    )
     known = [model.manifest, *model.manifest.members]
     if any(source.sha256 == manifest.data.sha256 for manifest in known):
         raise BadData(
-            "calibrate: expected rows that the model was not trained on, found those that it was trained on"
+            "calibrate: expected rows that the model was not trained on, found those that it "
+            "was trained on"
         )
     if n_rows < ROWS_MIN:
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
@@ -99,7 +111,9 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     found = make_predictor(own).predict(labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads)
     are_true = mark_true(PredictedRows(found.ptr, found.labels), labelled.labels)
     if not are_true.any():
-        raise BadData(f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows")
+        raise BadData(
+            f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows"
+        )
     is_shown = ranks_of(found.ptr) < TOP_R
     in_half = np.zeros(n_rows, np.bool_)
     in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
@@ -125,7 +139,8 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
 
     origin  the other fields of its origin
 
-    Its F-measures, and what its report has of a validation file, are left out: they are of other scores.
+    Its F-measures, and what its report has of a validation file, are left out: they are of other
+    scores.
     """
     about = {
         **fit.source._asdict(),
@@ -154,8 +169,8 @@ def calibrate_and_publish(
 ) -> dict[str, Any]:
     """Publish a version once more, calibrated on a labelled file, as the model's `latest`.
 
-    Returns the keys of `xylem calibrate --json`. Raises BadInput for a file that cannot be used, the one that
-    the version was trained on among them, and StoreError.
+    Returns the keys of `xylem calibrate --json`. Raises BadInput for a file that cannot be used,
+    the one that the version was trained on among them, and StoreError.
     """
     store.prepare()
     model = store.open(name, reference)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     """Draw what a report has into PNG files of a directory; return them.
 
-    Decision trees: criteria.png and error.png (against the number of splits), objective.png (J, balance and
-    purity by depth). Learned trees: updates.png (J of the first levels as a share of J* at each update, and
-    the share of labels that it moved: Jernite et al. 2017, section 5). Label trees: features.png and
-    alpha.png (features used by depth, and the ratio to the depth above). Raises BadInput without matplotlib,
-    and where there can be no such directory.
+    Decision trees: criteria.png and error.png (against the number of splits), objective.png (J,
+    balance and purity by depth). Learned trees: updates.png (J of the first levels as a share of J*
+    at each update, and the share of labels that it moved: Jernite et al. 2017, section 5). Label
+    trees: features.png and alpha.png (features used by depth, and the ratio to the depth above).
+    Raises BadInput without matplotlib, and where there can be no such directory.
     """
     _make_directory(out)
     charts: list[tuple[str, list[dict[str, float]], str, list[str], str]] = []
@@ -58,7 +58,8 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
             continue
         figure, axes = new_chart()
         for each in names:
-            at, values = [point[x] for point in points], [point[each] for point in points]
+            at = [point[x] for point in points]
+            values = [point[each] for point in points]
             axes.plot(at, values, marker=".", label=each.replace("_", " "))
         axes.set(title=title, xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
@@ -78,7 +79,9 @@ def _make_directory(out: Path) -> None:
 
 
 def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], list[str]]:
-    """Return the points of a learned tree's curves, and their names; a level that is not there yet is nan."""
+    """Return the points of a learned tree's curves, and their names; a
+    level that is not there yet is nan.
+    """
     n_levels = min(3, max(len(update["levels"]) for update in updates))
     names = [f"J, level {level}" for level in range(n_levels)]
     points = []
@@ -95,7 +98,8 @@ def new_chart() -> tuple[Figure, Axes]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise BadInput(
-            f"expected matplotlib to draw with (pip install xylem-serve[report]), found none: {error}"
+            "expected matplotlib to draw with (pip install xylem-serve[report]), found "
+            f"none: {error}"
         ) from error
     figure = Figure(figsize=(7.0, 4.5), dpi=120, layout="constrained")  # inches
     return figure, figure.subplots()
@@ -107,7 +111,9 @@ def draw_bands(bands: Sequence[Band]) -> str:
     width = 0.8 / len(KS)
     for i, k in enumerate(KS):
         shares = [float(band[f"P@{k}"] or 0.0) for band in bands]
-        axes.bar([place + (i - 1) * width for place in range(len(bands))], shares, width, label=f"P@{k}")
+        axes.bar(
+            [place + (i - 1) * width for place in range(len(bands))], shares, width, label=f"P@{k}"
+        )
     axes.set_xticks(range(len(bands)), [str(band["band"]) for band in bands])
     axes.set(xlabel="training rows of the label", ylabel="percent", ylim=(0, 100))
     axes.grid(axis="y", alpha=0.3)
@@ -118,9 +124,13 @@ def draw_bands(bands: Sequence[Band]) -> str:
 def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
     """Return the reliability diagram as an SVG element. Raises BadInput without matplotlib."""
     figure, axes = new_chart()
-    low, width = [each.low for each in bins], [each.high - each.low for each in bins]
-    axes.bar(low, [each.share_true for each in bins], width, align="edge", alpha=0.4, label="share true")
-    means, shares = [each.mean_score for each in bins], [each.share_true for each in bins]
+    low = [each.low for each in bins]
+    width = [each.high - each.low for each in bins]
+    axes.bar(
+        low, [each.share_true for each in bins], width, align="edge", alpha=0.4, label="share true"
+    )
+    means = [each.mean_score for each in bins]
+    shares = [each.share_true for each in bins]
     axes.plot(means, shares, marker="o", label="share true at the mean score")
     axes.plot([0, 1], [0, 1], linestyle="--", color="grey", label="scores that are probabilities")
     axes.set(xlabel="score", ylabel="share of labels that are true", xlim=(0, 1), ylim=(0, 1))
@@ -136,7 +146,9 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
     """
     figure, axes = new_chart()
     known = [(point, point.precision) for point in points if point.precision is not None]
-    axes.plot([point.recall for point, _ in known], [precision for _, precision in known], marker=".")
+    axes.plot(
+        [point.recall for point, _ in known], [precision for _, precision in known], marker="."
+    )
     for point, precision in known:
         if round(100 * point.threshold) in (10, 30, 50, 70, 90):
             axes.annotate(f"{point.threshold:.1f}", (point.recall, precision))
@@ -146,11 +158,14 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
 
 
 def _svg(figure: Figure, salt: str) -> str:
-    """Return a figure as an SVG element: the same bytes each time, text as text, nothing from elsewhere."""
+    """Return a figure as an SVG element: the same bytes each time,
+    text as text, nothing from elsewhere.
+    """
     from matplotlib import rc_context
 
     out = io.StringIO()
-    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):  # the salt keeps ids of figures apart
+    # the salt keeps ids of figures apart
+    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(out, format="svg", metadata=nothing)
     text = out.getvalue()
@@ -171,7 +186,8 @@ _HEAD = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; }}
+body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; margin: 1rem 0; }}
 th, td {{ border-bottom: 1px solid #ccc; padding: .2rem .8rem; text-align: right; }}
 th:first-child, td:first-child {{ text-align: left; overflow-wrap: anywhere; }}
@@ -184,7 +200,9 @@ svg {{ max-width: 100%; height: auto; }}
 
 
 class PageSubject(NamedTuple):
-    """What a page is about: the version with the names of its labels, and the file it was measured on."""
+    """What a page is about: the version with the names of its
+    labels, and the file it was measured on.
+    """
 
     version: str
     data: str
@@ -192,10 +210,15 @@ class PageSubject(NamedTuple):
 
 
 def prepare_files(table: Path | None, page: Path | None) -> None:
-    """Make the directory of a page. Raises BadInput where a file cannot be written: before it is measured."""
+    """Make the directory of a page.
+
+    Raises BadInput where a file cannot be written: before it is measured.
+    """
     if table is not None:
         if table.suffix not in SUFFIXES:
-            raise BadParameter(f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {table.name!r}")
+            raise BadParameter(
+                f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {table.name!r}"
+            )
         if table.is_dir() or not table.parent.is_dir():
             found = "a directory" if table.is_dir() else "no such directory"
             raise BadParameter(
@@ -228,29 +251,51 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     """Return the page. Names of labels, files and models are text in it, whatever they hold."""
     report = evaluation.report
     title = f"{subject.version} on {subject.data}"
-    at = "the tuned thresholds" if report["threshold"] == "tuned" else f"a threshold of {report['threshold']}"
+    at = (
+        "the tuned thresholds"
+        if report["threshold"] == "tuned"
+        else f"a threshold of {report['threshold']}"
+    )
     bands = ["<p>Nobody knows how often the labels of this version occurred in training.</p>"]
     if found := report["bands"]:
-        bands = [draw_bands(found), _table(list(found[0]), [tuple(band.values()) for band in found])]
-    reliability, error = ["<p>Nothing was predicted.</p>"], report["calibration_error"]
+        bands = [
+            draw_bands(found),
+            _table(list(found[0]), [tuple(band.values()) for band in found]),
+        ]
+    reliability = ["<p>Nothing was predicted.</p>"]
+    error = report["calibration_error"]
     if error is not None:
-        rows = [(f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in evaluation.reliability]
+        rows = [
+            (f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in evaluation.reliability
+        ]
         reliability = [
-            f"<p>The expected calibration error of the first five labels of each row is {error:.3f}: so far "
+            "<p>The expected calibration error of the first five labels of each row is "
+            f"{error:.3f}: so far "
             "are score and share of true labels apart, on average.</p>",
             draw_reliability(evaluation.reliability),
             _table(("score", "labels", "mean score", "share true"), rows),
         ]
     unknown = list_unknown(report)
-    how = f"In macro-F a label that is never true nor predicted counts as {report['empty_label_convention']}"
+    how = (
+        "In macro-F a label that is never true nor predicted counts as "
+        f"{report['empty_label_convention']}"
+    )
     how += f"; those that the model does not know count as zero: {unknown}" if unknown else "."
     counts = evaluation.counts
     wrong = counts.support + counts.predicted - 2 * counts.hits
-    worst = [label for label in np.argsort(-wrong, kind="stable")[:LABELS_MAX].tolist() if wrong[label] > 0]
+    worst = [
+        label
+        for label in np.argsort(-wrong, kind="stable")[:LABELS_MAX].tolist()
+        if wrong[label] > 0
+    ]
     parts = [
         _HEAD.format(title=escape(title)),
-        f"<p>{report['rows']:,} rows. Shares are in percent; labels are decided at {escape(at)}.</p>",
-        _table(("", *(f"@{k}" for k in KS)), [(m, *(report[f"{m}@{k}"] for k in KS)) for m in _RANKINGS]),
+        f"<p>{report['rows']:,} rows. Shares are in percent; labels are decided at "
+        f"{escape(at)}.</p>",
+        _table(
+            ("", *(f"@{k}" for k in KS)),
+            [(m, *(report[f"{m}@{k}"] for k in KS)) for m in _RANKINGS],
+        ),
         _table(
             ("macro-F", "micro-F", "instance-F", "recall@5"),
             [tuple(report[key] for key in ("macro_f", "micro_f", "instance_f", "R@5"))],
@@ -285,8 +330,9 @@ def _cell(value: object) -> str:
 
 
 COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
-"""In percent. Precision and recall of nothing are empty (null in .jsonl), and F of a label never true nor
-predicted."""
+"""In percent. Precision and recall of nothing are empty (null in .jsonl), and F
+of a label never true nor predicted.
+"""
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 
@@ -298,7 +344,8 @@ def label_lines(
     names: NameTable, evaluation: Evaluation, labels: Iterable[int] | None = None
 ) -> Iterable[LabelLine]:
     """Yield the values of COLUMNS for each label by its id, or for those asked for."""
-    counts, thresholds = evaluation.counts, evaluation.thresholds
+    counts = evaluation.counts
+    thresholds = evaluation.thresholds
     for i in range(names.n_names) if labels is None else labels:
         support, hits, predicted = (int(column[i]) for column in counts)
         yield (
@@ -313,19 +360,27 @@ def label_lines(
 
 
 def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
-    """Write lines in the format of the suffix; the file is there whole or not at all. Raises OSError."""
+    """Write lines in the format of the suffix; the file is there
+    whole or not at all. Raises OSError.
+    """
     with unfinished(file) as out:
         if file.suffix == ".jsonl":
-            out.writelines(orjson.dumps(dict(zip(COLUMNS, line, strict=True))) + b"\n" for line in lines)
+            out.writelines(
+                orjson.dumps(dict(zip(COLUMNS, line, strict=True))) + b"\n" for line in lines
+            )
         else:
             delimiter = "," if file.suffix == ".csv" else "\t"
-            writer = csv.writer(codecs.getwriter("utf-8")(out), delimiter=delimiter, lineterminator="\n")
+            writer = csv.writer(
+                codecs.getwriter("utf-8")(out), delimiter=delimiter, lineterminator="\n"
+            )
             writer.writerow(COLUMNS)
             writer.writerows((plain_cell(name), *figures) for name, *figures in lines)
 
 
 def plain_cell(text: str) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula: with ' before it, as OWASP advises."""
+    """Return a text as a cell that no spreadsheet takes for a formula:
+    with ' before it, as OWASP advises.
+    """
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

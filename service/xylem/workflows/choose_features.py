@@ -1,4 +1,6 @@
-"""`features.kind=auto`: which features of texts predict best, tried on rows held out of the training rows."""
+"""`features.kind=auto`: which features of texts predict best, tried on
+rows held out of the training rows.
+"""
 
 import time
 from collections.abc import Callable
@@ -30,8 +32,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "words+chars": {"kind": "words+chars"},
     "chars": {"kind": "chars"},
 }
-"""What is tried, in the order in which it is taken where others are no better: the cheapest first, and
-characters beside words before characters alone, which cost hardly less."""
+"""What is tried, in the order in which it is taken where others are no better: the cheapest first,
+and characters beside words before characters alone, which cost hardly less.
+"""
 
 TRAINER = "label-tree"
 """One tree of it judges the features, whatever trainer is to use them."""
@@ -70,7 +73,9 @@ class FeatureChoice(NamedTuple):
     tried: list[Tried]
 
     def as_json(self, *, times: bool = True) -> dict[str, Any]:
-        """Return it as `xylem train --json` says it; without times: the same for the same data and seed."""
+        """Return it as `xylem train --json` says it; without times:
+        the same for the same data and seed.
+        """
         left_out = () if times else ("us_per_row", "features_us")
         facts = [tried._asdict().items() for tried in self.tried]
         tried = [{name: value for name, value in each if name not in left_out} for each in facts]
@@ -86,11 +91,13 @@ def choose_features(
 ) -> tuple[FeatureParameters, FeatureChoice]:
     """Return the parameters of the features that predict best, and what was tried.
 
-    At most `auto.rows` rows are drawn; a fifth of them is held out. Deterministic but for the times. Raises
-    BadParameter for instances that are no texts and for fewer than ROWS_MIN rows.
+    At most `auto.rows` rows are drawn; a fifth of them is held out. Deterministic but for the
+    times. Raises BadParameter for instances that are no texts and for fewer than ROWS_MIN rows.
     """
     if dataset.texts is None:
-        raise BadParameter("features.kind: expected auto for texts, found instances of another kind")
+        raise BadParameter(
+            "features.kind: expected auto for texts, found instances of another kind"
+        )
     if dataset.n_rows < ROWS_MIN:
         raise BadParameter(
             f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
@@ -114,10 +121,11 @@ def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameter
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
-    """Return the rows that are held out, a fifth of those that are drawn, and those to learn from; ascending.
+    """Return the rows that are held out, a fifth of those that are drawn,
+    and those to learn from; ascending.
 
-    Neighbours in a file are often alike, as the packages of one program: they are held out in blocks, for
-    features that only know a neighbour again would win otherwise.
+    Neighbours in a file are often alike, as the packages of one program: they are held out in
+    blocks, for features that only know a neighbour again would win otherwise.
     """
     rng = np.random.default_rng(seed)
     n_drawn = min(n_rows, rows_max)
@@ -126,7 +134,8 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
     starts = rng.permutation(-(-n_rows // block))
     order = (starts[:, None] * block + np.arange(block)).ravel()
     order = order[order < n_rows]
-    held, others = order[:n_held], order[n_held:]
+    held = order[:n_held]
+    others = order[n_held:]
     return np.sort(held), np.sort(rng.permutation(others)[: n_drawn - n_held])
 
 
@@ -161,7 +170,9 @@ def _try(
 
 
 def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str = TRAINER) -> Model:
-    """Return what was trained as a model that is never published; its labels are named by their ids."""
+    """Return what was trained as a model that is never published;
+    its labels are named by their ids.
+    """
     draft = Draft(
         kind=trained.kind,
         link=trained.link,

@@ -1,8 +1,9 @@
-"""`xylem combine`: versions and names of concepts made one version, whose ranker is fitted to labelled rows.
+"""`xylem combine`: versions and names of concepts made one version, whose
+ranker is fitted to labelled rows.
 
-Source of the idea: Annif's fusion backends (Suominen, Inkinen and Lehtinen 2022, "Annif and Finto AI"), and
-re-ranking of candidates by boosted trees (Burges 2010, "From RankNet to LambdaRank to LambdaMART", section 7;
-here each candidate is fitted by itself).
+Source of the idea: Annif's fusion backends (Suominen, Inkinen and Lehtinen 2022, "Annif and Finto
+AI"), and re-ranking of candidates by boosted trees (Burges 2010, "From RankNet to LambdaRank to
+LambdaMART", section 7; here each candidate is fitted by itself).
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,8 @@ class CombineRequest:
     language    of the names; None: all
     by          what labels are: "uri", "notation", or a language, in which they are the names
     candidates  labels of each member that are ranked; beam_width: of the members' searches
-    rerank      the rows that the first member was trained on: near ones rank candidates, if that gains
+    rerank      the rows that the first member was trained on: near ones rank candidates, if that
+                gains
     ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
     origin, latest, made_for  as in TrainRequest
     """
@@ -94,7 +96,8 @@ class CombineRequest:
 def combine_and_publish(
     store: Store, model: str, request: CombineRequest, on_progress: OnProgress = no_progress
 ) -> dict[str, Any]:
-    """Publish the combination of versions of a store as a model's next version; return what is told of it.
+    """Publish the combination of versions of a store as a model's next
+    version; return what is told of it.
 
     The vocabulary becomes the model's label info where it has none.
 
@@ -110,10 +113,15 @@ def combine_and_publish(
     if request.vocabulary is not None:
         concepts = read_concepts(request.vocabulary, request.language, request.by)
     check_members(members, request.language, concepts is not None)
-    dataset = read_dataset(request.data, columns=request.columns, on_progress=partial(on_progress, "read"))
-    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    dataset = read_dataset(
+        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
+    )
+    trained_on = (
+        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    )
     draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
-    arrays, files = draft.extra, {}
+    arrays = draft.extra
+    files = {}
     for number, member in enumerate(members):
         files.update(store.files_of(member, arrays, member_prefix(number)))
     origin = {"members": [parent_of(member.manifest) for member in members], **request.origin}
@@ -142,23 +150,30 @@ def combine_dataset(
 ) -> tuple[Draft, dict[str, Any]]:
     """Return the combination of opened versions, which can be published, and what is told of it.
 
-    That is, by folds of the rows: "members", the figures of each alone, and "combined"; "rows", "ranker",
-    "warnings". The files that the request names are passed over: concepts and rows are at hand.
+    That is, by folds of the rows: "members", the figures of each alone, and "combined"; "rows",
+    "ranker", "warnings". The files that the request names are passed over: concepts and rows are at
+    hand.
 
-    trained_on  the rows that the first member was trained on: near ones rank candidates, if that gains
+    trained_on  the rows that the first member was trained on: near ones rank candidates, if that
+                gains
 
     Raises BadInput. Deterministic.
     """
     if request.ranker not in RANKERS:
-        raise BadParameter(f"ranker: expected one of {', '.join(RANKERS)}, found {request.ranker[:40]!r}")
+        raise BadParameter(
+            f"ranker: expected one of {', '.join(RANKERS)}, found {request.ranker[:40]!r}"
+        )
     if dataset.n_rows < ROWS_MIN:
         raise BadData(
-            f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found {dataset.n_rows}"
+            f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found "
+            f"{dataset.n_rows}"
         )
     names = None
     if concepts is not None:
         if dataset.texts is None:
-            raise BadData("combine: expected texts, in which names of concepts are found, found none")
+            raise BadData(
+                "combine: expected texts, in which names of concepts are found, found none"
+            )
         parameters = name_parameters_for(members, request.language)
         names = NamesToMatch(concepts, parameters, count_words(dataset.texts, parameters))
     parts = combined_parts(members, names, request.candidates, request.beam_width)
@@ -167,7 +182,10 @@ def combine_dataset(
         parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
         if trained_on.sha256 != members[0].manifest.data.sha256:
             shown = members[0].manifest.shown
-            warning = f"{trained_on.source}, whose rows rank candidates, is not what {shown} was trained on"
+            warning = (
+                f"{trained_on.source}, whose rows rank candidates, is not what {shown} "
+                "was trained on"
+            )
             parts = replace(parts, warnings=[*parts.warnings, warning])
     trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
     on_progress("features", 0, 1)
@@ -177,7 +195,11 @@ def combine_dataset(
 
 
 def _fitted(
-    parts: CombinedParts, trial: Model, labelled: Labelled, request: CombineRequest, on_progress: OnProgress
+    parts: CombinedParts,
+    trial: Model,
+    labelled: Labelled,
+    request: CombineRequest,
+    on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any]]:
     """Return the combination with a ranker that is fitted to labelled rows of the trial."""
     kind = request.ranker
@@ -187,7 +209,8 @@ def _fitted(
     assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
     found = candidates_of(predictor, labelled, on_progress)
     on_progress("fit", 0, 2)
-    margins, reranked = rank_by_folds(kind, found, request.seed), None
+    margins = rank_by_folds(kind, found, request.seed)
+    reranked = None
     if parts.near:
         found, margins, reranked = near_or_not(kind, found, margins, request.seed)
         parts = parts if reranked["kept"] else replace(parts, near={})
@@ -199,7 +222,10 @@ def _fitted(
     def figures(ranked: PredictedRows) -> dict[str, float]:
         return ranking_figures(ranked, labelled.labels, labelled.unknown)
 
-    alone = {member.manifest.shown: figures(_of_member(found, i)) for i, member in enumerate(parts.members)}
+    alone = {
+        member.manifest.shown: figures(_of_member(found, i))
+        for i, member in enumerate(parts.members)
+    }
     report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
     report |= {"combined": figures(by_folds), "members": alone}
     if reranked is not None:
@@ -239,7 +265,8 @@ def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
     ]
     if n_unknown := len(labelled.unknown_names):
         found.append(
-            f"no member has {n_unknown} of the labels of the rows, as {labelled.unknown_names[0]!r:.80}: "
+            f"no member has {n_unknown} of the labels of the rows, as "
+            f"{labelled.unknown_names[0]!r:.80}: "
             "each counts as missed"
         )
     return found

@@ -1,4 +1,6 @@
-"""What a combined version is made of before it has a ranker: members, labels, and names of concepts."""
+"""What a combined version is made of before it has a ranker:
+members, labels, and names of concepts.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,7 +53,9 @@ from xylem_store import (
 )
 
 LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
-"""How arrays of a member begin that tell of it, or are for training: they are of no use to answer."""
+"""How arrays of a member begin that tell of it, or are for training: they are of no
+use to answer.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,18 @@ class CombinedParts:
     near: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def draft(self, ranker: Ranker, seed: int, parameters: Mapping[str, Parameter]) -> Draft:
-        """Return what can be published with a ranker; `parameters` are told besides the parts' own."""
+        """Return what can be published with a ranker; `parameters` are told besides
+        the parts' own.
+        """
         manifests = tuple(member.manifest for member in self.members)
         extra: dict[str, NDArray[Any]] = {LABEL_COUNTS: self.counts}
         extra |= ranker_arrays(ranker, self.proposing, self.maps)
         for number, member in enumerate(self.members):
-            kept = {name: array for name, array in member.arrays.items() if not name.startswith(LEFT_OUT)}
+            kept = {
+                name: array
+                for name, array in member.arrays.items()
+                if not name.startswith(LEFT_OUT)
+            }
             extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
         extra |= {**self.name_arrays, **self.near}
         features: dict[str, Any] = {}
@@ -122,43 +132,74 @@ class NamesToMatch(NamedTuple):
 def combined_parts(
     members: Sequence[Model], names: NamesToMatch | None, candidates: int, beam_width: int
 ) -> CombinedParts:
-    """Return what members and names make together. Raises BadParameter for numbers out of range, BadData."""
+    """Return what members and names make together.
+
+    Raises BadParameter for numbers out of range, BadData.
+    """
     for name, value, most in (
         ("candidates", candidates, CANDIDATES_MAX),
         ("beam_width", beam_width, BEAM_MAX),
     ):
         if type(value) is not int or not 1 <= value <= most:
             raise BadParameter(f"{name}: expected 1 to {most}, found {value!r:.40}")
-    labels: dict[str, int] = {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
+    labels: dict[str, int] = (
+        {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
+    )
     retired = frozenset() if names is None else names.concepts.retired
-    n_concepts, maps, warnings = len(labels), [], []
+    n_concepts = len(labels)
+    maps = []
+    warnings = []
     for member in members:
         own = all_names(member.labels)
-        ids = [NO_LABEL if name in retired else labels.setdefault(name, len(labels)) for name in own]
+        ids = [
+            NO_LABEL if name in retired else labels.setdefault(name, len(labels)) for name in own
+        ]
         maps.append(np.array(ids, np.int32))
     n_kept = len(labels) - n_concepts
     if names is not None and n_kept:
         if not any(((of_member >= 0) & (of_member < n_concepts)).any() for of_member in maps):
             raise BadData(
-                f"vocabulary: expected concepts that are labels of the members, found none of their {n_kept} "
-                f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with --by, uri, notation "
+                "vocabulary: expected concepts that are labels of the members, found none "
+                f"of their {n_kept} "
+                f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with "
+                "--by, uri, notation "
                 "or a language"
             )
         warnings.append(f"the vocabulary lacks {n_kept} of the members' labels: they are kept")
     n_retired = sum(int((of_member == NO_LABEL).sum()) for of_member in maps)
     if n_retired:
-        warnings.append(f"{n_retired} of the members' labels are deprecated concepts: they are left out")
+        warnings.append(
+            f"{n_retired} of the members' labels are deprecated concepts: they are left out"
+        )
     counts, n_rows = _counted(members, maps, len(labels))
-    arrays, parameters, n_named = dict[str, NDArray[Any]](), None, 0
+    arrays = dict[str, NDArray[Any]]()
+    parameters = None
+    n_named = 0
     if names is not None:
-        parameters, n_named = names.parameters, len(NAME_FEATURES)
-        arrays = build_name_arrays(names.concepts.placed(list(labels)), parameters, names.frequencies)
-    proposing, table = Proposing(candidates, beam_width, n_named, n_concepts), build_names(list(labels))
-    return CombinedParts(members, table, maps, counts, n_rows, proposing, warnings, arrays, parameters)
+        parameters = names.parameters
+        n_named = len(NAME_FEATURES)
+        arrays = build_name_arrays(
+            names.concepts.placed(list(labels)), parameters, names.frequencies
+        )
+    proposing = Proposing(candidates, beam_width, n_named, n_concepts)
+    table = build_names(list(labels))
+    return CombinedParts(
+        members=members,
+        labels=table,
+        maps=maps,
+        counts=counts,
+        n_rows=n_rows,
+        proposing=proposing,
+        warnings=warnings,
+        name_arrays=arrays,
+        name_parameters=parameters,
+    )
 
 
 def name_parameters_for(members: Sequence[Model], language: str | None) -> NameParameters:
-    """Return how names become words: as a member's texts do, else by the stems of their language."""
+    """Return how names become words: as a member's texts do, else by the stems of
+    their language.
+    """
     for member in members:
         said: dict[str, Any] = {
             name: value for name, value in member.manifest.features.items() if name in WORD_FORMS
@@ -173,7 +214,8 @@ def name_parameters_for(members: Sequence[Model], language: str | None) -> NameP
 
 def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tuple[I64, int]:
     """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
-    counts, n_rows = np.zeros(n_labels, np.int64), 0
+    counts = np.zeros(n_labels, np.int64)
+    n_rows = 0
     seen = set()
     for member, labels in zip(members, maps, strict=True):
         data = member.manifest.data
@@ -188,20 +230,34 @@ def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tu
 
 def no_ranker(parts: CombinedParts) -> Ranker:
     """Return a ranker for which all candidates are equal: what serves until one is fitted."""
-    ids, numbers = np.empty(0, np.int32), np.empty(0, np.float32)
+    ids = np.empty(0, np.int32)
+    numbers = np.empty(0, np.float32)
     n_features = candidate_features(len(parts.members), parts.proposing) + near_features(parts.near)
     linear = np.zeros(n_features + 1, np.float32)
-    return Ranker(linear, np.zeros(1, np.int32), ids, numbers, ids, numbers)
+    return Ranker(
+        linear=linear,
+        tree_ptr=np.zeros(1, np.int32),
+        feature=ids,
+        threshold=numbers,
+        child=ids,
+        value=numbers,
+    )
 
 
 def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
-    """Return labelled rows whose labels have the ids of a table; those that it lacks are unknown ones."""
+    """Return labelled rows whose labels have the ids of a table;
+    those that it lacks are unknown ones.
+    """
     names = dataset.names
     ids = find_all(table, names)
     labels, unknown = renumber_labels(dataset.labels, ids, table.n_names)
     unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
     return replace(
-        dataset, labels=labels, unknown_labels=unknown, unknown_names=unknown_names, label_names=None
+        dataset,
+        labels=labels,
+        unknown_labels=unknown,
+        unknown_names=unknown_names,
+        label_names=None,
     )
 
 
@@ -211,27 +267,34 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
         raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
     names = [member.manifest.shown for member in members]
     for number, member in enumerate(members):
-        manifest, shown = member.manifest, f"member {names[number]}"
+        manifest = member.manifest
+        shown = f"member {names[number]}"
         if names[number] in names[:number]:
             raise BadParameter(f"{shown}: expected each version once, found it twice")
         if manifest.kind == COMBINED:
             raise BadParameter(
-                f"{shown}: expected a version of trees, found a combined one: name its members instead"
+                f"{shown}: expected a version of trees, found a combined one: name its "
+                "members instead"
             )
         if manifest.features["kind"] == ContextParameters.kind:
             raise BadParameter(
-                f"{shown}: expected a version that labels instances, found one that predicts the next word"
+                f"{shown}: expected a version that labels instances, found one that predicts "
+                "the next word"
             )
         for name in WORD_FORMS:
             found = manifest.features.get(name)
             if str(found).endswith(FILE_SUFFIX):
                 continue
             if language is not None and found not in (None, language, language.partition("-")[0]):
-                raise BadParameter(f"{shown}: expected words of {language}, found features.{name} of {found}")
+                raise BadParameter(
+                    f"{shown}: expected words of {language}, found features.{name} of {found}"
+                )
     if has_names or len(CombinedFeaturizer(members).blocks) > 1:
         for member in members:
             if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
                 raise BadParameter(
-                    f"member {member.manifest.shown}: expected one that takes texts, or members whose "
-                    f"features are all the same, found features of kind {member.manifest.features['kind']}"
+                    f"member {member.manifest.shown}: expected one that takes texts, or "
+                    "members whose "
+                    "features are all the same, found features of kind "
+                    f"{member.manifest.features['kind']}"
                 )

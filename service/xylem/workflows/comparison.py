@@ -65,14 +65,15 @@ def compare(
     rows  those of the request's file as each takes them, where they are at hand
 
     a, b       NAME@VERSION; rows, resamples, seed
-    metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in percent; p of
-               the paired randomisation test, and real: whether p is at most 0.05. macro_f is there if both
-               versions are tuned
-    labels     how many both know, and how many only one of them; `neither`: those of the file that none knows
+    metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in
+               percent; p of the paired randomisation test, and real: whether p is at most 0.05.
+               macro_f is there if both versions are tuned
+    labels     how many both know, and how many only one of them; `neither`: those of the file that
+               none knows
     note       why macro_f is not there, else null
 
-    Labels are told apart by name: one that a version does not know is one that it never predicts. Macro-F is
-    the mean over all labels that either knows. Raises BadInput.
+    Labels are told apart by name: one that a version does not know is one that it never predicts.
+    Macro-F is the mean over all labels that either knows. Raises BadInput.
     """
     if not RESAMPLES_MIN <= request.resamples <= RESAMPLES_MAX:
         raise BadParameter(
@@ -81,7 +82,8 @@ def compare(
     names = b.model.labels
     ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
     n_new = int((ids < 0).sum())
-    ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)  # those that a does not know follow its own
+    # those that a does not know follow its own
+    ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
     _check_windows(a, b, n_new)
     untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
     sides = [
@@ -113,12 +115,16 @@ def compare(
             "neither": len(set.intersection(*(set(side.labelled.unknown_names) for side in sides))),
         },
         "metrics": {name: {**each._asdict(), "real": each.real} for name, each in found.items()},
-        "note": f"no macro-F: {' and '.join(untuned)} not tuned (xylem thresholds)" if untuned else None,
+        "note": f"no macro-F: {' and '.join(untuned)} not tuned (xylem thresholds)"
+        if untuned
+        else None,
     }
 
 
 def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
-    """Raise BadData where rows are words: another vocabulary makes other true labels of the same text."""
+    """Raise BadData where rows are words: another vocabulary makes
+    other true labels of the same text.
+    """
     kinds = [side.model.manifest.features["kind"] for side in (a, b)]
     same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
     if ContextParameters.kind in kinds and not same:
@@ -147,31 +153,46 @@ def _predicted(
     if decides and side.thresholds is not None:
         thresholds = predictor.node_thresholds(side.thresholds)
         found = predict_all(
-            predictor, rows, thresholds, request.threads, lambda done: show("decide", done, rows.n_rows)
+            predictor,
+            rows,
+            thresholds,
+            request.threads,
+            lambda done: show("decide", done, rows.n_rows),
         )
         decided = PredictedRows(*found)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
 
 
 def _check_rows(sides: list[_Side], data: Path) -> None:
-    """Raise BadData unless both versions read the file as the same rows with as many true labels."""
+    """Raise BadData unless both versions read the file as the same rows with as many
+    true labels.
+    """
     a, b = (np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides)
     if not np.array_equal(a, b):
         raise BadData(
-            f"{data}: expected rows that both models read alike, found {len(a)} rows with {int(a.sum())} "
+            f"{data}: expected rows that both models read alike, found {len(a)} rows with "
+            f"{int(a.sum())} "
             f"labels, and {len(b)} with {int(b.sum())}"
         )
 
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
-    """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
-    n_rows, n_labels = a.labelled.n_rows, a.labelled.labels.n_labels
-    hits, predicted, true = [], [], []
+    """Return the decisions of both over the labels that either
+    knows; `ids` are those of b's labels.
+    """
+    n_rows = a.labelled.n_rows
+    n_labels = a.labelled.labels.n_labels
+    hits = []
+    predicted = []
+    true = []
     for side, named in ((a, np.arange(n_labels)), (b, ids)):
         assert side.decided is not None
-        labels, decided = side.labelled.labels, side.decided
-        is_true, shape = mark_true(decided, labels), (n_labels + n_new, n_rows)
-        rows, of = rows_of(decided.ptr), named[decided.labels]
+        labels = side.labelled.labels
+        decided = side.decided
+        is_true = mark_true(decided, labels)
+        shape = (n_labels + n_new, n_rows)
+        rows = rows_of(decided.ptr)
+        of = named[decided.labels]
         hits.append(ones_at(rows[is_true], of[is_true], shape))
         predicted.append(ones_at(rows, of, shape))
         true.append(ones_at(rows_of(labels.indptr), named[labels.indices], shape))

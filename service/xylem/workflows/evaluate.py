@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import SparseRows
-from xylem.engine import Predictions, PredictOptions, Searcher, make_predictor, predict_all, predict_parts
+from xylem.engine import (
+    Predictions,
+    PredictOptions,
+    Searcher,
+    make_predictor,
+    predict_all,
+    predict_parts,
+)
 from xylem.evaluation import LEAST_THRESHOLD as LEAST_THRESHOLD
 from xylem.evaluation import (
     USUAL_EMPTY,
@@ -46,7 +53,8 @@ NAMES_MAX = 20
 """So many labels that the model does not know are named."""
 
 RERANKED = (
-    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, F-measures "
+    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is "
+    "predicted, F-measures "
     "say nothing before xylem thresholds has tuned the version"
 )
 """Why a version that re-ranks, and is not calibrated, has no F-measures after training."""
@@ -82,20 +90,26 @@ def evaluate_rows(
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
 ) -> Evaluation:
-    """Measure an opened version on labelled rows; return the keys of `xylem evaluate --json`, and the rest.
+    """Measure an opened version on labelled rows; return the keys of
+    `xylem evaluate --json`, and the rest.
 
     Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
-    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
-    thread, the median of some runs. `note` is there where F-measures say nothing.
+    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch,
+    on one thread, the median of some runs. `note` is there where F-measures say nothing.
 
-    `sweep` asks for the precision and recall of one threshold for all labels, which is an exact search more.
+    `sweep` asks for the precision and recall of one threshold for all labels, which is an exact
+    search more.
     """
     predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, thresholds, empty
     )
     note = note_on(model) if thresholds is None else None
-    at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32) if thresholds is None else thresholds
+    at = (
+        np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
+        if thresholds is None
+        else thresholds
+    )
     return Evaluation(
         {
             **figures,
@@ -119,12 +133,14 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
 
     log_loss             the mean of -log p over the true labels, in nats a label
     perplexity           exp(log_loss)
-    without_probability  how often a true label has none, since no training row carried it or the model does
-                         not know it; these are in neither mean
+    without_probability  how often a true label has none, since no training row carried it or the
+                         model does not know it; these are in neither mean
 
     log_loss and perplexity are None where no true label has one.
     """
-    logs = predictor.score_labels(labelled.rows, labelled.labels.indptr, labelled.labels.indices).logs
+    logs = predictor.score_labels(
+        labelled.rows, labelled.labels.indptr, labelled.labels.indices
+    ).logs
     known = logs[np.isfinite(logs)].astype(np.float64)
     log_loss = float(-known.mean()) if len(known) else None
     return {
@@ -135,37 +151,52 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
 
 
 def list_unknown(report: Mapping[str, Any]) -> str:
-    """Return how many labels the model does not know, and their names, as one line; empty without any."""
-    n_labels, names = report["unknown_labels"], report["unknown_label_names"]
+    """Return how many labels the model does not know, and their
+    names, as one line; empty without any.
+    """
+    n_labels = report["unknown_labels"]
+    names = report["unknown_label_names"]
     more = ", ..." if n_labels > len(names) else ""
     return f"{n_labels:,}: {', '.join(names)}{more}" if n_labels else ""
 
 
 def note_on(model: Model) -> str | None:
-    """Return what to know about the metrics of a version that is not tuned, if there is something."""
+    """Return what to know about the metrics of a version that is not tuned, if there
+    is something.
+    """
     return RERANKED if has_rerank(model.arrays) and not has_calibration(model.arrays) else None
 
 
 class ValidFigures(NamedTuple):
-    """What a version keeps of a validation file: its manifest's metrics, and what its report has of it."""
+    """What a version keeps of a validation file: its manifest's
+    metrics, and what its report has of it.
+    """
 
     metrics: dict[str, float]
     kept: dict[str, Any]
 
 
 def valid_figures(
-    model: Model, valid: Labelled, threads: int, on_progress: OnProgress, thresholds: F32 | None = None
+    model: Model,
+    valid: Labelled,
+    threads: int,
+    on_progress: OnProgress,
+    thresholds: F32 | None = None,
 ) -> ValidFigures:
-    """Return what a version keeps of the figures on a validation file, decided at its thresholds, if any.
+    """Return what a version keeps of the figures on a validation file,
+    decided at its thresholds, if any.
 
-    Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see RERANKED.
+    Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see
+    RERANKED.
     """
     predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
         predictor, model, valid, threads, on_progress, thresholds, USUAL_EMPTY
     )
     left_out = F_MEASURES if thresholds is None and note_on(model) else ()
-    metrics = {key: value for key, value in figures.items() if type(value) is float and key not in left_out}
+    metrics = {
+        key: value for key, value in figures.items() if type(value) is float and key not in left_out
+    }
     kept = kept_figures(counts, bins, bands, model.labels)
     return ValidFigures(metrics, {"rows": valid.n_rows, **kept, "threshold": THRESHOLD_UNTUNED})
 
@@ -179,13 +210,19 @@ def _measure(
     thresholds: F32 | None,
     empty: EmptyConvention,
 ) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
-    """Return figures in percent, what was decided of each label, reliability, and figures of the bands."""
-    rows, labels, label_counts = labelled.rows, labelled.labels, model.arrays.get("labels/counts")
+    """Return figures in percent, what was decided of each label,
+    reliability, and figures of the bands.
+    """
+    rows = labelled.rows
+    labels = labelled.labels
+    label_counts = model.arrays.get("labels/counts")
     found = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
     ranked = PredictedRows(found.ptr, found.labels)
     at = THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
     decided = PredictedRows(
-        *predict_all(predictor, rows, at, threads, lambda done: on_progress("decide", done, rows.n_rows))
+        *predict_all(
+            predictor, rows, at, threads, lambda done: on_progress("decide", done, rows.n_rows)
+        )
     )
     counts = count_labels(decided, labels)
     report = evaluation_report(
@@ -206,8 +243,10 @@ def _measure(
 def _sweep(
     predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> list[ThresholdPoint]:
-    rows, labels = labelled.rows, labelled.labels
-    counting, first = ThresholdSweep(), 0
+    rows = labelled.rows
+    labels = labelled.labels
+    counting = ThresholdSweep()
+    first = 0
     for found in predict_parts(
         predictor,
         rows,
@@ -223,7 +262,8 @@ def _sweep(
 
 
 def best_threshold(labelled: Labelled, found: Predictions) -> float:
-    """Return the threshold for all labels that has the most micro-F among predictions of labelled rows.
+    """Return the threshold for all labels that has the most micro-F
+    among predictions of labelled rows.
 
     found  the predictions that reach LEAST_THRESHOLD
     """

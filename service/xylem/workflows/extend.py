@@ -17,8 +17,8 @@ def extend_and_publish(
 ) -> TrainReport:
     """Publish a version with labels that its base does not have; the trainer is the base's.
 
-    Ids, names, features, calibration and all weights that no new label needs stay to the bit. Raises as
-    `train_and_publish`.
+    Ids, names, features, calibration and all weights that no new label needs stay to the bit.
+    Raises as `train_and_publish`.
     """
     assert request.base is not None
     base = store.open(*request.base)
@@ -31,20 +31,25 @@ def extend_and_publish(
 def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
     """Give a version the thresholds of its parent, if they fit, unless it has some.
 
-    They do where labels were added or got a leaf, which begin as untuned ones do, and where the trees are the
-    same; not where scores of one of them are calibrated alone. Returns whether it did. Raises
-    DatabaseUnavailable and StoreError.
+    They do where labels were added or got a leaf, which begin as untuned ones do, and where the
+    trees are the same; not where scores of one of them are calibrated alone. Returns whether it
+    did. Raises DatabaseUnavailable and StoreError.
     """
     model = store.open(name, version)
     parent = read_origin(model.arrays).get("parent") or {}
-    if parent.get("model") != name or kept_in.load(name, version, model.manifest.digest) is not None:
+    if (
+        parent.get("model") != name
+        or kept_in.load(name, version, model.manifest.digest) is not None
+    ):
         return False
-    number, n_labels = int(parent["version"]), model.manifest.n_labels
+    number = int(parent["version"])
+    n_labels = model.manifest.n_labels
     is_there = number in store.versions(name)
     tuned = kept_in.load(name, number, store.manifest(name, number).digest if is_there else None)
     if tuned is None:
         return False
-    n_old, before = len(tuned.thresholds), store.open(name, number)
+    n_old = len(tuned.thresholds)
+    before = store.open(name, number)
     if has_calibration(before.arrays) != has_calibration(model.arrays):
         return False
     gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(before)

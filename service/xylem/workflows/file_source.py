@@ -1,4 +1,6 @@
-"""Files as the rows that a trainer reads again and again: features of instances, or windows of words."""
+"""Files as the rows that a trainer reads again and again: features
+of instances, or windows of words.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -29,10 +31,11 @@ from xylem_store import I32, I64, DataInfo, NameTable, build_names
 class FileSource:
     """A RowSource over a file, or over standard input, whose rows are seen once.
 
-    Texts and names of features are hashed; ids stay as they are. Label ids follow the names sorted by bytes.
+    Texts and names of features are hashed; ids stay as they are. Label ids follow the names sorted
+    by bytes.
 
-    The first pass over a file is made when the census is first asked for. After it `n_empty` says how many
-    rows have no feature.
+    The first pass over a file is made when the census is first asked for. After it `n_empty` says
+    how many rows have no feature.
 
     Raises BadData and BadParameter as it reads. Memory: a block of the file and its rows.
     """
@@ -48,7 +51,8 @@ class FileSource:
         label_rows: I64 | None = None,
         crew: Crew | None = None,
     ) -> None:
-        """Make the rows of a stream; `featurizer` and `label_rows`, by provisional id, are of rows before.
+        """Make the rows of a stream; `featurizer` and `label_rows`, by
+        provisional id, are of rows before.
 
         crew  who makes the rows of texts in a file; else this thread does
         """
@@ -72,7 +76,9 @@ class FileSource:
     @property
     def names(self) -> NameTable:
         """Return the names of the labels; numbers where they have none."""
-        return build_names(self.stream.label_names or [str(i) for i in range(len(self.census.label_rows))])
+        return build_names(
+            self.stream.label_names or [str(i) for i in range(len(self.census.label_rows))]
+        )
 
     @property
     def data_info(self) -> DataInfo:
@@ -103,14 +109,19 @@ class FileSource:
             yield TrainingSet(rows, part.labels._replace(n_labels=n_labels))
 
     def _first_pass(self) -> Iterator[TrainingSet]:
-        """Yield the rows while they are counted; find the labels, choose the featurizer, check every line."""
+        """Yield the rows while they are counted; find the labels,
+        choose the featurizer, check every line.
+        """
         n_rows = n_nonzeros = n_labelled = 0
-        label_rows, label_nonzeros = self._label_rows, np.zeros(0, np.int64)
+        label_rows = self._label_rows
+        label_nonzeros = np.zeros(0, np.int64)
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._with_rows(parts):
             counts = np.diff(rows.indptr)
             label_rows = _added(label_rows, np.bincount(part.labels.indices))
-            of_label = np.bincount(part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr)))
+            of_label = np.bincount(
+                part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr))
+            )
             label_nonzeros = _added(label_nonzeros, of_label.astype(np.int64))
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
@@ -121,16 +132,18 @@ class FileSource:
         self.final_ids = final if self.reads == "once" else None
         ids = np.arange(self.stream.n_labels) if final is None else final
         self._census = Census(
-            n_rows,
-            self.featurizer.n_features,  # a file has a row at least
-            n_nonzeros,
-            n_labelled,
-            _placed(label_rows, ids),
-            _placed(label_nonzeros, ids),
+            n_rows=n_rows,
+            n_features=self.featurizer.n_features,  # a file has a row at least
+            n_nonzeros=n_nonzeros,
+            n_labelled=n_labelled,
+            label_rows=_placed(label_rows, ids),
+            label_nonzeros=_placed(label_nonzeros, ids),
         )
 
     def _with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
-        """Yield parts and their rows: those of texts in a file are made by the crew, some parts ahead."""
+        """Yield parts and their rows: those of texts in a file are
+        made by the crew, some parts ahead.
+        """
         first = next(parts)  # a file has a row at least
         if first.texts is None or self.reads == "once":
             for part in chain([first], parts):
@@ -142,7 +155,9 @@ class FileSource:
         if self._featurizer is None:
             self._featurizer = streaming_featurizer(first, self._features, 0)
         parts, ahead = tee(chain([first], parts))
-        made = self._crew.mapped(MakeRows.by(self._featurizer), (part.texts or [] for part in ahead))
+        made = self._crew.mapped(
+            MakeRows.by(self._featurizer), (part.texts or [] for part in ahead)
+        )
         yield from zip(parts, made, strict=True)
 
 
@@ -210,17 +225,25 @@ class TextSource:
         return DataInfo(source_of(self._path), self.census.n_rows, self._found.sha256)
 
     def parts(self) -> Iterator[TrainingSet]:
-        """Yield the windows of the file, from the first to the last. Raises BadData if it has changed."""
-        found, file = self._found, open_texts(self._path)
+        """Yield the windows of the file, from the first to the last.
+
+        Raises BadData if it has changed.
+        """
+        found = self._found
+        file = open_texts(self._path)
         for texts in blocks_of_texts(file):
             if texts:
                 yield TrainingSet(*found.featurizer.windows_of(texts))
         if file.sha256 != found.sha256:
-            raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
+            raise file.fault(
+                None, "expected the bytes that were read at first, found others: it has changed"
+            )
 
     @cached_property
     def _found(self) -> _Found:
-        """Read the file once: count its words, choose those of the vocabulary, and check every line."""
+        """Read the file once: count its words, choose those of
+        the vocabulary, and check every line.
+        """
         counts: Counter[str] = Counter()
         n_texts = 0
         file = open_texts(self._path, partial(self._on_progress, "read"))
@@ -230,11 +253,20 @@ class TextSource:
                 counts.update(tokens_of(text))
         if not n_texts:
             raise file.fault(1, "expected at least one row, found none")
-        featurizer, window = context_of(counts, self._parameters), self._parameters.window
-        label_rows = np.zeros(featurizer.words.n_names, np.int64)  # windows: one a word, and one a text's end
+        featurizer = context_of(counts, self._parameters)
+        window = self._parameters.window
+        # windows: one a word, and one a text's end
+        label_rows = np.zeros(featurizer.words.n_names, np.int64)
         for word, count in counts.items():
             label_rows[featurizer.id_of(word)] += count
         label_rows[featurizer.end] += n_texts
         n = int(label_rows.sum())
-        census = Census(n, featurizer.n_features, window * n, n, label_rows, window * label_rows)
+        census = Census(
+            n_rows=n,
+            n_features=featurizer.n_features,
+            n_nonzeros=window * n,
+            n_labelled=n,
+            label_rows=label_rows,
+            label_nonzeros=window * label_rows,
+        )
         return _Found(featurizer, census, file.sha256)

@@ -33,10 +33,11 @@ def make_first_model(
     threads: int,
     on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """Learn a label tree from most rows of a file, tune it on a tenth, measure it on another, and publish it.
+    """Learn a label tree from most rows of a file, tune it on a tenth,
+    measure it on another, and publish it.
 
-    Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt from, other
-    BadInput, StoreError and DatabaseUnavailable; then nothing is published.
+    Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt
+    from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
     """
     check_model(name)
     dataset = read_dataset(data, columns=columns, on_progress=partial(on_progress, "read"))
@@ -56,9 +57,12 @@ def make_first_model(
     featurizer = featurizer_of(model)
     held, measured = (labelled_dataset(part, featurizer) for part in (valid, test))
     draft = replace(draft, metrics=valid_figures(model, measured, threads, on_progress).metrics)
-    outcomes, report = [], read_report(model.arrays)
+    outcomes = []
+    report = read_report(model.arrays)
     if len(held.labels.indices):
-        outcomes = tune(model, request_of(None, data, None, "zero", threads=threads), on_progress, held)
+        outcomes = tune(
+            model, request_of(None, data, None, "zero", threads=threads), on_progress, held
+        )
     at = outcomes[0].tuned.thresholds if outcomes else None
     found = evaluate_rows(model, measured, threads, on_progress, thresholds=at)
     with ready_database(store.root) as database:  # before anything is published
@@ -66,10 +70,13 @@ def make_first_model(
         if outcomes:
             keep(store.open(name, version), database, outcomes)
     sizes = np.diff(test.labels.indptr)
-    n_hits, n_predicted = int(found.counts.hits.sum()), int(found.counts.predicted.sum())
+    n_hits = int(found.counts.hits.sum())
+    n_predicted = int(found.counts.predicted.sum())
     warnings = list(report.get("warnings", ()))
     if test.n_rows < FEW_ROWS:
-        warnings.append(f"only {test.n_rows} rows were held out to measure on: the figures may be chance")
+        warnings.append(
+            f"only {test.n_rows} rows were held out to measure on: the figures may be chance"
+        )
     return {
         "model": name,
         "version": version,
@@ -81,7 +88,10 @@ def make_first_model(
         "predicted_a_row": n_predicted / test.n_rows,
         "precision": 100.0 * n_hits / max(n_predicted, 1),
         "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
-        **{key: found.report[key] for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")},
+        **{
+            key: found.report[key]
+            for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")
+        },
         "warnings": warnings,
     }
 
@@ -90,7 +100,9 @@ def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, D
     """Return the rows to learn from, and those for thresholds and figures. Raises BadData."""
     used = np.unique(dataset.labels.indices)
     if dataset.n_rows < LEAST_ROWS:
-        raise BadData(f"{data}: expected {LEAST_ROWS} rows or more to learn from, found {dataset.n_rows}")
+        raise BadData(
+            f"{data}: expected {LEAST_ROWS} rows or more to learn from, found {dataset.n_rows}"
+        )
     if len(used) < 2:
         names = [dataset.names[label] for label in used]
         found = f"only {names[0]!r:.80}" if names else "rows without labels"
@@ -99,7 +111,8 @@ def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, D
     train, valid, test = (dataset.take(rows) for rows in (rest, held[::2], held[1::2]))
     if not np.isin(test.labels.indices, train.labels.indices).any():
         raise BadData(
-            f"{data}: expected labels that several rows share, found none of {test.n_rows} rows held out to "
+            f"{data}: expected labels that several rows share, found none of {test.n_rows} "
+            "rows held out to "
             f"measure on among those of the other {train.n_rows} rows"
         )
     return train, valid, test

@@ -1,4 +1,5 @@
-"""A training that goes on from a version: labels added, other rows learnt, or the passes that are left.
+"""A training that goes on from a version: labels added, other rows
+learnt, or the passes that are left.
 
 A version may keep its training rows for that, so that old rows and new ones are learnt together.
 """
@@ -10,7 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, BadParameter, Crew, Dataset, LabelRows, SparseRows, offsets, split_items
+from xylem.base import (
+    BadData,
+    BadParameter,
+    Crew,
+    Dataset,
+    LabelRows,
+    SparseRows,
+    offsets,
+    split_items,
+)
 from xylem.datasets import STDIN, DataStream
 from xylem.engine import Featurizer
 from xylem.trainers import (
@@ -94,13 +104,17 @@ def read_kept(model: Model) -> TrainingSet | None:
 def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     """Return old and new rows; a new row that is an old one, to the bit, gives that its labels.
 
-    Otherwise the document that shows what a new label is would be, without it, one of what it is not.
+    Otherwise the document that shows what a new label is would be, without it, one of what it is
+    not.
     """
     data = TrainingSet.join([old, new])
     rows, labels = data
     sums = matrix_of(rows) @ np.random.default_rng(0).random(rows.n_features)
-    into, first = np.arange(rows.n_rows), dict[bytes, int]()
-    for row in np.flatnonzero(np.isin(sums, sums[old.n_rows :]) & (np.diff(rows.indptr) > 0)).tolist():
+    into = np.arange(rows.n_rows)
+    first = dict[bytes, int]()
+    for row in np.flatnonzero(
+        np.isin(sums, sums[old.n_rows :]) & (np.diff(rows.indptr) > 0)
+    ).tolist():
         part = slice(rows.indptr[row], rows.indptr[row + 1])
         key = rows.indices[part].tobytes() + rows.values[part].tobytes()
         if row < old.n_rows:
@@ -109,7 +123,8 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
             into[row] = first.get(key, row)
     carrier = np.repeat(into, np.diff(labels.indptr)).astype(np.int64)
     pairs = np.sort(carrier * labels.n_labels + labels.indices)
-    pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # each once; numpy's unique takes ten times as long
+    # each once; numpy's unique takes ten times as long
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     carrier, label = np.divmod(pairs, labels.n_labels)
     indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
     merged = LabelRows(indptr, label.astype(np.int32), labels.n_labels)
@@ -117,7 +132,9 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
 
 
 NEW_LABELS_MAX = 100_000
-"""Labels that are added at once: beyond, and beyond as many as there are, a training is not much longer."""
+"""Labels that are added at once: beyond, and beyond as many as there
+are, a training is not much longer.
+"""
 
 
 class GoingOn(NamedTuple):
@@ -133,9 +150,13 @@ class GoingOn(NamedTuple):
 
 
 def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
-    """Return how a training goes on from a version. Raises BadParameter, and Corrupt for a damaged state."""
+    """Return how a training goes on from a version.
+
+    Raises BadParameter, and Corrupt for a damaged state.
+    """
     keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
-    request, manifest = replace(request, keep_rows=keep_rows), base.manifest
+    request = replace(request, keep_rows=keep_rows)
+    manifest = base.manifest
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
     spec = trainer(request.trainer)
@@ -143,7 +164,8 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     plan = spec.plan(spec.parameters.from_json(own))
     if plan is None:
         return GoingOn(base, request, chosen)
-    state, shown = read_state(base), manifest.shown
+    state = read_state(base)
+    shown = manifest.shown
     given = request.parameters
     changed = set(given if isinstance(given, Mapping) else split_items(given))
     if changed - {plan.parameter} or request.weights != "float32":
@@ -156,7 +178,8 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     assert longer is not None
     if longer.passes != plan.passes and not plan.is_open:
         raise BadParameter(
-            f"{plan.parameter}: expected {plan.passes} as {shown}, on which its steps depend, found "
+            f"{plan.parameter}: expected {plan.passes} as {shown}, on which its steps "
+            "depend, found "
             f"{longer.passes}"
         )
     _check_left(request, state, longer, shown)
@@ -180,42 +203,57 @@ def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, show
     if state.passes >= plan.passes:
         more = f": plan more by -p {plan.parameter}" if plan.is_open else ""
         found = f"{shown}, which has made all {plan.passes}"
-        raise BadParameter(f"from: expected a version with passes that are left, found {found}{more}")
+        raise BadParameter(
+            f"from: expected a version with passes that are left, found {found}{more}"
+        )
     if request.until and request.until <= state.passes:
-        message = f"expected a pass after {state.passes}, the last one of {shown}, found {request.until}"
+        message = (
+            f"expected a pass after {state.passes}, the last one of {shown}, found {request.until}"
+        )
         raise BadParameter(f"until: {message}")
 
 
 def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of a training that goes on, with the version's features and labels. Raises BadInput.
+    """Return the rows of a training that goes on, with the version's
+    features and labels. Raises BadInput.
 
-    Those of further passes are those of the passes before; or new ones of standard input, whose labels may be
-    new. Where labels are added to trees, they are old rows and new ones; new labels come after the others.
+    Those of further passes are those of the passes before; or new ones of standard input, whose
+    labels may be new. Where labels are added to trees, they are old rows and new ones; new labels
+    come after the others.
     """
-    base, request, state = on.base, on.request, on.state
+    base = on.base
+    request = on.request
+    state = on.state
     if state is None:
         check_base(base, request, "extend" if request.extends else "from")
-        dataset, shown = request.read(on_progress), base.manifest.shown
+        dataset = request.read(on_progress)
+        shown = base.manifest.shown
         if not request.extends:
             if to_learn := _labels_to_learn(base, dataset):
                 raise BadData(
-                    f"{dataset.source}: expected labels that {shown} has learnt, found {len(to_learn)} "
+                    f"{dataset.source}: expected labels that {shown} has learnt, found "
+                    f"{len(to_learn)} "
                     f"others, as {to_learn[0]!r:.80}: add them by xylem extend"
                 )
             return rows_of_base(base, dataset)
-        table, featurizer = _with_new_names(base, dataset), featurizer_of(base)
+        table = _with_new_names(base, dataset)
+        featurizer = featurizer_of(base)
         old, warning = _old_rows(base, table, featurizer, request, on_progress)
         data = join_rows(old, rows_for(dataset, table, featurizer))
-        return PreparedRows(data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning)
+        return PreparedRows(
+            data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning
+        )
     if request.data == STDIN and on.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
-        names, counts = all_names(base.labels), base.arrays[LABEL_COUNTS]
+        names = all_names(base.labels)
+        counts = base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
         stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
         return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
     source = prepare(request, on.chosen, crew, on_progress, base if on.chosen.features else None)
     _ = source.census  # which takes a pass over a stream
-    info, manifest = source.data_info, base.manifest
+    info = source.data_info
+    manifest = base.manifest
     if info.sha256 != manifest.data.sha256:
         wanted = f"the rows of {manifest.shown}, over which its passes go"
         raise BadData(f"{info.source}: expected {wanted}, found others")
@@ -230,7 +268,8 @@ def go_on(
     Where labels are added, the calibration and the embeddings stay.
     """
     grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
-    manifest, extra = base.manifest, {}
+    manifest = base.manifest
+    extra = {}
     if request.extends:
         stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
         extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
@@ -241,23 +280,35 @@ def go_on(
         "classifiers": grown.classifiers,
     }
     parameters: Any = dict(manifest.trainer.parameters)
-    return Trained(grown.ensemble, manifest.kind, manifest.link, parameters, 0, extra, report)
+    return Trained(
+        ensemble=grown.ensemble,
+        kind=manifest.kind,
+        link=manifest.link,
+        parameters=parameters,
+        n_nonzeros=0,
+        extra=extra,
+        report=report,
+    )
 
 
 def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     """Return the origin of what goes on from a version, which has learnt what that one had."""
     origin = read_origin(base.arrays)
-    calibration = {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
+    calibration = (
+        {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
+    )
     feedback = {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})}
     return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
 
 
 def check_base(base: Model, request: TrainRequest, what: str) -> None:
     """Raise BadParameter for a version that cannot go on so."""
-    shown, manifest = base.manifest.shown, base.manifest
+    shown = base.manifest.shown
+    manifest = base.manifest
     if manifest.kind == COMBINED:
         raise BadParameter(
-            f"{what}: expected a version of trees, found {shown}, a combined one: take its member, and "
+            f"{what}: expected a version of trees, found {shown}, a combined one: take its "
+            "member, and "
             "combine anew"
         )
     if manifest.trainer.name != request.trainer:
@@ -265,10 +316,13 @@ def check_base(base: Model, request: TrainRequest, what: str) -> None:
         raise BadParameter(f"{what}: expected a version of {request.trainer}, {found}")
     check_growth(manifest, what)
     if request.parameters or request.weights != "float32":
-        raise BadParameter(f"{what}: expected parameters and weights of {shown} to stay, found others")
+        raise BadParameter(
+            f"{what}: expected parameters and weights of {shown} to stay, found others"
+        )
     if request.extends and not request.rows and not keeps_rows(base):
         raise BadParameter(
-            f"extend: expected --rows, those that {shown} was trained on, or a version that keeps them "
+            f"extend: expected --rows, those that {shown} was trained on, or a version that "
+            "keeps them "
             "(xylem train --keep-rows), found neither"
         )
 
@@ -281,7 +335,8 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
     is_numbered = all_names(model.labels) == list(map(str, range(model.labels.n_names)))
     if data.label_names is None and not is_numbered:
         raise BadData(
-            f"{data.source}: expected the names of its labels (--label-names), as {model.manifest.shown} "
+            f"{data.source}: expected the names of its labels (--label-names), as "
+            f"{model.manifest.shown} "
             "has names, found numbers alone"
         )
     names = data.label_names
@@ -293,12 +348,14 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
 
 
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
-    """Return the version's labels, and after them those that it does not have, sorted. Raises BadData.
+    """Return the version's labels, and after them those that it
+    does not have, sorted. Raises BadData.
 
-    Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its own id, by
-    which a file without names is read later.
+    Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its
+    own id, by which a file without names is read later.
     """
-    shown, n_labels = model.manifest.shown, model.manifest.n_labels
+    shown = model.manifest.shown
+    n_labels = model.manifest.n_labels
     to_learn = _labels_to_learn(model, new)
     if not to_learn:
         raise BadData(
@@ -314,16 +371,24 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     n_new = max(len(added), len(to_learn))
     if n_new > most:
         raise BadData(
-            f"{new.source}: expected at most {most} new labels at once for {n_labels} of {shown}, found "
+            f"{new.source}: expected at most {most} new labels at once for {n_labels} of "
+            f"{shown}, found "
             f"{n_new}: train again"
         )
     return build_names([*all_names(model.labels), *map(str, added)])
 
 
 def _old_rows(
-    model: Model, table: NameTable, featurizer: Featurizer, request: TrainRequest, on_progress: OnProgress
+    model: Model,
+    table: NameTable,
+    featurizer: Featurizer,
+    request: TrainRequest,
+    on_progress: OnProgress,
 ) -> tuple[TrainingSet, str | None]:
-    """Return the rows that a version was trained on, and what may be wrong with them. Raises BadInput."""
+    """Return the rows that a version was trained on, and what may be wrong with them.
+
+    Raises BadInput.
+    """
     kept = read_kept(model)
     if not request.rows and kept is not None:
         return kept._replace(labels=kept.labels._replace(n_labels=table.n_names)), None

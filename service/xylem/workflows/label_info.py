@@ -8,11 +8,21 @@ import numpy as np
 from xylem.base import BadData, BadParameter
 from xylem.datasets import DataFile, read_subjects
 from xylem.workflows.train import TrainReport
-from xylem_store import NAME, URI, BadNames, LabelInfo, Store, build_label_info, find_names, is_language
+from xylem_store import (
+    NAME,
+    URI,
+    BadNames,
+    LabelInfo,
+    Store,
+    build_label_info,
+    find_names,
+    is_language,
+)
 
 
 class Attached(NamedTuple):
-    """A model's label info: its subjects and languages, and how many of the labels of `latest` it knows.
+    """A model's label info: its subjects and languages, and how many
+    of the labels of `latest` it knows.
 
     by        what labels are looked for by: uri, notation or a language
     language  of names where a request does not say one
@@ -30,13 +40,16 @@ class Attached(NamedTuple):
 def read_label_info(path: Path, by: str = URI, language: str | None = None) -> LabelInfo:
     """Return the table of a file, told by its suffix (also .gz).
 
-    by        what a model's labels are: "uri", "notation", or a language, in which they are the names
+    by        what a model's labels are: "uri", "notation", or a language, in which they are the
+              names
     language  of names where a request does not say one; of a .tsv file, that of its names
 
     Raises BadData, naming the file and, of a table, the line, and BadParameter.
     """
     if language is not None and not is_language(language):
-        raise BadParameter(f"language: expected a language, as en or pt-br, found {language[:40]!r}")
+        raise BadParameter(
+            f"language: expected a language, as en or pt-br, found {language[:40]!r}"
+        )
     file = DataFile(path)
     found = read_subjects(file, language)
     column = by if by in ("uri", "notation") else f"{NAME}{by}"
@@ -53,12 +66,14 @@ def read_label_info(path: Path, by: str = URI, language: str | None = None) -> L
 def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
     """Make this the label info of a model, and say how many labels of its latest version it knows.
 
-    Raises BadData where it knows none of them: most likely, labels are looked for by the wrong column.
+    Raises BadData where it knows none of them: most likely, labels are looked for by the wrong
+    column.
     """
     found = attached_info(store, model, info)
     if not found.known_labels:
         raise BadData(
-            f"{model}: expected labels that the {found.subjects} subjects have as {found.by}, found none of "
+            f"{model}: expected labels that the {found.subjects} subjects have as "
+            f"{found.by}, found none of "
             f"{found.labels}: say what they are with --by, uri, notation or a language"
         )
     store.put_label_info(model, info)
@@ -66,7 +81,8 @@ def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
 
 
 def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> TrainReport:
-    """Attach label info to a model that was trained; return its report, with a warning if it knows no label.
+    """Attach label info to a model that was trained; return its report,
+    with a warning if it knows no label.
 
     The version is published by then, so that is no error.
     """
@@ -79,7 +95,17 @@ def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> Train
 
 def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
     """Return what a vocabulary knows of the labels of a model's latest version."""
-    labels, head = store.open(model).labels, info.head
-    by, languages = head.columns[0].removeprefix(NAME), list(head.languages)
+    labels = store.open(model).labels
+    head = info.head
+    by = head.columns[0].removeprefix(NAME)
+    languages = list(head.languages)
     known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
-    return Attached(model, head.n_subjects, by, languages, head.language, labels.n_names, known)
+    return Attached(
+        model=model,
+        subjects=head.n_subjects,
+        by=by,
+        languages=languages,
+        language=head.language,
+        labels=labels.n_names,
+        known_labels=known,
+    )

@@ -32,8 +32,9 @@ OnProgress = Progress
 def learnt_labels(model: Model) -> Bools:
     """Return which labels a version has learnt, bool[K].
 
-    It lists others if its names file or the header of its data had them but no row did: label trees have no
-    leaf for these. A combined version finds every concept by its names. All count where nothing is known.
+    It lists others if its names file or the header of its data had them but no row did: label trees
+    have no leaf for these. A combined version finds every concept by its names. All count where
+    nothing is known.
     """
     counts = model.arrays.get(LABEL_COUNTS)
     is_learnt = np.ones(model.labels.n_names, np.bool_)
@@ -69,7 +70,9 @@ class Labelled(NamedTuple):
         return len(self.labels.indices) + int(self.unknown.sum())
 
     def rows_learnt(self, model: Model) -> tuple[int, int]:
-        """Return how many rows have a label that a version has learnt, and how many have others alone."""
+        """Return how many rows have a label that a version has
+        learnt, and how many have others alone.
+        """
         n_learnt = np.diff(offsets(learnt_labels(model)[self.labels.indices])[self.labels.indptr])
         has_labels = np.diff(self.labels.indptr) + self.unknown > 0
         return int((n_learnt > 0).sum()), int((has_labels & (n_learnt == 0)).sum())
@@ -94,7 +97,8 @@ def read_labelled_with(
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> Labelled:
-    """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput.
+    """Read a labelled file as rows of a featurizer's features,
+    labels with their ids. Raises BadInput.
 
     For windows of words the texts of the file are all: their words are the labels.
     """

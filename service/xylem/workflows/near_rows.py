@@ -1,7 +1,8 @@
-"""Near rows drawn from training rows, some of each label; and rows alike, which are held out together.
+"""Near rows drawn from training rows, some of each label; and rows
+alike, which are held out together.
 
-Held-out rows stand for rows that come later, often from other sources than the training rows. If a row is
-held out while its like is not, a ranker learns to trust near rows more than it should.
+Held-out rows stand for rows that come later, often from other sources than the training rows. If a
+row is held out while its like is not, a ranker learns to trust near rows more than it should.
 """
 
 from typing import Any
@@ -34,7 +35,9 @@ KEPT_ROWS = 1 << 16
 """Rows in all, unless those of labels are more: all vote, so that more of them find nearer ones."""
 
 FEATURES_MAX = 24
-"""Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
+"""Features that are kept of a row, those of the largest values:
+products with whole rows rank no better.
+"""
 
 LABELS_MAX = 100
 """Rows of more labels do not vote, nor say which are true together: that would take too long."""
@@ -42,7 +45,9 @@ LABELS_MAX = 100
 SMOOTHING = 2.0
 
 _LARGEST = 127
-"""A row's largest value, as it is kept: what is no larger than 1 / (2 * _LARGEST) of it becomes 0."""
+"""A row's largest value, as it is kept: what is no larger than 1 / (2 * _LARGEST) of
+it becomes 0.
+"""
 
 
 def check_rerank(link: str, trainer: str) -> None:
@@ -53,7 +58,9 @@ def check_rerank(link: str, trainer: str) -> None:
         )
 
 
-def near_of(member: Model, dataset: Dataset, labels: LabelRows, seed: int) -> dict[str, NDArray[Any]]:
+def near_of(
+    member: Model, dataset: Dataset, labels: LabelRows, seed: int
+) -> dict[str, NDArray[Any]]:
     """Return the arrays of near rows in a member's features.
 
     dataset  the rows that it was trained on; labels: theirs, with the ids of the combined version
@@ -68,9 +75,11 @@ def near_of(member: Model, dataset: Dataset, labels: LabelRows, seed: int) -> di
 def near_or_not(
     kind: str, found: Candidates, margins: F64, seed: int
 ) -> tuple[Candidates, F64, dict[str, Any]]:
-    """Return candidates and margins by folds: as they are, or without near rows where these gain nothing.
+    """Return candidates and margins by folds: as they are, or without
+    near rows where these gain nothing.
 
-    And what was measured: whether near rows are "kept", precisions "alone", without them, and "ranked".
+    And what was measured: whether near rows are "kept", precisions "alone", without them, and
+    "ranked".
     """
     plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
     before = rank_by_folds(kind, plain, seed)
@@ -82,11 +91,15 @@ def near_or_not(
 
 
 def place_near(near: NearRows, old: I32) -> NearRows:
-    """Return near rows of other labels: label i was old[i], each once; below 0: it is new, and has none."""
+    """Return near rows of other labels: label i was old[i], each
+    once; below 0: it is new, and has none.
+    """
     is_old = old >= 0
     new = np.full(len(near.label_ptr) - 1, -1, np.int32)
     new[old[is_old]] = np.flatnonzero(is_old)
-    n_rows, n_others = (np.where(is_old, np.diff(ptr)[old], 0) for ptr in (near.label_ptr, near.other_ptr))
+    n_rows, n_others = (
+        np.where(is_old, np.diff(ptr)[old], 0) for ptr in (near.label_ptr, near.other_ptr)
+    )
     others = ranges(near.other_ptr[old], n_others)
     other_ptr, chosen = _renumbered(n_others, near.other_label[others], new)
     row_label_ptr, kept = _renumbered(np.diff(near.row_label_ptr), near.row_label, new)
@@ -102,18 +115,22 @@ def place_near(near: NearRows, old: I32) -> NearRows:
 
 
 def _renumbered(counts: I64, labels: I32, new: I32) -> tuple[I64, I64]:
-    """Return the offsets of lists of labels once each is new[label], and places that are left, ascending."""
-    owner, found = np.repeat(np.arange(len(counts)), counts), new[labels]
+    """Return the offsets of lists of labels once each is new[label],
+    and places that are left, ascending.
+    """
+    owner = np.repeat(np.arange(len(counts)), counts)
+    found = new[labels]
     order = np.lexsort((found, owner))
     order = order[found[order] >= 0]
     return offsets(np.bincount(owner[order], minlength=len(counts))), order
 
 
 def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
-    """Return at most ROWS_MAX rows of each label, drawn by the seed, and others until there are KEPT_ROWS.
+    """Return at most ROWS_MAX rows of each label, drawn by the seed,
+    and others until there are KEPT_ROWS.
 
-    Cosines with them are of the whole rows' lengths, and of the features that are kept. Cost: sorts of the
-    rows and of their features.
+    Cosines with them are of the whole rows' lengths, and of the features that are kept. Cost: sorts
+    of the rows and of their features.
     """
     label_ptr, drawn = _drawn(labels, seed)
     is_used = np.zeros(rows.n_rows, np.bool_)
@@ -147,36 +164,47 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
 
 
 def largest_features(rows: SparseRows) -> tuple[I64, I32, F64, F64]:
-    """Return the FEATURES_MAX largest features of each row: the row, the feature and the value of each.
+    """Return the FEATURES_MAX largest features of each row: the row,
+    the feature and the value of each.
 
     And the lengths of the whole rows, float64[n].
     """
     values = rows.values.astype(np.float64)
     of_row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
     lengths = np.sqrt(np.bincount(of_row, values**2, rows.n_rows))
-    chosen = _first_of_each(of_row, np.lexsort((rows.indices, -np.abs(values), of_row)), FEATURES_MAX)
+    chosen = _first_of_each(
+        of_row, np.lexsort((rows.indices, -np.abs(values), of_row)), FEATURES_MAX
+    )
     return of_row[chosen], rows.indices[chosen], values[chosen], lengths
 
 
 def largest_rows(of_row: I64, features: I32, weights: F64) -> I64:
     """Return the places of the POSTINGS_MAX largest weights of each feature, by feature and row."""
-    listed = _first_of_each(features, np.lexsort((of_row, -np.abs(weights), features)), POSTINGS_MAX)
+    listed = _first_of_each(
+        features, np.lexsort((of_row, -np.abs(weights), features)), POSTINGS_MAX
+    )
     return listed[np.lexsort((of_row[listed], features[listed]))]
 
 
 def _first_of_each(groups: NDArray[Any], order: I64, most: int) -> I64:
-    """Return the places of the first `most` of each group, whose members follow each other in `order`."""
+    """Return the places of the first `most` of each group, whose
+    members follow each other in `order`.
+    """
     return order[places_in_groups(groups[order]) < most]
 
 
 def places_in_groups(ordered: NDArray[Any]) -> I64:
-    """Return the place of each member in its group, from 0; the members of a group follow each other."""
+    """Return the place of each member in its group, from 0; the
+    members of a group follow each other.
+    """
     begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     return np.arange(len(ordered)) - np.repeat(begins, np.diff(np.append(begins, len(ordered))))
 
 
 def _drawn(labels: LabelRows, seed: int) -> tuple[I64, I64]:
-    """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending within a label."""
+    """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending
+    within a label.
+    """
     row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
     lot = np.random.default_rng(seed).permutation(len(row))
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
@@ -186,7 +214,8 @@ def _drawn(labels: LabelRows, seed: int) -> tuple[I64, I64]:
 
 
 def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
-    """Return which labels were most often true together with each, OTHERS_MAX at most, and in which share.
+    """Return which labels were most often true together with each,
+    OTHERS_MAX at most, and in which share.
 
     A share is n / (rows of the label + SMOOTHING), so that one row says little.
     """
@@ -196,7 +225,9 @@ def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
     together = (is_true.T @ is_true).tocoo()
     counts = np.bincount(few.indices, minlength=labels.n_labels)
     others = together.row != together.col
-    label, other, n = together.row[others], together.col[others], together.data[others]
+    label = together.row[others]
+    other = together.col[others]
+    n = together.data[others]
     order = np.lexsort((other, -n, label))
     found = np.bincount(label, minlength=labels.n_labels)
     order = _first_of_each(label, order, OTHERS_MAX)
@@ -215,11 +246,12 @@ _COMPARED = 1000  # so many rows are compared with all others at a time
 
 
 def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
-    """Return the group of each row, int64[n] from 0: a row is in the group of all rows that are alike to it.
+    """Return the group of each row, int64[n] from 0: a row is in the
+    group of all rows that are alike to it.
 
-    A group of more than `most` rows is divided in the order of its rows. Cosines are of the features that
-    near rows keep (`largest_features`, `largest_rows`). Cost: for each row at most FEATURES_MAX *
-    POSTINGS_MAX products.
+    A group of more than `most` rows is divided in the order of its rows. Cosines are of the
+    features that near rows keep (`largest_features`, `largest_rows`). Cost: for each row at most
+    FEATURES_MAX * POSTINGS_MAX products.
     """
     of_row, features, values, lengths = largest_features(rows)
     weights = values / np.where(lengths > 0, lengths, 1)[of_row]
@@ -227,7 +259,8 @@ def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
     listed = largest_rows(of_row, features, weights)
     whole = csr_array((weights, (of_row, features)), shape)
     lists = csr_array((weights[listed], (features[listed], of_row[listed])), shape[::-1])
-    row, other = [], []
+    row = []
+    other = []
     for first in range(0, rows.n_rows, _COMPARED):
         cosines = (whole[first : first + _COMPARED] @ lists).tocoo()
         is_alike = cosines.data >= ALIKE
@@ -241,7 +274,10 @@ def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
 
 
 def _smallest_connected(n: int, one: I64, other: I64) -> I64:
-    """Return the smallest of n rows that each is connected with, by pairs of rows. Cost: some passes."""
+    """Return the smallest of n rows that each is connected with, by pairs of rows.
+
+    Cost: some passes.
+    """
     found = np.arange(n)
     while True:
         smaller = found.copy()

@@ -1,8 +1,8 @@
 """`xylem models vocabulary`: a combined version with another vocabulary, without training.
 
-The members, the ranker and the near rows stay as they are. Concepts that are new are found by their names
-from then on; those that the new vocabulary lacks are labels no more. A label keeps what is known of it by its
-key.
+The members, the ranker and the near rows stay as they are. Concepts that are new are found by their
+names from then on; those that the new vocabulary lacks are labels no more. A label keeps what is
+known of it by its key.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,8 @@ class NewVocabulary(NamedTuple):
 
 @dataclass(frozen=True)
 class VocabularyRequest:
-    """The concepts of a file, told by its suffix, that a combined version is to have in place of its own.
+    """The concepts of a file, told by its suffix, that a combined
+    version is to have in place of its own.
 
     language, by              as `CombineRequest` has them; left out, as they were
     origin, latest, made_for  as in TrainRequest
@@ -83,13 +84,16 @@ def set_vocabulary(
 ) -> NewVocabulary:
     """Publish a combined version with other concepts, which become the model's label info.
 
-    Raises BadParameter for a version that is not combined, or has no names; BadData where no label of the
-    version is among the concepts; and as `read_concepts` does.
+    Raises BadParameter for a version that is not combined, or has no names; BadData where no label
+    of the version is among the concepts; and as `read_concepts` does.
     """
     model = store.open(name, reference)
-    manifest, shown = model.manifest, model.manifest.shown
+    manifest = model.manifest
+    shown = model.manifest.shown
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
-        raise BadParameter(f"{shown}: expected a combined version with a vocabulary, found one without")
+        raise BadParameter(
+            f"{shown}: expected a combined version with a vocabulary, found one without"
+        )
     said = manifest.trainer.parameters
     by = request.by or str(said.get("by", URI))
     language = request.language or str(said.get("language") or "") or None
@@ -98,12 +102,16 @@ def set_vocabulary(
     info = read_label_info(request.file, by, language)
     on_progress("read", 1, 1)
     draft = _with_concepts(model, concepts)
-    labels, before = set(all_names(draft.labels)), set(all_names(model.labels))
+    labels = set(all_names(draft.labels))
+    before = set(all_names(model.labels))
     if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
         raise BadData(
-            f"{request.file.name}: expected concepts of {shown}, found none: say what labels are with --by"
+            f"{request.file.name}: expected concepts of {shown}, found none: say what labels "
+            "are with --by"
         )
-    before_that = {name: found for name, found in read_origin(model.arrays).items() if name == CALIBRATION}
+    before_that = {
+        name: found for name, found in read_origin(model.arrays).items() if name == CALIBRATION
+    }
     made = {"parent": parent_of(manifest), "vocabulary": request.file.name}
     origin = {**before_that, **made, **request.origin}
     told = {**said, "by": by, "language": language or ""}
@@ -118,14 +126,22 @@ def set_vocabulary(
     published = store.publish(name, draft, latest=request.latest)
     on_progress("publish", 1, 1)
     return NewVocabulary(
-        name, published.version, manifest.version, len(labels), len(labels - before), len(before - labels)
+        model=name,
+        version=published.version,
+        parent=manifest.version,
+        labels=len(labels),
+        added=len(labels - before),
+        removed=len(before - labels),
     )
 
 
 def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     """Return a combined version with other concepts."""
-    arrays, manifest = model.arrays, model.manifest
-    old, proposing, matcher = all_names(model.labels), proposing_of(arrays), matcher_of(model)
+    arrays = model.arrays
+    manifest = model.manifest
+    old = all_names(model.labels)
+    proposing = proposing_of(arrays)
+    matcher = matcher_of(model)
     assert matcher is not None
     place = {key: i for i, key in enumerate(concepts.keys)}
     known = place.keys() | concepts.retired
@@ -153,11 +169,15 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
         n_rows=manifest.data.rows,
         proposing=proposing._replace(concepts=len(concepts.keys)),
         warnings=[],
-        name_arrays=build_name_arrays(concepts.placed(labels), matcher.parameters, kept_frequencies(arrays)),
+        name_arrays=build_name_arrays(
+            concepts.placed(labels), matcher.parameters, kept_frequencies(arrays)
+        ),
         name_parameters=matcher.parameters,
         near=near,
     )
-    draft = parts.draft(assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters)
+    draft = parts.draft(
+        assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters
+    )
     kept = [name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")]
     extra = {**draft.extra, **{name: arrays[name] for name in kept}}
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)

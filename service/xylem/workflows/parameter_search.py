@@ -127,33 +127,47 @@ def search(
 ) -> list[TrialFacts]:
     """Return the trials of a search, the best first; of equals the earliest.
 
-    rows  those of the request's files, where they are at hand; labels of the second have the ids of the first
+    rows  those of the request's files, where they are at hand; labels of the second have the ids of
+          the first
 
-    Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a new
-    study: the same trials, as many as the time allows; on a cluster what is proposed hangs on which ended
-    before. Raises BadInput, also where a study is of another
-    search or the time was too short for one trial.
+    Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a
+    new study: the same trials, as many as the time allows; on a cluster what is proposed hangs on
+    which ended before. Raises BadInput, also where a study is of another search or the time was too
+    short for one trial.
     """
     fixed = _check(request)
     if rows is None:
-        like = TrainRequest("", request.data, label_names=request.label_names, columns=request.columns)
-        dataset, valid = like.read(on_progress), None
+        like = TrainRequest(
+            "", request.data, label_names=request.label_names, columns=request.columns
+        )
+        dataset = like.read(on_progress)
+        valid = None
         if request.valid is not None:
-            names, columns = build_names(dataset.names), request.columns
+            names = build_names(dataset.names)
+            columns = request.columns
             n_features = None if dataset.rows is None else dataset.rows.n_features
-            valid = read_dataset(request.valid, labels=names, n_features=n_features, columns=columns)
+            valid = read_dataset(
+                request.valid, labels=names, n_features=n_features, columns=columns
+            )
     else:
         dataset, valid = rows
-    folds = list(folds_of(dataset, request.folds, request.seed)) if valid is None else [Fold(dataset, valid)]
+    folds = (
+        list(folds_of(dataset, request.folds, request.seed))
+        if valid is None
+        else [Fold(dataset, valid)]
+    )
     study = _study(request, dataset, valid)
     spaces = {
-        name: dimensions_of(name, fixed, are_texts=dataset.texts is not None) for name in request.trainers
+        name: dimensions_of(name, fixed, are_texts=dataset.texts is not None)
+        for name in request.trainers
     }
     if not study.get_trials(deepcopy=False):
         for name in request.trainers:
             study.enqueue_trial(start_of(name, spaces[name]))
     running = _Running(study, request, on_progress)
-    asked = running.ask(lambda trial, name: {**fixed_of(name, fixed), **ask(trial, name, spaces[name])})
+    asked = running.ask(
+        lambda trial, name: {**fixed_of(name, fixed), **ask(trial, name, spaces[name])}
+    )
     try:
         if request.ray is None:
             for one in asked:
@@ -165,14 +179,21 @@ def search(
         running.give_up()
     trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
     if not trials:
-        raise BadParameter(f"--minutes: expected time for one trial, found {request.minutes:g} too short")
+        raise BadParameter(
+            f"--minutes: expected time for one trial, found {request.minutes:g} too short"
+        )
     return sorted(trials, key=lambda each: -each.value)
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:
-    """Return the values that are fixed. Raises BadParameter for what cannot be asked, and without Optuna."""
+    """Return the values that are fixed.
+
+    Raises BadParameter for what cannot be asked, and without Optuna.
+    """
     if request.metric not in METRICS:
-        raise BadParameter(f"--metric: expected one of {', '.join(METRICS)}, found {request.metric!r}")
+        raise BadParameter(
+            f"--metric: expected one of {', '.join(METRICS)}, found {request.metric!r}"
+        )
     if not 1 <= request.folds <= FOLDS_MAX:
         raise BadParameter(f"--folds: expected 1 to {FOLDS_MAX}, found {request.folds}")
     if request.valid is not None and request.folds > 1:
@@ -192,7 +213,8 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
 
 
 def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
-    """Yield `folds` folds, each with another part of the rows held out; with 1 a fifth is held out once.
+    """Yield `folds` folds, each with another part of the rows held
+    out; with 1 a fifth is held out once.
 
     Rows are dealt by chance, the same for the same seed. Raises BadData for fewer rows than parts.
     """
@@ -230,7 +252,9 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
             )
         url = f"sqlite:///{request.study.resolve()}"
     try:
-        study = optuna.create_study(storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True)
+        study = optuna.create_study(
+            storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True
+        )
         before = study.user_attrs.get(_ASKED)
         if before is None:
             study.set_user_attr(_ASKED, asked)
@@ -243,14 +267,17 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
         ) from error
     if before not in (None, asked):
         raise BadParameter(
-            "--study: expected one of the same data, metric, trainers, folds, seed, parameters and spaces "
+            "--study: expected one of the same data, metric, trainers, folds, seed, "
+            "parameters and spaces "
             f"of this release, {asked}, found {before}"
         )
     return study
 
 
 class AskedTrial(NamedTuple):
-    """What is to be tried; `until`: given up then, in seconds since 1970, as clocks of machines agree on."""
+    """What is to be tried; `until`: given up then, in seconds since
+    1970, as clocks of machines agree on.
+    """
 
     number: int
     trainer: str
@@ -259,7 +286,10 @@ class AskedTrial(NamedTuple):
 
 
 class _Running:
-    """Trials that were asked for and have not ended. Optuna's ask and tell, in the caller's thread."""
+    """Trials that were asked for and have not ended.
+
+    Optuna's ask and tell, in the caller's thread.
+    """
 
     def __init__(self, study: Study, request: SearchRequest, on_progress: OnProgress) -> None:
         from optuna.trial import TrialState
@@ -300,7 +330,10 @@ class _Running:
 
 
 def try_trial(
-    asked: AskedTrial, folds: list[Fold], request: SearchRequest, on_progress: OnProgress = no_progress
+    asked: AskedTrial,
+    folds: list[Fold],
+    request: SearchRequest,
+    on_progress: OnProgress = no_progress,
 ) -> TrialFacts | None:
     """Train and measure on each fold; return None where it took too long. Raises BadInput."""
 
@@ -309,10 +342,15 @@ def try_trial(
             raise _TimeIsUp
         on_progress(phase, done, total)
 
-    name, parameters = asked.trainer, asked.parameters
+    name = asked.trainer
+    parameters = asked.parameters
     threads = request.threads if request.ray is None else 1
-    training = TrainRequest(name, request.data, parameters=parameters, seed=request.seed, threads=threads)
-    start, values, n_bytes = time.monotonic(), [], 0
+    training = TrainRequest(
+        name, request.data, parameters=parameters, seed=request.seed, threads=threads
+    )
+    start = time.monotonic()
+    values = []
+    n_bytes = 0
     try:
         for fold in folds:
             draft = train_dataset(fold.train, training, watch)

@@ -56,7 +56,9 @@ class PreparedRows(MemorySource):
 
 
 PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource
-"""Rows to train on, and what a version tells of them: unless they are in memory, once they were read."""
+"""Rows to train on, and what a version tells of them: unless they
+are in memory, once they were read.
+"""
 
 
 def warnings_of(source: PreparedSource) -> list[str]:
@@ -65,12 +67,18 @@ def warnings_of(source: PreparedSource) -> list[str]:
     n_rows = source.data_info.rows
     if source.n_empty > EMPTY_SHARE_MAX * n_rows:
         kind = f"no feature (kind {source.featurizer.kind})"
-        found.append(f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them")
+        found.append(
+            f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them"
+        )
     return found
 
 
 def prepare(
-    request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress, base: Model | None = None
+    request: TrainRequest,
+    chosen: Chosen,
+    crew: Crew,
+    on_progress: OnProgress,
+    base: Model | None = None,
 ) -> PreparedSource:
     """Return the rows of the data: in memory, as a stream, or as they come. Raises BadInput.
 
@@ -91,7 +99,8 @@ def prepare(
 
 def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
     """Return the rows of a data set with a version's features and labels. Raises BadData."""
-    featurizer, info = featurizer_of(base), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    featurizer = featurizer_of(base)
+    info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     data = rows_for(dataset, base.labels, featurizer)
     return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
 
@@ -99,7 +108,9 @@ def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
 def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> TrainingSet:
     """Return the rows of a data set with features and labels that there are. Raises BadData."""
     try:
-        return TrainingSet(featurizer.transform_dataset(dataset), renumbered(dataset, labels).labels)
+        return TrainingSet(
+            featurizer.transform_dataset(dataset), renumbered(dataset, labels).labels
+        )
     except BadInstance as error:
         raise BadData(f"{dataset.source}: {error}") from None
 
@@ -126,7 +137,9 @@ def prepare_in_memory(
 def prepare_dataset(
     dataset: Dataset, seed: int, crew: Crew, chosen: Chosen, on_progress: OnProgress
 ) -> PreparedRows:
-    """Make rows of a data set; choose their features if the parameters leave that open. Raises BadInput."""
+    """Make rows of a data set; choose their features if the
+    parameters leave that open. Raises BadInput.
+    """
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
     choice = None
@@ -134,12 +147,22 @@ def prepare_dataset(
         parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
     featurizer, rows = fit_featurizer(dataset, parameters, crew)
     on_progress("features", 1, 1)
-    data, info = TrainingSet(rows, dataset.labels), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    return PreparedRows(data, build_names(dataset.names), featurizer, info, dataset.warning, choice)
+    data = TrainingSet(rows, dataset.labels)
+    info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    return PreparedRows(
+        data=data,
+        names=build_names(dataset.names),
+        featurizer=featurizer,
+        data_info=info,
+        warning=dataset.warning,
+        choice=choice,
+    )
 
 
 def _context_parameters(chosen: Chosen) -> ContextParameters | None:
-    """Return how windows are made, where texts alone are the data; else None. Raises BadParameter."""
+    """Return how windows are made, where texts alone are the data; else None. Raises
+    BadParameter.
+    """
     if not isinstance(chosen.trainer, SoftmaxParameters) or chosen.trainer.task != "text":
         return None
     if chosen.features:

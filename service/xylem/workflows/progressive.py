@@ -1,7 +1,8 @@
 """OFO beside a training: thresholds from rows that are predicted before they are learnt.
 
-Source: Jasinska et al. 2016, section 4.3. Deviations: a row is predicted by the trees as they were when its
-part of the first pass began, not by those of the row before; the start values are chosen, out of STARTS.
+Source: Jasinska et al. 2016, section 4.3. Deviations: a row is predicted by the trees as they were
+when its part of the first pass began, not by those of the row before; the start values are chosen,
+out of STARTS.
 """
 
 from typing import Any, NamedTuple
@@ -28,12 +29,18 @@ from xylem.trainers import PARTS, RowSource, Trained, TrainingSet
 from xylem.workflows.choose_features import trial_model
 from xylem_store import F32, Manifest, TreeEnsemble
 
-STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0))
+STARTS = tuple(
+    Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0)
+)
 """Start values that are tried, each with counters and thresholds of its own: 20 bytes a label."""
 
-LATE_SHARE, LATE_ROWS_MIN, LATE_ROWS_MAX = 0.2, 100, 1 << 16
-"""Start values are chosen by what their thresholds, in the end, find on the last rows of the first pass: this
-share of all rows, within these bounds. The trees are then most like those that are published."""
+LATE_SHARE = 0.2
+LATE_ROWS_MIN = 100
+LATE_ROWS_MAX = 1 << 16
+"""Start values are chosen by what their thresholds, in the end, find on the last rows of the first
+pass: this share of all rows, within these bounds. The trees are then most like those that are
+published.
+"""
 
 
 class _Learner(NamedTuple):
@@ -49,8 +56,8 @@ class ProgressiveThresholds:
 
     n_rows  that have been counted
 
-    Memory: the model so far, predictions of 2^24 places at a time, the estimates and labels of LATE_ROWS_MAX
-    rows, and 340 bytes a label.
+    Memory: the model so far, predictions of 2^24 places at a time, the estimates and labels of
+    LATE_ROWS_MAX rows, and 340 bytes a label.
     """
 
     def __init__(self, source: RowSource, threads: int, database: ThresholdDatabase) -> None:
@@ -77,11 +84,16 @@ class ProgressiveThresholds:
                 thresholds = thresholds_of(no_counts(n_labels), start, self._bounds)
                 self._learners.append(_Learner(start, no_counts(n_labels), thresholds))
         if ensemble is not self._ensemble:
-            self._ensemble, self._predictor = ensemble, predictor_so_far(ensemble, data.rows.n_features)
+            self._ensemble, self._predictor = (
+                ensemble,
+                predictor_so_far(ensemble, data.rows.n_features),
+            )
         assert self._predictor is not None
         floor = self._predictor.node_thresholds(self._bounds)
         first = 0
-        for found in predict_parts(self._predictor, data.rows, lambda: floor, self._threads, lambda n: None):
+        for found in predict_parts(
+            self._predictor, data.rows, lambda: floor, self._threads, lambda n: None
+        ):
             n = len(found.ptr) - 1
             estimates = Estimates(found.ptr, found.labels, found.scores, self._bounds)
             truth = data.labels.cut(first, first + n)

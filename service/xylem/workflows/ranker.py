@@ -1,4 +1,6 @@
-"""The ranker of a combined version: fitted by scikit-learn to candidates of labelled rows, kept as arrays."""
+"""The ranker of a combined version: fitted by scikit-learn to
+candidates of labelled rows, kept as arrays.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +21,9 @@ ROWS_MIN = 30
 """Fewer rows are refused."""
 
 BOOSTED_ROWS = 100
-"""From so many rows on trees are fitted, unless something else is asked for; a linear ranker to fewer."""
+"""From so many rows on trees are fitted, unless something else is
+asked for; a linear ranker to fewer.
+"""
 
 GAIN_MIN = 0.1
 """Near rows are kept where P@1 or P@5 of held-out rows is greater by so much, in percent."""
@@ -38,7 +42,9 @@ _BOOSTED = {
 }
 _OF_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
 MANY_ROWS = 2000
-"""From so many rows on the trees have more leaves: chosen by held-out rows of two sets of training rows."""
+"""From so many rows on the trees have more leaves: chosen by held-out
+rows of two sets of training rows.
+"""
 
 _CLOSE = 1e-3  # how far the margins of the arrays may be from scikit-learn's: float32 rounds them
 
@@ -58,16 +64,20 @@ class Candidates(NamedTuple):
     are_true: Bools
 
 
-def candidates_of(predictor: CombinedPredictor, labelled: Labelled, on_progress: OnProgress) -> Candidates:
+def candidates_of(
+    predictor: CombinedPredictor, labelled: Labelled, on_progress: OnProgress
+) -> Candidates:
     """Return the candidates of labelled rows. Cost: that of answering the rows."""
-    labels, features = [], []
+    labels = []
+    features = []
     for row in range(labelled.n_rows):
         on_progress("candidates", row, labelled.n_rows)
         found = predictor.candidates(labelled.rows, row)
         labels.append(found[0])
         features.append(found[1])
     on_progress("candidates", labelled.n_rows, labelled.n_rows)
-    ptr, joined = offsets(map(len, labels)), np.concatenate(labels)
+    ptr = offsets(map(len, labels))
+    joined = np.concatenate(labels)
     are_true = mark_true(PredictedRows(ptr, joined), labelled.labels)
     return Candidates(ptr, joined, np.concatenate(features), are_true)
 
@@ -75,27 +85,31 @@ def candidates_of(predictor: CombinedPredictor, labelled: Labelled, on_progress:
 def fit_ranker(kind: str, found: Candidates, rows: I64, seed: int) -> Ranker:
     """Return the ranker of some rows' candidates: "boosted" or "linear".
 
-    Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or all are.
-    Deterministic.
+    Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or
+    all are. Deterministic.
     """
     is_taken = np.zeros(len(found.ptr) - 1, np.bool_)
     is_taken[rows] = True
     of_rows = is_taken[rows_of(found.ptr)]
-    x, y = found.features[of_rows], found.are_true[of_rows]
+    x = found.features[of_rows]
+    y = found.are_true[of_rows]
     is_large = len(found.ptr) > MANY_ROWS
     if y.all() or not y.any():
         raise BadData(
-            f"combine: expected rows of which some candidates are true, and others not, found {y.sum()} true "
+            "combine: expected rows of which some candidates are true, and others not, "
+            f"found {y.sum()} true "
             f"ones among {len(y)} candidates of {len(rows)} rows"
         )
     fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
     _sklearn("sklearn.ensemble")  # before its threads are counted
-    with _sklearn("threadpoolctl").threadpool_limits(1):  # on a busy machine its threads wait for each other
+    # on a busy machine its threads wait for each other
+    with _sklearn("threadpoolctl").threadpool_limits(1):
         return fit(x, y, seed, is_large)
 
 
 def rank_by_folds(kind: str, found: Candidates, seed: int) -> F64:
-    """Return the margin of each candidate by a ranker that was fitted to the other folds, float64[m].
+    """Return the margin of each candidate by a ranker that was
+    fitted to the other folds, float64[m].
 
     Folds are of rows, drawn by the seed.
     """
@@ -110,7 +124,9 @@ def rank_by_folds(kind: str, found: Candidates, seed: int) -> F64:
 
 
 def margins_of(ranker: Ranker, x: F32) -> F64:
-    """Return the ranker's margins of candidates, as `xylem.engine.kernels.search.combined` adds them up."""
+    """Return the ranker's margins of candidates, as
+    `xylem.engine.kernels.search.combined` adds them up.
+    """
     margins: F64 = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
     rows = np.arange(len(x))
     for root in ranker.tree_ptr[:-1].tolist():
@@ -126,29 +142,40 @@ def margins_of(ranker: Ranker, x: F32) -> F64:
 
 
 def precisions(found: Candidates, margins: F64) -> dict[str, float]:
-    """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the first candidate first; in percent."""
-    n_rows, place = len(found.ptr) - 1, ranks_of(found.ptr)
+    """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the
+    first candidate first; in percent.
+    """
+    n_rows = len(found.ptr) - 1
+    place = ranks_of(found.ptr)
     hits = found.are_true[np.lexsort((-margins, rows_of(found.ptr)))]
-    return {f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)}
+    return {
+        f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)
+    }
 
 
 def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> dict[str, Any]:
-    """Return what a report says of a ranking anew: whether it is "kept", the rows, and both precisions."""
+    """Return what a report says of a ranking anew: whether it is
+    "kept", the rows, and both precisions.
+    """
     gain = max(round(ranked[name] - alone[name], 2) for name in ("P@1", "P@5"))
     return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
 
 
 def _fit_linear(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
     linear_model = _sklearn("sklearn.linear_model")
-    mean, scale = x.mean(0, np.float64), x.std(0, np.float64)
+    mean = x.mean(0, np.float64)
+    scale = x.std(0, np.float64)
     scale[scale == 0] = 1.0
-    model = linear_model.LogisticRegression(max_iter=1000, random_state=seed).fit((x - mean) / scale, y)
+    model = linear_model.LogisticRegression(max_iter=1000, random_state=seed).fit(
+        (x - mean) / scale, y
+    )
     weights = model.coef_[0] / scale
     return _ranker(np.append(weights, model.intercept_[0] - weights @ mean), [])
 
 
 def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
-    ensemble, options = _sklearn("sklearn.ensemble"), _BOOSTED | (_OF_MANY_ROWS if is_large else {})
+    ensemble = _sklearn("sklearn.ensemble")
+    options = _BOOSTED | (_OF_MANY_ROWS if is_large else {})
     model = ensemble.HistGradientBoostingClassifier(**options, random_state=seed).fit(x, y)
     constant = np.zeros(x.shape[1] + 1)
     constant[-1] = float(np.ravel(model._baseline_prediction)[0])
@@ -156,16 +183,22 @@ def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
     worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
     if worst > _CLOSE:  # the fields of its trees are no public interface
         raise BadParameter(
-            f"combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, whose margins are "
+            "combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, "
+            "whose margins are "
             f"{worst:.3g} from its own"
         )
     return ranker
 
 
 def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
-    """Return a ranker of scikit-learn's trees, renumbered: the two children of a node follow each other."""
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("feature", "threshold", "child", "value")}
-    sizes, first = [0], 0
+    """Return a ranker of scikit-learn's trees, renumbered: the two
+    children of a node follow each other.
+    """
+    parts: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("feature", "threshold", "child", "value")
+    }
+    sizes = [0]
+    first = 0
     for nodes in trees:
         order = _by_levels(nodes)
         place = np.empty(len(nodes), np.int64)
@@ -188,18 +221,21 @@ def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
         return np.concatenate([np.empty(0, dtype), *parts[name]]).astype(dtype)
 
     return Ranker(
-        linear.astype(np.float32),
-        np.array(sizes, np.int32),
-        joined("feature", np.int32),
-        joined("threshold", np.float32),
-        joined("child", np.int32),
-        joined("value", np.float32),
+        linear=linear.astype(np.float32),
+        tree_ptr=np.array(sizes, np.int32),
+        feature=joined("feature", np.int32),
+        threshold=joined("threshold", np.float32),
+        child=joined("child", np.int32),
+        value=joined("value", np.float32),
     )
 
 
 def _by_levels(nodes: NDArray[Any]) -> list[int]:
-    """Return the nodes of a tree, level by level from the root, the left child of a node before the right."""
-    order, at = [0], 0
+    """Return the nodes of a tree, level by level from the root, the
+    left child of a node before the right.
+    """
+    order = [0]
+    at = 0
     while at < len(order):
         node = nodes[order[at]]
         if not node["is_leaf"]:
@@ -221,7 +257,8 @@ def _sklearn(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise BadParameter(
-            "combine: expected scikit-learn, which fits the ranker (pip install 'xylem-serve[sklearn]'), "
+            "combine: expected scikit-learn, which fits the ranker (pip install "
+            "'xylem-serve[sklearn]'), "
             f"found none: {error}"
         ) from None
 
@@ -229,11 +266,13 @@ def _sklearn(module: str) -> Any:
 def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: I32) -> dict[str, float]:
     """Return P@1, P@3, P@5, F1@5 and nDCG@10 of rankings, in percent.
 
-    F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10 that of the
-    first ten, divided by what a row's labels could give. Labels that the model does not know count as missed.
+    F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10
+    that of the first ten, divided by what a row's labels could give. Labels that the model does not
+    know count as missed.
     """
     sums, _ = row_sums(found, labels, unknown, TOP)
-    n_true, n_found = np.diff(labels.indptr) + unknown, np.minimum(np.diff(found.ptr), 5)
+    n_true = np.diff(labels.indptr) + unknown
+    n_found = np.minimum(np.diff(found.ptr), 5)
     of_rows = {f"P@{k}": sums.hits[:, k - 1] / k for k in (1, 3, 5)}
     of_rows["F1@5"] = 2 * sums.hits[:, 4] / np.maximum(n_found + n_true, 1)
     of_rows["nDCG@10"] = sums.gain[:, TOP - 1] / sums.ideal[:, TOP - 1]

@@ -1,4 +1,6 @@
-"""What to train on, and how: a request and its parameters, checked together before anything is read."""
+"""What to train on, and how: a request and its parameters,
+checked together before anything is read.
+"""
 
 from __future__ import annotations
 
@@ -34,27 +36,32 @@ class TrainRequest:
     """What to train on, and how.
 
     data        a file, or STDIN: lines that are learnt as they come
-    parameters  "key=value" each, or the values of a JSON object by name; those whose names begin with
-                "features." are the features', others the trainer's
+    parameters  "key=value" each, or the values of a JSON object by name; those whose names begin
+                with "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
     columns     of data and valid, where they are tables
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
-    origin      fields of the version's origin (`xylem_store.origin`), as its job; its parent is what `latest`
-                names before, unless it is given here
+    origin      fields of the version's origin (`xylem_store.origin`), as its job; its parent is
+                what `latest` names before, unless it is given here
     latest      whether `latest` moves to what is published; it always does to a first version
     calibrate   whether scores are fitted to the validation rows (`xylem.workflows.calibrate`)
     rerank      whether candidates are ranked anew, if that gains (`xylem.workflows.rerank`)
-    keep_rows   whether the rows are kept with the version, so that labels can be added (`xylem extend`)
+    keep_rows   whether the rows are kept with the version, so that labels can be added (`xylem
+                extend`)
     keep_state  whether the state of a learner is kept, so that a training goes on from it
     until       the last pass over the rows of those that parameters plan; 0: all
-    base        a model's name and a version that it goes on from: its features, parameters and trees stay,
-                and what it keeps is kept
+    base        a model's name and a version that it goes on from: its features, parameters and
+                trees stay, and what it keeps is kept
     extends     whether labels that the base does not have are added, learnt from `data`
-    rows        of what extends: files of the rows that the base was trained on; none: those that it keeps
-    made_for    an id for which a version is published once: if there is one already, it stays the only one
-    ray         the address of a Ray cluster whose nodes run the steps (`xylem.base.executors.ray.connect`)
-    steps       a directory in which finished steps are kept until the version is published, but of a stream
+    rows        of what extends: files of the rows that the base was trained on; none: those that it
+                keeps
+    made_for    an id for which a version is published once: if there is one already, it stays the
+                only one
+    ray         the address of a Ray cluster whose nodes run the steps
+                (`xylem.base.executors.ray.connect`)
+    steps       a directory in which finished steps are kept until the version is published, but of
+                a stream
     resume      whether those that are there already are taken
     """
 
@@ -100,7 +107,9 @@ class TrainRequest:
 
     @contextmanager
     def crew(self) -> Iterator[Crew]:
-        """Yield who runs the steps; what they leave in `steps` goes when the block has ended well."""
+        """Yield who runs the steps; what they leave in `steps` goes when the block
+        has ended well.
+        """
         with ExitStack() as stack:
             crew = stack.enter_context(crew_of(self.threads, self.ray))
             if self.steps is not None:
@@ -112,39 +121,69 @@ class TrainRequest:
 
         finds_thresholds  beside the training
         """
-        name, plan = self.trainer, trainer(self.trainer).plan(chosen.trainer)
+        name = self.trainer
+        plan = trainer(self.trainer).plan(chosen.trainer)
         is_exact = name in TRAINERS and TRAINERS[name].is_exact
         from_stdin = self.data == STDIN
         is_stream = self.stream or from_stdin
         in_blocks = self.stream and isinstance(chosen.trainer, ClassifierParameters)
         has_more = (is_stream and plan is None) or self.rerank or finds_thresholds
-        on_nodes, until = self.ray is not None or self.resume, self.until
+        on_nodes = self.ray is not None or self.resume
+        until = self.until
         passes, can_add = (0, True) if plan is None else (plan.passes, plan.is_open)
-        keeps, stdin, memory = self.keep_state or until > 0, "standard input", "rows in memory"
+        keeps = self.keep_state or until > 0
+        stdin = "standard input"
+        memory = "rows in memory"
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
-        learners, a_pass = f"one of {able}, or plt with solver=sgd", f"a file, and a pass of 1 to {passes}"
+        learners = f"one of {able}, or plt with solver=sgd"
+        a_pass = f"a file, and a pass of 1 to {passes}"
         below = f"--until below the {passes} passes, because {name} cannot make more passes later"
         with_file = "a file with --stream and --label-names"
         for is_wrong, option, expected, found in (
-            (self.calibrate and self.valid is None, "calibrate", "a validation file to fit to", "none"),
+            (
+                self.calibrate and self.valid is None,
+                "calibrate",
+                "a validation file to fit to",
+                "none",
+            ),
             (self.calibrate and from_stdin, "calibrate", "a file", stdin),
             (self.calibrate and is_exact, "calibrate", "scores a label", f"{name}, whose sum to 1"),
             (self.rerank and is_exact, "rerank", "sparse rows", f"{name}, whose scores sum to 1"),
-            (finds_thresholds and not self.stream, "thresholds", "--stream", f"{memory}: xylem thresholds"),
-            (finds_thresholds and self.calibrate, "thresholds", "scores as they are trained", "--calibrate"),
+            (
+                finds_thresholds and not self.stream,
+                "thresholds",
+                "--stream",
+                f"{memory}: xylem thresholds",
+            ),
+            (
+                finds_thresholds and self.calibrate,
+                "thresholds",
+                "scores as they are trained",
+                "--calibrate",
+            ),
             (self.rerank and self.calibrate, "rerank", "scores as they are ranked", "--calibrate"),
             (self.rerank and is_stream, "rerank", memory, "a stream"),
             (self.base and has_more, "from", f"{memory} and nothing fitted besides", "more"),
             (keeps and plan is None, "keep_state", learners, name),
             (keeps and self.rerank, "keep_state", learners, "--rerank"),
-            (until and not self.keep_state, "until", "--keep-state, so that a training can go on", "none"),
+            (
+                until and not self.keep_state,
+                "until",
+                "--keep-state, so that a training can go on",
+                "none",
+            ),
             (until and from_stdin, "until", a_pass, stdin),
             (until and not 1 <= until <= passes, "until", a_pass, until),
             (keeps and not can_add and until in (0, passes), "keep_state", below, until or "none"),
             (self.keep_rows and is_stream, "keep_rows", f"{memory}, of one version", "a stream"),
             (self.keep_rows and self.rerank, "keep_rows", f"{memory}, of one version", "--rerank"),
             (on_nodes and from_stdin, "ray", f"{memory}, label-tree or ovr", stdin),
-            (on_nodes and is_stream and not in_blocks, "ray", f"{memory}, label-tree or ovr", "a stream"),
+            (
+                on_nodes and is_stream and not in_blocks,
+                "ray",
+                f"{memory}, label-tree or ovr",
+                "a stream",
+            ),
             (from_stdin and (self.stream or self.label_names), "data", with_file, stdin),
         ):
             if is_wrong:
@@ -157,7 +196,8 @@ class Chosen(NamedTuple):
     """What was chosen for a training.
 
     trainer   of the trainer's class
-    features  values by name, without their prefix; which kind they are for may only be known with the data
+    features  values by name, without their prefix; which kind they are for may only be known with
+              the data
     """
 
     trainer: Parameters
@@ -167,9 +207,9 @@ class Chosen(NamedTuple):
 def parse(name: str, items: Sequence[str]) -> Chosen:
     """Return what the `key=value` items of a command line choose for trainer `name`.
 
-    Names that begin with "features." are the features', others the trainer's. Raises BadParameter for a
-    trainer that is unknown; otherwise its `faults` are all that is wrong with the parameters. Raises BadData
-    for a file of stop words that cannot be used.
+    Names that begin with "features." are the features', others the trainer's. Raises BadParameter
+    for a trainer that is unknown; otherwise its `faults` are all that is wrong with the parameters.
+    Raises BadData for a file of stop words that cannot be used.
     """
     parameters = trainer(name).parameters
     own, features = _parted(split_items(items))
@@ -179,7 +219,8 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
 
 
 def from_json(name: str, values: object) -> Chosen:
-    """Return what a JSON object chooses: `{"trees": 3, "features.ngram_max": 2}`. Raises as `parse`.
+    """Return what a JSON object chooses: `{"trees": 3,
+    "features.ngram_max": 2}`. Raises as `parse`.
 
     It may come from another machine, and so names no file, as of stop words.
     """
@@ -187,7 +228,10 @@ def from_json(name: str, values: object) -> Chosen:
     own, features = _parted(json_object(values))
     stop_words = features.get("stop_words")
     if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
-        message = "expected the code of a language, found a file, which only xylem train and estimate take"
+        message = (
+            "expected the code of a language, found a file, which only xylem train and "
+            "estimate take"
+        )
         raise BadParameter.of([ParameterFault(f"{PREFIX}stop_words", message)])
     return _checked(lambda: parameters.from_json(own), features)
 
@@ -212,5 +256,6 @@ def _checked(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen
     if chosen is None or faults:
         raise BadParameter.of(faults)
     words = {name: features[name] for name in WORD_FORMS if name in features}
-    fit_forms(WordParameters(**words))  # a library that is missing, or a file, is told before data are read
+    # a library that is missing, or a file, is told before data are read
+    fit_forms(WordParameters(**words))
     return Chosen(chosen, features)

@@ -1,8 +1,10 @@
-"""`xylem train ... --rerank`: candidates of a model ranked anew, by its scores and by near training rows.
+"""`xylem train ... --rerank`: candidates of a model ranked anew, by
+its scores and by near training rows.
 
-The rows that a ranker is fitted to are held out: the trainer learns from the others, and its model proposes
-labels for them (stacking: Wolpert 1992, "Stacked generalization"). What is published is a combined version
-of one member, trained on all rows. It is kept only where the held-out rows gain by it.
+The rows that a ranker is fitted to are held out: the trainer learns from the others, and its model
+proposes labels for them (stacking: Wolpert 1992, "Stacked generalization"). What is published is a
+combined version of one member, trained on all rows. It is kept only where the held-out rows gain by
+it.
 """
 
 from collections.abc import Callable
@@ -40,17 +42,23 @@ RANKED_ROWS = 20_000  # parts are held out until there are so many rows, or all 
 
 
 def rerank(
-    draft: Draft, dataset: Dataset, train_part: Callable[[Dataset], Draft], seed: int, on_progress: OnProgress
+    draft: Draft,
+    dataset: Dataset,
+    train_part: Callable[[Dataset], Draft],
+    seed: int,
+    on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any]]:
-    """Return a trained model with a ranker of its candidates, or the draft itself where that gains nothing.
+    """Return a trained model with a ranker of its candidates, or the
+    draft itself where that gains nothing.
 
     And what held-out rows gained, which a version's report keeps.
 
     draft       trained on all rows of the data set
     train_part  trains on some of them in the same way
 
-    Raises BadParameter for a model whose candidates cannot be ranked, and for fewer than BOOSTED_ROWS rows.
-    Deterministic. Cost: up to PARTS more trainings, and RANKED_ROWS rows answered; six rankers are fitted.
+    Raises BadParameter for a model whose candidates cannot be ranked, and for fewer than
+    BOOSTED_ROWS rows. Deterministic. Cost: up to PARTS more trainings, and RANKED_ROWS rows
+    answered; six rankers are fitted.
     """
     check_rerank(draft.link, draft.trainer.name)
     if dataset.n_rows < BOOSTED_ROWS:
@@ -69,7 +77,9 @@ def rerank(
         found.append(candidates_of(predictor, labelled, on_progress))
     on_progress("rerank", wanted, wanted + 1)
     ptr = offsets(np.concatenate([np.diff(part.ptr) for part in found]))
-    labels, features, are_true = (np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[1:])
+    labels, features, are_true = (
+        np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[1:]
+    )
     joined = Candidates(ptr, labels, features, are_true)
     member = precisions(joined, -joined.features[:, 1].astype(np.float64))
     ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
@@ -89,7 +99,9 @@ def divide(rows: SparseRows, seed: int) -> list[I64]:
 
 
 def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> Draft:
-    """Return a combined version of a model alone with near rows of the data set, which it was trained on."""
+    """Return a combined version of a model alone with near rows of the
+    data set, which it was trained on.
+    """
     member = model_of(draft)
     near = near_of(member, dataset, dataset.labels, seed)
     candidates = min(CANDIDATES, draft.labels.n_names)

@@ -1,4 +1,6 @@
-"""What a search of parameters tries: for each trainer some of its parameters, and those of text features."""
+"""What a search of parameters tries: for each trainer some of its
+parameters, and those of text features.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ TRAINER = "trainer"
 
 
 class Range(NamedTuple):
-    """Numbers from low to high, integers if both are; `log`: evenly by logarithm. `start` is tried first."""
+    """Numbers from low to high, integers if both are; `log`: evenly by
+    logarithm. `start` is tried first.
+    """
 
     low: float
     high: float
@@ -61,7 +65,11 @@ SPACES: dict[str, dict[str, Dimension]] = {
         "leaf_size": Range(20, 400, 100, log=True),
     },
     "fastxml": _FOREST,
-    "pfastrexml": {**_FOREST, "alpha": Range(0.2, 0.9, 0.5), "gamma": Range(5.0, 60.0, 30.0, log=True)},
+    "pfastrexml": {
+        **_FOREST,
+        "alpha": Range(0.2, 0.9, 0.5),
+        "gamma": Range(5.0, 60.0, 30.0, log=True),
+    },
     "ldsm": {
         "trees": Range(10, 50, 25),
         "arity": Choice((4, 2, 8)),
@@ -72,7 +80,8 @@ SPACES: dict[str, dict[str, Dimension]] = {
 """The parameters that are tried; all others keep their defaults, or what was asked for."""
 
 _KIND = f"{PREFIX}kind"
-_WORDS, _CHARS = TfidfParameters.kind, WordsCharsParameters.kind
+_WORDS = TfidfParameters.kind
+_CHARS = WordsCharsParameters.kind
 
 _TEXT: dict[str, Dimension] = {
     f"{PREFIX}ngram_max": Choice((1, 2)),
@@ -84,12 +93,16 @@ DEFAULT_TRAINERS = ("label-tree", "plt")
 
 
 def digest_of_spaces() -> str:
-    """Return what is another one as soon as something else is tried: a study goes on with its own spaces."""
+    """Return what is another one as soon as something else is tried: a
+    study goes on with its own spaces.
+    """
     return hashlib.sha256(repr((SPACES, _TEXT)).encode()).hexdigest()[:8]
 
 
 def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
-    """Raise BadParameter for a trainer without a space, and for a parameter that none of them has."""
+    """Raise BadParameter for a trainer without a space, and for a parameter that none
+    of them has.
+    """
     for name in trainers:
         if name not in SPACES:
             raise BadParameter(f"--trainer: expected some of {', '.join(SPACES)}, found {name!r}")
@@ -97,15 +110,22 @@ def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
         raise BadParameter(f"--trainer: expected each once, found {', '.join(trainers) or 'none'}")
     for key in fixed:
         if not key.startswith(PREFIX) and not any(_has(name, key) for name in trainers):
-            raise BadParameter(f"{key}: expected a parameter of {', '.join(trainers)}, found another name")
+            raise BadParameter(
+                f"{key}: expected a parameter of {', '.join(trainers)}, found another name"
+            )
 
 
-def dimensions_of(name: str, fixed: Mapping[str, Scalar], *, are_texts: bool) -> dict[str, Dimension]:
-    """Return what is tried with a trainer: not what is fixed; with texts their features too, if of words."""
+def dimensions_of(
+    name: str, fixed: Mapping[str, Scalar], *, are_texts: bool
+) -> dict[str, Dimension]:
+    """Return what is tried with a trainer: not what is fixed; with
+    texts their features too, if of words.
+    """
     space = dict(SPACES[name])
     if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
         names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {"kind"}
-        have_words = names <= TfidfParameters.model_fields.keys()  # or what is fixed is of characters
+        # or what is fixed is of characters
+        have_words = names <= TfidfParameters.model_fields.keys()
         space |= {_KIND: Choice((_WORDS, _CHARS) if have_words else (_CHARS,)), **_TEXT}
     return {key: dimension for key, dimension in space.items() if key not in fixed}
 
@@ -116,9 +136,13 @@ def fixed_of(name: str, fixed: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
-    """Return the values, by the names that trials have them under, that a trainer is first tried with."""
+    """Return the values, by the names that trials have them under,
+    that a trainer is first tried with.
+    """
     values = {
-        _trial_name(name, key): dimension.values[0] if isinstance(dimension, Choice) else dimension.start
+        _trial_name(name, key): dimension.values[0]
+        if isinstance(dimension, Choice)
+        else dimension.start
         for key, dimension in dimensions.items()
     }
     return {TRAINER: name, **values}
@@ -134,7 +158,9 @@ def ask(trial: Trial, name: str, dimensions: Mapping[str, Dimension]) -> dict[st
         elif isinstance(dimension.low, int) and isinstance(dimension.high, int):
             found[key] = trial.suggest_int(asked, dimension.low, dimension.high, log=dimension.log)
         else:
-            found[key] = trial.suggest_float(asked, dimension.low, dimension.high, log=dimension.log)
+            found[key] = trial.suggest_float(
+                asked, dimension.low, dimension.high, log=dimension.log
+            )
     return found
 
 

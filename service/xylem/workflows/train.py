@@ -18,7 +18,13 @@ from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.evaluate import note_on, valid_figures
 from xylem.workflows.going_on import GoingOn, go_on, going_on, kept_rows, origin_of, prepare_on
 from xylem.workflows.labelled import Labelled, OnProgress, read_labelled, read_labelled_with
-from xylem.workflows.prepared import PreparedRows, PreparedSource, prepare, prepare_dataset, warnings_of
+from xylem.workflows.prepared import (
+    PreparedRows,
+    PreparedSource,
+    prepare,
+    prepare_dataset,
+    warnings_of,
+)
 from xylem.workflows.progressive import ProgressiveThresholds
 from xylem.workflows.ranker import check_installed
 from xylem.workflows.request import Chosen
@@ -54,8 +60,10 @@ class TrainReport(NamedTuple):
     features  what `features.kind=auto` chose, and of what
     calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
     thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
-    rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is "kept"
-    grown     of a training that goes on from a version: labels added, groups divided, classifiers trained
+    rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is
+              "kept"
+    grown     of a training that goes on from a version: labels added, groups divided, classifiers
+              trained
     """
 
     model: str
@@ -107,29 +115,36 @@ def train_and_publish(
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
-    `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
-    they are all but publishing. With `kept_in` thresholds are found beside the training, by OFO, and kept
-    there. Raises BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing
-    is. A store that cannot be written to is refused before anything is read, a validation file that cannot be
-    used before the training (on a stream: one that cannot be read).
+    `train_seconds` are the trainer's alone, without reading the file and making features of it; on
+    a stream they are all but publishing. With `kept_in` thresholds are found beside the training,
+    by OFO, and kept there. Raises BadInput for what cannot be trained on, StoreError when it cannot
+    be published; then nothing is. A store that cannot be written to is refused before anything is
+    read, a validation file that cannot be used before the training (on a stream: one that cannot be
+    read).
     """
     check_model(model)
-    chosen, on = request.chosen(), None
+    chosen = request.chosen()
+    on = None
     if request.base is not None:
         on = going_on(store.open(*request.base), request, chosen)
-        request, chosen = on.request, on.chosen
+        request = on.request
+        chosen = on.chosen
     request.check(chosen, kept_in is not None)
     if request.rerank:
         check_installed()
     store.prepare()
     origin = (
-        {"parent": parent_in(store, model), **request.origin} if on is None else origin_of(on.base, request)
+        {"parent": parent_in(store, model), **request.origin}
+        if on is None
+        else origin_of(on.base, request)
     )
     if request.valid is not None:
         check_readable(request.valid)
     with request.crew() as crew:
         source = (
-            prepare(request, chosen, crew, on_progress) if on is None else prepare_on(on, crew, on_progress)
+            prepare(request, chosen, crew, on_progress)
+            if on is None
+            else prepare_on(on, crew, on_progress)
         )
         found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
         outcome = _trained(source, request, chosen, crew, on_progress, found, on)
@@ -160,7 +175,10 @@ def train_and_publish(
 
 
 def train_dataset(
-    dataset: Dataset, request: TrainRequest, on_progress: OnProgress = no_progress, crew: Crew | None = None
+    dataset: Dataset,
+    request: TrainRequest,
+    on_progress: OnProgress = no_progress,
+    crew: Crew | None = None,
 ) -> Draft:
     """Train on rows that are at hand; return what can be published. Raises BadInput.
 
@@ -169,7 +187,8 @@ def train_dataset(
     Of the request what names files is passed over: data, valid, label_names and columns.
     """
     request = replace(request, valid=None)
-    chosen, crew = request.chosen(), crew or Crew(request.threads)
+    chosen = request.chosen()
+    crew = crew or Crew(request.threads)
     source = prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
     outcome = _trained(source, request, chosen, crew, on_progress)
     return _finished(outcome, request, dict(request.origin), on_progress).draft
@@ -186,10 +205,13 @@ class _Finished(NamedTuple):
 def _finished(
     outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
 ) -> _Finished:
-    """Return what a training made with its metrics, report and origin, calibrated if that is asked for."""
+    """Return what a training made with its metrics, report and
+    origin, calibrated if that is asked for.
+    """
     draft = _draft(outcome, request)
     trial = model_of(draft)
-    valid, kept = outcome.valid, None
+    valid = outcome.valid
+    kept = None
     if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
     if valid is not None:
@@ -204,7 +226,9 @@ def _finished(
         report["features"] = outcome.source.choice.as_json(times=False)
     on_progress("report", 1, 1)
     weights = request.weights if outcome.weights == "float32" else "float32"
-    draft, rounded = round_weights(draft, weights, request.threads, valid, outcome.sample, on_progress)
+    draft, rounded = round_weights(
+        draft, weights, request.threads, valid, outcome.sample, on_progress
+    )
     if kept is not None:
         report["validation"] = rounded or kept
     if libraries := libraries_of(outcome.source.featurizer.parameters):
@@ -221,7 +245,9 @@ def _finished(
 def _reranked(
     finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> tuple[_Finished, dict[str, Any]]:
-    """Return what a training made with a ranker of its candidates, if that gains, and what it gains."""
+    """Return what a training made with a ranker of its
+    candidates, if that gains, and what it gains.
+    """
     dataset = request.read(on_progress)
 
     def train_part(part: Dataset) -> Draft:
@@ -230,7 +256,9 @@ def _reranked(
     draft, gained = rerank(finished.draft, dataset, train_part, request.seed, on_progress)
     if not gained["kept"]:
         return finished, gained
-    extra = {name: array for name, array in finished.draft.extra.items() if name in (ORIGIN, MADE_FOR)}
+    extra = {
+        name: array for name, array in finished.draft.extra.items() if name in (ORIGIN, MADE_FOR)
+    }
     report: dict[str, Any] = {"rerank": gained}
     if request.valid is not None:
         trial = model_of(draft)
@@ -242,7 +270,9 @@ def _reranked(
 
 
 def parent_in(store: Store, model: str) -> dict[str, Any] | None:
-    """Return what the origin of the next version says of the one before; None where none can be read."""
+    """Return what the origin of the next version says of the one
+    before; None where none can be read.
+    """
     try:
         return parent_of(store.manifest(model, store.resolve(model)))
     except StoreError:
@@ -250,7 +280,8 @@ def parent_in(store: Store, model: str) -> dict[str, Any] | None:
 
 
 def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
-    trained, source = outcome.trained, outcome.source
+    trained = outcome.trained
+    source = outcome.source
     return Draft(
         kind=trained.kind,
         link=trained.link,
@@ -282,16 +313,21 @@ def _trained(
     found: ProgressiveThresholds | None = None,
     on: GoingOn | None = None,
 ) -> _Outcome:
-    """Train on prepared rows; with rows in memory the validation file, if there is one, is read before."""
+    """Train on prepared rows; with rows in memory the validation
+    file, if there is one, is read before.
+    """
     valid = None
     if source.reads == "rows" and request.valid is not None:
-        names, featurizer = source.names, source.featurizer
+        names = source.names
+        featurizer = source.featurizer
         valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
     if on is not None and on.state is None:
         assert isinstance(source, PreparedRows)
         trained = go_on(on.base, source, request, crew, on_progress)
-        return _Outcome(trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights)
+        return _Outcome(
+            trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights
+        )
     passes = Passes(None if on is None else on.state, request.until, request.keep_state)
     tools = Tools(request.seed, crew, on_progress, found, passes)
     trained = fit(request.trainer, chosen.trainer, source, tools)
@@ -329,7 +365,9 @@ def version_report(
         def reached(sample: TrainingSet) -> Reached:
             n_rows = sample.rows.n_rows
             chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
-            return Reached(*predictor.leaves_reached(sample.rows, chosen), sample.labels.take(chosen))
+            return Reached(
+                *predictor.leaves_reached(sample.rows, chosen), sample.labels.take(chosen)
+            )
 
         report["forest"] = forest_report(model.ensemble, reached(train), test and reached(test))
     return report

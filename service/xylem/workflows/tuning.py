@@ -1,4 +1,6 @@
-"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does, and what its report says."""
+"""Tune a version's thresholds on a labelled file: what `xylem
+thresholds` does, and what its report says.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -66,8 +68,8 @@ class TuningOutcome(NamedTuple):
     """What a method found, and how good it is on the rows it was found on and on others.
 
     kappa     that was chosen; None where it was given
-    rejected  macro-F on the validation rows of the method that was asked for, where one threshold for all
-              labels is better there and was taken; else None
+    rejected  macro-F on the validation rows of the method that was asked for, where one threshold
+              for all labels is better there and was taken; else None
     """
 
     tuned: Tuned
@@ -100,21 +102,28 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
 
 
 def _named(part: str, f: FMeasures) -> dict[str, float]:
-    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
+    return {
+        f"{part}_macro_f": f.macro_f,
+        f"{part}_micro_f": f.micro_f,
+        f"{part}_instance_f": f.instance_f,
+    }
 
 
 KAPPA = 0.01
-KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5
+KAPPA_MIN = 1e-4
+KAPPA_MAX = 0.5
 AUTO: Literal["auto"] = "auto"
 """The kappa that stands for the best of `kappas.C_GRID`, chosen on the validation rows."""
 
 _POWER_SHARE = 0.75
-"""Before the power is fitted, estimates are kept as if it were this share of the link's usual one: scores of
-rather too low a probability than of one too high."""
+"""Before the power is fitted, estimates are kept as if it were this share of the link's usual one:
+scores of rather too low a probability than of one too high.
+"""
 
 _ASKED_MAX = 3
-"""So many times the model is asked for estimates, at most: anew where the power that was fitted is so low
-that thresholds may lie below those that were kept."""
+"""So many times the model is asked for estimates, at most: anew where the power that was fitted is
+so low that thresholds may lie below those that were kept.
+"""
 
 
 @dataclass(frozen=True)
@@ -125,9 +134,11 @@ class TuneRequest:
     valid    the labelled file to tune on: not the one that the version was trained on
     test     another one, on which what was tuned is only measured
     empty    the convention of empty labels
-    kappa    estimates of a lower probability are not kept, nor those below a label's lower bound; AUTO: it is
-             chosen for the first method, on halves of the validation rows, then as if it had been given
-    start    the start values of OFO; none: chosen on the validation rows. Its power and scale are not used
+    kappa    estimates of a lower probability are not kept, nor those below a label's lower bound;
+             AUTO: it is chosen for the first method, on halves of the validation rows, then as if
+             it had been given
+    start    the start values of OFO; none: chosen on the validation rows. Its power and scale are
+             not used
     columns  of files that are tables
     """
 
@@ -145,7 +156,9 @@ class TuneRequest:
         """Raise BadParameter for what is unknown or out of its range."""
         for method in self.methods:
             if method not in METHODS:
-                raise BadParameter(f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}")
+                raise BadParameter(
+                    f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}"
+                )
         if not self.methods:
             raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
         empty_convention(self.empty, "empty_labels")
@@ -179,17 +192,20 @@ def request_of(
     threads: int = 1,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> TuneRequest:
-    """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
+    """Return the request that a command or a caller means, None being the default.
+
+    Raises BadParameter.
+    """
     methods = methods or (METHOD,)
     named: Any = METHODS if ALL in methods else tuple(methods)
     return TuneRequest(
-        named,
-        valid,
-        test,
-        empty_convention(empty, "empty_labels"),
-        KAPPA if kappa is None else kappa,
-        None if start is None else Start(*start),
-        threads,
+        methods=named,
+        valid=valid,
+        test=test,
+        empty=empty_convention(empty, "empty_labels"),
+        kappa=KAPPA if kappa is None else kappa,
+        start=None if start is None else Start(*start),
+        threads=threads,
         columns=columns,
     )
 
@@ -201,10 +217,10 @@ def tune(
 
     valid  the rows of the request's file, where they are at hand
 
-    A method whose macro-F on the validation rows is below that of one threshold for all labels gives way to
-    it. The model is asked for the estimates of the validation rows (`_prepare`; twice with AUTO), once more
-    by OFO, row by row, as feedback would, and once for the decisions of each method, and of the one
-    threshold. Deterministic, for any number of threads.
+    A method whose macro-F on the validation rows is below that of one threshold for all labels
+    gives way to it. The model is asked for the estimates of the validation rows (`_prepare`; twice
+    with AUTO), once more by OFO, row by row, as feedback would, and once for the decisions of each
+    method, and of the one threshold. Deterministic, for any number of threads.
     """
     if valid is None:
         valid = read_labelled(model, request.valid, on_progress, request.columns)
@@ -213,7 +229,8 @@ def tune(
         test = read_labelled(model, request.test, on_progress, request.columns)
     if not len(valid.labels.indices):
         raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
-    task, kappa = _prepare(model, valid, request, on_progress), None
+    task = _prepare(model, valid, request, on_progress)
+    kappa = None
     if request.kappa == AUTO:
         kappa = task.best_kappa(request.methods[0])
         task = _prepare(model, valid, replace(request, kappa=kappa), on_progress)
@@ -221,12 +238,16 @@ def tune(
     one_f = task.measure(one, valid)
     outcomes = []
     for method in dict.fromkeys(request.methods):
-        tuned, found, rejected = one, one_f, None
+        tuned = one
+        found = one_f
+        rejected = None
         if method != ONE:
             tuned = task.tuned(method)
             found = task.measure(tuned, valid)
             if found.macro_f < one_f.macro_f:
-                tuned, found, rejected = one, one_f, (method, found.macro_f)
+                tuned = one
+                rejected = (method, found.macro_f)
+                found = one_f
         beside = None if test is None else task.measure(tuned, test)
         outcomes.append(TuningOutcome(tuned, found, beside, kappa, rejected))
     return outcomes
@@ -243,17 +264,21 @@ def keep(
     """Keep the first of these outcomes with an opened version, and return a report as JSON values.
 
     shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
-    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is kept
+    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is
+             kept
 
     Raises BadInput and DatabaseUnavailable: then nothing is kept.
     """
-    name, version = model.manifest.model, model.manifest.version
+    name = model.manifest.model
+    version = model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
         head = lock_head(connection, name, version, model.manifest.digest)
         tuned = outcomes[0].tuned
         head = (
-            put_shadow(connection, head, tuned) if shadow else replace_state(connection, head, TUNED, tuned)
+            put_shadow(connection, head, tuned)
+            if shadow
+            else replace_state(connection, head, TUNED, tuned)
         )
         kept = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
         report = {**kept, **facts[0], "methods": facts}
@@ -263,7 +288,9 @@ def keep(
 
 
 class _Task(NamedTuple):
-    """All that the methods need: a model's estimates of the validation rows, and how to read them."""
+    """All that the methods need: a model's estimates of the validation rows, and how
+    to read them.
+    """
 
     predictor: Searcher
     valid: Labelled
@@ -284,19 +311,24 @@ class _Task(NamedTuple):
             return self._found(method, estimates, truth, bounds)
 
         self.on_progress("kappa", 0, 1)
-        found = choose_kappa(self.estimates, self.valid.labels, self.bounds, find, self.request.empty)
+        found = choose_kappa(
+            self.estimates, self.valid.labels, self.bounds, find, self.request.empty
+        )
         self.on_progress("kappa", 1, 1)
         return found
 
     def tuned(self, method: Method) -> Tuned:
         """Return what a method finds."""
-        estimates, truth, empty = self.estimates, self.valid.labels, self.request.empty
+        estimates = self.estimates
+        truth = self.valid.labels
+        empty = self.request.empty
         if method == "ofo":
             self.on_progress("start values", 0, 1)
             start = self._start(estimates, truth, self.bounds)
             self.on_progress("start values", 1, 1)
             counted = self.label_counts, self.n_training_rows
-            rows, on_progress = self.valid.rows, self.on_progress
+            rows = self.valid.rows
+            on_progress = self.on_progress
             counters, thresholds = learn(self.predictor, rows, truth, start, *counted, on_progress)
             return Tuned(method, empty, start, thresholds, counters)
         self.on_progress(method, 0, 1)
@@ -321,7 +353,8 @@ class _Task(NamedTuple):
 
     def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
         """Return how good thresholds are on some rows."""
-        thresholds, n_rows = self.predictor.node_thresholds(tuned.thresholds), rows.rows.n_rows
+        thresholds = self.predictor.node_thresholds(tuned.thresholds)
+        n_rows = rows.rows.n_rows
 
         def show(done: int) -> None:
             self.on_progress(f"measure {tuned.method}", done, n_rows)
@@ -346,7 +379,11 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     def ask(floor: F32) -> Estimates:
         keeper = EstimateKeeper(floor, request.estimates_max)
         for found in predict_parts(
-            predictor, valid.rows, lambda: predictor.node_thresholds(keeper.floor), request.threads, show
+            predictor,
+            valid.rows,
+            lambda: predictor.node_thresholds(keeper.floor),
+            request.threads,
+            show,
         ):
             keeper.add(found.ptr, found.labels, found.scores)
         return keeper.all()
@@ -374,10 +411,12 @@ def learn(
     on_progress: OnProgress,
     counters: Counters | None = None,
 ) -> tuple[Counters, F32]:
-    """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
+    """Run OFO over rows, each predicted under the thresholds that hold
+    then; return counters and thresholds.
 
-    Source: Jasinska et al. 2016, algorithm 2. The same predictions, in the same order, as feedback makes:
-    what is left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
+    Source: Jasinska et al. 2016, algorithm 2. The same predictions, in the same order, as feedback
+    makes: what is left are the same bits. Cost: a prediction a row, O(predicted + true) labels
+    moved.
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
     counters              what rows before have added up to; none: these are the first

@@ -1,4 +1,6 @@
-"""The types in which weights are stored, a draft with its weights in fewer bits, and what that costs."""
+"""The types in which weights are stored, a draft with its weights
+in fewer bits, and what that costs.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +11,16 @@ from xylem.base import BadParameter
 from xylem.trainers import TrainingSet
 from xylem.workflows.evaluate import valid_figures
 from xylem.workflows.labelled import Labelled, OnProgress
-from xylem_store import EMBEDDING, WEIGHTS, Draft, TreeEnsemble, Weights, model_of, store_weights, to_bfloat16
+from xylem_store import (
+    EMBEDDING,
+    WEIGHTS,
+    Draft,
+    TreeEnsemble,
+    Weights,
+    model_of,
+    store_weights,
+    to_bfloat16,
+)
 
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
 """By these figures is it told what storing weights in fewer bits costs."""
@@ -25,7 +36,10 @@ def weight_type(name: str) -> Weights:
 
 
 def store_as(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
-    """Return a float32 ensemble with its weights in a type. Raises BadParameter where a node is too wide."""
+    """Return a float32 ensemble with its weights in a type.
+
+    Raises BadParameter where a node is too wide.
+    """
     try:
         return store_weights(ensemble, weights)
     except ValueError as error:
@@ -40,33 +54,41 @@ def round_weights(
     sample: TrainingSet | None,
     on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any] | None]:
-    """Return the draft with its weights stored in the type asked for, and what that costs in its metrics.
+    """Return the draft with its weights stored in the type asked for,
+    and what that costs in its metrics.
 
-    With it `kept_figures` of the rounded weights on the validation file; None where nothing was rounded, or
-    without such a file.
+    With it `kept_figures` of the rounded weights on the validation file; None where nothing was
+    rounded, or without such a file.
 
     Embeddings are stored as bfloat16 with both of the shorter types.
 
-    The figures of the rounded weights stand beside those of float32, on the validation file, or without one
-    on some of the training rows, if those were kept. Raises BadParameter where the type has no room for a
-    node.
+    The figures of the rounded weights stand beside those of float32, on the validation file, or
+    without one on some of the training rows, if those were kept. Raises BadParameter where the type
+    has no room for a node.
     """
     if weights == "float32":
         return draft, None
     ensemble = store_as(draft.ensemble, weights)
     extra = {
-        name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array for name, array in draft.extra.items()
+        name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array
+        for name, array in draft.extra.items()
     }
     rounded = replace(draft, ensemble=ensemble, weights=weights, extra=extra)
-    where, labelled = "", valid
+    where = ""
+    labelled = valid
     if valid is None and sample is not None:
         n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
         some = sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32)
-        where, labelled = " on training rows", Labelled(*some)
+        where = " on training rows"
+        labelled = Labelled(*some)
     if labelled is None:
         return rounded, None
-    exact, cut = (valid_figures(model_of(each), labelled, threads, on_progress) for each in (draft, rounded))
+    exact, cut = (
+        valid_figures(model_of(each), labelled, threads, on_progress) for each in (draft, rounded)
+    )
     pairs = {f"{key}{where}": (cut.metrics[key], exact.metrics[key]) for key in WEIGHED}
-    metrics = cut.metrics if valid is not None else {key: after for key, (after, _) in pairs.items()}
+    metrics = (
+        cut.metrics if valid is not None else {key: after for key, (after, _) in pairs.items()}
+    )
     before = {f"{key} in float32": was for key, (_, was) in pairs.items()}
     return replace(rounded, metrics={**metrics, **before}), None if valid is None else cut.kept

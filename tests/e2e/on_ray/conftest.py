@@ -13,7 +13,9 @@ NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20, "include
 
 
 def add_node(cluster: Any, tries: int = 3) -> None:
-    """Add a node: one that does not answer within Ray's 30 seconds, as on a busy machine, is tried again."""
+    """Add a node: one that does not answer within Ray's 30 seconds, as
+    on a busy machine, is tried again.
+    """
     try:
         cluster.add_node(**NODE)
     except Exception as error:

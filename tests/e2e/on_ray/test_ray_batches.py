@@ -1,4 +1,6 @@
-"""Batches in files and searches, by threads here and by a cluster of two nodes of one processor each."""
+"""Batches in files and searches, by threads here and by a cluster
+of two nodes of one processor each.
+"""
 
 import gzip
 import itertools
@@ -83,13 +85,21 @@ def last(done: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", ["threads", "cluster"])
 def test_answers_in_files_are_those_of_a_batch_and_what_is_there_stays(
-    way: str, request: pytest.FixtureRequest, run_here: Run, store: Path, data: Path, expected: list[Any]
+    way: str,
+    request: pytest.FixtureRequest,
+    run_here: Run,
+    store: Path,
+    data: Path,
+    expected: list[Any],
 ) -> None:
     out = store.parent / "out"
     ray = ("--ray", request.getfixturevalue("cluster").address) if way == "cluster" else ()
     asked = "predict", "m", "--data", data, "--out", out, "--json", *ray
     done = run_here(*asked, store=store)
-    assert (done.returncode, "expected an instance on each of 366 lines, found 6" in done.stderr) == (2, True)
+    assert (
+        done.returncode,
+        "expected an instance on each of 366 lines, found 6" in done.stderr,
+    ) == (2, True)
     assert answers_in(out) == expected
     told = {"version": "m@1", "out": str(out), "n_parts": 6}
     assert last(done) == {**told, "n_there": 0, "n_rows": 360, "n_bad": 6}
@@ -97,7 +107,9 @@ def test_answers_in_files_are_those_of_a_batch_and_what_is_there_stays(
     (out / "part-000002.jsonl").unlink()
     assert last(run_here(*asked, store=store)) == {**told, "n_there": 5, "n_rows": 60, "n_bad": 1}
     assert answers_in(out) == expected
-    assert [name for name in kept if (out / name).read_bytes() != kept[name]] == ["part-000002.jsonl"]
+    assert [name for name in kept if (out / name).read_bytes() != kept[name]] == [
+        "part-000002.jsonl"
+    ]
     assert run_here(*asked, store=store).returncode == 0
     table = store.parent / "table"
     run_here(*asked, "--out", table, "--format", "parquet", store=store)
@@ -164,12 +176,16 @@ def test_a_node_that_has_just_died_is_passed_over(cluster: Any) -> None:
         add_node(cluster)
 
 
-def test_what_cannot_be_done_is_told_at_once(run_here: Run, store: Path, data: Path, cluster: Any) -> None:
+def test_what_cannot_be_done_is_told_at_once(
+    run_here: Run, store: Path, data: Path, cluster: Any
+) -> None:
     out = store.parent / "out"
 
     def told(*options: object) -> str:
         done = run_here("predict", "m", *options, store=store)
-        assert done.returncode == 2 and not list(out.glob("part-*")) and done.stderr.count("\n") == 1
+        assert (
+            done.returncode == 2 and not list(out.glob("part-*")) and done.stderr.count("\n") == 1
+        )
         return done.stderr
 
     here = "--data", data, "--out", out
@@ -189,9 +205,23 @@ def test_what_cannot_be_done_is_told_at_once(run_here: Run, store: Path, data: P
     for file in out.glob("part-*"):
         file.unlink()
     assert "expected answers of the same query, found 'top_r=5" in told(*here, "--top-r", 3)
-    assert "expected answers of the same parts, found others" in told("--data", data / "*.gz", "--out", out)
+    assert "expected answers of the same parts, found others" in told(
+        "--data", data / "*.gz", "--out", out
+    )
     step = AnswerParts(
-        str(store), "m", 1, "0" * 64, "", False, (), None, DEFAULT_COLUMNS, Limits(), str(out), "jsonl", 1
+        str(store),
+        "m",
+        1,
+        "0" * 64,
+        "",
+        False,
+        (),
+        None,
+        DEFAULT_COLUMNS,
+        Limits(),
+        str(out),
+        "jsonl",
+        1,
     )
     other = f"node .*: {store}: expected m@1 of digest 0{{12}}, found one of"
     with connect(cluster.address) as ray, pytest.raises(BadParameter, match=other):
@@ -199,7 +229,13 @@ def test_what_cannot_be_done_is_told_at_once(run_here: Run, store: Path, data: P
 
 
 def test_data_and_answers_in_an_object_store(
-    s3_port: int, cluster: Any, run_here: Run, store: Path, data: Path, expected: list[Any], tmp_path: Path
+    s3_port: int,
+    cluster: Any,
+    run_here: Run,
+    store: Path,
+    data: Path,
+    expected: list[Any],
+    tmp_path: Path,
 ) -> None:
     with running_s3(tmp_path / "requests.log", s3_port):
         s3 = fsspec.filesystem("s3", use_listings_cache=False)
@@ -207,7 +243,16 @@ def test_data_and_answers_in_an_object_store(
         for file in data.iterdir():
             s3.put_file(str(file), f"rows/in/{file.name}")
         for out, how in (("rows/here", ()), ("rows/there", ("--ray", cluster.address))):
-            asked = "predict", "m", "--data", "s3://rows/in/*", "--out", f"s3://{out}", "--json", *how
+            asked = (
+                "predict",
+                "m",
+                "--data",
+                "s3://rows/in/*",
+                "--out",
+                f"s3://{out}",
+                "--json",
+                *how,
+            )
             done = run_here(*asked, store=store)
             assert last(done)["n_rows"] == 360, done.stderr
             names = sorted(name for name in s3.ls(out, detail=False) if "/part-" in name)
@@ -224,11 +269,26 @@ def test_data_and_answers_in_an_object_store(
         assert Store(store).open("n", 1).manifest.data.rows == 400
 
 
-def test_trials_of_a_search_are_tried_on_the_nodes(cluster: Any, run_here: Run, tmp_path: Path) -> None:
+def test_trials_of_a_search_are_tried_on_the_nodes(
+    cluster: Any, run_here: Run, tmp_path: Path
+) -> None:
     data = write_data(tmp_path / "train.jsonl", 300)
     study = tmp_path / "study.db"
-    search = "tune", "--data", data, "--model", "best", "--study", study, "--trainer", "label-tree", "--json"
-    found = last(run_here(*search, "--trials", 4, "--ray", cluster.address, store=tmp_path / "store"))
+    search = (
+        "tune",
+        "--data",
+        data,
+        "--model",
+        "best",
+        "--study",
+        study,
+        "--trainer",
+        "label-tree",
+        "--json",
+    )
+    found = last(
+        run_here(*search, "--trials", 4, "--ray", cluster.address, store=tmp_path / "store")
+    )
     values = [trial["value"] for trial in found["trials"]]
     assert len(values) == 4 and values == sorted(values, reverse=True)
     assert found["best"] == found["trials"][0]

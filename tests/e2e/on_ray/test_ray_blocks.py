@@ -1,4 +1,6 @@
-"""Trainings on rows in blocks, on a cluster of two nodes whose object stores have less room than the rows."""
+"""Trainings on rows in blocks, on a cluster of two nodes whose object
+stores have less room than the rows.
+"""
 
 import os
 import threading
@@ -26,7 +28,9 @@ from xylem_store.store import Store
 pytest.importorskip("ray")
 
 
-def test_blocks_make_the_same_bits_though_a_node_dies(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_make_the_same_bits_though_a_node_dies(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planned = blocks_module._planned
 
     def smaller(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
@@ -64,7 +68,9 @@ def own_bytes(process: Path) -> int:
 
 @contextmanager
 def watched() -> Iterator[dict[str, int]]:
-    """Yield where the largest memory of its own stands at the end: this process's, and any worker's."""
+    """Yield where the largest memory of its own stands at the
+    end: this process's, and any worker's.
+    """
     found, over = {"command": 0, "worker": 0}, threading.Event()
 
     def watch() -> None:
@@ -88,19 +94,27 @@ def watched() -> Iterator[dict[str, int]]:
         found["command"] -= before
 
 
-def test_rows_beyond_the_memory_of_nodes_are_trained_on(cluster: Any, tmp_path: Path, run_here: Run) -> None:
+def test_rows_beyond_the_memory_of_nodes_are_trained_on(
+    cluster: Any, tmp_path: Path, run_here: Run
+) -> None:
     n_bytes = write_rows(tmp_path / "many.svm", 40_000, 400)
     write_rows(tmp_path / "few.svm", 200, 400)
     write_rows(tmp_path / "test.svm", 1000, 100)
     assert n_bytes > 1.4 * NODE["object_store_memory"]
     blocks = ["--stream", "-p", "memory_mib=16", "--ray", cluster.address]
     store, taken = tmp_path / "store", {}
-    for name, data, more in (("few", "few", blocks), ("many", "many", blocks), ("whole", "many", [])):
+    for name, data, more in (
+        ("few", "few", blocks),
+        ("many", "many", blocks),
+        ("whole", "many", []),
+    ):
         options = ["--data", tmp_path / f"{data}.svm", "--model", name, "-p", "leaf_size=13", *more]
         with watched() as taken[name]:
             answer = run_here("train", "label-tree", *options, store=store)
         assert answer.returncode == 0, answer.stderr
-    found, whole = (evaluate(Store(store).open(name, 1), tmp_path / "test.svm") for name in ("many", "whole"))
+    found, whole = (
+        evaluate(Store(store).open(name, 1), tmp_path / "test.svm") for name in ("many", "whole")
+    )
     print("rows", n_bytes, taken, found["P@1"], whole["P@1"])
     assert 3 * taken["many"]["command"] < taken["whole"]["command"], taken
     assert 0 < taken["many"]["worker"] - taken["few"]["worker"] < n_bytes, taken

@@ -59,19 +59,28 @@ def arrays_of(trained: Trained) -> dict[str, bytes]:
 
 def version_bytes(store: Path) -> dict[str, bytes]:
     arrays = Store(store).open("m", 1).arrays
-    return {name: array.tobytes() for name, array in arrays.items() if not name.startswith("origin/")}
+    return {
+        name: array.tobytes() for name, array in arrays.items() if not name.startswith("origin/")
+    }
 
 
 @pytest.mark.parametrize("name", SPREADING)
-def test_every_trainer_of_steps_makes_the_same_bits_as_threads_here(crew: RayCrew, name: str) -> None:
+def test_every_trainer_of_steps_makes_the_same_bits_as_threads_here(
+    crew: RayCrew, name: str
+) -> None:
     parameters = parse_parameters(name, items_of(name, leaf_size=10, arity=4))
-    here, there = fit(name, parameters, problem(), Tools(1)), fit(name, parameters, problem(), Tools(1, crew))
+    here, there = (
+        fit(name, parameters, problem(), Tools(1)),
+        fit(name, parameters, problem(), Tools(1, crew)),
+    )
     assert (arrays_of(there), there.report) == (arrays_of(here), here.report)
 
 
 @contextmanager
 def killing_a_node(cluster: Any, third: int = 0) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield what kills the node beside the head when so many thirds of the classifiers are solved."""
+    """Yield what kills the node beside the head when so many thirds of the
+    classifiers are solved.
+    """
     killed = []
 
     def on_progress(stage: str, done: int, total: int) -> None:
@@ -88,11 +97,15 @@ def killing_a_node(cluster: Any, third: int = 0) -> Iterator[Callable[[str, int,
     assert killed
 
 
-EACH_THIRD = [pytest.param(third, seed, marks=pytest.mark.soak) for third in range(3) for seed in range(10)]
+EACH_THIRD = [
+    pytest.param(third, seed, marks=pytest.mark.soak) for third in range(3) for seed in range(10)
+]
 
 
 @pytest.mark.parametrize(("third", "seed"), [(1, 1), *EACH_THIRD])
-def test_a_node_that_is_killed_costs_no_bit(cluster: Any, crew: RayCrew, third: int, seed: int) -> None:
+def test_a_node_that_is_killed_costs_no_bit(
+    cluster: Any, crew: RayCrew, third: int, seed: int
+) -> None:
     parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "eps=0.01"])
     source = problem(1500, 600)
     expected = arrays_of(fit("label-tree", parameters, source, Tools(seed)))
@@ -124,7 +137,11 @@ TEXTS = [" ".join(f"word{(7 * i + k * k) % 97}s" for k in range(12)) for i in ra
 
 @pytest.mark.parametrize(
     "given",
-    [{"kind": "tfidf", "stem": "en", "stop_words": "en"}, {"kind": "words+chars"}, {"kind": "hashing"}],
+    [
+        {"kind": "tfidf", "stem": "en", "stop_words": "en"},
+        {"kind": "words+chars"},
+        {"kind": "hashing"},
+    ],
 )
 def test_features_are_made_by_nodes_to_the_same_bits(crew: RayCrew, given: dict[str, Any]) -> None:
     here, rows = fit_featurizer(texts_alone(TEXTS), parameters_of(given))
@@ -132,7 +149,9 @@ def test_features_are_made_by_nodes_to_the_same_bits(crew: RayCrew, given: dict[
     assert digest_of(there.arrays(), same) == digest_of(here.arrays(), rows) and len(rows.indices)
 
 
-def test_results_come_in_order_and_a_process_that_dies_costs_none(crew: RayCrew, tmp_path: Path) -> None:
+def test_results_come_in_order_and_a_process_that_dies_costs_none(
+    crew: RayCrew, tmp_path: Path
+) -> None:
     items = [0.3, 0.0, 0.1, 0.0, 0.0, 0.0]
     assert list(crew.mapped(Sleeping(), items)) == items
     assert list(crew.mapped(Dying(), [str(tmp_path / "told")])) == [1]
@@ -151,7 +170,9 @@ def test_an_interrupt_ends_what_runs_on_the_nodes(crew: RayCrew) -> None:
     assert found == [0.0] * 3
 
 
-def test_a_node_of_other_versions_is_refused(crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_of_other_versions_is_refused(
+    crew: RayCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(np, "__version__", "1.0")
     says = r"expected numpy 1\.0 on node .*, as here, found 2"
     with pytest.raises(BadParameter, match=says), connect("auto"):
@@ -169,7 +190,15 @@ def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
     assert run_here("train", trainer, *options, store=tmp_path / "here").returncode == 0
     options += ["--ray", cluster.address]
     store = tmp_path / "there"
-    line = ["-c", "from xylem.command import main; main()", "train", trainer, *options, "--store", store]
+    line = [
+        "-c",
+        "from xylem.command import main; main()",
+        "train",
+        trainer,
+        *options,
+        "--store",
+        store,
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     killed = subprocess.Popen([sys.executable, *map(str, line)], env=environment)
     wait_for(lambda: any(file.stat().st_size for file in store.glob("steps/m/*")))
@@ -185,7 +214,9 @@ def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
 def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Any, tmp_path: Path) -> None:
     request = {**TRAINING, "executor": "ray"}
     settings = settings_for(tmp_path, job_memory_bytes_max=2 << 30)
-    with pytest.raises(BadInput, match="expected local, as XYLEM_RAY_ADDRESS is not set, found ray"):
+    with pytest.raises(
+        BadInput, match="expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
+    ):
         Desk(settings).jobs.submit("training", request)
     desk = Desk(settings.model_copy(update={"ray_address": cluster.address}))
     with pytest.raises(BadInput, match="found lomtree, which learns"):

@@ -1,4 +1,6 @@
-"""Log lines: an event is one line whatever it holds; nobody who logs waits, and nothing is raised."""
+"""Log lines: an event is one line whatever it holds; nobody who logs waits, and
+nothing is raised.
+"""
 
 import errno
 import json
@@ -70,14 +72,22 @@ def test_whatever_is_logged_is_a_line(lines: Path, value: Any) -> None:
     assert event["time"].endswith("+00:00")
 
 
-@pytest.mark.parametrize(("text", "arguments"), [("%d", ("x",)), ("%s %s", (1,)), ("%s", ())], ids=ascii)
-def test_a_record_whose_arguments_do_not_fit_is_a_line(lines: Path, text: str, arguments: Any) -> None:
-    JsonHandler().emit(logging.LogRecord("library", logging.ERROR, __file__, 1, text, arguments, None))
+@pytest.mark.parametrize(
+    ("text", "arguments"), [("%d", ("x",)), ("%s %s", (1,)), ("%s", ())], ids=ascii
+)
+def test_a_record_whose_arguments_do_not_fit_is_a_line(
+    lines: Path, text: str, arguments: Any
+) -> None:
+    JsonHandler().emit(
+        logging.LogRecord("library", logging.ERROR, __file__, 1, text, arguments, None)
+    )
     assert json.loads(lines.read_text())["message"].startswith("%")
 
 
 def test_a_longer_message_of_a_library_is_cut(lines: Path) -> None:
-    record = logging.LogRecord("library", logging.ERROR, __file__, 1, "x" * (logs.MESSAGE_MAX + 1), (), None)
+    record = logging.LogRecord(
+        "library", logging.ERROR, __file__, 1, "x" * (logs.MESSAGE_MAX + 1), (), None
+    )
     JsonHandler().emit(record)
     assert len(json.loads(lines.read_text())["message"]) == logs.MESSAGE_MAX
 
@@ -118,7 +128,9 @@ def run_script(script: str, **options: Any) -> subprocess.Popen[bytes]:
         "import logging, sys, warnings\nfrom xylem.base.logs import *\n"
         "from xylem.base import logs\nconfigure('info')\nwrite_in_background()\n"
     )
-    return subprocess.Popen([sys.executable, "-c", preamble + script], stdout=subprocess.PIPE, **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", preamble + script], stdout=subprocess.PIPE, **options
+    )
 
 
 N_LINES = 20_000
@@ -127,7 +139,8 @@ N_LINES = 20_000
 def test_where_nobody_reads_lines_are_dropped_and_counted_and_the_process_ends() -> None:
     reading, writing = os.pipe()
     process = run_script(
-        f"for number in range({N_LINES}): log(logging.INFO, 'event', number=number, text='x' * 100)\n"
+        f"for number in range({N_LINES}): log(logging.INFO, 'event', number=number, text='x' "
+        "* 100)\n"
         "warnings.warn('a warning'); print('a print', file=sys.stderr)\n"
         "logging.getLogger('library').error('an error')\n"
         "print(lines_dropped())",
@@ -153,7 +166,8 @@ def test_where_nobody_reads_lines_are_dropped_and_counted_and_the_process_ends()
 
 def test_what_was_logged_before_the_end_is_written() -> None:
     process = run_script(
-        "for number in range(500): log(logging.INFO, 'event', number=number)\nraise ValueError('last words')",
+        "for number in range(500): log(logging.INFO, 'event', number=number)\nraise "
+        "ValueError('last words')",
         stderr=subprocess.PIPE,
     )
     _, written = process.communicate(timeout=240)
@@ -164,7 +178,9 @@ def test_what_was_logged_before_the_end_is_written() -> None:
 
 
 def test_lines_of_processes_that_share_a_full_pipe_are_whole() -> None:
-    """Also where another process made the pipe one that does not block, and where lines are long."""
+    """Also where another process made the pipe one that does not block, and where
+    lines are long.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     script = (

@@ -50,7 +50,9 @@ def test_a_quota_of_version_2(tmp_path: Path, quota: str) -> None:
 
 
 @pytest.mark.usefixtures("many")
-@pytest.mark.parametrize(("quota", "period", "n"), [(200000, 100000, 2), (-1, 100000, 64), (25000, 10000, 3)])
+@pytest.mark.parametrize(
+    ("quota", "period", "n"), [(200000, 100000, 2), (-1, 100000, 64), (25000, 10000, 3)]
+)
 def test_a_quota_of_version_1(tmp_path: Path, quota: int, period: int, n: int) -> None:
     files = {"cpu/pod/cpu.cfs_quota_us": f"{quota}", "cpu/pod/cpu.cfs_period_us": f"{period}"}
     assert processors_of(tmp_path, V1.format("/pod"), files) == n
@@ -58,13 +60,19 @@ def test_a_quota_of_version_1(tmp_path: Path, quota: int, period: int, n: int) -
 
 @pytest.mark.usefixtures("many")
 def test_the_least_quota_of_the_groups_around_holds(tmp_path: Path) -> None:
-    files = {"a/b/c/cpu.max": "max 100000", "a/b/cpu.max": "300000 100000", "a/cpu.max": "800000 100000"}
+    files = {
+        "a/b/c/cpu.max": "max 100000",
+        "a/b/cpu.max": "300000 100000",
+        "a/cpu.max": "800000 100000",
+    }
     assert processors_of(tmp_path, V2.format("/a/b/c"), files) == 3
 
 
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("name", ["/kubepods/pod1/of-the-host", "/../../of-the-host"])
-def test_a_container_may_see_its_group_as_the_root_under_another_name(tmp_path: Path, name: str) -> None:
+def test_a_container_may_see_its_group_as_the_root_under_another_name(
+    tmp_path: Path, name: str
+) -> None:
     assert processors_of(tmp_path, V2.format(name), {"cpu.max": "200000 100000"}) == 2
 
 
@@ -83,7 +91,8 @@ from xylem.cli.options import n_threads
 from xylem.python.asked import threads_for
 prepare()
 limits = Limits()
-print(n_processors(), limits.threads_max, limits.job_threads_max, n_threads(None), threads_for(None, 1000),
+print(n_processors(), limits.threads_max, limits.job_threads_max, n_threads(None),
+      threads_for(None, 1000),
       os.environ["OMP_NUM_THREADS"], os.environ["OPENBLAS_NUM_THREADS"])
 """
 
@@ -111,6 +120,10 @@ def test_all_numbers_of_threads_are_those_of_a_real_group(group: Path) -> None:
     environment = {name: v for name, v in os.environ.items() if not name.endswith("NUM_THREADS")}
     join = f"import os; open('{group}/cgroup.procs', 'w').write(str(os.getpid()))\n"
     done = subprocess.run(
-        [sys.executable, "-c", join + REPORT], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, "-c", join + REPORT],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     assert (done.stdout.split(), done.stderr) == (["1"] * 7, "")

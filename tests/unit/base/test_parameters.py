@@ -54,7 +54,9 @@ def test_the_schema_in_words() -> None:
     }
 
 
-@pytest.mark.parametrize("size", [0, 10, 2.0, True, "3", None, [1], {"a": 1}, 10**400, float("nan")])
+@pytest.mark.parametrize(
+    "size", [0, 10, 2.0, True, "3", None, [1], {"a": 1}, 10**400, float("nan")]
+)
 def test_a_command_line_and_json_are_refused_in_the_same_words(size: Any) -> None:
     ((name, message),) = faults_of(size=size)
     assert name == "sample.size" and message.startswith("expected an integer from 1 to 9, found ")
@@ -74,7 +76,8 @@ def test_all_faults_are_told_at_once() -> None:
         ("sample.room", "expected null or an integer from 1 to 5, found 0"),
         (
             "sample.fats",
-            "expected only size, rate, least, most, above, between, even, name, kind, fast, room, found "
+            "expected only size, rate, least, most, above, between, even, name, kind, fast, "
+            "room, found "
             "another parameter; did you mean fast?",
         ),
     ]

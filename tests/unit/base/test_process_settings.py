@@ -13,14 +13,20 @@ from xylem.base.process import OWN, Repeating, succeeded_at
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:
-    script = f"import os, resource as r\nfrom xylem.base.process import are_used_up, raise_limit\n{code}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    script = (
+        f"import os, resource as r\nfrom xylem.base.process import are_used_up, raise_limit\n{code}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done
 
 
 @pytest.mark.parametrize(("connections", "is_told"), [(200 - OWN, False), (200 - OWN + 1, True)])
-def test_a_limit_is_told_from_the_first_descriptor_that_lacks(connections: int, is_told: bool) -> None:
+def test_a_limit_is_told_from_the_first_descriptor_that_lacks(
+    connections: int, is_told: bool
+) -> None:
     done = said(f"r.setrlimit(r.RLIMIT_NOFILE, (100, 200)); raise_limit({connections})")
     assert ("descriptors_few" in done.stderr) == is_told
     assert not is_told or f"expected a limit of {200 + 1} open files, found 200" in done.stderr
@@ -28,7 +34,8 @@ def test_a_limit_is_told_from_the_first_descriptor_that_lacks(connections: int, 
 
 def test_a_limit_that_is_high_enough_stays() -> None:
     done = said(
-        "r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); raise_limit(8); print(r.getrlimit(r.RLIMIT_NOFILE))"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); raise_limit(8); "
+        "print(r.getrlimit(r.RLIMIT_NOFILE))"
     )
     assert (done.stdout, done.stderr) == ("(256, 256)\n", "")
 
@@ -61,7 +68,9 @@ assert gc.get_freeze_count() > 1000
 """)
 
 
-@pytest.mark.parametrize(("command", "seldom"), [("serve", True), ("predict", True), ("tune", False)])
+@pytest.mark.parametrize(
+    ("command", "seldom"), [("serve", True), ("predict", True), ("tune", False)]
+)
 def test_some_commands_begin_without_it(command: str, seldom: bool) -> None:
     done = said(f"""
 import gc, sys
@@ -74,9 +83,13 @@ xylem.cli.entry.main()
     assert done.stdout == f"{seldom}\n"
 
 
-def test_an_event_and_a_record_of_a_library_are_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_event_and_a_record_of_a_library_are_a_line_each(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     log(logging.INFO, "request", status=200, path="/a\nb")
-    JsonHandler().emit(logging.LogRecord("other", logging.WARNING, __file__, 1, "two\n%s", ("lines",), None))
+    JsonHandler().emit(
+        logging.LogRecord("other", logging.WARNING, __file__, 1, "two\n%s", ("lines",), None)
+    )
     event, other = map(json.loads, capfd.readouterr().err.splitlines())
     told = [event[name] for name in ("event", "level", "status", "path")]
     assert told == ["request", "info", 200, "/a\nb"]

@@ -49,4 +49,6 @@ def test_offsets_of_a_list_and_of_an_array_are_the_sums_so_far(counts: list[int]
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5))))
 def test_ranges_are_those_of_each_start(pairs: list[tuple[int, int]]) -> None:
     starts, lengths = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
-    assert ranges(starts, lengths).tolist() == [i for start, n in pairs for i in range(start, start + n)]
+    assert ranges(starts, lengths).tolist() == [
+        i for start, n in pairs for i in range(start, start + n)
+    ]

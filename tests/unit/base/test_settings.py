@@ -16,7 +16,9 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_defaults_without_any_variable_or_with_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_without_any_variable_or_with_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert read_settings() == Settings()
     monkeypatch.setenv("XYLEM_STORE", "")
     assert read_settings().store == Path("store")
@@ -42,7 +44,9 @@ def test_variables_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.store, found.limits.top_r_max, found.access_log) == (Path("/models"), 7, False)
     assert (found.host, found.port, found.workers) == ("::1", 9000, 3)
     assert found.token_key is not None and found.token_key.get_secret_value() == "new,old"
-    assert found.admin_key is not None and found.admin_key.get_secret_value() == "sha256:" + "aF" * 32
+    assert (
+        found.admin_key is not None and found.admin_key.get_secret_value() == "sha256:" + "aF" * 32
+    )
     overridden = read_settings(store="elsewhere", port=0)
     assert (overridden.store, overridden.port, overridden.workers) == (Path("elsewhere"), 0, 3)
 
@@ -67,10 +71,16 @@ def test_variables_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
         ("XYLEM_ADMIN_KEY", "sha256:hidden", "expected .*found 6 characters"),
         ("XYLEM_ADMIN_KEY", "sha256:", "expected .*found 0 characters"),
         ("XYLEM_ADMIN_KEY", "sha256:" + "0" * 63 + "g", "expected .*found 64 characters"),
-        *(("XYLEM_PORT", value, f".*found '{value}'$") for value in ("65536", "http", "http://x:80")),
+        *(
+            ("XYLEM_PORT", value, f".*found '{value}'$")
+            for value in ("65536", "http", "http://x:80")
+        ),
         *(("XYLEM_WORKERS", value, f".*found '{value}'$") for value in ("0", "257")),
         *(("XYLEM_TOP_R_MAX", value, f".*found '{value}'$") for value in ("0", "many", "1.5")),
-        *(("XYLEM_STORE_POLL_SECONDS", value, f".*found '{value}'$") for value in ("nan", "inf", "0")),
+        *(
+            ("XYLEM_STORE_POLL_SECONDS", value, f".*found '{value}'$")
+            for value in ("nan", "inf", "0")
+        ),
         ("XYLEM_BODY_BYTES_MAX", "1e30", ".*found '1e30'$"),
         ("XYLEM_DRAIN_SECONDS", "-1", ".*found '-1'$"),
         ("XYLEM_LOG_LEVEL", "loud", ".*found 'loud'$"),
@@ -78,7 +88,9 @@ def test_variables_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
         ("XYLEM_OPEN_SCOPES", "foo", "expected none, or some of .*, found 'foo'$"),
     ],
 )
-def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
+def test_a_wrong_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(BadParameter, match=f"^{name}: {says}") as caught:
         read_settings()
@@ -113,7 +125,9 @@ def test_every_setting_is_a_text_a_list_or_no_text(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_what_a_file_of_a_secret_adds_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_what_a_file_of_a_secret_adds_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv(name, TEXTS[name])
     read_settings()
     for stray in STRAYS:
@@ -126,8 +140,12 @@ def test_what_a_file_of_a_secret_adds_is_refused(monkeypatch: pytest.MonkeyPatch
             read_settings(**{name.removeprefix("XYLEM_").lower(): stray.format(TEXTS[name], "x")})
 
 
-@pytest.mark.parametrize("key", ["hid den", "hidd\u00e9n", "hidden\u20ac", "hid\x7fden", "h" * 4097])
-def test_an_admin_key_that_no_header_carries_is_refused(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["hid den", "hidd\u00e9n", "hidden\u20ac", "hid\x7fden", "h" * 4097]
+)
+def test_an_admin_key_that_no_header_carries_is_refused(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
     monkeypatch.setenv("XYLEM_ADMIN_KEY", key)
     with pytest.raises(BadParameter, match=r"^XYLEM_ADMIN_KEY: expected .+, found ") as caught:
         read_settings()
@@ -150,7 +168,9 @@ KUBERNETES = {
 }
 
 
-def test_what_kubernetes_puts_beside_a_service_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_kubernetes_puts_beside_a_service_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in KUBERNETES.items():
         monkeypatch.setenv(name, value)
     assert read_settings() == Settings()

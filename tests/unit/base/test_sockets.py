@@ -43,7 +43,9 @@ def test_only_this_machine_reaches_a_loopback_address(host: str) -> None:
     assert is_loopback(host) == (host in ("127.0.0.1", "::1", "[::1]"))
 
 
-def test_all_addresses_are_those_of_ipv4_where_there_is_no_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_addresses_are_those_of_ipv4_where_there_is_no_ipv6(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     with listen("*", 0) as listener:
         assert listener.family == socket.AF_INET

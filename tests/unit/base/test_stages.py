@@ -5,7 +5,16 @@ import bisect
 import numpy as np
 import pytest
 
-from xylem.base.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageTimes, StageTimings
+from xylem.base.stages import (
+    FEATURES,
+    READ,
+    SEARCH,
+    STAGE_SECONDS,
+    STAGES,
+    WRITE,
+    StageTimes,
+    StageTimings,
+)
 
 
 def _counts(stages: StageTimes, stage: int) -> list[int]:
@@ -44,7 +53,9 @@ def test_each_stage_of_a_text_is_counted_and_told() -> None:
 
 
 def test_what_a_trace_took_is_not_told_again() -> None:
-    """A block of a stream that ends after its request was noted does not reach the request's span."""
+    """A block of a stream that ends after its request was noted does not reach the
+    request's span.
+    """
     stages, whole, block = StageTimes(), StageTimings(is_traced=True), StageTimings(is_traced=True)
     whole.end(READ)
     stages.count(whole)

@@ -1,4 +1,6 @@
-"""The first steps of a process: SIGTERM where it is the first of a container, variables of libraries."""
+"""The first steps of a process: SIGTERM where it is the first of a
+container, variables of libraries.
+"""
 
 import os
 import subprocess
@@ -10,7 +12,9 @@ from tests.first_process import FirstProcess, can_be_had
 from xylem.base.processors import n_processors
 from xylem.base.start import TERMINATED, prepare
 
-needs_namespace = pytest.mark.skipif(not can_be_had(), reason="needs a PID namespace (root, unshare)")
+needs_namespace = pytest.mark.skipif(
+    not can_be_had(), reason="needs a PID namespace (root, unshare)"
+)
 
 START = "import os, signal, sys, threading, time; from xylem.base.start import prepare; prepare()"
 READY = "print(end='x', flush=True)"
@@ -40,7 +44,10 @@ def test_sigterm_ends_the_first_process_wherever_it_is(where: str) -> None:
 
 @needs_namespace
 def test_a_later_handler_is_the_one_that_holds() -> None:
-    assert end_of("signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))", READY, "time.sleep(3600)") == 0
+    assert (
+        end_of("signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))", READY, "time.sleep(3600)")
+        == 0
+    )
 
 
 def test_other_processes_leave_the_signal_to_the_system() -> None:
@@ -77,5 +84,8 @@ def test_variables_that_would_break_us_are_removed(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     prepare()
     assert not set(REMOVED) & os.environ.keys() and set(RETAINED) <= os.environ.keys()
-    assert (os.environ["OMP_NUM_THREADS"], os.environ["OPENBLAS_NUM_THREADS"]) == ("7", str(n_processors()))
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["OPENBLAS_NUM_THREADS"]) == (
+        "7",
+        str(n_processors()),
+    )
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")

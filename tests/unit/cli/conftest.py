@@ -30,7 +30,9 @@ class Cli:
         return [json.loads(line) for line in self.says(*arguments, input=input).splitlines()]
 
     def answers(self, *arguments: object) -> Any:
-        """Run a command that succeeds and complains of nothing; return its JSON, on the last line."""
+        """Run a command that succeeds and complains of nothing; return its JSON, on
+        the last line.
+        """
         done = self(*arguments, "--json")
         assert (done.returncode, done.stderr) == (0, "")
         return json.loads(done.stdout.splitlines()[-1])
@@ -38,13 +40,17 @@ class Cli:
     def refuses(self, fault: str, *arguments: object, input: str = "", status: int = 2) -> None:
         """Run a command that says nothing but one line, of what is wrong."""
         done = self(*arguments, input=input)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1), done.stderr
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1), (
+            done.stderr
+        )
         assert fault in done.stderr
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Where commands look for models: a place beside the test, unless a module has a store of its own."""
+    """Where commands look for models: a place beside the test,
+    unless a module has a store of its own.
+    """
     return tmp_path / "store"
 
 

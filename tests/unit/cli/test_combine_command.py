@@ -18,7 +18,9 @@ from xylem_store.store import Store
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of six labels, of which l5 is in none to train on, and names of labels."""
     home = tmp_path_factory.mktemp("combine")
-    write_lines(home / "train.jsonl", [row for row in documents(300, 1) if "l5" not in str(row["labels"])])
+    write_lines(
+        home / "train.jsonl", [row for row in documents(300, 1) if "l5" not in str(row["labels"])]
+    )
     write_lines(home / "valid.jsonl", documents(120, 2))
     write_lines(home / "few.jsonl", documents(29, 3))
     for file, numbers in (("names.tsv", range(6)), ("others.tsv", range(1, 7))):
@@ -32,7 +34,9 @@ def facts(files: Path) -> dict[str, Any]:
     """What is told of `both`, made of two members and names."""
     store = Store(files / "store")
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
-        request = TrainRequest("label-tree", files / "train.jsonl", parameters=(f"features.kind={kind}",))
+        request = TrainRequest(
+            "label-tree", files / "train.jsonl", parameters=(f"features.kind={kind}",)
+        )
         train_and_publish(store, model, request)
     members = [("words", "latest"), ("chars", 1)]
     wanted = CombineRequest(members, files / "valid.jsonl", files / "names.tsv")
@@ -100,9 +104,17 @@ SET, EXPLAIN = ("models", "vocabulary", "--set"), ("models", "explain", "both@1"
         ((*MEMBER, "words", "--ranker", "best"), "ranker: expected one of auto, boosted, linear"),
         ((*SET, "names.tsv", "words"), "expected a combined version with a vocabulary"),
         ((*SET, "strange.tsv", "both@1"), "expected concepts of both@1, found none"),
-        (("evaluate", "both@1", "--data", "valid.jsonl", "--trees", "1"), "found both@1, a combined one"),
-        (EXPLAIN, "both@1: expected a model whose labels have weights of features, found a combined one"),
+        (
+            ("evaluate", "both@1", "--data", "valid.jsonl", "--trees", "1"),
+            "found both@1, a combined one",
+        ),
+        (
+            EXPLAIN,
+            "both@1: expected a model whose labels have weights of features, found a combined one",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused(cli: Cli, files: Path, arguments: tuple[str, ...], fault: str) -> None:
+def test_what_cannot_be_is_refused(
+    cli: Cli, files: Path, arguments: tuple[str, ...], fault: str
+) -> None:
     cli.refuses(fault, *(files / one if (files / one).is_file() else one for one in arguments))

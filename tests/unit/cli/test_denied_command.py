@@ -21,7 +21,9 @@ def versions(store: Path) -> Store:
     return made
 
 
-def test_labels_come_and_go_and_stay_with_the_alias(cli: Cli, versions: Store, tmp_path: Path) -> None:
+def test_labels_come_and_go_and_stay_with_the_alias(
+    cli: Cli, versions: Store, tmp_path: Path
+) -> None:
     assert cli.says(*DENY, "m") == "m: latest denies 0 labels\n"
     assert cli.says(*DENY, "m", "--label", "label::3") == "m: latest denies 1 label\n  label::3\n"
     file = tmp_path / "retired.txt"
@@ -33,7 +35,9 @@ def test_labels_come_and_go_and_stay_with_the_alias(cli: Cli, versions: Store, t
     many = [part for i in range(25) for part in ("--label", f"label::{i}")]
     assert cli.says(*DENY, "m", *many).endswith("  and 5 more: --json has all\n")
     versions.promote("m", 2)
-    assert cli.says(*DENY, "m").startswith("m: latest denies 25 labels, 14 of them not in version 2\n")
+    assert cli.says(*DENY, "m").startswith(
+        "m: latest denies 25 labels, 14 of them not in version 2\n"
+    )
     found = cli.answers(*DENY, "m")
     assert (found["alias"], found["version"], len(found["labels"])) == ("latest", 2, 25)
     assert len(found["unknown"]) == 14 and "label::24" in found["unknown"]
@@ -47,7 +51,10 @@ def test_labels_come_and_go_and_stay_with_the_alias(cli: Cli, versions: Store, t
     [
         (("m", "--label", "lable::3"), "found 'lable::3'"),
         (("m", "--label", "nothing like it"), "found 'nothing like it'"),
-        (("m", "--label", "label::4", "--allow-again"), "found 'label::4'; did you mean 'label::3'?"),
+        (
+            ("m", "--label", "label::4", "--allow-again"),
+            "found 'label::4'; did you mean 'label::3'?",
+        ),
         (("m", "--allow-again"), "expected --label or --labels, found neither"),
         (("m", "--clear", "--label", "label::3"), "expected no label beside it"),
         (("m@2", "--label", "label::3"), "an alias that denies labels, found version 2"),
@@ -66,7 +73,9 @@ def test_commands_of_the_alias_keep_to_it(cli: Cli) -> None:
     (of_alias,), (of_version,) = (
         cli.lines("predict", "--top-r", "11", model, input=LINE) for model in ("m", "m@2")
     )
-    assert {each["label"] for each in of_alias["labels"]} == {f"label::{i}" for i in range(11) if i != 1}
+    assert {each["label"] for each in of_alias["labels"]} == {
+        f"label::{i}" for i in range(11) if i != 1
+    }
     assert len(of_version["labels"]) == 11
     scored = cli("score", "m", input=LINE)
     assert scored.returncode == 2 and "neither denied nor deprecated" in scored.stdout
@@ -80,7 +89,11 @@ def test_the_history_tells_who_denied_what(cli: Cli) -> None:
     cli.says(*DENY, "m", "--label", "label::1", "--reason", "a court said so")
     cli.says(*DENY, "m", "--clear")
     history = cli.answers("models", "history", "m")["history"]
-    rows = [(row["verdict"], row["why"], row["to_version"]) for row in history if row["action"] == "denied"]
+    rows = [
+        (row["verdict"], row["why"], row["to_version"])
+        for row in history
+        if row["action"] == "denied"
+    ]
     assert rows == [
         ({"denied": 0, "added": [], "removed": ["label::1"]}, "", 2),
         ({"denied": 1, "added": ["label::1"], "removed": []}, "a court said so", 2),

@@ -1,4 +1,6 @@
-"""What all commands share: hang-ups, bars of progress, groups of options, what shadows their packages."""
+"""What all commands share: hang-ups, bars of progress, groups of
+options, what shadows their packages.
+"""
 
 import io
 import os
@@ -29,7 +31,8 @@ SCRIPT = """
 import signal, sys
 import xylem.cli.entry
 sys.modules["xylem.cli.application"] = type(sys)("xylem.cli.application")
-sys.modules["xylem.cli.application"].main = lambda: (print(end=sys.argv[1], flush=True), sys.stdin.readline())
+wait = lambda: (print(end=sys.argv[1], flush=True), sys.stdin.readline())
+sys.modules["xylem.cli.application"].main = wait
 xylem.cli.entry.main()
 """
 
@@ -76,11 +79,19 @@ def last_picture(told: list[tuple[str, int, int]], wait: float = 0.0) -> list[st
 
 
 def test_a_phase_has_one_bar_whatever_its_trees() -> None:
-    told = [("read", 10, 10), ("classifiers, tree 1 of 2", 500, 500), ("classifiers, tree 2 of 2", 125, 500)]
+    told = [
+        ("read", 10, 10),
+        ("classifiers, tree 1 of 2", 500, 500),
+        ("classifiers, tree 2 of 2", 125, 500),
+    ]
     lines = last_picture(told)[-3:]
     assert lines[0].startswith("in all") and "0:00:0" in lines[0]
     assert lines[1].startswith("read") and "100%" in lines[1] and "10 of 10" in lines[1]
-    assert lines[2].startswith("classifiers, tree 2 of 2") and " 25%" in lines[2] and "125 of 500" in lines[2]
+    assert (
+        lines[2].startswith("classifiers, tree 2 of 2")
+        and " 25%" in lines[2]
+        and "125 of 500" in lines[2]
+    )
     assert lines[2].endswith("left") and "left" not in lines[1]
 
 
@@ -149,7 +160,8 @@ def test_a_command_gets_its_options_as_groups() -> None:
 def test_options_are_checked_and_shown_as_any() -> None:
     assert run("here")[0] == run("here", "--name", "a", "--threads", "0")[0] == 2
     code, text = run("--help")
-    # what everybody needs comes first: the options of no panel, those that must be given, and the common ones
+    # what everybody needs comes first: the options of no panel, those that
+    # must be given, and the common ones
     order = ("--name", "--pace", "--loud", "--last", "How hard", "--threads")
     shown = [text.index(option) for option in order]
     assert (code, shown) == (0, sorted(shown))
@@ -168,7 +180,10 @@ def test_a_parameter_as_tables_show_it_can_be_given(value: object) -> None:
     assert scalar_of(as_option(value)) == value
 
 
-VERSION = "import sys; sys.path.pop(0); sys.argv.append('--version'); from xylem.command import main; main()"
+VERSION = (
+    "import sys; sys.path.pop(0); sys.argv.append('--version'); from xylem.command "
+    "import main; main()"
+)
 """The command as the installed script runs it."""
 
 
@@ -176,7 +191,9 @@ def python(folder: Path, script: str, *path: Path) -> subprocess.CompletedProces
     """Run Python in a folder; modules are looked for in the path, and in this checkout."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*path, *SOURCE_ROOTS)))}
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_file_of_that_name_in_the_directory_is_no_matter(tmp_path: Path) -> None:
@@ -201,7 +218,9 @@ def test_packages_of_the_user_are_not_in_the_way(tmp_path: Path, name: str, use:
 
 
 def test_a_checkout_does_not_hide_what_is_installed(tmp_path: Path) -> None:
-    """Its sources are one folder in: who runs Python in it imports the wheel, with the wheel's kernels."""
+    """Its sources are one folder in: who runs Python in it imports
+    the wheel, with the wheel's kernels.
+    """
     for folder in ("service/xylem", "model_store/xylem_store"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "__init__.py").write_text("raise SystemExit(7)")

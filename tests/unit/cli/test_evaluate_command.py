@@ -1,4 +1,6 @@
-"""`xylem evaluate` and what it writes: a line a label, bands, and a page that hostile names cannot break."""
+"""`xylem evaluate` and what it writes: a line a label, bands, and a
+page that hostile names cannot break.
+"""
 
 import csv
 import json
@@ -61,7 +63,9 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     with file.open(newline="") as opened:
         found = list(csv.DictReader(opened, delimiter="," if file.suffix == ".csv" else "\t"))
     for line in found:
-        line.update({key: json.loads(value or "null") for key, value in line.items() if key != "label"})
+        line.update(
+            {key: json.loads(value or "null") for key, value in line.items() if key != "label"}
+        )
     return found
 
 
@@ -70,7 +74,9 @@ def test_a_line_a_label_says_the_same_in_every_format(cli: Cli, data: Path, tmp_
         file = tmp_path / f"labels.{suffix}"
         report = cli.answers("evaluate", "m", "--data", data, "--per-label", file)
         assert report["per_label"] == str(file)
-    of_csv, of_tsv, lines = (read_lines(tmp_path / f"labels.{suffix}") for suffix in ("csv", "tsv", "jsonl"))
+    of_csv, of_tsv, lines = (
+        read_lines(tmp_path / f"labels.{suffix}") for suffix in ("csv", "tsv", "jsonl")
+    )
     for line in of_csv:  # a spreadsheet takes no label for a formula
         assert line["label"][0] not in "=+-@"
         line["label"] = line["label"].removeprefix("'")
@@ -90,14 +96,18 @@ def test_a_line_a_label_says_the_same_in_every_format(cli: Cli, data: Path, tmp_
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_no_cell_of_a_table_is_a_formula(first: str, suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"labels{suffix}"
-    write_label_table(file, [(f"{first}1+2", 1, 1, 50.0, None, 50.0, 0.5), ("a=b", 1, 0, 0.0, 0.0, 0.0, 0.5)])
+    write_label_table(
+        file, [(f"{first}1+2", 1, 1, 50.0, None, 50.0, 0.5), ("a=b", 1, 0, 0.0, 0.0, 0.0, 0.5)]
+    )
     with file.open(newline="") as opened:
         rows = list(csv.reader(opened, delimiter="," if suffix == ".csv" else "\t"))
     assert [row[0] for row in rows] == ["label", f"'{first}1+2", "a=b"]
     assert [plain_cell(text) for text in ("\t=1", "\r=1", "", "a")] == ["'\t=1", "'\r=1", "", "a"]
 
 
-def test_a_label_that_never_occurs_has_no_f_and_an_unknown_one_is_named(cli: Cli, tmp_path: Path) -> None:
+def test_a_label_that_never_occurs_has_no_f_and_an_unknown_one_is_named(
+    cli: Cli, tmp_path: Path
+) -> None:
     rows = [{"text": "word0 w0", "labels": [LABELS[0], "<b>new</b>"]}]
     command = ("evaluate", "m", "--data", write_lines(tmp_path / "rows.jsonl", rows))
     table, page = tmp_path / "labels.csv", tmp_path / "page"
@@ -114,7 +124,9 @@ def test_a_label_that_never_occurs_has_no_f_and_an_unknown_one_is_named(cli: Cli
 
 def test_bands_are_in_the_table_and_in_json(cli: Cli, data: Path) -> None:
     report = cli.answers("evaluate", "m", "--data", data)
-    assert [(band["band"], band["labels"], band["support"]) for band in report["bands"]] == [("10-99", 4, 50)]
+    assert [(band["band"], band["labels"], band["support"]) for band in report["bands"]] == [
+        ("10-99", 4, 50)
+    ]
     assert report["bands"][0]["P@1"] == pytest.approx(report["P@1"])
     assert 0 <= report["calibration_error"] <= 1
     assert "10-99" in cli.says("evaluate", "m", "--data", data)
@@ -128,7 +140,9 @@ def test_the_page_stands_alone_and_names_are_text(cli: Cli, data: Path, tmp_path
     page = (out / "report.html").read_text()
     found = Elements(page)
     assert not found.names & {"script", "img", "b", "iframe", "link", "object", "a"}
-    assert not [name for name, _ in found.attributes if name.startswith("on") or name in ("src", "action")]
+    assert not [
+        name for name, _ in found.attributes if name.startswith("on") or name in ("src", "action")
+    ]
     links = [value for name, value in found.attributes if name in ("href", "xlink:href")]
     assert all((value or "").startswith("#") for value in links)
     assert not re.search(r"url\((?!#)|@import", page)

@@ -1,4 +1,6 @@
-"""`xylem keys`, the history of `xylem models`, and what lists or looks without making a database."""
+"""`xylem keys`, the history of `xylem models`, and what lists or looks without making
+a database.
+"""
 
 import getpass
 import json
@@ -24,7 +26,9 @@ def test_keys_from_the_command_open_a_ring(cli: Cli) -> None:
     out = cli.says("keys", "create", "ops", "--scope", "admin")
     (shown,) = re.findall(r"^xk_[a-z2-7]{12}_[A-Za-z0-9_-]{43}$", out, re.MULTILINE)
     database = Database(default_url(cli.store))
-    ring = KeyRing(database, Settings(host="0.0.0.0"), pytest.fail)  # an admin key is there: none is made
+    ring = KeyRing(
+        database, Settings(host="0.0.0.0"), pytest.fail
+    )  # an admin key is there: none is made
     ring.refresh()
     assert ring.check(f"Bearer {made['key']}".encode(), AccessScope.PREDICT).name == "web app"
     assert ring.check(f"Bearer {shown}".encode(), AccessScope.ADMIN).name == "ops"
@@ -45,8 +49,14 @@ def test_keys_from_the_command_open_a_ring(cli: Cli) -> None:
     [
         (["create", "x"], "scopes: expected some of predict"),
         (["create", "x", "--scope", "root"], "found 'root'"),
-        (["create", "x", "--scope", "predict", "--expires", "soon"], "--expires: expected a time as 90d"),
-        (["create", "x", "--scope", "predict", "--expires", "0d"], "lifetime: expected seconds above 0"),
+        (
+            ["create", "x", "--scope", "predict", "--expires", "soon"],
+            "--expires: expected a time as 90d",
+        ),
+        (
+            ["create", "x", "--scope", "predict", "--expires", "0d"],
+            "lifetime: expected seconds above 0",
+        ),
         (["create", "", "--scope", "predict"], "name: expected 1 to 64"),
         (["revoke", "nobody"], "expected the id of a key, found 'nobody'"),
         (["rotate", "nobody"], "expected the id of a key, found 'nobody'"),
@@ -99,11 +109,19 @@ def test_a_listing_makes_no_database(cli: Cli, name: str) -> None:
     ("arguments", "fault"),
     [
         (("jobs", "show", "0123456789ab"), "expected the id of a job, found '0123456789ab'"),
-        (("schedules", "delete", "0123456789ab"), "expected the id of a schedule, found '0123456789ab'"),
-        (("schedules", "create", "--job", "no.json", "--rows", "5"), "no.json: expected a readable file"),
+        (
+            ("schedules", "delete", "0123456789ab"),
+            "expected the id of a schedule, found '0123456789ab'",
+        ),
+        (
+            ("schedules", "create", "--job", "no.json", "--rows", "5"),
+            "no.json: expected a readable file",
+        ),
         (("feedback", "delete", "none", "--day", "2026-11-23"), "none"),
     ],
 )
-def test_what_is_not_there_makes_no_database(cli: Cli, arguments: tuple[str, ...], fault: str) -> None:
+def test_what_is_not_there_makes_no_database(
+    cli: Cli, arguments: tuple[str, ...], fault: str
+) -> None:
     cli.refuses(fault, *arguments)
     assert not (cli.store / FILE_NAME).exists()

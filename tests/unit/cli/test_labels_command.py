@@ -14,7 +14,9 @@ from xylem_store.store import Store
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models whose labels are told apart by a word each: of each kind of trees."""
     folder = tmp_path_factory.mktemp("explained")
-    colours = [(f"{colour} n{i}", colour) for colour in ("red", "green", "blue", "white") for i in range(9)]
+    colours = [
+        (f"{colour} n{i}", colour) for colour in ("red", "green", "blue", "white") for i in range(9)
+    ]
     rows = [{"text": text, "labels": [f"is {colour}"]} for text, colour in colours]
     file = write_lines(folder / "rows.jsonl", rows)
     texts = write_lines(folder / "texts.jsonl", [{"text": text} for text, _ in colours])
@@ -37,7 +39,9 @@ def test_the_word_that_tells_a_label_comes_first(cli: Cli, name: str, n_trees: i
     assert (found["model"], found["version"], found["label"]) == (name, 1, "is blue")
     best = found["features"][0]
     assert best["feature"] == "blue" and best["weight"] > 0
-    assert len(found["trees"]) == n_trees and all(len(tree["features"]) <= 3 for tree in found["trees"])
+    assert len(found["trees"]) == n_trees and all(
+        len(tree["features"]) <= 3 for tree in found["trees"]
+    )
     told = cli.says(*command)
     assert "blue" in told and "told apart from" in told
 
@@ -53,7 +57,10 @@ def test_the_nodes_of_a_tree_are_told_by_their_labels(cli: Cli, name: str, n_lab
     assert (root["place"], root["n_labels"], len(root["labels"])) == ([], n_labels, 2)
     assert all(each["n_labels"] < n_labels and len(each["place"]) in (1, 2) for each in others)
     shown = cli.says("models", "tree", name, "--labels", 2)
-    assert f"root  {n_labels} labels, 100.0% of their occurrences: {', '.join(root['labels'])}, ..." in shown
+    assert (
+        f"root  {n_labels} labels, 100.0% of their occurrences: {', '.join(root['labels'])}, ..."
+        in shown
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,10 @@ def test_the_nodes_of_a_tree_are_told_by_their_labels(cli: Cli, name: str, n_lab
         (("explain", "forest", "--label", "is red"), "found decision trees"),
         (("explain", "next", "--label", "red"), "found softmax nodes"),
         (("explain", "none", "--label", "is red"), "none"),
-        (("tree", "forest"), "expected a label tree, whose leaves are labels, found a decision-tree"),
+        (
+            ("tree", "forest"),
+            "expected a label tree, whose leaves are labels, found a decision-tree",
+        ),
         (("tree", "trees", "--tree", 2), "--tree: expected a number from 0 to 1, found 2"),
     ],
 )

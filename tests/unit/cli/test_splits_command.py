@@ -1,4 +1,6 @@
-"""`xylem models canary` and `shadow`, and what they change of promote, rollback, delete and list."""
+"""`xylem models canary` and `shadow`, and what they change of promote, rollback,
+delete and list.
+"""
 
 from pathlib import Path
 
@@ -12,9 +14,21 @@ from xylem_store.store import Store
 
 
 def test_a_canary_comes_grows_and_is_promoted(cli: Cli, versions_of_m: Store) -> None:
-    assert cli.says("models", "canary", "m@2", "--weight", "10%") == "m: latest -> 3, canary 2 at 0.1\n"
-    found, canary = cli.answers("models", "canary", "m@2", "--weight", "0.5"), {"version": 2, "weight": 0.5}
-    assert found == {"model": "m", "alias": "latest", "version": 3, "canary": canary, "shadow": None}
+    assert (
+        cli.says("models", "canary", "m@2", "--weight", "10%")
+        == "m: latest -> 3, canary 2 at 0.1\n"
+    )
+    found, canary = (
+        cli.answers("models", "canary", "m@2", "--weight", "0.5"),
+        {"version": 2, "weight": 0.5},
+    )
+    assert found == {
+        "model": "m",
+        "alias": "latest",
+        "version": 3,
+        "canary": canary,
+        "shadow": None,
+    }
     assert cli.says("models", "shadow", "m@1") == "m: latest -> 3, canary 2 at 0.5, shadow 1 at 1\n"
     assert "latest -> 3, canary 2 at 0.5, shadow 1 at 1" in cli.says("models", "list")
     listed = cli.answers("models", "list")["models"][0]["splits"]
@@ -46,17 +60,29 @@ def test_each_ends_alone(cli: Cli, versions_of_m: Store) -> None:
     [
         (["canary", "m@2"], "expected --weight or --end, one of them"),
         (["canary", "m@2", "--weight", "5%", "--end"], "expected --weight or --end, one of them"),
-        (["canary", "m@2", "--weight", "much"], "--weight: expected a part as 10% or 0.1, found 'much'"),
-        (["canary", "m@2", "--weight", "100%"], "weight: expected a multiple of 0.0001 above 0 and below 1"),
+        (
+            ["canary", "m@2", "--weight", "much"],
+            "--weight: expected a part as 10% or 0.1, found 'much'",
+        ),
+        (
+            ["canary", "m@2", "--weight", "100%"],
+            "weight: expected a multiple of 0.0001 above 0 and below 1",
+        ),
         (["canary", "m@2", "--weight", "0"], "weight: expected a multiple of 0.0001"),
         (["canary", "m@2", "--weight", "-5%"], "weight: expected a multiple of 0.0001"),
         (["canary", "m@2", "--weight", "nan"], "weight: expected a multiple of 0.0001"),
         (["canary", "m@2", "--weight", "0.001%"], "weight: expected a multiple of 0.0001"),
-        (["canary", "m@3", "--weight", "5%"], "canary: expected another version than the alias names"),
+        (
+            ["canary", "m@3", "--weight", "5%"],
+            "canary: expected another version than the alias names",
+        ),
         (["canary", "m@9", "--weight", "5%"], "expected one of its versions, found 9"),
         (["canary", "m", "--weight", "5%"], "expected NAME@VERSION"),
         (["canary", "m@2", "--weight", "5%", "--alias", "none"], "expected an alias, found 'none'"),
-        (["shadow", "m@2", "--share", "101%"], "share: expected a multiple of 0.0001 above 0 and at most 1"),
+        (
+            ["shadow", "m@2", "--share", "101%"],
+            "share: expected a multiple of 0.0001 above 0 and at most 1",
+        ),
         (["shadow", "m", "--end", "--share", "5%"], "expected --share or --end, not both"),
     ],
 )

@@ -14,7 +14,9 @@ OPTIONS = (
     *("--text-column", "title", "--text-column", "body"),
     *("--label-column", "tags", "--label-separator", "|"),
 )
-TRAINERS = pytest.mark.parametrize("how", [("label-tree",), ("plt", "-p", "solver=sgd", "--stream")])
+TRAINERS = pytest.mark.parametrize(
+    "how", [("label-tree",), ("plt", "-p", "solver=sgd", "--stream")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [{"text": f"{title}\n{body}", "labels": labels} for title, body, labels in parts]
     write_lines(folder / "rows.jsonl", lines)
     for name, mark in (("rows.csv", ","), ("rows.tsv", "\t")):
-        table = [["body", "tags", "title"], *([body, "|".join(tags), title] for title, body, tags in parts)]
+        table = [
+            ["body", "tags", "title"],
+            *([body, "|".join(tags), title] for title, body, tags in parts),
+        ]
         (folder / name).write_text("\n".join(mark.join(cells) for cells in table))
     (folder / "rows.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes()))
     return folder
@@ -47,7 +52,9 @@ def answers_of(cli: Cli, how: tuple[str, ...], model: str, file: Path, *options:
 
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.tsv"])
 @TRAINERS
-def test_tables_are_read_by_every_command(cli: Cli, files: Path, name: str, how: tuple[str, ...]) -> None:
+def test_tables_are_read_by_every_command(
+    cli: Cli, files: Path, name: str, how: tuple[str, ...]
+) -> None:
     rows, table = files / "rows.jsonl", files / name
     assert answers_of(cli, how, "a", rows) == answers_of(cli, how, "b", table, *OPTIONS)
     predicted = [
@@ -61,9 +68,21 @@ def test_tables_are_read_by_every_command(cli: Cli, files: Path, name: str, how:
 @pytest.mark.parametrize(
     ("name", "options", "fault"),
     [
-        ("rows.tsv", (), "rows.tsv:1: expected one column 'text', found columns 'body', 'tags', 'title'"),
-        ("rows.jsonl", ("--label-column", "tags"), "expected a file that ends in .csv, .tsv, .parquet"),
-        ("rows.tsv", ("--text-column", "a=0"), "text column 'a': expected a weight from 1 to 9, found 0"),
+        (
+            "rows.tsv",
+            (),
+            "rows.tsv:1: expected one column 'text', found columns 'body', 'tags', 'title'",
+        ),
+        (
+            "rows.jsonl",
+            ("--label-column", "tags"),
+            "expected a file that ends in .csv, .tsv, .parquet",
+        ),
+        (
+            "rows.tsv",
+            ("--text-column", "a=0"),
+            "text column 'a': expected a weight from 1 to 9, found 0",
+        ),
     ],
 )
 def test_what_is_wrong_with_columns_is_told(
@@ -72,7 +91,9 @@ def test_what_is_wrong_with_columns_is_told(
     cli.refuses(fault, "train", "ovr", "--model", "m", "--data", files / name, *options)
 
 
-def test_a_table_that_breaks_off_while_it_is_predicted(cli: Cli, files: Path, tmp_path: Path) -> None:
+def test_a_table_that_breaks_off_while_it_is_predicted(
+    cli: Cli, files: Path, tmp_path: Path
+) -> None:
     cli.says("train", "ovr", "--model", "m", "--data", files / "rows.tsv", *OPTIONS)
     broken = tmp_path / "broken.csv"
     broken.write_text('text\nfirst1\n"first2\n')
@@ -93,4 +114,6 @@ def test_a_directory_of_documents_is_read_where_a_labelled_file_is(
     assert answers_of(cli, how, "a", rows) == answers_of(cli, how, "b", folder)
     (folder / "007.key").unlink()
     trained = json.loads(cli.says("train", *how, "--model", "c", "--data", folder, "--json"))
-    assert trained["warnings"] == ["1 of 150 documents have no file of subjects: rows without labels"]
+    assert trained["warnings"] == [
+        "1 of 150 documents have no file of subjects: rows without labels"
+    ]

@@ -49,7 +49,12 @@ def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None
     [(True, [], True), (False, [], True), (False, ["--keep-thresholds"], False)],
 )
 def test_the_command_deletes_thresholds_unless_they_are_to_stay(
-    own_store: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch, is_own: bool, options: list[str], goes: bool
+    own_store: Store,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    is_own: bool,
+    options: list[str],
+    goes: bool,
 ) -> None:
     url = default_url(own_store.root) if is_own else f"sqlite:///{own_store.root.parent}/shared.db"
     if not is_own:
@@ -64,7 +69,9 @@ def test_the_command_deletes_thresholds_unless_they_are_to_stay(
     replica.close()
 
 
-def test_a_version_without_thresholds_goes_and_makes_no_database(own_store: Store, cli: Cli) -> None:
+def test_a_version_without_thresholds_goes_and_makes_no_database(
+    own_store: Store, cli: Cli
+) -> None:
     own_store.promote("raw", 2, "stable")
     assert "thresholds" not in cli.says(*DELETE)
     assert not (own_store.root / "xylem.db").exists()
@@ -80,7 +87,9 @@ def test_a_database_that_does_not_answer_is_told_after_the_version_is_gone(
     assert own_store.versions("raw") == (2,)
 
 
-def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(cli: Cli, tmp_path: Path) -> None:
+def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(
+    cli: Cli, tmp_path: Path
+) -> None:
     data = write_data(tmp_path / "rows.jsonl", 200, seed=3)
     arguments = ("train", "plt", "--data", data, "--model", "m", "-p", "solver=sgd", "--stream")
     found = cli.answers(*arguments, "--thresholds", "ofo")["thresholds"]
@@ -96,7 +105,10 @@ def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(cli: Cli,
     [
         (("plt", "--stream", "--thresholds", "fta"), "thresholds: expected ofo, found 'fta'"),
         (("plt", "--thresholds", "ofo"), "thresholds: expected --stream"),
-        (("learned-tree", "--stream", "--thresholds", "ofo"), "thresholds: expected a trainer of plt"),
+        (
+            ("learned-tree", "--stream", "--thresholds", "ofo"),
+            "thresholds: expected a trainer of plt",
+        ),
     ],
 )
 def test_thresholds_that_cannot_be_found_are_refused(

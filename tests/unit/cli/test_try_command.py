@@ -38,7 +38,9 @@ def rows_of(n: int, seed: int = 0) -> list[tuple[str, list[str]]]:
     return rows
 
 
-def write_table(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]], mark: str = ",") -> Path:
+def write_table(
+    path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]], mark: str = ","
+) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=mark).writerows([head, *rows])
     return path
@@ -61,13 +63,19 @@ def guessed(path: Path, **said: Any) -> TableColumns:
 def test_delimiter_columns_and_separator_are_guessed(
     tmp_path: Path, name: str, mark: str, text: str, label: str, between: str
 ) -> None:
-    rows = [(i, words, between.join(labels), "same") for i, (words, labels) in enumerate(rows_of(60))]
+    rows = [
+        (i, words, between.join(labels), "same") for i, (words, labels) in enumerate(rows_of(60))
+    ]
     path = write_table(tmp_path / name, ("id", text, label, "source"), rows, mark)
     found = guessed(path)
     assert found == ((TextColumn(text),), label, between, mark)
     dataset = read_dataset(path, columns=found)
-    assert dataset.label_names == sorted(COLOURS) and dataset.texts == [words for words, _ in rows_of(60)]
-    said = guessed(path, text_column=["id=2"], label_column="source", label_separator="x", delimiter=mark)
+    assert dataset.label_names == sorted(COLOURS) and dataset.texts == [
+        words for words, _ in rows_of(60)
+    ]
+    said = guessed(
+        path, text_column=["id=2"], label_column="source", label_separator="x", delimiter=mark
+    )
     assert said == ((TextColumn("id", 2),), "source", "x", mark), "what is said is not guessed"
 
 
@@ -75,12 +83,18 @@ def test_parquet_is_guessed_and_lists_as_text_are_told(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
-    columns = {"Abstract": ["red thing", "blue"], "title": ["a", "b"], "topics": [["x"], ["y", "z"]]}
+    columns = {
+        "Abstract": ["red thing", "blue"],
+        "title": ["a", "b"],
+        "topics": [["x"], ["y", "z"]],
+    }
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
     found = guessed(tmp_path / "a.parquet")
     assert found == ((TextColumn("Abstract"), TextColumn("title")), "topics", ";", "")
     path = write_table(tmp_path / "b.csv", ("text", "labels"), [("red", "['red', 'blue']")])
-    with pytest.raises(BadData, match=r"expected labels with a separator .* found a list as text: \['red'"):
+    with pytest.raises(
+        BadData, match=r"expected labels with a separator .* found a list as text: \['red'"
+    ):
         guessed(path)
     (tmp_path / "c.tsv").write_text("a text\t<http://x/1>\n")
     assert guessed(tmp_path / "c.tsv") == DEFAULT_COLUMNS
@@ -98,7 +112,9 @@ def test_tables_that_are_packed_or_many_are_guessed(tmp_path: Path, cli: Cli) ->
     rows = [(text, "|".join(labels)) for text, labels in rows_of(60)]
     plain = write_table(tmp_path / "a.csv", ("Text", "Farben"), rows, ";").read_bytes()
     for number in range(2):
-        with pa.CompressedOutputStream(str(tmp_path / "many" / f"{number}.csv.zst"), "zstd") as packed:
+        with pa.CompressedOutputStream(
+            str(tmp_path / "many" / f"{number}.csv.zst"), "zstd"
+        ) as packed:
             packed.write(plain)
     for name in ("many/0.csv.zst", "many/*.zst", "many"):
         assert guessed(tmp_path / name) == guessed(tmp_path / "a.csv")
@@ -122,10 +138,16 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, cli: Cli) ->
     store = Store(cli.store)
     assert store.versions("ein-versuch") == (1, 2)
     assert read_origin(store.open("ein-versuch", 2).arrays)["parent"]["version"] == 1
-    facts = json.loads(cli.says("try", file, "--no-serve", "--model", "other", "--json").splitlines()[-1])
+    facts = json.loads(
+        cli.says("try", file, "--no-serve", "--model", "other", "--json").splitlines()[-1]
+    )
     assert facts["rows"] == {"training": 320, "thresholds": 40, "test": 40} and facts["labels"] == 4
     assert facts["P@1"] == 100 and facts["threshold"] == "tuned" and facts["precision"] > 90
-    assert facts["P@5"] == pytest.approx(facts["labels_a_row"] * 20) == pytest.approx(facts["possible"])
+    assert (
+        facts["P@5"]
+        == pytest.approx(facts["labels_a_row"] * 20)
+        == pytest.approx(facts["possible"])
+    )
     found = cli.says("predict", "other", "a blue thing", "--threshold", "tuned")
     assert "blue" in found and "red" not in found
 
@@ -143,10 +165,22 @@ def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
         ("empty.csv", b"", "expected a header with the names of columns, found an empty file"),
         ("empty.jsonl", b"", "expected at least one row, found none"),
         ("header.csv", b"text,labels\n", "expected at least one row, found none"),
-        ("nothing.jsonl", as_lines([("a book", [])] * 30), "two labels or more to tell apart, found rows"),
+        (
+            "nothing.jsonl",
+            as_lines([("a book", [])] * 30),
+            "two labels or more to tell apart, found rows",
+        ),
         ("few.jsonl", as_lines(rows_of(9)), "expected 10 rows or more to learn from, found 9"),
-        ("ids.jsonl", as_lines(NO_TWO), "several rows share, found none of 4 rows held out .* other 32 rows"),
-        ("column.csv", b"text\n" + b"a book\n" * 30, "expected one column 'labels', found columns 'text'"),
+        (
+            "ids.jsonl",
+            as_lines(NO_TWO),
+            "several rows share, found none of 4 rows held out .* other 32 rows",
+        ),
+        (
+            "column.csv",
+            b"text\n" + b"a book\n" * 30,
+            "expected one column 'labels', found columns 'text'",
+        ),
         ("binary.csv", bytes(range(256)) * 20, "expected text, found NUL"),
         ("binary.jsonl", bytes(range(256)) * 20, "expected a JSON object, found"),
         ("binary.bin", bytes(range(256)) * 20, "expected a name that ends in .txt"),
@@ -178,16 +212,31 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, cli: Cli) -> None:
 
 def test_a_wrong_guess_is_told_with_the_fault(tmp_path: Path, cli: Cli) -> None:
     path = write_table(tmp_path / "a.csv", ("Text", "Farben"), [("a", "b")] * 20, ";")
-    fault = "expected one column 'labels', found columns 'Text;Farben'; it was read with cells between ','"
+    fault = (
+        "expected one column 'labels', found columns 'Text;Farben'; it was read with "
+        "cells between ','"
+    )
     done = cli("try", path, "--delimiter", ",", "--no-serve")
     assert done.returncode == 2 and fault in done.stderr
 
 
 def test_it_is_served_until_interrupted(tmp_path: Path, store: Path) -> None:
-    file = write_table(tmp_path / "a.csv", ("text", "labels"), [(t, ls[0]) for t, ls in rows_of(60)])
+    file = write_table(
+        tmp_path / "a.csv", ("text", "labels"), [(t, ls[0]) for t, ls in rows_of(60)]
+    )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "xylem.cli.entry", "try", file, "--port", str(port), "--store", store]
+    command = [
+        sys.executable,
+        "-m",
+        "xylem.cli.entry",
+        "try",
+        file,
+        "--port",
+        str(port),
+        "--store",
+        store,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def answers() -> bool:

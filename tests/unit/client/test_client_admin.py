@@ -1,4 +1,6 @@
-"""Jobs, files, the registry and keys, against the promised routes; and that both clients are one."""
+"""Jobs, files, the registry and keys, against the promised routes; and that both
+clients are one.
+"""
 
 import subprocess
 import sys
@@ -27,7 +29,9 @@ def client(service: StubService) -> Iterator[xylem.Client]:
         yield made
 
 
-def test_a_training_from_its_submission_to_its_end(client: xylem.Client, service: StubService) -> None:
+def test_a_training_from_its_submission_to_its_end(
+    client: xylem.Client, service: StubService
+) -> None:
     promotion = {"alias": "latest", "if": [{"metric": "P@5", "least_change": -0.2}]}
     options = {"parameters": {"trees": 3}, "seed": 0, "promotion": promotion}
     job = client.train("m", "label-tree", "train.jsonl.gz", **options)  # type: ignore[arg-type]
@@ -48,7 +52,9 @@ def test_a_training_from_its_submission_to_its_end(client: xylem.Client, service
 
 
 def test_a_submission_with_a_key_of_its_own_is_one_job(client: xylem.Client) -> None:
-    first, again = (client.tune("m", "valid.jsonl", method="ofo", idempotency_key="k") for _ in range(2))
+    first, again = (
+        client.tune("m", "valid.jsonl", method="ofo", idempotency_key="k") for _ in range(2)
+    )
     other = client.batch_job("m", "in.jsonl", top_r=3)
     assert first == again != other
     assert [job.id for job in client.jobs()] == ["job-0", "job-1"]
@@ -72,7 +78,9 @@ def test_waiting_for_a_job_ends(client: xylem.Client, service: StubService) -> N
         client.wait(job.id, timeout=0.3)
 
 
-def test_a_broken_download_begins_again(client: xylem.Client, service: StubService, tmp_path: Path) -> None:
+def test_a_broken_download_begins_again(
+    client: xylem.Client, service: StubService, tmp_path: Path
+) -> None:
     to = tmp_path / "result.jsonl"
     assert client.download_result("job-0", to) == len(RESULT)
     assert to.read_bytes() == RESULT
@@ -86,7 +94,10 @@ def test_files_go_up_and_away(client: xylem.Client, service: StubService, tmp_pa
     assert client.upload("train.jsonl", file) == xylem.DataFile("train.jsonl", len(RESULT))
     client.upload("a b", b"bytes")
     assert service.files == {"train.jsonl": RESULT, "a b": b"bytes"}
-    assert client.data_files() == [xylem.DataFile("train.jsonl", len(RESULT)), xylem.DataFile("a b", 5)]
+    assert client.data_files() == [
+        xylem.DataFile("train.jsonl", len(RESULT)),
+        xylem.DataFile("a b", 5),
+    ]
     client.delete_data("a b")
     assert list(service.files) == ["train.jsonl"]
     with pytest.raises(FileNotFoundError):
@@ -134,7 +145,14 @@ async def test_the_asynchronous_client_does_the_same(service: StubService, tmp_p
 
 
 OTHERS = {"httpcore", "h11", "orjson", "pydantic", "asyncio"}
-OURS = {"xylem.base", "xylem_store.errors", "xylem_store.store", "xylem_store.compiled", "numba", "numpy"}
+OURS = {
+    "xylem.base",
+    "xylem_store.errors",
+    "xylem_store.store",
+    "xylem_store.compiled",
+    "numba",
+    "numpy",
+}
 
 
 @pytest.mark.parametrize(("module", "put_off"), [("xylem", OTHERS | OURS), ("xylem.errors", OURS)])

@@ -1,4 +1,7 @@
-"""Batches over connections that break, lie, wait and refuse. tests/e2e/test_client.py has the real server."""
+"""Batches over connections that break, lie, wait and refuse.
+
+tests/e2e/test_client.py has the real server.
+"""
 
 import asyncio
 import json
@@ -16,7 +19,10 @@ from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
 import xylem
 from xylem.client import calls
 
-HEAD = b"HTTP/1.1 200 OK\r\nxylem-version: 7\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+HEAD = (
+    b"HTTP/1.1 200 OK\r\nxylem-version: 7\r\ntransfer-encoding: chunked\r\nconnection: "
+    b"close\r\n\r\n"
+)
 END = b"0\r\n\r\n"
 
 
@@ -28,7 +34,10 @@ def four_lines_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answered(line: dict[str, Any], number: int) -> bytes:
     if "bad" in line:
-        return json.dumps({"error": {"code": "bad-request", "detail": "x", "line": number}}).encode() + b"\n"
+        return (
+            json.dumps({"error": {"code": "bad-request", "detail": "x", "line": number}}).encode()
+            + b"\n"
+        )
     labels = [{"label": line["text"], "id": 1, "score": 0.5}]
     return json.dumps({"labels": labels, "prediction_id": "p", "exact": True}).encode() + b"\n"
 
@@ -40,7 +49,9 @@ class Server(ScriptedServer):
         super().__init__([self._script(one) for one in scripts])
 
     def _script(self, told: Script | int | bytes) -> Script:
-        """Answer all lines; or as many as the number says, then break; or all, and then these bytes."""
+        """Answer all lines; or as many as the number says, then
+        break; or all, and then these bytes.
+        """
         if callable(told):
             return told
 
@@ -63,7 +74,9 @@ Found = list[xylem.Prediction | xylem.LineError]
 def check(found: Found, n: int) -> None:
     told = [item.labels if isinstance(item, xylem.Prediction) else item for item in found]
     labels = [[xylem.Label(f"t{i}", 1, 0.5)] for i in range(n)]
-    assert told == [xylem.LineError(i + 1, "bad-request", "x") if i % 3 == 1 else labels[i] for i in range(n)]
+    assert told == [
+        xylem.LineError(i + 1, "bad-request", "x") if i % 3 == 1 else labels[i] for i in range(n)
+    ]
 
 
 def run_here(url: str, instances: Any, **options: Any) -> Found:
@@ -124,7 +137,9 @@ TOO_MANY = b'{"labels":[],"prediction_id":"p","exact":true}\n' * 6
 
 @both
 @pytest.mark.parametrize("lines", [TOO_MANY, b"nonsense\n" * 3, b'{"labels":7}\n' * 3, b"x" * 2000])
-def test_answers_that_are_none_are_refused(run: Run, lines: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_are_none_are_refused(
+    run: Run, lines: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for half in ("_sync", "_async"):
         monkeypatch.setattr(f"xylem.client.{half}.base.ANSWER_BYTES_MAX", 1000)
     with Server(raw(HEAD + chunk(lines) + END)) as server:
@@ -134,7 +149,9 @@ def test_answers_that_are_none_are_refused(run: Run, lines: bytes, monkeypatch: 
 
 
 @both
-@pytest.mark.parametrize("data", [b"", b"x\r\n\r\n", HEAD + END, HEAD + b"zz\r\n", HEAD + chunk(b"{}")])
+@pytest.mark.parametrize(
+    "data", [b"", b"x\r\n\r\n", HEAD + END, HEAD + b"zz\r\n", HEAD + chunk(b"{}")]
+)
 def test_connections_that_bring_nothing_are_given_up(run: Run, data: bytes) -> None:
     with Server(*[raw(data)] * 9) as server:
         with pytest.raises(xylem.ConnectionFailed):
@@ -222,5 +239,7 @@ def test_long_lines_are_requests_of_their_own(monkeypatch: pytest.MonkeyPatch) -
     lengths = [200, 10, 10, 200, 10]
     with Server(*[END] * 9) as server:
         found = run_here(server.url, [{"text": "x" * n} for n in lengths])
-    assert [len(one.labels[0].label) for one in found if isinstance(one, xylem.Prediction)] == lengths
+    assert [
+        len(one.labels[0].label) for one in found if isinstance(one, xylem.Prediction)
+    ] == lengths
     assert [request.body.count(b"\n") for request in server.requests] == [1, 3, 1]

@@ -1,4 +1,6 @@
-"""Connections of the clients: used again, bounded, closed when idle; and streams of events over them."""
+"""Connections of the clients: used again, bounded, closed when
+idle; and streams of events over them.
+"""
 
 import asyncio
 import json
@@ -60,7 +62,11 @@ class EchoHandler(BaseHTTPRequestHandler):
         time.sleep(0.01)
         with self.server.lock:
             self.server.asked -= 1
-        prediction = {"labels": [{"label": text, "id": 1, "score": 0.5}], "prediction_id": "p", "exact": True}
+        prediction = {
+            "labels": [{"label": text, "id": 1, "score": 0.5}],
+            "prediction_id": "p",
+            "exact": True,
+        }
         said = {"model": "m", "version": 1, "threshold_epoch": None, "predictions": [prediction]}
         body = json.dumps(said).encode()
         self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
@@ -172,7 +178,12 @@ SCRIPTS = [
 def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
     with scripted(*SCRIPTS) as (server, client):
         assert [event.data for event in client.events("j")] == [1, 2, 3]
-        assert [seen.headers.get("last-event-id") for seen in server.requests] == [None, "2", "2", "2"]
+        assert [seen.headers.get("last-event-id") for seen in server.requests] == [
+            None,
+            "2",
+            "2",
+            "2",
+        ]
         assert server.requests[0].line == "GET /v1/admin/jobs/j/events HTTP/1.1"
 
 

@@ -15,7 +15,9 @@ import xylem
 from xylem.errors import Attempts, refusal_of
 
 MODELS = answer(200, b'{"models":[{"name":"a","versions":[1],"aliases":{"latest":1}}]}')
-VERDICT = b'{"model":"m","version":1,"threshold_epoch":2,"results":[{"event_id":"e","result":"applied"}]}'
+VERDICT = (
+    b'{"model":"m","version":1,"threshold_epoch":2,"results":[{"event_id":"e","result":"applied"}]}'
+)
 EVENT = {"prediction_id": "p", "labels": []}
 
 
@@ -106,7 +108,14 @@ def test_retry_after_is_waited_for_up_to_a_cap_with_jitter_of_a_seed() -> None:
 
     found = waits(7)
     assert waits(7) == found != waits(8)
-    bounds = [(0.1, 0.2), (5, 5.2), (20, 20.2), None, (0.8, 1.6), None]  # all together not more than 40
+    bounds = [
+        (0.1, 0.2),
+        (5, 5.2),
+        (20, 20.2),
+        None,
+        (0.8, 1.6),
+        None,
+    ]  # all together not more than 40
     for seconds, between in zip(found, bounds, strict=True):
         assert (seconds is None) == (between is None), found
         assert seconds is None or between is None or between[0] <= seconds <= between[1], found
@@ -134,7 +143,8 @@ def test_an_answer_that_is_cut_off_is_no_answer(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b'{"models":7}', b'{"models":[{"name":1}]}', b"\xff", b'{"models":[]']
+    "body",
+    [b"", b"<html>", b"[]", b'{"models":7}', b'{"models":[{"name":1}]}', b"\xff", b'{"models":[]'],
 )
 def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
     error, n = fault_of(xylem.Client.models, answer(200, body))
@@ -154,7 +164,10 @@ def test_an_answer_that_trickles_is_given_up() -> None:
             connection.sendall(b" ")
             time.sleep(0.05)
 
-    with scripted(trickle, timeout=0.3, retries=0) as (_, client), pytest.raises(xylem.ConnectionFailed):
+    with (
+        scripted(trickle, timeout=0.3, retries=0) as (_, client),
+        pytest.raises(xylem.ConnectionFailed),
+    ):
         client.models()
 
 
@@ -191,7 +204,14 @@ def test_no_error_and_no_representation_shows_the_key(caplog: pytest.LogCaptureF
 
 
 NO_URLS = ["", "localhost:80", "ftp://x", "http://", "https://", "http://me:pass@x", "http://x?a=1"]
-BROKEN_URLS = ["https://x:abc", "http://[::1", "http://x:99999", "http://x/é", "http://a b", "http://x/a b"]
+BROKEN_URLS = [
+    "https://x:abc",
+    "http://[::1",
+    "http://x:99999",
+    "http://x/é",
+    "http://a b",
+    "http://x/a b",
+]
 
 
 @pytest.mark.parametrize("url", NO_URLS + BROKEN_URLS)
@@ -212,7 +232,9 @@ def test_names_do_not_leave_their_place_in_a_path() -> None:
         with pytest.raises(ValueError, match="found both"):
             client.predict("m", ["x"], version=1, alias="latest")
         paths = [seen.line.split()[1] for seen in server.requests]
-    assert paths == [f"/v1/models/{one}" for one in ("..%2Fadmin", "a%2Fb", "a%3Fb", "a%23b", "%252e%252e")]
+    assert paths == [
+        f"/v1/models/{one}" for one in ("..%2Fadmin", "a%2Fb", "a%3Fb", "a%23b", "%252e%252e")
+    ]
 
 
 def test_one_instance_without_a_list_is_refused() -> None:

@@ -1,4 +1,6 @@
-"""Models in other hands: the estimator keeps scikit-learn's rules, copies are models of their own."""
+"""Models in other hands: the estimator keeps scikit-learn's rules, copies are models
+of their own.
+"""
 
 import copy
 import pickle
@@ -56,7 +58,9 @@ def test_scikit_learn_s_own_checks() -> None:
 
 def test_many_labels_in_a_pipeline() -> None:
     texts, labels = texts_and_labels(100)
-    pipeline = make_pipeline(TfidfVectorizer(), xylem.LabelTreeClassifier(trees=2, top_r=2, random_state=3))
+    pipeline = make_pipeline(
+        TfidfVectorizer(), xylem.LabelTreeClassifier(trees=2, top_r=2, random_state=3)
+    )
     found = pipeline.fit(texts, labels).predict(texts)
     assert scipy.sparse.issparse(found) and found.shape == (100, 5)
     assert (found != labels).nnz == 0
@@ -117,11 +121,19 @@ def flip(arrays: dict[str, Any]) -> None:
     [
         (flip, "ensemble/child_ptr: expected sha256"),
         (lambda arrays: arrays.pop("labels/utf8"), "packed model: expected the arrays"),
-        (lambda arrays: arrays.update({"labels/utf8": np.array([print])}), "labels/utf8: expected uint8"),
-        (lambda arrays: arrays.update({"labels/utf8": np.zeros((2, 2), np.uint8)}), "labels/utf8: expected"),
+        (
+            lambda arrays: arrays.update({"labels/utf8": np.array([print])}),
+            "labels/utf8: expected uint8",
+        ),
+        (
+            lambda arrays: arrays.update({"labels/utf8": np.zeros((2, 2), np.uint8)}),
+            "labels/utf8: expected",
+        ),
     ],
 )
-def test_a_damaged_pickle_is_refused(change: Callable[[dict[str, Any]], object], fault: str) -> None:
+def test_a_damaged_pickle_is_refused(
+    change: Callable[[dict[str, Any]], object], fault: str
+) -> None:
     manifest, seal, arrays = pack(xylem.train(TEXTS, LABELS)._opened)
     with pytest.raises(Corrupt, match="manifest"):
         unpack((manifest.replace(b"label-tree", b"label-bush"), seal, arrays))

@@ -56,9 +56,21 @@ def test_columns_that_are_missing_or_in_the_way(make: Make) -> None:
     there = "'title', 'tags'"
     for given, columns, fault in (
         ((frame, LABELS), {}, f"text_column: expected the name of a column, .* {there}"),
-        ((frame, LABELS), {"text_column": "text"}, f"text_column: expected one column 'text', .* {there}"),
-        ((frame,), {"text_column": "title", "label_column": "x"}, f"label_column: expected one .* {there}"),
-        ((frame, LABELS), {"text_column": "title", "label_column": "tags"}, "label_column: .* found both"),
+        (
+            (frame, LABELS),
+            {"text_column": "text"},
+            f"text_column: expected one column 'text', .* {there}",
+        ),
+        (
+            (frame,),
+            {"text_column": "title", "label_column": "x"},
+            f"label_column: expected one .* {there}",
+        ),
+        (
+            (frame, LABELS),
+            {"text_column": "title", "label_column": "tags"},
+            "label_column: .* found both",
+        ),
         ((frame,), {"text_column": "title"}, "labels: expected a list of labels .* found NoneType"),
         ((TEXTS, frame), {}, "labels: expected a list, or a column of a frame"),
         ((TEXTS, LABELS), {"text_column": "title"}, "text_column: expected a frame .* found list"),
@@ -74,7 +86,11 @@ def test_missing_values_are_named_by_their_row(make: Make) -> None:
     columns = {"text_column": "title", "label_column": "tags"}
     for texts, labels, fault in (
         (["a", None, "c"], [["x"], ["y"], ["x"]], "^row 1: expected a string, .*: a missing value"),
-        (["a", "b", "c"], [["x"], ["y"], None], "^labels: row 2: expected a list .*: a missing value"),
+        (
+            ["a", "b", "c"],
+            [["x"], ["y"], None],
+            "^labels: row 2: expected a list .*: a missing value",
+        ),
         (["a", "b", "c"], [["x"], ["y", None], ["x"]], "^labels: row 1: .* in it"),
     ):
         with pytest.raises(BadInput, match=fault):
@@ -84,9 +100,13 @@ def test_missing_values_are_named_by_their_row(make: Make) -> None:
 def test_pandas_by_place_and_its_own_missing_values() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", "b"], "tags": [["x"], float("nan")]}, index=[7, 3])
-    with pytest.raises(BadInput, match="labels: row 1: expected a list of strings, found float nan: a missi"):
+    with pytest.raises(
+        BadInput, match="labels: row 1: expected a list of strings, found float nan: a missi"
+    ):
         xylem.train(frame, text_column="text", label_column="tags")
-    with pytest.raises(BadInput, match="row 0: expected a string, found NAType <NA>: a missing value"):
+    with pytest.raises(
+        BadInput, match="row 0: expected a string, found NAType <NA>: a missing value"
+    ):
         xylem.train(pandas.Series([pandas.NA, "a"], dtype="object"), LABELS[:2])
     twice = pandas.DataFrame([["a", "b"]], columns=["text", "text"])
     with pytest.raises(BadInput, match="expected one column 'text', found columns 'text', 'text'"):
@@ -96,5 +116,7 @@ def test_pandas_by_place_and_its_own_missing_values() -> None:
 def test_a_lazy_frame_is_refused() -> None:
     polars = pytest.importorskip("polars")
     lazy = polars.DataFrame({"text": TEXTS}).lazy()
-    with pytest.raises(BadInput, match="expected a frame whose rows are there, found LazyFrame: collect it"):
+    with pytest.raises(
+        BadInput, match="expected a frame whose rows are there, found LazyFrame: collect it"
+    ):
         xylem.train(lazy, LABELS, text_column="text")

@@ -90,7 +90,11 @@ def test_named_features_and_data_sets_from_memory() -> None:
     assert model.explain(named[0], top_r=1)[0]["label"] == "a"
     x = scipy.sparse.csc_matrix(np.array([[0, 2, 0], [1, 0, 0]] * 4))
     y = scipy.sparse.coo_matrix(np.array([[False, True], [True, False]] * 4))
-    for dataset in (dataset_of(x, y), dataset_of(named, y), dataset_of(["ä"] * 8, [["ö", "ö"]] * 8)):
+    for dataset in (
+        dataset_of(x, y),
+        dataset_of(named, y),
+        dataset_of(["ä"] * 8, [["ö", "ö"]] * 8),
+    ):
         check_dataset(dataset)
     again = dataset_of(x, y)
     assert again.sha256 == dataset_of(x.tocsr(), y).sha256 != dataset_of(x, [["p"]] * 8).sha256
@@ -107,9 +111,17 @@ MATRIX = scipy.sparse.csr_matrix(np.eye(2))
         (None, [["x"]], "instances: expected a list of texts, .* found NoneType"),
         (["a", 1], [["x"], []], "row 1: expected a string, found int 1"),
         (["a", {"b": 1}], [["x"], []], "row 1: expected a string, found dict"),
-        ([{"a": 1}, "b"], [["x"], []], "row 1: expected a mapping as the rows before, found str 'b'"),
+        (
+            [{"a": 1}, "b"],
+            [["x"], []],
+            "row 1: expected a mapping as the rows before, found str 'b'",
+        ),
         ([float("nan")], [["x"]], "row 0: expected a string, found float nan: a missing value"),
-        (["a\ud800"], [["x"]], "row 0: expected text that UTF-8 has bytes for, found a lone surrogate"),
+        (
+            ["a\ud800"],
+            [["x"]],
+            "row 0: expected text that UTF-8 has bytes for, found a lone surrogate",
+        ),
         ([{"a": float("nan")}], [["x"]], "row 0: expected a value that is finite .*, found nan"),
         ([{"a": 10**400}], [["x"]], "row 0: expected a value that is finite"),
         ([{"a": True}], [["x"]], "row 0: expected a number for feature 'a', found true"),
@@ -117,7 +129,11 @@ MATRIX = scipy.sparse.csr_matrix(np.eye(2))
         (["a"], ["x"], "labels: row 0: expected a list of strings, found str 'x'"),
         (["a"], [[""]], "row 0: label: expected a name of at least one byte"),
         (["a"], [["\ud800"]], "row 0: label: expected text, found a lone surrogate"),
-        (["a", "b"], [["x"], [None]], "labels: row 1: expected a list of strings, found NoneType None: a m"),
+        (
+            ["a", "b"],
+            [["x"], [None]],
+            "labels: row 1: expected a list of strings, found NoneType None: a m",
+        ),
         (["a"], [["x"], ["y"]], "labels: expected 1 rows, as many as instances, found 2"),
         (["a"], MATRIX, "labels: expected 1 rows, as many as instances, found 2"),
         (MATRIX * np.nan, [["x"], ["y"]], "finite"),
@@ -167,7 +183,11 @@ def test_features_of_another_kind_are_refused() -> None:
         (raw, [{"x": 1}] * 8, "found named features"),
         (raw, rows[:, :2], "matrix: expected 3 columns, as this model was trained on, found 2"),
         (raw, scipy.sparse.hstack([rows, rows]), "expected 3 columns, .* found 6"),
-        (raw, rows.toarray()[0], "matrix: expected an array of rows and columns, found 1 dimensions"),
+        (
+            raw,
+            rows.toarray()[0],
+            "matrix: expected an array of rows and columns, found 1 dimensions",
+        ),
     ]
     for model, instances, fault in wrong:
         for call in (model.predict, lambda each: model.evaluate(each, labels)):  # noqa: B023
@@ -194,7 +214,12 @@ def test_the_page_of_examples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_tour_runs() -> None:
     done = run_python(ROOT / "examples" / "python_tour.py", "400")
     assert done.returncode == 0, done.stderr
-    for said in ("role::program 0.", "on 100 rows", "debtags@1 answers the same", "at tuned thresholds"):
+    for said in (
+        "role::program 0.",
+        "on 100 rows",
+        "debtags@1 answers the same",
+        "at tuned thresholds",
+    ):
         assert said in done.stdout, said
 
 
@@ -219,7 +244,9 @@ def test_a_combination_is_the_command_s(tmp_path: Path) -> None:
     assert model.save(tmp_path / "other", "saved") == 1
     assert xylem.load(tmp_path / "other", "saved").predict(texts, top_r=7) == expected
     near = xylem.combine(members[:1], None, *valid, rerank=train)
-    assert near.report["combined"]["rerank"]["kept"] in (True, False) and "warnings" not in near.report
+    assert (
+        near.report["combined"]["rerank"]["kept"] in (True, False) and "warnings" not in near.report
+    )
     with pytest.raises(BadInput, match="member member1@1: expected a version of trees"):
         xylem.combine([model], names, *valid)
     for options, fault in (

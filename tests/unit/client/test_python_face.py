@@ -1,4 +1,6 @@
-"""What the command line can with models, Python can too: thresholds, comparisons, scores, searches, bars."""
+"""What the command line can with models, Python can too: thresholds,
+comparisons, scores, searches, bars.
+"""
 
 import contextlib
 import json
@@ -55,12 +57,19 @@ def model(files: Path) -> xylem.Model:
     return xylem.train(*rows_in(files / "train.jsonl"), progress=False)
 
 
-def test_thresholds_are_the_command_s_and_are_saved(files: Path, model: xylem.Model, tmp_path: Path) -> None:
+def test_thresholds_are_the_command_s_and_are_saved(
+    files: Path, model: xylem.Model, tmp_path: Path
+) -> None:
     valid = rows_in(files / "valid.jsonl")
     model.save(tmp_path, "m")
     loaded = xylem.load(tmp_path, "m")
-    for untuned, shown in ((model, "a model that was trained here: call tune_thresholds"), (loaded, "m@1")):
-        with pytest.raises(xylem.errors.NotTuned, match=f"expected tuned thresholds, found none of {shown}"):
+    for untuned, shown in (
+        (model, "a model that was trained here: call tune_thresholds"),
+        (loaded, "m@1"),
+    ):
+        with pytest.raises(
+            xylem.errors.NotTuned, match=f"expected tuned thresholds, found none of {shown}"
+        ):
             untuned.predict(valid[0], threshold="tuned")
     again = xylem.load(tmp_path, "m").tune_thresholds(*valid, method="fta-one")
     assert loaded._thresholds().tolist() == again._thresholds().tolist(), "kept at once"
@@ -83,12 +92,16 @@ def test_thresholds_are_the_command_s_and_are_saved(files: Path, model: xylem.Mo
         assert each.predict(valid[0], top_r=100, threshold="tuned") == expected
 
 
-def test_two_models_are_compared_as_by_the_command(files: Path, model: xylem.Model, tmp_path: Path) -> None:
+def test_two_models_are_compared_as_by_the_command(
+    files: Path, model: xylem.Model, tmp_path: Path
+) -> None:
     other = xylem.train(*rows_in(files / "train.jsonl"), trees=3, progress=False)
     for name, each in (("a", model), ("b", other)):
         each.save(tmp_path, name)
     sides = [Contender(Store(tmp_path).open(name, "1"), None) for name in ("a", "b")]
-    wanted = compare(sides[0], sides[1], CompareRequest(files / "valid.jsonl", resamples=200, seed=3))
+    wanted = compare(
+        sides[0], sides[1], CompareRequest(files / "valid.jsonl", resamples=200, seed=3)
+    )
     valid = rows_in(files / "valid.jsonl")
     assert model.compare(other, *valid, resamples=200, seed=3) == wanted
     with pytest.raises(xylem.errors.BadParameter, match="resamples: expected 100 to"):
@@ -97,7 +110,9 @@ def test_two_models_are_compared_as_by_the_command(files: Path, model: xylem.Mod
         model.compare(other, *valid, resample=200)  # type: ignore[call-arg]
 
 
-def test_scores_are_the_command_s(files: Path, model: xylem.Model, tmp_path: Path, run_here: Run) -> None:
+def test_scores_are_the_command_s(
+    files: Path, model: xylem.Model, tmp_path: Path, run_here: Run
+) -> None:
     model.save(tmp_path / "store", "m")
     texts = rows_in(files / "valid.jsonl")[0][:4]
     asked = [["label3", "label0"], [], ["label5"], ["label1"] * 2]
@@ -109,7 +124,9 @@ def test_scores_are_the_command_s(files: Path, model: xylem.Model, tmp_path: Pat
     assert [[label for label, _ in row] for row in found] == asked
     scores = [[score for _, score in row] for row in found]
     assert scores == [[pytest.approx(each["score"]) for each in row] for row in wanted]
-    with pytest.raises(xylem.errors.UnknownLabel, match=r"labels: row 2: expected a label .* found 'none'"):
+    with pytest.raises(
+        xylem.errors.UnknownLabel, match=r"labels: row 2: expected a label .* found 'none'"
+    ):
         model.score(texts, [[], ["label1"], ["label1", "none"], []])
     with pytest.raises(xylem.errors.BadData, match="this model predicts no words"):
         model.score(texts)
@@ -123,11 +140,18 @@ def test_scores_are_the_command_s(files: Path, model: xylem.Model, tmp_path: Pat
 def test_a_search_tells_its_trials(files: Path) -> None:
     pytest.importorskip("optuna")
     train, valid = rows_in(files / "train.jsonl"), rows_in(files / "valid.jsonl")
-    options: dict[str, Any] = {"trainers": ["ovr"], "metric": "P@1", "trials": 2, "features_ngram_max": 2}
+    options: dict[str, Any] = {
+        "trainers": ["ovr"],
+        "metric": "P@1",
+        "trials": 2,
+        "features_ngram_max": 2,
+    }
     found = xylem.tune(*train, valid=valid, progress=False, **options)
     trials = found.report["trials"]
     assert found.trainer == "ovr" and len(trials) == 2 and found.report["metric"] == "P@1"
-    chosen = {name.replace("features.", "features_"): one for name, one in trials[0]["parameters"].items()}
+    chosen = {
+        name.replace("features.", "features_"): one for name, one in trials[0]["parameters"].items()
+    }
     best = xylem.train(*train, trainer="ovr", **chosen)
     assert best.evaluate(*valid)["P@1"] == pytest.approx(trials[0]["value"])
     assert found.predict(valid[0]) == best.predict(valid[0])
@@ -146,7 +170,10 @@ def test_instances_and_labels_as_they_come() -> None:
             assert model.predict(rows) == expected
             assert model.evaluate(rows, labels)["P@1"] == 100
             assert model.explain(rows[:1], top_k=1)[0]["label"] == "1"
-    assert [row[0].label for row in xylem.train(x, [["p"], ["q"]] * 10).predict(x[:2])] == ["p", "q"]
+    assert [row[0].label for row in xylem.train(x, [["p"], ["q"]] * 10).predict(x[:2])] == [
+        "p",
+        "q",
+    ]
     assert model.predict(x, top_k=1) == model.predict(x, 1) == [row[:1] for row in model.predict(x)]
     with pytest.raises(TypeError, match="expected top_r or top_k"):
         model.predict(x, top_r=1, top_k=2)
@@ -162,7 +189,9 @@ def test_instances_and_labels_as_they_come() -> None:
 def test_the_client_takes_top_k_for_top_r() -> None:
     request = calls.predict("m", ["a"], None, None, {"top_k": 3, "threshold": 0.5})
     assert json.loads(request.body) == {"instances": [{"text": "a"}], "top_r": 3, "threshold": 0.5}
-    assert calls.batch_request("m", None, None, b"", {"top_k": 3}).path == "/v1/models/m/batch?top_r=3"
+    assert (
+        calls.batch_request("m", None, None, b"", {"top_k": 3}).path == "/v1/models/m/batch?top_r=3"
+    )
     with pytest.raises(ValueError, match="expected top_r or top_k"):
         calls.predict("m", ["a"], None, None, {"top_k": 3, "top_r": 3})
 
@@ -181,7 +210,10 @@ def test_several_columns_are_one_text() -> None:
 
 @pytest.mark.parametrize(("progress", "is_shown"), [("True", True), ("False", False)])
 def test_a_bar_is_shown_on_a_terminal(progress: str, is_shown: bool) -> None:
-    code = "import xylem; xylem.train(['red apple', 'old car'] * 9, [['a'], ['b']] * 9, progress=" + progress
+    code = (
+        "import xylem; xylem.train(['red apple', 'old car'] * 9, [['a'], ['b']] * 9, progress="
+        + progress
+    )
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "TERM": "xterm", "COLUMNS": "120"}
     run = [sys.executable, "-c", code + "); print('done')"]
@@ -212,7 +244,9 @@ def test_the_classifier_s_threshold_is_chosen_on_rows_that_it_holds_out(files: P
     auto = xylem.LabelTreeClassifier().fit(x, y)
     assert auto.threshold == "auto" and 0 < auto.threshold_ < 1
     fixed = xylem.LabelTreeClassifier(threshold=auto.threshold_).fit(x, y)
-    assert np.array_equal(auto.predict(x_valid), fixed.predict(x_valid)), "trained on all rows in the end"
+    assert np.array_equal(auto.predict(x_valid), fixed.predict(x_valid)), (
+        "trained on all rows in the end"
+    )
     half = xylem.LabelTreeClassifier(threshold=0.5).fit(x, y)
     f = [f1_score(y_valid, each.predict(x_valid), average="micro") for each in (auto, half)]
     assert f[0] > f[1]

@@ -1,4 +1,6 @@
-"""Small files that would take the memory, minutes, or for ever are bounded, or refused with the reason."""
+"""Small files that would take the memory, minutes, or for ever are
+bounded, or refused with the reason.
+"""
 
 import os
 import re
@@ -27,7 +29,9 @@ ROOT = Path(__file__).parents[3]
 
 def repeated(file: Path, n_rows: int, n_bytes: int, **options: Any) -> Path:
     """A file of a few kB, all rows of which have one text, which stands in it once."""
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * n_rows, pa.int32()), pa.array(["x" * n_bytes]))
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array([0] * n_rows, pa.int32()), pa.array(["x" * n_bytes])
+    )
     labels = pa.array([["a", "b"]] * n_rows)
     pq.write_table(pa.table({"text": texts, "labels": labels}), file, compression="zstd", **options)
     assert file.stat().st_size < 1 << 20
@@ -42,7 +46,9 @@ def test_rows_that_repeat_a_text_are_read_a_few_at_once(tmp_path: Path, encoding
     else:
         texts = pa.table({"text": ["x" * (1 << 20)] * 400, "labels": ["a"] * 400})
         encodings = {"text": encoding}
-        pq.write_table(texts, file, compression="zstd", use_dictionary=False, column_encoding=encodings)
+        pq.write_table(
+            texts, file, compression="zstd", use_dictionary=False, column_encoding=encodings
+        )
     with closing(tables.ParquetTable(DataFile(file))) as table:
         sizes = [(batch.num_rows, batch.nbytes) for batch in table._batches(["text", "labels"])]
     assert sum(n_rows for n_rows, _ in sizes) == 400
@@ -62,7 +68,9 @@ def test_a_row_group_that_unpacks_to_gigabytes_is_refused(
 ) -> None:
     monkeypatch.setattr(tables, "GROUP_BYTES_MAX", 1 << 20)
     file = repeated(tmp_path / "rows.parquet", 2, 2 << 20)
-    with pytest.raises(BadData, match=r"rows.parquet: expected row groups that unpack to at most 1048576 b"):
+    with pytest.raises(
+        BadData, match=r"rows.parquet: expected row groups that unpack to at most 1048576 b"
+    ):
         read_dataset(file)
 
 
@@ -97,7 +105,9 @@ def test_too_little_memory_is_not_told_as_damage(tmp_path: Path, name: str) -> N
     if name == "rows.parquet":
         repeated(file, 400, 6 << 20)
     else:
-        file.write_text("\n".join(f'<http://x/{i}> <http://y> "{"x" * 60_000}" .' for i in range(2_000)))
+        file.write_text(
+            "\n".join(f'<http://x/{i}> <http://y> "{"x" * 60_000}" .' for i in range(2_000))
+        )
     command = [sys.executable, "-c", SHORT_OF_MEMORY, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (0, "memory\n"), done.stderr[-2_000:]
@@ -113,13 +123,17 @@ def turtle(literal: str) -> str:
 
 
 def n_triples(literal: str) -> str:
-    return f"<http://x/a> <{RDF}type> <{SKOS}Concept> .\n<http://x/a> <{SKOS}prefLabel> {literal}@en .\n"
+    return (
+        f"<http://x/a> <{RDF}type> <{SKOS}Concept> .\n<http://x/a> <{SKOS}prefLabel> "
+        f"{literal}@en .\n"
+    )
 
 
 def xml(text: str, entity: str = "x") -> str:
     return (
         f'<!DOCTYPE r [<!ENTITY e "{entity}">]><rdf:RDF xmlns:rdf="{RDF}" xmlns:s="{SKOS}">'
-        f'<s:Concept rdf:about="http://x/a"><s:prefLabel xml:lang="en">{text}</s:prefLabel></s:Concept>'
+        '<s:Concept rdf:about="http://x/a"><s:prefLabel '
+        f'xml:lang="en">{text}</s:prefLabel></s:Concept>'
         "</rdf:RDF>"
     )
 
@@ -142,7 +156,10 @@ LONG = {
 def test_a_long_literal_of_rdf_is_refused(name: str, tmp_path: Path) -> None:
     file = tmp_path / f"concepts.{name.rpartition('.')[2]}"
     file.write_text(LONG[name])
-    fault = rf"concepts\.\w+:\d+: expected (literals|texts) of at most {N} (bytes|characters), found a longer"
+    fault = (
+        rf"concepts\.\w+:\d+: expected (literals|texts) of at most {N} "
+        rf"(bytes|characters), found a longer"
+    )
     with pytest.raises(BadData, match=fault):
         read_subjects(DataFile(file), None)
 
@@ -181,9 +198,19 @@ def special(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return make
 
 
-NO_FILE = "expected .* found: a pipe, a socket or a device: give a file, or - where the command reads"
+NO_FILE = (
+    "expected .* found: a pipe, a socket or a device: give a file, or - where the command reads"
+)
 NAMES = [
-    *("rows.txt", "rows.svm", "rows.jsonl", "rows.jsonl.gz", "rows.csv", "rows.tsv.zst", "rows.parquet"),
+    *(
+        "rows.txt",
+        "rows.svm",
+        "rows.jsonl",
+        "rows.jsonl.gz",
+        "rows.csv",
+        "rows.tsv.zst",
+        "rows.parquet",
+    ),
     "rows.X.npz",
 ]
 

@@ -1,4 +1,6 @@
-"""Lines of JSON and of fastText, and corpora of Annif: what they mean, and what is wrong with others."""
+"""Lines of JSON and of fastText, and corpora of Annif: what they
+mean, and what is wrong with others.
+"""
 
 import codecs
 import hashlib
@@ -37,14 +39,19 @@ def test_texts_and_named_features(tmp_path: Path) -> None:
 
 
 def test_label_ids_do_not_depend_on_the_order_of_lines(tmp_path: Path) -> None:
-    lines = [json.dumps({"text": f"t{i}", "labels": [f"l{i * 7 % 13}", f"l{i % 5}"]}) for i in range(40)]
+    lines = [
+        json.dumps({"text": f"t{i}", "labels": [f"l{i * 7 % 13}", f"l{i % 5}"]}) for i in range(40)
+    ]
     first, second = (read(tmp_path / "a.jsonl", "\n".join(order)) for order in (lines, lines[::-1]))
     assert first.label_names == second.label_names == sorted(f"l{i}" for i in range(13))
     assert labels_of(first) == labels_of(second)[::-1]
 
 
 def test_labels_of_a_model(tmp_path: Path) -> None:
-    text = '{"text": "1", "labels": ["c", "new", "a"]}\n{"text": "2", "labels": ["new", "newer", "new"]}\n'
+    text = (
+        '{"text": "1", "labels": ["c", "new", "a"]}\n{"text": "2", "labels": ["new", '
+        '"newer", "new"]}\n'
+    )
     dataset = read(tmp_path / "a.jsonl", text, labels=build_names(["c", "b", "a"]))
     assert labels_of(dataset) == [[0, 2], []]
     assert dataset.unknown_labels.tolist() == [1, 2] and dataset.unknown_names == ["new", "newer"]
@@ -78,7 +85,10 @@ def test_bad_lines_after_a_text(tmp_path: Path) -> None:
         ('{"text": "a", "labels": ["\\ud800"]}', "expected a JSON object, found "),
         ('{"text": "a\x01", "labels": []}', "expected a JSON object, found "),
         ('{"text": "\ud800", "labels": []}', "expected a JSON object, found "),
-        ('{"features": {"x": 1}, "labels": []}', "expected `text` as in the lines before, found `features`"),
+        (
+            '{"features": {"x": 1}, "labels": []}',
+            "expected `text` as in the lines before, found `features`",
+        ),
         ("[" * 100_000, "expected a JSON object, found "),
     ):
         for before in (1, 3000):
@@ -178,7 +188,10 @@ def test_what_is_wrong_with_fasttext_is_said_and_a_label_in_the_middle_says_what
         ("\ufeff", ":1: expected a header"),  # of numbers
         ("\ufeffnot__label__x", ":1: expected a header"),
         ("\ufeff1 2 3 4", ":1: expected a header"),
-        ("\ufeff__label__x y\r\n__label__ a", ":2: expected the name of a label after __label__, found none"),
+        (
+            "\ufeff__label__x y\r\n__label__ a",
+            ":2: expected the name of a label after __label__, found none",
+        ),
         ("\ufeff__label__x y\r\n__label__" + "x" * 70_000, ":2: label: "),
         (b"__label__x y\n\xff\n", ":2: expected UTF-8"),
     ):
@@ -270,14 +283,26 @@ def test_keys_are_labels(tmp_path: Path) -> None:
     [
         ({}, "expected data files, or documents named [*].txt in the directory, found none"),
         ({"a.txt": b"\xff"}, "a.txt:1: expected UTF-8, found byte 0xff, byte 1 of the line"),
-        ({"a.txt": b"ok\nna\xefve\n"}, "a.txt:2: expected UTF-8, found byte 0xef, byte 3 of the line"),
-        ({"a.txt": b"x", "a.tsv": b"<u>\tl\n<v>\tcaf\xe9\n"}, "a.tsv:2: .* byte 0xe9, byte 8 of the line"),
+        (
+            {"a.txt": b"ok\nna\xefve\n"},
+            "a.txt:2: expected UTF-8, found byte 0xef, byte 3 of the line",
+        ),
+        (
+            {"a.txt": b"x", "a.tsv": b"<u>\tl\n<v>\tcaf\xe9\n"},
+            "a.tsv:2: .* byte 0xe9, byte 8 of the line",
+        ),
         ({"a.txt": b"x", "a.key": "köt".encode("utf-16")}, "a.key:1: .* byte order mark of UTF-16"),
         ({"a.txt": b"x\0"}, "a.txt:1: expected text, found NUL, byte 2"),
-        ({"a.txt": b"x", "a.tsv": b"<u\tl\n"}, "a.tsv:1: expected <URI>, a tab and a label, found '<u"),
+        (
+            {"a.txt": b"x", "a.tsv": b"<u\tl\n"},
+            "a.tsv:1: expected <URI>, a tab and a label, found '<u",
+        ),
         ({"a.txt": b"x", "a.tsv": b"<u>\t<v>\n"}, "a.tsv:1: expected <URI>, a tab and a label"),
         ({"b.txt": b"x", "a.txt": b"x", "b.key": b"\x01"}, "b.txt: label: "),
-        ({"a.txt": b"x" * 40 + b"\n" + b"x" * 40}, "a.txt:2: expected at most 60 characters in a file"),
+        (
+            {"a.txt": b"x" * 40 + b"\n" + b"x" * 40},
+            "a.txt:2: expected at most 60 characters in a file",
+        ),
         ({"a.txt": b"\x1f\x8b"}, "a.txt: expected no compression"),
     ],
 )
@@ -297,11 +322,21 @@ def test_lines_of_text_and_uris(tmp_path: Path) -> None:
     assert found.texts == ['a "dog', "none", 'many, "quoted"']
     assert names_of(found) == [[A, B], [], [C]]
     with TableLines(path, DEFAULT_COLUMNS, with_labels=True) as lines:  # what jobs split
-        assert [json.loads(line)["labels"] for line in lines.read1(1 << 20).splitlines()] == [[A, B], [], [C]]
+        assert [json.loads(line)["labels"] for line in lines.read1(1 << 20).splitlines()] == [
+            [A, B],
+            [],
+            [C],
+        ]
     first = read(path, f"none\t\nsome\t<{A}>\n")
     assert (first.texts, names_of(first)) == (["none", "some"], [[], [A]])
-    for line, shown in (("no tab", "'no tab'"), ("text\tlabel", "'label'"), (f"a\t<{A}>\tb", "<http.*")):
-        with pytest.raises(BadData, match=f"a.tsv:2: expected a text, a tab, and URIs .* found .*{shown}"):
+    for line, shown in (
+        ("no tab", "'no tab'"),
+        ("text\tlabel", "'label'"),
+        (f"a\t<{A}>\tb", "<http.*"),
+    ):
+        with pytest.raises(
+            BadData, match=f"a.tsv:2: expected a text, a tab, and URIs .* found .*{shown}"
+        ):
             read(path, f"text\t<{A}>\n{line}\n")
 
 
@@ -313,7 +348,9 @@ def test_tables_and_parquet_with_subjects(tmp_path: Path) -> None:
         ("a.tsv", f"labels\ttext\tsubject_uris\nx\ta\t{A}\n", [["x"]]),
     ):
         assert names_of(read(tmp_path / name, content)) == names
-    pq.write_table(pa.table({"text": ["a", "b"], "subject_uris": [[A, B], []]}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"text": ["a", "b"], "subject_uris": [[A, B], []]}), tmp_path / "a.parquet"
+    )
     assert names_of(read_dataset(tmp_path / "a.parquet")) == [[A, B], []]
 
 

@@ -32,7 +32,9 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "rows"
     made.mkdir()
     (made / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"".join(LINES[:300])[:-1])
-    (made / "b.jsonl.zst").write_bytes(zstd(b"".join(LINES[300:400])) + zstd(b"".join(LINES[400:500])))
+    (made / "b.jsonl.zst").write_bytes(
+        zstd(b"".join(LINES[300:400])) + zstd(b"".join(LINES[400:500]))
+    )
     (made / "c.ndjson.gz").write_bytes(gzip.compress(b"".join(LINES[500:700])))
     (made / "d.jsonl").write_bytes(b"".join(LINES[700:]))
     (made / "_SUCCESS").write_bytes(b"")
@@ -52,7 +54,9 @@ def bucket() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", ["", "*[.]*jso*", "*"])
-def test_files_of_a_folder_or_pattern_are_read_as_one(folder: Path, tmp_path: Path, name: str) -> None:
+def test_files_of_a_folder_or_pattern_are_read_as_one(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
     if name == "*":
         (folder / "notes.md").unlink()
         (folder / "_SUCCESS").unlink()
@@ -63,7 +67,10 @@ def test_files_of_a_folder_or_pattern_are_read_as_one(folder: Path, tmp_path: Pa
     found = read_dataset(folder / name, on_progress=lambda *so_far: done.append(so_far))
     assert (found.texts, found.label_names) == (whole.texts, whole.label_names)
     assert np.array_equal(found.labels.indices, whole.labels.indices)
-    assert done == sorted(done) and done[-1] == (sum(f.n_bytes for f in find_files(folder / name)),) * 2
+    assert (
+        done == sorted(done)
+        and done[-1] == (sum(f.n_bytes for f in find_files(folder / name)),) * 2
+    )
     assert found.source == "rows"
     stream = DataStream(folder / name)
     for _ in range(2):
@@ -108,21 +115,36 @@ def test_svm_files_and_tables_are_joined_too_and_faults_name_the_file(tmp_path: 
         ("rows/*.csv", r"rows/\*\.csv: expected such files, found none"),
         ("empty", "empty: expected data files, or documents named .* in the directory, found none"),
         ("mixed", r"mixed: expected files of one kind, found \.csv, \.jsonl"),
-        ("both", r"both: expected documents \(\*\.txt\) or files of data, found \*\.jsonl among them"),
+        (
+            "both",
+            r"both: expected documents \(\*\.txt\) or files of data, found \*\.jsonl among them",
+        ),
         ("sized/*", r"expected one \.txt file, or many of \.svm, .*, found 2"),
         ("cut.jsonl.zst", "expected whole Zstandard data, found damage"),
         ("other.jsonl.zst", "expected Zstandard data, as the suffix .zst says, found other data"),
-        ("hidden.jsonl", "expected no compression, found Zstandard data: let the file's name end in .zst"),
+        (
+            "hidden.jsonl",
+            "expected no compression, found Zstandard data: let the file's name end in .zst",
+        ),
         ("memory://bucket/none/*.jsonl", "expected such files, found none"),
         ("memory://bucket/none.jsonl", "expected a readable file, found: FileNotFoundError"),
         ("nothing://x/y.jsonl", "expected the URL of an object store, found: Protocol not known"),
         ("s3://me:secret@x/y.jsonl", "expected a URL without user and password"),
     ],
 )
-def test_names_of_nothing_that_can_be_read(folder: Path, tmp_path: Path, name: str, fault: str) -> None:
+def test_names_of_nothing_that_can_be_read(
+    folder: Path, tmp_path: Path, name: str, fault: str
+) -> None:
     for directory in ("empty", "mixed", "both", "sized"):
         (tmp_path / directory).mkdir()
-    for file in ("mixed/a.csv", "mixed/b.jsonl", "both/a.txt", "both/b.jsonl", "sized/a.txt", "sized/b.txt"):
+    for file in (
+        "mixed/a.csv",
+        "mixed/b.jsonl",
+        "both/a.txt",
+        "both/b.jsonl",
+        "sized/a.txt",
+        "sized/b.txt",
+    ):
         (tmp_path / file).write_text("x")
     packed = zstd(b"".join(LINES))
     (tmp_path / "cut.jsonl.zst").write_bytes(packed[: len(packed) // 2])

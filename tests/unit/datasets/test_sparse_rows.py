@@ -1,4 +1,6 @@
-"""Sparse rows in text and in pairs of matrices: what good files mean, and the tables of bad ones."""
+"""Sparse rows in text and in pairs of matrices: what good files mean, and the tables
+of bad ones.
+"""
 
 import gzip
 import hashlib
@@ -33,7 +35,11 @@ def sizes_of(dataset: Dataset) -> tuple[int, int]:
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_the_repository_format(tmp_path: Path, name: str) -> None:
     dataset = read(tmp_path / name, GOOD)
-    assert as_rows(dataset.rows, dataset.labels) == [([0, 2], {0: 1.0, 3: 0.5}), ([], {1: 2.0}), ([4], {})]
+    assert as_rows(dataset.rows, dataset.labels) == [
+        ([0, 2], {0: 1.0, 3: 0.5}),
+        ([], {1: 2.0}),
+        ([4], {}),
+    ]
     assert (dataset.n_rows, sizes_of(dataset), dataset.source) == (3, (4, 5), name)
     assert dataset.sha256 == hashlib.sha256(GOOD).hexdigest()
     assert dataset.label_names is None and dataset.unknown_labels.tolist() == [0, 0, 0]
@@ -55,10 +61,18 @@ def test_the_repository_format(tmp_path: Path, name: str) -> None:
         (b"1 3 99999999999999999999\n", 1, "expected at most 268435456 features and labels"),
         (b"2 4 5\n1 1:1\n", 2, "expected 2 rows as the header says, found 1"),
         (b"2 4 5\n", 1, "expected 2 rows as the header says, found 0"),
-        (b"1 4 5\n1 1:1\n2 2:2\n", 3, "expected 1 rows as the header says, found more, beginning with '2'"),
+        (
+            b"1 4 5\n1 1:1\n2 2:2\n",
+            3,
+            "expected 1 rows as the header says, found more, beginning with '2'",
+        ),
         (b"1 4 5\n1 1:1\n\n\n \n", 5, "expected 1 rows as the header says, found more"),
         (b"2 4 5\n1 1:1\n5 1:1\n", 3, "expected a label id below 5, found '5'"),
-        (b"2 4 5\n1 1:1\n1,99999999999999999999 1:1\n", 3, "expected a label id below 5, found '9999"),
+        (
+            b"2 4 5\n1 1:1\n1,99999999999999999999 1:1\n",
+            3,
+            "expected a label id below 5, found '9999",
+        ),
         (b"2 4 5\n1 1:1\n1 4:1\n", 3, "expected a feature id below 4, found '4:1'"),
         (b"2 4 5\n1 1:1\n1 1:1 99999999999999999999:1\n", 3, "expected a feature id below 4"),
         (b"2 4 5\n1 1:1\n-1 1:1\n", 3, "expected label ids and commas"),
@@ -71,20 +85,52 @@ def test_the_repository_format(tmp_path: Path, name: str) -> None:
         (b"2 4 5\n1 1:1\n1 2 3:1\n", 3, "expected a colon after the feature id, found '2'"),
         (b"2 4 5\n1 1:1\n1 1 :1\n", 3, "expected a colon after the feature id, found '1'"),
         (b"2 4 5\n1 1:1\n1 -1:1\n", 3, "expected feature:value with a feature id, found '-1:1'"),
-        (b"2 4 5\n1 1:1\n1 true:1\n", 3, "expected feature:value with a feature id, found 'true:1'"),
-        (b"2 4 5\n1 1:1\n1 1:\n", 3, "expected a decimal number of at most 1100 bytes as value, found '1:'"),
+        (
+            b"2 4 5\n1 1:1\n1 true:1\n",
+            3,
+            "expected feature:value with a feature id, found 'true:1'",
+        ),
+        (
+            b"2 4 5\n1 1:1\n1 1:\n",
+            3,
+            "expected a decimal number of at most 1100 bytes as value, found '1:'",
+        ),
         (b"2 4 5\n1 1:1\n1 1:x\n", 3, "expected a decimal number of at most 1100 bytes as value"),
         (b"2 4 5\n1 1:1\n1 1:0x10\n", 3, "expected a decimal number"),
         (b"2 4 5\n1 1:1\n1 1:1_0\n", 3, "expected a decimal number"),
         (b"2 4 5\n1 1:1\n1 1:1,2\n", 3, "expected a decimal number"),
         (b"2 4 5\n1 1:1\n1 1:1:2\n", 3, "expected a decimal number"),
         (b"2 4 5\n1 1:1\n1 1:1e\n", 3, "expected a decimal number"),
-        (b"2 4 5\n1 1:1\n1 1:" + b"0" * 1100 + b"1\n", 3, "expected a decimal number of at most 1100 bytes"),
-        (b"2 4 5\n1 1:1\n1 1:nan\n", 3, "expected a value that is finite in 32 bits, found '1:nan'"),
-        (b"2 4 5\n1 1:1\n1 2:1 1:-inf\n", 3, "expected a value that is finite in 32 bits, found '1:-inf'"),
-        (b"2 4 5\n1 1:1\n1 2:1 1:1e400\n", 3, "expected a value that is finite in 32 bits, found '1:1e400'"),
-        (b"2 4 5\n1 1:1\n1\t1:-1e400 2:1\n", 3, "a value that is finite in 32 bits, found '1:-1e400'"),
-        (b"2 4 5\n1 1:1\n1 1:1e39\n", 3, "expected a value that is finite in 32 bits, found '1:1e39'"),
+        (
+            b"2 4 5\n1 1:1\n1 1:" + b"0" * 1100 + b"1\n",
+            3,
+            "expected a decimal number of at most 1100 bytes",
+        ),
+        (
+            b"2 4 5\n1 1:1\n1 1:nan\n",
+            3,
+            "expected a value that is finite in 32 bits, found '1:nan'",
+        ),
+        (
+            b"2 4 5\n1 1:1\n1 2:1 1:-inf\n",
+            3,
+            "expected a value that is finite in 32 bits, found '1:-inf'",
+        ),
+        (
+            b"2 4 5\n1 1:1\n1 2:1 1:1e400\n",
+            3,
+            "expected a value that is finite in 32 bits, found '1:1e400'",
+        ),
+        (
+            b"2 4 5\n1 1:1\n1\t1:-1e400 2:1\n",
+            3,
+            "a value that is finite in 32 bits, found '1:-1e400'",
+        ),
+        (
+            b"2 4 5\n1 1:1\n1 1:1e39\n",
+            3,
+            "expected a value that is finite in 32 bits, found '1:1e39'",
+        ),
         (b"2 4 5\n1 1:1\n1 1:3e38 1:3e38\n", 3, "values sum to an infinite one"),
         (b"2 4 5\n1 1:1\n1 1:1\x002:1\n", 3, "found '1:1\\x002:1'"),
         (b"2 4 5\n1 1:1\n1\x0b1:1\n", 3, "expected label ids and commas"),
@@ -96,7 +142,12 @@ def test_the_repository_format(tmp_path: Path, name: str) -> None:
 )
 @pytest.mark.parametrize("block_bytes", [5, 1 << 20])
 def test_bad_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, line: int, fault: str, block_bytes: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    data: bytes,
+    line: int,
+    fault: str,
+    block_bytes: int,
 ) -> None:
     monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     for name in ("bad.txt", "bad.txt.gz"):
@@ -137,8 +188,12 @@ def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
     assert refusal(path, GOOD, n_features=3).startswith(expected.format("3 features", 4))
 
 
-def test_labels_beyond_those_of_a_model_are_counted_in_every_format_of_numbers(tmp_path: Path) -> None:
-    """A file may have labels that came after the model: no prediction can hit them, and they are named."""
+def test_labels_beyond_those_of_a_model_are_counted_in_every_format_of_numbers(
+    tmp_path: Path,
+) -> None:
+    """A file may have labels that came after the model: no
+    prediction can hit them, and they are named.
+    """
     paths = (tmp_path / "a.txt", tmp_path / "a.svm", write_pair(tmp_path, packed(X), packed(Y)))
     paths[0].write_text("3 4 3\n0,2 0:1.5 3:2\n1\n 0:3 3:1\n")
     paths[1].write_text("0,2 0:1.5 3:2\n1 1:0\n 0:3 3:1\n")
@@ -165,7 +220,11 @@ def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path: P
 
 
 def test_names_of_labels(tmp_path: Path) -> None:
-    path, names, model = tmp_path / "a.txt", tmp_path / "labels.txt", build_names(["a", "b", "c", "d"])
+    path, names, model = (
+        tmp_path / "a.txt",
+        tmp_path / "labels.txt",
+        build_names(["a", "b", "c", "d"]),
+    )
     names.write_bytes(b"e\nd\r\nc\nb\na")
     assert read(path, GOOD, label_names_file=names).label_names == ["e", "d", "c", "b", "a"]
     dataset = read(path, GOOD, label_names_file=names, labels=model)
@@ -208,7 +267,11 @@ def test_files_that_are_not_there_or_not_what_their_name_says(tmp_path: Path) ->
     for name, data, fault in (
         ("a.txt.gz", GOOD, "expected gzip data, as the suffix .gz says, found other data"),
         ("a.txt", gzip.compress(GOOD, mtime=0), "expected no compression, found gzip data"),
-        ("a.xls", GOOD, "a name that ends in .txt, .svm, .jsonl, .ndjson, .npz, .csv, .tsv, .parquet"),
+        (
+            "a.xls",
+            GOOD,
+            "a name that ends in .txt, .svm, .jsonl, .ndjson, .npz, .csv, .tsv, .parquet",
+        ),
         ("a.gz", GOOD, "expected a name that ends in"),
         ("txt", GOOD, "expected a name that ends in"),
         ("a.txt.bz2", GOOD, "expected a name that ends in"),
@@ -273,7 +336,9 @@ def csr_arrays(matrix: Any, **other: Any) -> dict[str, Any]:
 
 def write_pair(folder: Path, x: bytes, y: bytes, suffix: str = "npz") -> Path:
     for letter, data in (("X", x), ("Y", y)):
-        (folder / f"a.{letter}.{suffix}").write_bytes(gzip.compress(data) if suffix == "npz.gz" else data)
+        (folder / f"a.{letter}.{suffix}").write_bytes(
+            gzip.compress(data) if suffix == "npz.gz" else data
+        )
     return folder / f"a.X.{suffix}"
 
 
@@ -291,11 +356,17 @@ def test_a_pair(tmp_path: Path, suffix: str, kind: type) -> None:
 
 
 def test_unsorted_repeated_and_zero_entries(tmp_path: Path) -> None:
-    x = packed_arrays(**csr_arrays(X, indices=np.array([3, 3, 3, 0]), data=np.array([1.0, 2.0, 4.0, 5.0])))
+    x = packed_arrays(
+        **csr_arrays(X, indices=np.array([3, 3, 3, 0]), data=np.array([1.0, 2.0, 4.0, 5.0]))
+    )
     y = packed_arrays(**csr_arrays(Y, indices=np.array([2, 2, 1]), data=np.array([1.0, 1.0, 0.0])))
     dataset = read_dataset(write_pair(tmp_path, x, y))
     check_dataset(dataset)
-    assert as_rows(dataset.rows, dataset.labels) == [([2], {3: 3.0}), ([], {}), ([], {0: 5.0, 3: 4.0})]
+    assert as_rows(dataset.rows, dataset.labels) == [
+        ([2], {3: 3.0}),
+        ([], {}),
+        ([], {0: 5.0, 3: 4.0}),
+    ]
 
 
 def test_sizes_and_names_of_a_model_hold_for_a_pair(tmp_path: Path) -> None:
@@ -304,9 +375,13 @@ def test_sizes_and_names_of_a_model_hold_for_a_pair(tmp_path: Path) -> None:
     assert sizes_of(dataset) == (9, 4)
     names = tmp_path / "names.txt"
     names.write_text("a\nb\n")
-    with pytest.raises(BadData, match="expected at most the 2 columns of the model or names file, found 3"):
+    with pytest.raises(
+        BadData, match="expected at most the 2 columns of the model or names file, found 3"
+    ):
         read_dataset(path, label_names_file=names)
-    with pytest.raises(BadData, match="expected at most the 3 columns of the model or names file, found 4"):
+    with pytest.raises(
+        BadData, match="expected at most the 3 columns of the model or names file, found 4"
+    ):
         read_dataset(path, n_features=3)
 
 
@@ -321,20 +396,59 @@ def test_sizes_and_names_of_a_model_hold_for_a_pair(tmp_path: Path) -> None:
         (packed_arrays(x=np.arange(3)), "in it, found no format"),
         (packed_arrays(format=b"csr", shape=np.array([3, 4])), "in it, found no indptr"),
         (packed_arrays(**csr_arrays(X, data=np.array([None] * 4, object))), "found damage"),
-        (packed_arrays(**csr_arrays(X, data=np.array(["1"] * 4))), "expected numbers in data, found <U1"),
-        (packed_arrays(**csr_arrays(X, data=X.data * 1j)), "expected numbers in data, found complex128"),
-        (packed_arrays(**csr_arrays(X, data=X.data * np.nan)), "row 0: expected values that are finite"),
-        (packed_arrays(**csr_arrays(X, data=X.data * 1e300)), "row 0: expected values that are finite"),
-        (packed_arrays(**csr_arrays(X, data=X.data[:2])), "expected 4 indices and data, found 4 and 2"),
-        (packed_arrays(**csr_arrays(X, data=X.data.reshape(2, 2))), "expected arrays in one dimension"),
-        (packed_arrays(**csr_arrays(X, indices=X.indices + 2)), "expected columns in [0, 4), found 2 to 5"),
-        (packed_arrays(**csr_arrays(X, indices=X.indices - 1)), "expected columns in [0, 4), found -1 to 2"),
-        (packed_arrays(**csr_arrays(X, indices=X.indices * 1.0)), "expected integers in shape, indptr"),
-        (packed_arrays(**csr_arrays(X, indptr=np.array([0, 3, 2, 4]))), "expected 4 ascending offsets"),
-        (packed_arrays(**csr_arrays(X, indptr=np.array([1, 2, 2, 4]))), "expected 4 ascending offsets"),
+        (
+            packed_arrays(**csr_arrays(X, data=np.array(["1"] * 4))),
+            "expected numbers in data, found <U1",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, data=X.data * 1j)),
+            "expected numbers in data, found complex128",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, data=X.data * np.nan)),
+            "row 0: expected values that are finite",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, data=X.data * 1e300)),
+            "row 0: expected values that are finite",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, data=X.data[:2])),
+            "expected 4 indices and data, found 4 and 2",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, data=X.data.reshape(2, 2))),
+            "expected arrays in one dimension",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, indices=X.indices + 2)),
+            "expected columns in [0, 4), found 2 to 5",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, indices=X.indices - 1)),
+            "expected columns in [0, 4), found -1 to 2",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, indices=X.indices * 1.0)),
+            "expected integers in shape, indptr",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, indptr=np.array([0, 3, 2, 4]))),
+            "expected 4 ascending offsets",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, indptr=np.array([1, 2, 2, 4]))),
+            "expected 4 ascending offsets",
+        ),
         (packed_arrays(**csr_arrays(X, indptr=np.array([0, 4]))), "expected 4 ascending offsets"),
-        (packed_arrays(**csr_arrays(X, indptr=np.array([0, 2, 2, 3]))), "expected 3 indices and data"),
-        (packed_arrays(**csr_arrays(X, shape=np.array([3, 4, 1]))), "expected 1 to 2147483648 rows"),
+        (
+            packed_arrays(**csr_arrays(X, indptr=np.array([0, 2, 2, 3]))),
+            "expected 3 indices and data",
+        ),
+        (
+            packed_arrays(**csr_arrays(X, shape=np.array([3, 4, 1]))),
+            "expected 1 to 2147483648 rows",
+        ),
         (packed_arrays(**csr_arrays(X, shape=np.array([3, 1 << 40]))), "at most 268435456 columns"),
         (packed(X[:0]), "expected 1 to 2147483648 rows"),
         (packed(X[:2]), "expected 2 rows as in a.X.npz, found 3"),
@@ -344,15 +458,23 @@ def test_bad_pairs(tmp_path: Path, x: bytes, fault: str) -> None:
     with pytest.raises(BadData) as caught:
         read_dataset(write_pair(tmp_path, x, packed(Y)))
     assert fault in str(caught.value)
-    assert "allow_pickle=`" not in str(caught.value)  # numpy's advice for what it takes for a pickle
+    assert "allow_pickle=`" not in str(
+        caught.value
+    )  # numpy's advice for what it takes for a pickle
 
 
 def test_what_cannot_be_right_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     """Zeros shrink to a thousandth: 128 MB would be unpacked for a file of 130 kB."""
     for changes, fault in (
-        ({"indices": np.zeros(1 << 24, np.int32)}, "expected 4 indices and data, found 16777216 and 4"),
+        (
+            {"indices": np.zeros(1 << 24, np.int32)},
+            "expected 4 indices and data, found 16777216 and 4",
+        ),
         ({"data": np.zeros(1 << 24)}, "expected 4 indices and data, found 4 and 16777216"),
-        ({"indptr": np.zeros(1 << 24, np.int64)}, "expected 4 ascending offsets in indptr, found 16777216"),
+        (
+            {"indptr": np.zeros(1 << 24, np.int64)},
+            "expected 4 ascending offsets in indptr, found 16777216",
+        ),
         ({"shape": np.zeros(1 << 24, np.int64)}, "expected a shape of two numbers, found 16777216"),
         ({"format": np.zeros(1 << 24, "S1")}, "expected a matrix of format csr"),
     ):

@@ -26,7 +26,9 @@ GOOD = b'text,labels\r\nfirst,a;b\r\n"two ""lines"",\nof one cell", b ;;c;\r\n\r
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 1 << 20])
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
-def test_a_csv_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, mark: bytes) -> None:
+def test_a_csv_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, mark: bytes
+) -> None:
     monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     for name in ("a.csv", "a.csv.gz"):
         dataset = read(tmp_path / name, mark + GOOD)
@@ -55,20 +57,29 @@ def test_columns_weights_and_separators(tmp_path: Path) -> None:
         (b"\n\n", 1, "expected a header with the names of columns, found an empty file"),
         (b"text,labels\n", 1, "expected at least one row, found none"),
         (b"text,tags\nx,y\n", 1, "expected one column 'labels', found columns 'text', 'tags'"),
-        (b"text,subject\nx,y\n", 1, "expected one column 'labels', found columns 'text', 'subject'"),
+        (b"text,subject\nx,y\n", 1, "expected one column 'labels', found columns 'text', "
+                                    "'subject'"),
         (b"\ntext;labels\nx;y\n", 2, "expected one column 'text', found columns 'text;labels'"),
-        (b"text,text,labels\nx,y,z\n", 1, "expected one column 'text', found columns 'text', 'text'"),
+        (b"text,text,labels\nx,y,z\n", 1, "expected one column 'text', found columns 'text', "
+                                          "'text'"),
         (b"a," * 100 + b"b\n", 1, "and 91 more"),
         (b"text,labels\nx,y\nx\n", 3, "expected 2 cells, as the header has, found 1"),
         (b'text,labels\n"x\ny",z\nx,y,z\n', 4, "expected 2 cells, as the header has, found 3"),
-        (b'text,labels\nx,y\n"x,y\nz,a\n', 3, "expected a closing quote of a cell that begins in this row"),
-        (b'text,labels\n"x"y,z\n', 2, "expected a comma (of a .tsv file: a tab) or a line end after a c"),
+        (b'text,labels\nx,y\n"x,y\nz,a\n', 3, "expected a closing quote of a cell that "
+                                              "begins in this row"),
+        (b'text,labels\n"x"y,z\n', 2, "expected a comma (of a .tsv file: a tab) or a line "
+                                      "end after a c"),
         (b"text,labels\nx\ry,z\n", 2, "expected lines that end in LF or CR LF, found a CR alone"),
-        (b"text,labels\nx,y\nx\0,y\n", 3, "expected text, found NUL, byte 2 of the line: perhaps the f"),
-        ("text,labels\nx,y\n".encode("utf-16"), 1, "expected UTF-8, found a byte order mark of UTF-16"),
-        ("text,labels\nx,y\n".encode("utf-16-be"), 1, "expected text, found NUL, byte 1 of the line"),
-        ("text,labels\nx,y\nab\xe9,y\n".encode("cp1252"), 3, "found byte 0xe9, byte 3 of the line: perhaps"),
-        (b"text,labels\nx,y\n\x81,y\n", 3, "found byte 0x81, byte 1 of the line: perhaps it is Windows-1252"),
+        (b"text,labels\nx,y\nx\0,y\n", 3, "expected text, found NUL, byte 2 of the line: "
+                                          "perhaps the f"),
+        ("text,labels\nx,y\n".encode("utf-16"), 1, "expected UTF-8, found a byte order mark "
+                                                   "of UTF-16"),
+        ("text,labels\nx,y\n".encode("utf-16-be"), 1, "expected text, found NUL, byte 1 of "
+                                                      "the line"),
+        ("text,labels\nx,y\nab\xe9,y\n".encode("cp1252"), 3, "found byte 0xe9, byte 3 of the "
+                                                             "line: perhaps"),
+        (b"text,labels\nx,y\n\x81,y\n", 3, "found byte 0x81, byte 1 of the line: perhaps it "
+                                           "is Windows-1252"),
         (b"text,labels\nx,\x01\n", 2, "label: expected no control characters, found one"),
         (b"text,labels\nx," + b"y" * 4097 + b"\n", 2, "label: expected at most 4096 bytes"),
     ],
@@ -122,7 +133,11 @@ def same_rows_of_json(folder: Path, rows: list[tuple[str, list[str]]]) -> Datase
 def test_what_a_writer_writes_is_read_as_lines_of_json_are(tmp_path: Path, seed: int) -> None:
     rows = random_rows(seed, 60)
     wanted = same_rows_of_json(tmp_path, rows)
-    for suffix, delimiter, end in ((".csv", ",", "\r\n"), (".csv", ",", "\n"), (".tsv", "\t", "\n")):
+    for suffix, delimiter, end in (
+        (".csv", ",", "\r\n"),
+        (".csv", ",", "\n"),
+        (".tsv", "\t", "\n"),
+    ):
         out = io.StringIO()
         writer = csv.writer(out, delimiter=delimiter, lineterminator=end)
         writer.writerow(["labels", "text"])
@@ -144,7 +159,10 @@ def test_a_stream_of_parts_is_the_whole(tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(final.tolist()) == list(range(31))
     again = list(parts.parts())
     assert [text for part in again for text in part.texts] == whole.texts
-    assert np.concatenate([part.labels.indices for part in again]).tolist() == whole.labels.indices.tolist()
+    assert (
+        np.concatenate([part.labels.indices for part in again]).tolist()
+        == whole.labels.indices.tolist()
+    )
     path.write_text(path.read_text().replace("row 9,", "row x,"))
     with pytest.raises(BadData, match="it has changed"):
         list(parts.parts())
@@ -157,7 +175,10 @@ def test_lines_of_a_table(tmp_path: Path) -> None:
         assert table.read1(1) == b'{"text":"one"}\n'
         assert table.read1(1 << 20) + table.read1(9) == '{"text":"ä"}\n'.encode()
         assert table.tell() == table.n_bytes == path.stat().st_size
-    with TableLines(path, TableColumns(), with_labels=True) as table, refused(BadData, r"a\.csv:1: "):
+    with (
+        TableLines(path, TableColumns(), with_labels=True) as table,
+        refused(BadData, r"a\.csv:1: "),
+    ):
         table.read1(1)
     with pytest.raises(BadData, match="expected a file that can be read"):
         TableLines(tmp_path / "none.csv", TableColumns())
@@ -221,7 +242,9 @@ def test_rows_of_parquet(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_numbers_of_parquet_are_labels_and_nothing_is_an_empty_text(tmp_path: Path) -> None:
-    dataset = read_dataset(write_parquet(tmp_path / "a.parquet", text=["a", None, "c"], labels=[10, 9, None]))
+    dataset = read_dataset(
+        write_parquet(tmp_path / "a.parquet", text=["a", None, "c"], labels=[10, 9, None])
+    )
     assert (dataset.texts, dataset.label_names) == (["a", "", "c"], ["10", "9"])
     assert labels_of(dataset) == [[0], [1], []]
 
@@ -229,14 +252,26 @@ def test_numbers_of_parquet_are_labels_and_nothing_is_an_empty_text(tmp_path: Pa
 def test_bad_columns_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LINE_BYTES_MAX", 100)
     for columns, fault in (
-        ({"text": ["a"], "tags": ["b"]}, "expected one column 'labels', found columns 'text', 'tags'"),
+        (
+            {"text": ["a"], "tags": ["b"]},
+            "expected one column 'labels', found columns 'text', 'tags'",
+        ),
         ({"text": [{"a": 1}], "labels": ["b"]}, "column 'text': expected text, found struct"),
         ({"text": [1.5], "labels": ["b"]}, "column 'text': expected text, found double"),
-        ({"text": ["a"], "labels": [[["b"]]]}, "column 'labels': expected text, whole numbers, or lists"),
-        ({"text": ["a"], "labels": [float("nan")]}, "column 'labels': expected text, whole numbers"),
+        (
+            {"text": ["a"], "labels": [[["b"]]]},
+            "column 'labels': expected text, whole numbers, or lists",
+        ),
+        (
+            {"text": ["a"], "labels": [float("nan")]},
+            "column 'labels': expected text, whole numbers",
+        ),
         ({"text": ["a"], "labels": [["b", "x\ny"]]}, "label: expected no control characters"),
         ({"text": pa.array([], "string"), "labels": pa.array([], "string")}, "at least one row"),
-        ({"text": ["a", "b" * 101], "labels": ["x", "y"]}, ":2: expected a row of at most 100 bytes"),
+        (
+            {"text": ["a", "b" * 101], "labels": ["x", "y"]},
+            ":2: expected a row of at most 100 bytes",
+        ),
     ):
         path = write_parquet(tmp_path / "a.parquet", **columns)
         with refused(BadData, f"^{path}:.*{fault.removeprefix(':')}"):

@@ -40,7 +40,9 @@ Chunk = tuple[dict[int, float], bool]
 
 
 def slow_mean(text: list[Chunk], top_r: int, least: list[float]) -> list[tuple[int, float]]:
-    counted = [scores for scores, has_features in text if has_features] or [scores for scores, _ in text]
+    counted = [scores for scores, has_features in text if has_features] or [
+        scores for scores, _ in text
+    ]
     sums: Counter[int] = Counter()
     for scores in counted:
         sums.update(scores)
@@ -49,7 +51,9 @@ def slow_mean(text: list[Chunk], top_r: int, least: list[float]) -> list[tuple[i
     return sorted(passing, key=lambda each: (-each[1], each[0]))[:top_r]
 
 
-chunk = st.tuples(st.dictionaries(st.integers(0, 6), st.sampled_from([0.0, 0.25, 0.5, 1.0])), st.booleans())
+chunk = st.tuples(
+    st.dictionaries(st.integers(0, 6), st.sampled_from([0.0, 0.25, 0.5, 1.0])), st.booleans()
+)
 
 
 @given(
@@ -57,7 +61,9 @@ chunk = st.tuples(st.dictionaries(st.integers(0, 6), st.sampled_from([0.0, 0.25,
     st.lists(st.sampled_from([0.0, 0.2, 0.5]), min_size=7, max_size=7),
     st.integers(1, 8),
 )
-def test_means_are_their_definition(texts: list[list[Chunk]], least: list[float], top_r: int) -> None:
+def test_means_are_their_definition(
+    texts: list[list[Chunk]], least: list[float], top_r: int
+) -> None:
     chunks = list(itertools.chain.from_iterable(texts))
     ptr, ends = offsets([*map(len, texts)]), offsets([len(scores) for scores, _ in chunks])
     labels = np.array([label for scores, _ in chunks for label in scores], np.int32)
@@ -69,11 +75,15 @@ def test_means_are_their_definition(texts: list[list[Chunk]], least: list[float]
     rows = [list(zip(labels, scores, strict=True)) for labels, scores in each_row(mean)]
     assert rows == [slow_mean(text, top_r, least) for text in texts]
     assert mean.exact.tolist() == [0] * len(texts)
-    assert [list(row) for row in mean.costs] == [list(costs[a:b].sum(0)) for a, b in itertools.pairwise(ptr)]
+    assert [list(row) for row in mean.costs] == [
+        list(costs[a:b].sum(0)) for a, b in itertools.pairwise(ptr)
+    ]
 
 
 @given(n_rows=st.integers(0, 300), threads=st.integers(1, 9))
-def test_each_row_is_in_one_part_and_parts_are_equal_but_for_one_row(n_rows: int, threads: int) -> None:
+def test_each_row_is_in_one_part_and_parts_are_equal_but_for_one_row(
+    n_rows: int, threads: int
+) -> None:
     parts: list[range] = []
     in_parts(lambda first, last: parts.append(range(first, last)), n_rows, threads)
     assert sorted(itertools.chain.from_iterable(parts)) == [*range(n_rows)]

@@ -1,4 +1,6 @@
-"""Answers of combined versions against the same worked out slowly from what members, names and ranker say."""
+"""Answers of combined versions against the same worked out slowly from
+what members, names and ranker say.
+"""
 
 import io
 from dataclasses import replace
@@ -54,14 +56,18 @@ def slow_scores(model: Model, predictor: CombinedPredictor, alone: SparseRows) -
     for number, member in enumerate(predictor.members):
         inside = (alone.indices >= first) & (alone.indices < first + member.n_features)
         indices = alone.indices[inside] - first
-        own = SparseRows(np.array([0, len(indices)]), indices, alone.values[inside], member.n_features)
+        own = SparseRows(
+            np.array([0, len(indices)]), indices, alone.values[inside], member.n_features
+        )
         found = member.predict(own, PredictOptions(proposing.candidates, proposing.beam_width))
         to_label = arrays[map_name(number)]
         pairs = zip(to_label[found.labels].tolist(), found.scores.tolist(), strict=True)
         ranks.append({label: (rank, score) for rank, (label, score) in enumerate(pairs)})
         first += member.n_features
     assert first == n_columns
-    named = {(column - n_columns) // proposing.name_features for column in columns if column >= n_columns}
+    named = {
+        (column - n_columns) // proposing.name_features for column in columns if column >= n_columns
+    }
     x = []
     candidates = sorted({label for found in ranks for label in found} | named)
     for label in candidates:
@@ -71,7 +77,12 @@ def slow_scores(model: Model, predictor: CombinedPredictor, alone: SparseRows) -
             rank, score = found.get(label, (most, 0.0))
             best = max((one for _, one in found.values()), default=1.0)
             log = max(float(LOG_FLOOR), np.log(score)) if score > 0 else float(LOG_FLOOR)
-            features += [log, np.log1p(rank), score / best, float(label in arrays[map_name(number)])]
+            features += [
+                log,
+                np.log1p(rank),
+                score / best,
+                float(label in arrays[map_name(number)]),
+            ]
         start = n_columns + label * proposing.name_features
         features += [columns.get(start + f, 0.0) for f in range(proposing.name_features)]
         x.append([*features, np.log1p(arrays["labels/counts"][label])])
@@ -91,7 +102,9 @@ def test_answers_are_those_of_the_specification(
     assert found.exact.all()
 
 
-def test_a_name_alone_proposes_a_label_that_no_member_has(model: Model, predictor: CombinedPredictor) -> None:
+def test_a_name_alone_proposes_a_label_that_no_member_has(
+    model: Model, predictor: CombinedPredictor
+) -> None:
     rows = featurizer_of(model).transform_texts(["an old salt mine"])
     labels = predictor.predict(rows, PredictOptions(top_r=7)).labels
     assert "l6" in [name_of(model.labels, int(label)) for label in labels]
@@ -113,16 +126,26 @@ def test_thresholds_masks_and_weights_hold(predictor: CombinedPredictor, rows: S
     above = predictor.predict(rows, PredictOptions(top_r=7, threshold=0.3))
     assert above.labels.tolist() == every.labels[every.scores >= 0.3].tolist()
     thresholds = np.linspace(0.1, 0.6, 7, dtype=np.float32)
-    tuned = predictor.predict(rows, PredictOptions(top_r=7, threshold=predictor.node_thresholds(thresholds)))
+    tuned = predictor.predict(
+        rows, PredictOptions(top_r=7, threshold=predictor.node_thresholds(thresholds))
+    )
     assert tuned.labels.tolist() == every.labels[every.scores >= thresholds[every.labels]].tolist()
-    denied = predictor.predict(rows, PredictOptions(top_r=7, mask=predictor.label_mask(deny=["l0", "l6"])))
+    denied = predictor.predict(
+        rows, PredictOptions(top_r=7, mask=predictor.label_mask(deny=["l0", "l6"]))
+    )
     assert not {0, 6} & set(denied.labels.tolist()) and len(denied.labels)
     weights = np.array([1, 1, 1, 0.25, 1, 1, 1], np.float32)
-    weighed = predictor.predict(rows, PredictOptions(top_r=7, weights=predictor.node_weights(weights)))
-    np.testing.assert_allclose(dense_scores(weighed, 7), dense_scores(every, 7) * weights, rtol=1e-6)
+    weighed = predictor.predict(
+        rows, PredictOptions(top_r=7, weights=predictor.node_weights(weights))
+    )
+    np.testing.assert_allclose(
+        dense_scores(weighed, 7), dense_scores(every, 7) * weights, rtol=1e-6
+    )
 
 
-def test_scores_of_named_labels_are_those_of_answers(predictor: CombinedPredictor, rows: SparseRows) -> None:
+def test_scores_of_named_labels_are_those_of_answers(
+    predictor: CombinedPredictor, rows: SparseRows
+) -> None:
     every = predictor.predict(rows, PredictOptions(top_r=7))
     label_ptr = np.arange(rows.n_rows + 1, dtype=np.int64) * 7
     named = np.tile(np.arange(7, dtype=np.int32), rows.n_rows)
@@ -130,7 +153,9 @@ def test_scores_of_named_labels_are_those_of_answers(predictor: CombinedPredicto
     assert scores.reshape(rows.n_rows, 7).tolist() == dense_scores(every, 7).tolist()
 
 
-def test_a_version_travels_whole_and_its_members_may_go(store: Store, model: Model, tmp_path: Path) -> None:
+def test_a_version_travels_whole_and_its_members_may_go(
+    store: Store, model: Model, tmp_path: Path
+) -> None:
     file = io.BytesIO()
     store.export("both", 1, file)
     file.seek(0)
@@ -152,7 +177,9 @@ def test_a_version_travels_whole_and_its_members_may_go(store: Store, model: Mod
         ("ranker/labels0", [9] * 6, "labels below 7"),
     ],
 )
-def test_damaged_arrays_are_refused(model: Model, name: str, value: list[int], expected: str) -> None:
+def test_damaged_arrays_are_refused(
+    model: Model, name: str, value: list[int], expected: str
+) -> None:
     array = model.arrays[name].copy()
     array[-len(value) :] = value
     manifest = replace(model.manifest, arrays={})

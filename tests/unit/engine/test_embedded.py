@@ -40,7 +40,9 @@ def predictor(model: Model) -> EmbeddedPredictor:
 
 def rows_of(n_features: int, n_rows: int = 40) -> SparseRows:
     rng = np.random.default_rng(2)
-    rows = [np.sort(rng.choice(n_features, rng.integers(0, 6), replace=False)) for _ in range(n_rows)]
+    rows = [
+        np.sort(rng.choice(n_features, rng.integers(0, 6), replace=False)) for _ in range(n_rows)
+    ]
     indices = np.concatenate(rows).astype(np.int32)
     values = rng.standard_normal(len(indices)).astype(np.float32)
     return SparseRows(np.cumsum([0, *map(len, rows)]), indices, values, n_features)
@@ -147,20 +149,27 @@ def test_rows_to_search_are_dense_where_they_are_chosen(
 
 
 def test_chunks_that_are_full_of_the_first_features_only_are_not_read_for_others() -> None:
-    """A model of 40 features of which no node uses more than the first 20, of rows with 20 others."""
+    """A model of 40 features of which no node uses more than the first 20, of rows
+    with 20 others.
+    """
     tree = random_tree(np.random.default_rng(1), 9, 20, 3, 1.0, is_label_tree=True)
     ensemble = build_ensemble([tree], 9, 40)
     draft = small_draft(1, n_labels=9, n_features=40, link="logistic", ensemble=ensemble)
     predictor = make_predictor(model_of(draft))
     nothing, others, firsts = (
         predictor.predict(rows, PredictOptions(top_r=9, exact=True)).scores.tolist()
-        for rows in (empty_rows(1, 40), row_with(np.arange(20, 40), 40), row_with(np.arange(20), 40))
+        for rows in (
+            empty_rows(1, 40),
+            row_with(np.arange(20, 40), 40),
+            row_with(np.arange(20), 40),
+        )
     )
     assert nothing == others != firsts
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"n_trees": 1}, {"kind": "decision-tree"}, {"link": "logistic", "weights": "int8"}]
+    "changes",
+    [{}, {"n_trees": 1}, {"kind": "decision-tree"}, {"link": "logistic", "weights": "int8"}],
 )
 def test_scores_of_other_models_are_those_of_their_searches(changes: dict[str, Any]) -> None:
     model = model_of(small_draft(3, **changes))

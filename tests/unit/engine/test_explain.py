@@ -28,7 +28,9 @@ from xylem_store.version import model_of
 
 
 class OracleNode(NamedTuple):
-    """A node of a path: its bias, how many nodes are beside it, and what each feature weighs there."""
+    """A node of a path: its bias, how many nodes are beside it, and what each feature
+    weighs there.
+    """
 
     node: int
     bias: float
@@ -39,14 +41,18 @@ class OracleNode(NamedTuple):
 def oracle_path(tree: Any, leaf: Any) -> Any:
     """The nodes from below the root to the leaf."""
     above = {
-        child: node for node, (a, b) in enumerate(itertools.pairwise(tree.child_ptr)) for child in range(a, b)
+        child: node
+        for node, (a, b) in enumerate(itertools.pairwise(tree.child_ptr))
+        for child in range(a, b)
     }
     path, node = [], leaf
     while node:
         chunk, position = tree.chunks[above[node]], node - tree.child_ptr[above[node]]
         features = np.repeat(chunk.features, np.diff(chunk.row_ptr)).tolist()
         entries = zip(features, chunk.child, chunk.weight, strict=True)
-        weights = {feature: float(weight) for feature, child, weight in entries if child == position}
+        weights = {
+            feature: float(weight) for feature, child, weight in entries if child == position
+        }
         path.insert(0, OracleNode(node, chunk.bias[position], len(chunk.bias) - 1, weights))
         node = above[node]
     return path
@@ -55,7 +61,9 @@ def oracle_path(tree: Any, leaf: Any) -> Any:
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("link", list(LINKS))
 @pytest.mark.parametrize(("seed", "n_features", "arity"), [(1, 5, 2), (2, 70, 40), (3, 1500, 17)])
-def test_a_path_equals_the_oracle(weights: Any, link: str, seed: int, n_features: int, arity: int) -> None:
+def test_a_path_equals_the_oracle(
+    weights: Any, link: str, seed: int, n_features: int, arity: int
+) -> None:
     (tree,), ensemble = random_forest(
         seed, n_trees=1, n_labels=40, n_features=n_features, arity=arity, weights=weights
     )
@@ -76,15 +84,25 @@ def test_a_path_equals_the_oracle(weights: Any, link: str, seed: int, n_features
         explain_leaf(call.handle, leaf, path, probability, score, features, shares)
         assert path.tolist() == nodes
         for of_node, told in zip(expected, told_shares(features, shares), strict=True):
-            products = {feature: row[feature] * of_node.weights.get(feature, 0.0) for feature in row}
-            most = sorted((abs(product) for product in products.values() if product != 0), reverse=True)
+            products = {
+                feature: row[feature] * of_node.weights.get(feature, 0.0) for feature in row
+            }
+            most = sorted(
+                (abs(product) for product in products.values() if product != 0), reverse=True
+            )
             assert len(told) == min(len(most), FEATURES_MAX)
             for share, size in zip(told, most, strict=False):
-                assert share.contribution == pytest.approx(products[share.feature], rel=error, abs=error)
+                assert share.contribution == pytest.approx(
+                    products[share.feature], rel=error, abs=error
+                )
                 assert abs(share.contribution) == pytest.approx(size, rel=2 * error, abs=2 * error)
         if weights == "float32":
-            np.testing.assert_allclose(probability, LINKS[link](margins[nodes]), rtol=2e-3, atol=1e-6)
-            np.testing.assert_allclose(score, np.cumprod(LINKS[link](margins[nodes])), rtol=2e-3, atol=1e-6)
+            np.testing.assert_allclose(
+                probability, LINKS[link](margins[nodes]), rtol=2e-3, atol=1e-6
+            )
+            np.testing.assert_allclose(
+                score, np.cumprod(LINKS[link](margins[nodes])), rtol=2e-3, atol=1e-6
+            )
 
 
 shares = st.floats(width=32, allow_nan=True) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0])
@@ -132,9 +150,13 @@ def test_the_last_score_is_the_labels_and_features_are_those_that_count_most(
                 assert {share.feature for share in node.features} <= own
 
 
-def test_an_empty_row_and_values_that_overflow_have_explanations(predictor: CombinedPredictor) -> None:
+def test_an_empty_row_and_values_that_overflow_have_explanations(
+    predictor: CombinedPredictor,
+) -> None:
     nothing, huge = empty_rows(1, 70), row_with(np.arange(70), 70, 3e38)
-    assert all(not node.features for path in predictor.explain(nothing, 0, 3).trees for node in path)
+    assert all(
+        not node.features for path in predictor.explain(nothing, 0, 3).trees for node in path
+    )
     nodes = [node for path in predictor.explain(huge, 0, 3).trees for node in path]
     found = [share.contribution for node in nodes for share in node.features]
     assert found
@@ -143,7 +165,9 @@ def test_an_empty_row_and_values_that_overflow_have_explanations(predictor: Comb
 
 def test_a_tree_without_the_label_has_no_path() -> None:
     trees, ensemble = random_forest(4, n_trees=3, n_labels=30, n_features=20, arity=3)
-    predictor = Predictor(model_of(small_draft(n_labels=30, n_features=20, n_trees=3, ensemble=ensemble)))
+    predictor = Predictor(
+        model_of(small_draft(n_labels=30, n_features=20, n_trees=3, ensemble=ensemble))
+    )
     rows = SparseRows(*random_rows(4, 1, 20), 20)
     for label in range(30):
         found = [len(path) > 0 for path in predictor.explain(rows, 0, label).trees]
@@ -169,7 +193,9 @@ def test_weights_of_a_label_are_those_that_the_tree_was_built_from(
             assert ensemble.node_label[found.leaf] == label
             assert (np.diff(found.features) > 0).all()
             got = dict(zip(found.features.tolist(), found.weights.tolist(), strict=True))
-            expected = {feature: weight for feature, weight in path[-1].weights.items() if weight != 0}
+            expected = {
+                feature: weight for feature, weight in path[-1].weights.items() if weight != 0
+            }
             most = max(map(abs, expected.values()), default=0)
             error = {"float32": 0, "bfloat16": 2**-8 * most, "int8": most / 127}[weights]
             for feature in expected.keys() | got.keys():

@@ -1,4 +1,6 @@
-"""A plain body is answered with the predictions that the general way makes of it, whatever is asked for."""
+"""A plain body is answered with the predictions that the general way
+makes of it, whatever is asked for.
+"""
 
 from typing import Any, NamedTuple
 
@@ -25,7 +27,9 @@ from xylem.thresholds.live.tokens import Tokens, model_hash
 from xylem_store.names import build_names
 from xylem_store.version import Model, model_of
 
-LIMITS = fast.FastLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
+LIMITS = fast.FastLimits(
+    top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20
+)
 BODIES = BodyForms(
     rows_max=32, values_max=2000, characters_max=400, text_bytes_max=300, top_r=5, beam_width=10
 )
@@ -71,7 +75,9 @@ class Both:
         self.signed = (fast.Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
 
     def plainly(self, body: dict[str, Any], is_known: bool = True) -> fast.FastAnswer | None:
-        signed = self.signed if is_known else (fast.Present(self.thresholds, None, self.seal), EPOCH, 11)
+        signed = (
+            self.signed if is_known else (fast.Present(self.thresholds, None, self.seal), EPOCH, 11)
+        )
         content = b"head" + orjson.dumps(body)
         return self.plain.answer(content, (4, len(content)), fast.AS_PREDICTIONS, signed)
 
@@ -110,21 +116,32 @@ class Both:
         return b",".join(predictions_json(self.model.labels, named, self.seal, 11, found))
 
 
-@pytest.fixture(scope="module", params=[(kind, n_trees) for kind in KINDS for n_trees in (1, 2)], ids=str)
+@pytest.fixture(
+    scope="module", params=[(kind, n_trees) for kind in KINDS for n_trees in (1, 2)], ids=str
+)
 def both(request: pytest.FixtureRequest) -> Both:
     return Both(opened(request.param[0], n_trees=request.param[1]))
 
 
 def check_all_ways(both: Both, asked: Asked) -> fast.FastAnswer | None:
-    """Compare what is answered to a body, to tensors and to rows; return the first, None: nothing is."""
+    """Compare what is answered to a body, to tensors and to rows;
+    return the first, None: nothing is.
+    """
     found, as_tensors = both.as_predictions(asked), both.as_tensors(asked)
     assert both.from_rows(asked) == found
     assert (as_tensors is None) == (found is None)
     if found is not None and as_tensors is not None:
         n_rows, is_tuned = len(asked.instances), asked.threshold == "tuned"
-        assert (found.n_rows, found.is_tuned, found.json) == (n_rows, is_tuned, both.generally(asked))
+        assert (found.n_rows, found.is_tuned, found.json) == (
+            n_rows,
+            is_tuned,
+            both.generally(asked),
+        )
         assert (as_tensors.n_rows, as_tensors.is_tuned) == (n_rows, is_tuned)
-        form, spans = form_of(asked.top_r, dict.fromkeys(OUTPUTS, True)), spans_of(both.predicted(asked))
+        form, spans = (
+            form_of(asked.top_r, dict.fromkeys(OUTPUTS, True)),
+            spans_of(both.predicted(asked)),
+        )
         assert (as_tensors.json, as_tensors.binary) == tensors_json(both.model.labels, form, spans)
     return found
 
@@ -138,13 +155,17 @@ instances = st.lists(
 )
 
 thresholds = st.sampled_from([None, None, "tuned"]) | st.floats(0.001, 0.9)
-questions = st.builds(Asked, instances, st.integers(1, 11), st.integers(1, 33), thresholds, st.booleans())
+questions = st.builds(
+    Asked, instances, st.integers(1, 11), st.integers(1, 33), thresholds, st.booleans()
+)
 
 
 @given(questions)
 def test_the_predictions_of_the_general_way(both: Both, asked: Asked) -> None:
     n_rows, top_r, beam_width = len(asked.instances), asked.top_r, asked.beam_width
-    is_within = top_r <= 9 and beam_width <= 30 and n_rows * top_r <= 40 and n_rows * beam_width <= 32
+    is_within = (
+        top_r <= 9 and beam_width <= 30 and n_rows * top_r <= 40 and n_rows * beam_width <= 32
+    )
     is_answered = check_all_ways(both, asked) is not None
     assert is_within or not is_answered
     if not (asked.exact or isinstance(asked.threshold, float)):  # a beam is not always sure
@@ -154,8 +175,12 @@ def test_the_predictions_of_the_general_way(both: Both, asked: Asked) -> None:
 ROW = {"indices": [1], "values": [1]}
 
 
-@pytest.mark.parametrize("asked", [{"exact": True}, {"threshold": 0.05}, {"threshold": 0.05, "exact": True}])
-def test_what_must_be_right_is_answered_where_a_beam_is_sure(both: Both, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "asked", [{"exact": True}, {"threshold": 0.05}, {"threshold": 0.05, "exact": True}]
+)
+def test_what_must_be_right_is_answered_where_a_beam_is_sure(
+    both: Both, asked: dict[str, Any]
+) -> None:
     """One as wide as a tree always is; of an ensemble it is not asked."""
     body = {"instances": [{"indices": [1, 5], "values": [1, -0.5]}], **asked}
     wide = both.plainly({**body, "top_r": 9, "beam_width": 30})
@@ -178,7 +203,12 @@ def test_what_is_not_plain_and_thresholds_that_are_not_known_are_not_answered(bo
 
 def test_more_values_labels_and_rows_than_there_was_room_for(both: Both) -> None:
     long = {"indices": [i % 70 for i in range(1500)], "values": [0.25] * 1500}
-    for asked in (Asked([ROW], 1, 1), Asked([long], 9, 30), Asked([ROW] * 32, 1, 1), Asked([ROW], 9, 2)):
+    for asked in (
+        Asked([ROW], 1, 1),
+        Asked([long], 9, 30),
+        Asked([ROW] * 32, 1, 1),
+        Asked([ROW], 9, 2),
+    ):
         for _ in range(2):
             assert check_all_ways(both, asked) is not None
 

@@ -37,7 +37,9 @@ def spans_of(rows: list[Row], exact: list[bool]) -> Spans:
 
 
 def written(
-    rows: list[Row], thresholds: NDArray[np.float32] = NO_THRESHOLDS, exact: list[bool] | None = None
+    rows: list[Row],
+    thresholds: NDArray[np.float32] = NO_THRESHOLDS,
+    exact: list[bool] | None = None,
 ) -> list[bytes]:
     seal, spans = TOKENS.seal(MODEL, 7, 1 << 40), spans_of(rows, exact or [False] * len(rows))
     return predictions_json(TABLE, thresholds, seal, TOKENS.serials(len(rows)), spans)
@@ -63,7 +65,9 @@ def test_rows_of_labels(given_rows: list[tuple[Row, bool]], least: list[float]) 
     ids = set()
     found = written(rows, np.array(least, np.float32), exact)
     for prediction, row, is_exact in zip(found, rows, exact, strict=True):
-        labels = [{"label": NAMES[label], "id": label, "score": np.float32(score)} for label, score in row]
+        labels = [
+            {"label": NAMES[label], "id": label, "score": np.float32(score)} for label, score in row
+        ]
         begin, _, rest = prediction.rpartition(b',"prediction_id":"')
         identity, _, end_of_it = rest.partition(b'"')
         assert begin == b'{"labels":' + dump(labels)
@@ -83,13 +87,17 @@ def test_the_mac_is_that_of_hashlib(key: bytes, message: bytes) -> None:
     assert room[: len(message) + MAC_BYTES].tobytes() == message + mac
 
 
-@pytest.mark.parametrize("n_labels", [0, 1, 24, 25, 56, 57, 1000])  # a block ends after 24 labels and 3 bytes
+@pytest.mark.parametrize(
+    "n_labels", [0, 1, 24, 25, 56, 57, 1000]
+)  # a block ends after 24 labels and 3 bytes
 def test_tokens_of_many_labels(n_labels: int) -> None:
     (found,) = written([[(i % 5, 0.5) for i in range(n_labels)]])
     assert token_in(found).labels.tolist() == list(range(min(5, n_labels)))
 
 
-@pytest.mark.parametrize("last", ["A", "Q"])  # where the bits of its last letter that say nothing are 0
+@pytest.mark.parametrize(
+    "last", ["A", "Q"]
+)  # where the bits of its last letter that say nothing are 0
 def test_an_id_that_was_changed_anywhere_is_forged(last: str) -> None:
     text = ""
     while not text.endswith(last):
@@ -108,7 +116,9 @@ POWERS = np.concatenate([TWOS, TENS])
 BITS = {
     "of every size": np.arange(0, INFINITY, 20_011, dtype=np.uint32),
     "probabilities": np.random.default_rng(0).random(100_000, np.float32).view(np.uint32),
-    "powers and their neighbours": np.concatenate([POWERS - np.uint32(1), POWERS, POWERS + np.uint32(1)]),
+    "powers and their neighbours": np.concatenate(
+        [POWERS - np.uint32(1), POWERS, POWERS + np.uint32(1)]
+    ),
 }
 
 
@@ -127,7 +137,9 @@ def expected_tensors(
     """The outputs, by numpy and orjson, one place after the other."""
     filled = [(names[label], label, score) for row in rows for label, score in row]
     for i, row in enumerate(rows):
-        filled[i * places + len(row) : i * places + len(row)] = [("", -1, 0.0)] * (places - len(row))
+        filled[i * places + len(row) : i * places + len(row)] = [("", -1, 0.0)] * (
+            places - len(row)
+        )
     labels, ids, scores = zip(*filled, strict=True)
     arrays: dict[str, Any] = {
         "labels": list(labels),
@@ -158,7 +170,9 @@ def expected_tensors(
     st.lists(st.sampled_from(list(OUTPUTS)), unique=True, min_size=1),
     st.integers(0, 31),
 )
-def test_any_outputs(given_rows: list[tuple[Row, bool]], places: int, wanted: list[str], bits: int) -> None:
+def test_any_outputs(
+    given_rows: list[tuple[Row, bool]], places: int, wanted: list[str], bits: int
+) -> None:
     rows, exact = ([each[i] for each in given_rows] for i in (0, 1))
     outputs = {name: bool(bits >> k & 1) for k, name in enumerate(wanted)}
     found = tensors_json(TABLE, form_of(places, outputs), spans_of(rows, exact))

@@ -1,4 +1,6 @@
-"""Predictors of label trees and of decision trees: options, threads, buffers, and what they refuse."""
+"""Predictors of label trees and of decision trees: options, threads, buffers, and
+what they refuse.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,7 +43,9 @@ OPTIONS = [
 
 
 def forest_of(link: str, **changes: Any) -> tuple[list[Any], Model]:
-    trees, ensemble = random_decision_forest(4, n_trees=3, n_labels=N_LABELS, n_features=N_FEATURES, arity=4)
+    trees, ensemble = random_decision_forest(
+        4, n_trees=3, n_labels=N_LABELS, n_features=N_FEATURES, arity=4
+    )
     shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "kind": "decision-tree", "link": link}
     return trees, model_of(small_draft(**{**shape, "ensemble": ensemble, **changes}))
 
@@ -53,14 +57,23 @@ def model(request: pytest.FixtureRequest) -> Model:
     if request.param in FORESTS:
         return forest_of(request.param)[1]
     n_trees = {"one-tree": 1, "three-trees": 3}[request.param]
-    shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "n_trees": n_trees, "arity": 4, "share": 0.2}
+    shape = {
+        "n_labels": N_LABELS,
+        "n_features": N_FEATURES,
+        "n_trees": n_trees,
+        "arity": 4,
+        "share": 0.2,
+    }
     return model_of(small_draft(3, **shape))
 
 
 @pytest.fixture(scope="module")
 def predictor(model: Model) -> Predictor | ForestPredictor:
     made = make_predictor(model)
-    assert type(made) is {"label-tree": Predictor, "decision-tree": ForestPredictor}[model.manifest.kind]
+    assert (
+        type(made)
+        is {"label-tree": Predictor, "decision-tree": ForestPredictor}[model.manifest.kind]
+    )
     return made
 
 
@@ -72,7 +85,9 @@ def some_rows(n_rows: int, seed: int = 1) -> SparseRows:
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, "tuned", "tuned, exact"])
-def test_threads_and_batches_do_not_change_an_answer(predictor: CombinedPredictor, options: Any) -> None:
+def test_threads_and_batches_do_not_change_an_answer(
+    predictor: CombinedPredictor, options: Any
+) -> None:
     rows = some_rows(157)
     if isinstance(options, str):
         tuned = predictor.node_thresholds(np.linspace(0.001, 0.1, 40).astype(np.float32))
@@ -130,9 +145,13 @@ def test_allowed_and_denied_labels(predictor: CombinedPredictor) -> None:
             np.testing.assert_array_equal(found.labels, everything.labels[kept])
             np.testing.assert_array_equal(found.scores, everything.scores[kept])
     assert predictor.label_mask() is None
-    narrow = predictor.predict(rows, PredictOptions(top_r=40, mask=predictor.label_mask(allow=names)))
+    narrow = predictor.predict(
+        rows, PredictOptions(top_r=40, mask=predictor.label_mask(allow=names))
+    )
     assert set(narrow.labels) <= {3, 5, 8}
-    with pytest.raises(UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"):
+    with pytest.raises(
+        UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"
+    ):
         predictor.label_mask(deny=["label::1", "nobody"])
 
 
@@ -148,7 +167,9 @@ def test_a_threshold_for_each_label_that_may_move(predictor: CombinedPredictor) 
         assert 0 < kept.sum() < len(kept)
         for exact, beam_width in ((True, 1), (False, 1000)):
             options = PredictOptions(40, beam_width, exact, prepared)
-            np.testing.assert_array_equal(predictor.predict(rows, options).labels, everything.labels[kept])
+            np.testing.assert_array_equal(
+                predictor.predict(rows, options).labels, everything.labels[kept]
+            )
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -198,7 +219,9 @@ def test_an_exact_search_says_so_and_a_beam_where_it_is_known(
     if threshold == "tuned":
         threshold = predictor.node_thresholds(np.full(40, 0.001, np.float32))
     options = PredictOptions(top_r=30, beam_width=1, threshold=threshold)
-    whole, narrow = (predictor.predict(rows, options._replace(exact=exact)) for exact in (True, False))
+    whole, narrow = (
+        predictor.predict(rows, options._replace(exact=exact)) for exact in (True, False)
+    )
     wide = predictor.predict(rows, options._replace(beam_width=40))
     assert whole.exact.tolist() == wide.exact.tolist() == [1] * 100
     assert narrow.exact.all() == is_number
@@ -211,7 +234,10 @@ def test_an_exact_search_says_so_and_a_beam_where_it_is_known(
 SURE = {
     "exact": PredictOptions(exact=True),
     "tuned, exact": PredictOptions(exact=True, threshold=NodeThresholds(np.empty(0, np.float32))),
-    **{f"at least {x}": PredictOptions(threshold=x, top_r=40) for x in (0, 0.0, 0.002, 0.05, 0.4, 1.0, 1)},
+    **{
+        f"at least {x}": PredictOptions(threshold=x, top_r=40)
+        for x in (0, 0.0, 0.002, 0.05, 0.4, 1.0, 1)
+    },
     "at least 0.002, exact": PredictOptions(threshold=0.002, exact=True),
 }
 
@@ -242,12 +268,17 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(
 
 
 @of_label_trees
-def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor: CombinedPredictor) -> None:
+def test_what_needs_the_exact_search_itself_is_not_answered_shortly(
+    predictor: CombinedPredictor,
+) -> None:
     row, options = some_rows(1), PredictOptions(exact=True, beam_width=40)
     weights = predictor.node_weights(np.linspace(1, 2, 40).astype(np.float32))
     assert predictor.predict_on_event_loop(row, options._replace(costs=True)) is None
     assert predictor.predict_on_event_loop(row, options._replace(weights=weights)) is None
-    assert predictor.predict_on_event_loop(row, PredictOptions(costs=True, weights=weights)) is not None
+    assert (
+        predictor.predict_on_event_loop(row, PredictOptions(costs=True, weights=weights))
+        is not None
+    )
 
 
 @of_label_trees
@@ -264,11 +295,15 @@ def test_explanations_add_up_to_the_score(link: str) -> None:
     trees, model = forest_of(link)
     predictor, rows = ForestPredictor(model), SparseRows(*whole_rows(1, 12, N_FEATURES), N_FEATURES)
     found = predictor.predict(rows, PredictOptions(top_r=40))
-    for row, (values, (labels, _)) in enumerate(zip(row_dicts(rows[:3]), each_row(found), strict=True)):
+    for row, (values, (labels, _)) in enumerate(
+        zip(row_dicts(rows[:3]), each_row(found), strict=True)
+    ):
         expected = routed_scores(trees, link, values, N_LABELS)
         for label in labels:
             leaves = predictor.explain(rows, row, label).leaves
-            assert sum(leaf.value * leaf.weight for leaf in leaves) == pytest.approx(expected[label])
+            assert sum(leaf.value * leaf.weight for leaf in leaves) == pytest.approx(
+                expected[label]
+            )
             for leaf in leaves:
                 assert len(leaf.path) == depth_of(model.ensemble.parent, leaf.leaf)
                 assert [node.node for node in leaf.path][-1:] in ([leaf.leaf], [])
@@ -278,7 +313,9 @@ def test_explanations_add_up_to_the_score(link: str) -> None:
                     assert {share.feature for share in node.features} <= set(values)
                     if len(values) <= FEATURES_MAX:  # then all are told, and whole numbers add up
                         bias = model.ensemble.node_bias[node.node]
-                        assert node.margin == bias + sum(share.contribution for share in node.features)
+                        assert node.margin == bias + sum(
+                            share.contribution for share in node.features
+                        )
     absent = int(np.flatnonzero(routed_scores(trees, link, {}, N_LABELS) == 0)[0])
     assert predictor.explain(empty_rows(1, N_FEATURES), 0, absent).leaves == []
 

@@ -74,7 +74,9 @@ def test_f_measures_are_their_definition(
 
 def test_ndcg_is_scikit_learns() -> None:
     random = np.random.default_rng(3)
-    true = [sorted(random.choice(K, random.integers(1, 6), replace=False).tolist()) for _ in range(50)]
+    true = [
+        sorted(random.choice(K, random.integers(1, 6), replace=False).tolist()) for _ in range(50)
+    ]
     scores = random.random((50, K))
     dense = np.zeros((50, K))
     for row, labels in enumerate(true):
@@ -92,7 +94,9 @@ def test_constants_of_a_version_are_those_it_was_trained_with() -> None:
     assert constants_of({"propensity_a": "x", "propensity_b": 2.6}) == (0.55, 1.5)
     top, counts = ranked([[0], [1]]), np.arange(1, K + 1)
     for constants in ((0.55, 1.5), (1.5, 0.5)):
-        report = evaluation_report(top, top, judged([[0, 1], [0, 1]]), counts, 400, constants=constants)
+        report = evaluation_report(
+            top, top, judged([[0, 1], [0, 1]]), counts, 400, constants=constants
+        )
         p = propensities(counts, 400, *constants)
         assert report["PSP@1"] == pytest.approx(100 * (1 / p[0] + 1 / p[1]) / (2 / p[0]))
 
@@ -123,7 +127,9 @@ PAIRS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_s
 
 
 def pooled(pairs: Any) -> Any:
-    """The blocks of the isotonic fit, (mean score, share of true ones) each, by exact arithmetic."""
+    """The blocks of the isotonic fit, (mean score, share of true ones) each, by exact
+    arithmetic.
+    """
     blocks = []
     for score, group in itertools.groupby(sorted(pairs), key=lambda pair: pair[0]):
         truths = [truth for _, truth in group]
@@ -188,7 +194,9 @@ def test_blocks_have_enough_predictions() -> None:
     assert error < 0.02
 
 
-@pytest.mark.parametrize(("score", "n_true"), [(0.25, 40), (0.0, 0), (0.0, 100), (1.0, 0), (1.0, 100)])
+@pytest.mark.parametrize(
+    ("score", "n_true"), [(0.25, 40), (0.0, 0), (0.0, 100), (1.0, 0), (1.0, 100)]
+)
 def test_scores_all_the_same(score: Any, n_true: Any) -> None:
     found = fit_calibration(np.full(100, score, np.float32), np.arange(100) < n_true)
     check_calibration(found)

@@ -1,4 +1,6 @@
-"""Figures of rows and of labels, and what follows from them: bands, intervals, reliability and sweeps."""
+"""Figures of rows and of labels, and what follows from them: bands,
+intervals, reliability and sweeps.
+"""
 
 import math
 from typing import Any
@@ -10,7 +12,14 @@ from scipy.sparse import csr_array
 from tests.oracles.problems import flat
 
 from xylem.base.rows import LabelRows
-from xylem.evaluation.bootstrap import DecisionPair, _counts, _macro_f, compare_rows, ones_at, row_figures
+from xylem.evaluation.bootstrap import (
+    DecisionPair,
+    _counts,
+    _macro_f,
+    compare_rows,
+    ones_at,
+    row_figures,
+)
 from xylem.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
 from xylem.evaluation.ranking import count_labels, mark_true, ranks_of
 from xylem.evaluation.report import (
@@ -24,7 +33,13 @@ from xylem.evaluation.report import (
 from xylem.evaluation.stored_figures import frequency_bands
 
 K, N = 12, 60
-NAMES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100-999": (100, 999), "1000+": (1000, 10**9)}
+NAMES = {
+    "0": (0, 0),
+    "1-9": (1, 9),
+    "10-99": (10, 99),
+    "100-999": (100, 999),
+    "1000+": (1000, 10**9),
+}
 
 
 def random_rows(rng: np.random.Generator, most: int) -> list[list[int]]:
@@ -34,7 +49,9 @@ def random_rows(rng: np.random.Generator, most: int) -> list[list[int]]:
 
 @pytest.fixture
 def decided(seed: int) -> Any:
-    """Rankings of 0 to 7 labels and 0 to 6 true ones, a row each: as lists, and as they are measured."""
+    """Rankings of 0 to 7 labels and 0 to 6 true ones, a row each:
+    as lists, and as they are measured.
+    """
     rng = np.random.default_rng(seed)
     ranked, true = random_rows(rng, 7), [sorted(row) for row in random_rows(rng, 6)]
     return ranked, true, PredictedRows(*flat(ranked)), LabelRows(*flat(true), K)
@@ -43,7 +60,9 @@ def decided(seed: int) -> Any:
 def test_counts_of_labels_are_those_of_a_slow_count(decided: Any) -> None:
     ranked, true, predicted, truth = decided
     rows = list(zip(ranked, true, strict=True))
-    assert mark_true(predicted, truth).tolist() == [label in known for top, known in rows for label in top]
+    assert mark_true(predicted, truth).tolist() == [
+        label in known for top, known in rows for label in top
+    ]
     assert ranks_of(predicted.ptr).tolist() == [rank for top in ranked for rank in range(len(top))]
     counts = count_labels(predicted, truth)
     for label in range(K):
@@ -57,7 +76,9 @@ def test_f_of_labels_has_the_mean_that_the_report_tells(decided: Any) -> None:
     judged = Truth(truth, np.zeros(N, np.int32))
     for empty in ("one", "zero"):
         report = evaluation_report(predicted, predicted, judged, None, 0, empty=empty)
-        assert 100 * count_labels(predicted, truth).f(empty).mean() == pytest.approx(report["macro_f"])
+        assert 100 * count_labels(predicted, truth).f(empty).mean() == pytest.approx(
+            report["macro_f"]
+        )
 
 
 def test_bands_are_those_of_a_slow_count(decided: Any) -> None:
@@ -109,7 +130,10 @@ def test_scores_that_are_probabilities_have_no_calibration_error(seed: int) -> N
 
 def test_the_ends_of_scores_have_bins_and_nothing_predicted_has_no_error() -> None:
     ends = reliability(np.array([0, 1], np.float32), np.array([False, True]))
-    assert [(each.low, each.high, each.n) for each in ends] == [(0.0, 1 / N_BINS, 1), (14 / N_BINS, 1.0, 1)]
+    assert [(each.low, each.high, each.n) for each in ends] == [
+        (0.0, 1 / N_BINS, 1),
+        (14 / N_BINS, 1.0, 1),
+    ]
     assert calibration_error(ends) == 0
     assert calibration_error(reliability(np.empty(0, np.float32), np.empty(0, np.bool_))) is None
 
@@ -175,7 +199,9 @@ def test_a_model_does_not_differ_from_itself_and_a_seed_says_all(seed: int) -> N
     a, b = {"P@1": rng.random(50)}, {"P@1": rng.random(50)}
     same = compare_rows(a, a, None, 100, seed, ignore)["P@1"]
     assert (same.difference, same.low, same.high, same.real) == (0.0, 0.0, 0.0, False)
-    one, two, other = (compare_rows(a, b, None, 100, each, ignore)["P@1"] for each in (seed, seed, seed + 1))
+    one, two, other = (
+        compare_rows(a, b, None, 100, each, ignore)["P@1"] for each in (seed, seed, seed + 1)
+    )
     assert one == two != other
     assert one.difference == pytest.approx(b["P@1"].mean() - a["P@1"].mean())
 
@@ -211,7 +237,9 @@ def test_rare_labels_do_not_put_the_difference_at_the_end_of_its_interval(seed: 
 
 
 def figures_that_differ(n_rows: int, n_better: int, n_worse: int = 0) -> tuple[Any, Any]:
-    """P@1 of the rows by two models, of which the second is better on some rows and worse on others."""
+    """P@1 of the rows by two models, of which the second is
+    better on some rows and worse on others.
+    """
     a, b = np.full(n_rows, 0.0), np.full(n_rows, 0.0)
     b[:n_better] = 100.0
     a[n_better : n_better + n_worse] = 100.0
@@ -242,13 +270,21 @@ def test_of_few_rows_that_differ_p_is_that_of_the_sign_test(draws: int) -> None:
 def test_p_of_drawn_exchanges_is_near_that_of_all_of_them(seed: int) -> None:
     n_better, n_worse = 18, 6
     n = n_better + n_worse
-    expected = sum(math.comb(n, k) for k in range(n + 1) if abs(2 * k - n) >= n_better - n_worse) / 2**n
-    found = compare_rows(*figures_that_differ(300, n_better, n_worse), None, 20_000, seed, ignore)["P@1"]
+    expected = (
+        sum(math.comb(n, k) for k in range(n + 1) if abs(2 * k - n) >= n_better - n_worse) / 2**n
+    )
+    found = compare_rows(*figures_that_differ(300, n_better, n_worse), None, 20_000, seed, ignore)[
+        "P@1"
+    ]
     assert abs(found.p - expected) < 5 * math.sqrt(expected / 20_000) + 1 / 20_000
 
 
-def drawn_pair(rng: np.random.Generator, n_rows: int, n_labels: int, better: float) -> tuple[Any, Any, Any]:
-    """Figures of rows and decisions of two models, alike but for the share of rows that b alone has right."""
+def drawn_pair(
+    rng: np.random.Generator, n_rows: int, n_labels: int, better: float
+) -> tuple[Any, Any, Any]:
+    """Figures of rows and decisions of two models, alike but for the
+    share of rows that b alone has right.
+    """
     true = rng.integers(0, n_labels, n_rows)
     is_right = rng.random((2, n_rows)) < 0.7
     is_right[1] |= rng.random(n_rows) < better
@@ -279,11 +315,19 @@ def test_where_there_is_no_difference_few_are_called_real_and_clear_ones_always_
 
 
 @pytest.mark.parametrize("empty", ["one", "zero"])
-def test_p_of_macro_f_is_that_of_all_exchanges_written_out(empty: EmptyConvention, seed: int) -> None:
+def test_p_of_macro_f_is_that_of_all_exchanges_written_out(
+    empty: EmptyConvention, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     n_rows, n_labels, n_differ = 40, 6, 5
-    true = [sorted(rng.choice(n_labels, rng.integers(0, 4), replace=False).tolist()) for _ in range(n_rows)]
-    of_a = [sorted(rng.choice(n_labels, rng.integers(0, 4), replace=False).tolist()) for _ in range(n_rows)]
+    true = [
+        sorted(rng.choice(n_labels, rng.integers(0, 4), replace=False).tolist())
+        for _ in range(n_rows)
+    ]
+    of_a = [
+        sorted(rng.choice(n_labels, rng.integers(0, 4), replace=False).tolist())
+        for _ in range(n_rows)
+    ]
     of_b = [[label for label in range(n_labels) if label not in row] for row in of_a[:n_differ]]
     of_b += of_a[n_differ:]
     truth = LabelRows(*flat(true), n_labels)
@@ -307,7 +351,9 @@ def test_p_of_macro_f_is_that_of_all_exchanges_written_out(empty: EmptyConventio
         is_true = mark_true(PredictedRows(ptr, ids), truth)
         hits.append(ones_at(rows[is_true], ids[is_true], (n_labels, n_rows)))
         predicted.append(ones_at(rows, ids, (n_labels, n_rows)))
-    all_true = ones_at(np.repeat(np.arange(n_rows), np.diff(truth.indptr)), truth.indices, (n_labels, n_rows))
+    all_true = ones_at(
+        np.repeat(np.arange(n_rows), np.diff(truth.indptr)), truth.indices, (n_labels, n_rows)
+    )
     figures = {"P@1": np.zeros(n_rows)}
     pair = DecisionPair(hits, predicted, all_true, empty)
     found = compare_rows(figures, figures, pair, 100, seed, ignore)["macro_f"]

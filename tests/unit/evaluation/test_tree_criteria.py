@@ -12,7 +12,13 @@ from tests.oracles.trees import random_tree
 from tests.small_models import small_draft
 
 from xylem.evaluation import tree_criteria
-from xylem.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, leaf_criteria, splits_of
+from xylem.evaluation.tree_criteria import (
+    NodeCounts,
+    counts_of,
+    criteria_of,
+    leaf_criteria,
+    splits_of,
+)
 from xylem_store.ensemble import TreeEnsemble
 
 seeds = st.integers(0, 2**32 - 1)
@@ -21,7 +27,9 @@ seeds = st.integers(0, 2**32 - 1)
 def counts_of_matrix(matrix: np.ndarray) -> NodeCounts:
     """Counts[node, label] as NodeCounts."""
     node, label = np.nonzero(matrix)
-    return counts_of(len(matrix), node, label.astype(np.int32), matrix[node, label].astype(np.float64))
+    return counts_of(
+        len(matrix), node, label.astype(np.int32), matrix[node, label].astype(np.float64)
+    )
 
 
 def matrix_of(counts: NodeCounts, n_labels: int) -> np.ndarray:
@@ -31,7 +39,9 @@ def matrix_of(counts: NodeCounts, n_labels: int) -> np.ndarray:
     return matrix
 
 
-def random_counts(seed: int, arity: int, n_leaves: int, n_labels: int) -> tuple[np.ndarray, NodeCounts]:
+def random_counts(
+    seed: int, arity: int, n_leaves: int, n_labels: int
+) -> tuple[np.ndarray, NodeCounts]:
     """A tree of at most so many leaves, and the counts of its nodes, some leaves without any."""
     rng = np.random.default_rng(seed)
     child_ptr = random_tree(rng, n_leaves, 1, arity).child_ptr
@@ -117,7 +127,9 @@ def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
 
 
 @given(seeds, st.integers(2, 13), st.integers(2, 7))
-def test_a_split_lowers_the_entropies_by_what_lemma_4_says(seed: int, n_leaves: int, k: int) -> None:
+def test_a_split_lowers_the_entropies_by_what_lemma_4_says(
+    seed: int, n_leaves: int, k: int
+) -> None:
     child_ptr, counts = random_counts(seed, 2, n_leaves, k)
     alone, total, found = criteria_of(counts), counts.total, splits_of(child_ptr, counts)
     for i, node in enumerate(found.node):
@@ -150,8 +162,12 @@ def test_a_tree_that_is_a_leaf_without_counts() -> None:
     assert len(tree_criteria.sum_to_inner_nodes(child_ptr, counts).value) == 0
 
 
-def walk(ensemble: TreeEnsemble, node: int, place: tuple[int, ...]) -> dict[tuple[int, ...], list[int]]:
-    """The labels below each node that has children, by where the node is: this one and those below it."""
+def walk(
+    ensemble: TreeEnsemble, node: int, place: tuple[int, ...]
+) -> dict[tuple[int, ...], list[int]]:
+    """The labels below each node that has children, by where the
+    node is: this one and those below it.
+    """
     found: dict[tuple[int, ...], list[int]] = {place: []}
     for number, child in enumerate(range(*ensemble.child_ptr[node : node + 2]), 1):
         if ensemble.node_label[child] >= 0:

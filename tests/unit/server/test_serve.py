@@ -1,4 +1,6 @@
-"""When a server lets jobs be worked on: not while it opens its models, if that does not take long."""
+"""When a server lets jobs be worked on: not while it opens its models, if that does
+not take long.
+"""
 
 import threading
 from types import SimpleNamespace

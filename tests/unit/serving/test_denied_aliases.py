@@ -73,7 +73,9 @@ DRAFTS = {
 
 
 @pytest.fixture(scope="module", params=[*DRAFTS, "text", "named"])
-def served(request: pytest.FixtureRequest, shared_store: Path, tmp_path_factory: Any) -> ServedVersion:
+def served(
+    request: pytest.FixtureRequest, shared_store: Path, tmp_path_factory: Any
+) -> ServedVersion:
     if request.param not in DRAFTS:
         return serve_model(Store(shared_store).open(request.param))
     store = Store(tmp_path_factory.mktemp("denied") / "store")
@@ -88,16 +90,26 @@ def instances_of(served: ServedVersion) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("options", WAYS, ids=str)
-def test_its_answers_are_those_of_requests_that_deny(served: ServedVersion, options: dict[str, Any]) -> None:
+def test_its_answers_are_those_of_requests_that_deny(
+    served: ServedVersion, options: dict[str, Any]
+) -> None:
     if "explain" in options and served.opened.manifest.kind == "decision-tree":
         options = options | {"explain": False}
-    view, body = with_denied(served, [*DENIED, "of another version"]), asked(instances_of(served), options)
-    both = asked(instances_of(served), options | {"deny_labels": DENIED + options.get("deny_labels", [])})
+    view, body = (
+        with_denied(served, [*DENIED, "of another version"]),
+        asked(instances_of(served), options),
+    )
+    both = asked(
+        instances_of(served), options | {"deny_labels": DENIED + options.get("deny_labels", [])}
+    )
     (expected,) = answered(served, both)[-1:]
     found = answered(view, body)
     assert all(each == expected for each in found)
     assert names_of(expected["predictions"]).isdisjoint(DENIED)
-    if served.opened.manifest.kind == "label-tree" and not options.keys() & {"threshold", "allow_labels"}:
+    if served.opened.manifest.kind == "label-tree" and not options.keys() & {
+        "threshold",
+        "allow_labels",
+    }:
         most = min(options.get("top_r", 5), 11 - len(DENIED) - len(options.get("deny_labels", [])))
         if options.get("beam_width") is None:
             assert all(len(each["labels"]) == most for each in expected["predictions"])
@@ -110,14 +122,18 @@ def test_the_kernel_answers_for_an_alias_that_denies(shared_store: Path) -> None
     served = serve_model(Store(shared_store).open("raw"))
     for view in (served, with_denied(served, DENIED)):
         body = asked(ROWS, {"top_r": 3})
-        assert view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2)).n_rows == 2
+        assert (
+            view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2)).n_rows == 2
+        )
 
 
 def test_all_labels_can_be_denied(served: ServedVersion) -> None:
     view = with_denied(served, [f"label::{i}" for i in range(11)])
     for options in ({}, {"exact": True}, {"threshold": 0.1}):
         for found in answered(view, asked(instances_of(served), options)):
-            assert [each["labels"] for each in found["predictions"]] == [[]] * len(instances_of(served))
+            assert [each["labels"] for each in found["predictions"]] == [[]] * len(
+                instances_of(served)
+            )
 
 
 def test_what_is_denied_is_told_of_another_version(served: ServedVersion) -> None:
@@ -134,7 +150,9 @@ def info_with(deprecated: Sequence[str]) -> LabelInfo:
     )
 
 
-def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(served: ServedVersion) -> None:
+def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(
+    served: ServedVersion,
+) -> None:
     live = LiveLabelInfo("m", served.labels)
     there = served._replace(info=live)
     live.follow(info_with([]))
@@ -191,7 +209,10 @@ async def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_sto
         score = {"instances": [{**RAW, "labels": ["label::1", "label::3"]}]}
         refused = await client.post("/v1/models/raw/score", json=score)
         assert (refused.status_code, refused.json()["code"]) == (422, "unknown-label")
-        assert "instances[0].labels[1]" in refused.text and "neither denied nor deprecated" in refused.text
+        assert (
+            "instances[0].labels[1]" in refused.text
+            and "neither denied nor deprecated" in refused.text
+        )
         assert (await client.post("/v1/models/raw/versions/2/score", json=score)).status_code == 200
 
 

@@ -1,4 +1,6 @@
-"""Whatever kernels (`engine/kernels/text`) take for plain events is what the general way makes of them."""
+"""Whatever kernels (`engine/kernels/text`) take for plain events is
+what the general way makes of them.
+"""
 
 import json
 from typing import Any
@@ -29,7 +31,12 @@ TEXTS = "words"
 
 def served_of(kind: str) -> ServedVersion:
     parts: dict[str, Any] = dict.fromkeys(ServedVersion._fields)
-    parts |= {"name": "m", "version": 2, "featurizer": featurizer_of(kind), "labels": build_names(NAMES)}
+    parts |= {
+        "name": "m",
+        "version": 2,
+        "featurizer": featurizer_of(kind),
+        "labels": build_names(NAMES),
+    }
     return ServedVersion(**parts)
 
 
@@ -40,7 +47,9 @@ def token(version: int = 2, labels: tuple[int, ...] = (0, 4), model: str = "m") 
     return signed(TOKENS, model, version, 7, labels)
 
 
-def generally(body: bytes, served: ServedVersion, are_lines: bool) -> tuple[list[str], Events] | None:
+def generally(
+    body: bytes, served: ServedVersion, are_lines: bool
+) -> tuple[list[str], Events] | None:
     """Return the events; None if any is at fault."""
     try:
         if are_lines:
@@ -55,7 +64,9 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> tuple[list
     return (list(ids.values()), events) if len(ids) == len(checked) else None
 
 
-def plainly(body: bytes, kind: str = "l2", are_lines: bool = False) -> tuple[list[str], Events] | None:
+def plainly(
+    body: bytes, kind: str = "l2", are_lines: bool = False
+) -> tuple[list[str], Events] | None:
     return read_sparse(body, SERVED[kind], TOKENS, LIMITS, are_lines=are_lines)
 
 
@@ -79,7 +90,9 @@ def is_the_same(body: bytes, kind: str = "l2", are_lines: bool = False) -> bool:
 
 ids = st.text('abc019-_:"\\ä\u20ac ', max_size=9)
 labels = st.lists(st.sampled_from([*NAMES, "unknown", "A", ""]), max_size=6)
-tokens = st.sampled_from([token(), token(1), token(2, (9,)), token(model="n"), token()[:-1], "", "no token"])
+tokens = st.sampled_from(
+    [token(), token(1), token(2, (9,)), token(model="n"), token()[:-1], "", "no token"]
+)
 with_texts = texts.map(lambda text: {"text": text}) | instances
 EVENTS = {
     kind: st.fixed_dictionaries(
@@ -96,7 +109,11 @@ def test_events_become_what_the_general_way_makes_of_them(
     kind: str, data: st.DataObject, tight: bool, is_sorted: bool, is_ascii: bool
 ) -> None:
     some = data.draw(st.lists(EVENTS[kind], max_size=5))
-    style = {"separators": (",", ":") if tight else None, "sort_keys": is_sorted, "ensure_ascii": is_ascii}
+    style = {
+        "separators": (",", ":") if tight else None,
+        "sort_keys": is_sorted,
+        "ensure_ascii": is_ascii,
+    }
     written = [json.dumps(one, **style).encode(errors="surrogatepass") for one in some]
     is_the_same(b'{"events": [' + b", ".join(written) + b"]}", kind)
     is_the_same(b"\n".join(written), kind, are_lines=True)
@@ -118,7 +135,8 @@ def test_what_clients_write_is_plain() -> None:
         _EVENT[:-1] + ',"event_id":"2"}',
         _EVENT.replace('"x y"', '"x\\u0020y"').replace('"1"', '"\u00e9"'),
         f' {{ "events" : [ {_EVENT} , {_BY_TOKEN} ] }} ',
-        '{"labels": ["\u00e4", "{", "\u00e4"], "instance": {"indices": [], "values": []}, "event_id": "x y"}',
+        '{"labels": ["\u00e4", "{", "\u00e4"], "instance": {"indices": [], "values": []}, '
+        '"event_id": "x y"}',
         f'{{"events":[{",".join([_EVENT] * 4)}]}}',  # each limit
         _EVENT.replace('"1"', '"12345678"'),
         _EVENT.replace('"a"', '"a","a","a","a"'),
@@ -166,7 +184,9 @@ def test_what_is_not_plain_is_left_to_the_general_way(body: str) -> None:
 
 def test_an_event_is_not_made_of_two_lines() -> None:
     first, second = _EVENT.split('"instance"')
-    assert plainly(f'{first}\n"instance"{second}\n{_EVENT},{_EVENT}'.encode(), are_lines=True) is None
+    assert (
+        plainly(f'{first}\n"instance"{second}\n{_EVENT},{_EVENT}'.encode(), are_lines=True) is None
+    )
     assert plainly(f"{_EVENT}\n\n{_EVENT}".encode(), are_lines=True) is None
     assert plainly(f"{_EVENT}\n".encode(), are_lines=True) is None
 

@@ -49,7 +49,13 @@ def some_lists(draw: random.Random) -> Lists:
 def test_lists_that_are_asked_for_again_have_the_mask_that_was_made(served: ServedVersion) -> None:
     masks = LabelMasks(served.predictor)
     assert masks.mask_of(None, None) is None
-    for allow, deny in (([], None), (None, []), (NAMES[:2], None), (None, NAMES[:2]), (NAMES[:3], NAMES[2:])):
+    for allow, deny in (
+        ([], None),
+        (None, []),
+        (NAMES[:2], None),
+        (None, NAMES[:2]),
+        (NAMES[:3], NAMES[2:]),
+    ):
         assert not masks.keeps(allow, deny)
         made = masks.mask_of(allow, deny)
         assert masks.keeps(allow, deny)
@@ -57,12 +63,16 @@ def test_lists_that_are_asked_for_again_have_the_mask_that_was_made(served: Serv
         assert masks.mask_of(allow, deny) is made
     denied = [NAMES[0], "nobody", "no other"]
     for _ in range(2):  # it is refused each time
-        with pytest.raises(UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"):
+        with pytest.raises(
+            UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"
+        ):
             masks.mask_of(None, denied)
         assert not masks.keeps(None, denied)
 
 
-def test_what_was_asked_longest_ago_is_let_go(served: ServedVersion, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_asked_longest_ago_is_let_go(
+    served: ServedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     masks = LabelMasks(served.predictor)
     one = masks.mask_of(NAMES[:1], None)
     room = one.nbytes + 64 + len(NAMES[0])
@@ -83,9 +93,13 @@ def test_an_alias_that_denies_labels_has_masks_of_its_own(served: ServedVersion)
     assert without == served.predictor.label_mask(NAMES[2:3]).tolist() != plain
 
 
-def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_get_the_masks_they_ask_for(
+    served: ServedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     masks = LabelMasks(served.predictor)
-    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 20 * (masks.mask_of(NAMES[:1], None).nbytes + 200))
+    monkeypatch.setattr(
+        module, "KEPT_BYTES_MAX", 20 * (masks.mask_of(NAMES[:1], None).nbytes + 200)
+    )
 
     def ask(seed: int) -> None:
         draw = random.Random(seed)
@@ -96,7 +110,9 @@ def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: 
     together(*(partial(ask, seed) for seed in range(4)))
 
 
-def test_a_kept_list_is_searched_at_once(served: ServedVersion, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_list_is_searched_at_once(
+    served: ServedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(answer, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
     monkeypatch.setattr(answer, "SHORT_ITEMS", N_LABELS)
     body = b'{"instances":[{"indices":[1],"values":[1.0]}],"deny_labels":["label::3","label::5"]}'
@@ -104,11 +120,15 @@ def test_a_kept_list_is_searched_at_once(served: ServedVersion, monkeypatch: pyt
     assert not answer.is_short(query, served)
     first = in_thread(body, served)
     assert answer.is_short(query, served)
-    answers = [json.loads(each)["predictions"][0]["labels"] for each in (first, at_once(body, served))]
+    answers = [
+        json.loads(each)["predictions"][0]["labels"] for each in (first, at_once(body, served))
+    ]
     assert answers[0] == answers[1]
 
 
-BAD = {"instances": [{"text": "a"}, {"features": {"a": 1.0}}, {"indices": [1 << 30], "values": [1.0]}]}
+BAD = {
+    "instances": [{"text": "a"}, {"features": {"a": 1.0}}, {"indices": [1 << 30], "values": [1.0]}]
+}
 
 
 @pytest.fixture

@@ -31,7 +31,9 @@ def name_of(model: Model) -> str:
 
 
 class Opened(list[str]):
-    """Prepares versions, and keeps their names: none of version 3 as long as it has an error to raise."""
+    """Prepares versions, and keeps their names: none of version 3
+    as long as it has an error to raise.
+    """
 
     error: Exception | None = None
 
@@ -223,7 +225,9 @@ def test_a_damaged_new_version_keeps_the_old_one(own_store: Store) -> None:
     assert find(live) == "raw@4"
 
 
-def test_a_model_damaged_from_the_start_is_not_served_others_are(own_store: Store, tmp_path: Path) -> None:
+def test_a_model_damaged_from_the_start_is_not_served_others_are(
+    own_store: Store, tmp_path: Path
+) -> None:
     """Where there are none, nothing is ready."""
     damage(own_store, "text", 1)
     live = looked(own_store)
@@ -236,7 +240,9 @@ def test_a_model_damaged_from_the_start_is_not_served_others_are(own_store: Stor
     assert not looked(only).ready
 
 
-def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_tried_again_after_a_while(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepare = Opened()
     prepare.error = OSError("too many open files")
     live = looked(own_store, prepare)
@@ -246,7 +252,9 @@ def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: p
     assert prepare.count("raw@3") == 1
     prepare.error = None
     clock = SimpleNamespace(monotonic=lambda: float("inf"), perf_counter=time.perf_counter)
-    monkeypatch.setattr(live_module, "time", clock)  # of this module only: others schedule by theirs
+    monkeypatch.setattr(
+        live_module, "time", clock
+    )  # of this module only: others schedule by theirs
     live.look()
     assert (find(live), live.status().failures) == ("raw@3", [])
 
@@ -304,7 +312,9 @@ async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> 
     assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
 
 
-async def test_a_version_is_opened_once_for_many_requests_and_not_again_when_promoted(three: Store) -> None:
+async def test_a_version_is_opened_once_for_many_requests_and_not_again_when_promoted(
+    three: Store,
+) -> None:
     opened = Opened()
     live = live_over(three, opened)
     async with following(live, 0.01):
@@ -328,7 +338,9 @@ async def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(three
 
 
 @pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
-def test_models_beyond_the_limit_open_when_asked_for(own_store: Store, limit: int, resident: int) -> None:
+def test_models_beyond_the_limit_open_when_asked_for(
+    own_store: Store, limit: int, resident: int
+) -> None:
     opened = Opened()
     live = looked(own_store, opened, models_max=limit)
     assert len(opened) == resident

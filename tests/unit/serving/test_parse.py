@@ -91,12 +91,32 @@ def test_what_is_not_json(data: bytes) -> None:
         (body(**MANY), "", "at most 100 fields, found 101"),
         (body(instances=[{"text": 1}]), "instances[0].text", "a string, found 1"),
         (body(instances=[{"text": None}]), "instances[0].text", "found null"),
-        (body(instances=[{"indices": [True], "values": [1]}]), "instances[0].indices[0]", "found true"),
-        (body(instances=[RAW, {"indices": [0, "1"], "values": [1, 1]}]), "instances[1].indices[1]", '"1"'),
-        (body(instances=[{"indices": [1.0], "values": [1]}]), "instances[0].indices[0]", "found 1.0"),
+        (
+            body(instances=[{"indices": [True], "values": [1]}]),
+            "instances[0].indices[0]",
+            "found true",
+        ),
+        (
+            body(instances=[RAW, {"indices": [0, "1"], "values": [1, 1]}]),
+            "instances[1].indices[1]",
+            '"1"',
+        ),
+        (
+            body(instances=[{"indices": [1.0], "values": [1]}]),
+            "instances[0].indices[0]",
+            "found 1.0",
+        ),
         (body(instances=[{"indices": [[]], "values": [1]}]), "instances[0].indices[0]", "an array"),
-        (body(instances=[{"indices": [1], "values": [False]}]), "instances[0].values[0]", "found false"),
-        (body(instances=[{"indices": [1], "values": [None]}]), "instances[0].values[0]", "found null"),
+        (
+            body(instances=[{"indices": [1], "values": [False]}]),
+            "instances[0].values[0]",
+            "found false",
+        ),
+        (
+            body(instances=[{"indices": [1], "values": [None]}]),
+            "instances[0].values[0]",
+            "found null",
+        ),
         (body(instances=[{"indices": [1], "values": []}]), "instances[0].values", "as many"),
         (body(instances=[{"indices": [], "values": [1]}]), "instances[0].values", "as many"),
         (body(instances=[{"indices": 1, "values": []}]), "instances[0].indices", "an array"),
@@ -153,7 +173,9 @@ def named(names: Iterable[str]) -> dict[str, Any]:
     return {"instances": [{"features": dict.fromkeys(names, 1)}]}
 
 
-def of_predict(most: int, limit: str, path: str, make: Callable[[int], dict[str, Any]]) -> tuple[Any, ...]:
+def of_predict(
+    most: int, limit: str, path: str, make: Callable[[int], dict[str, Any]]
+) -> tuple[Any, ...]:
     return parse_predict, most, limit, path, lambda n: body(**make(n))
 
 
@@ -173,8 +195,15 @@ EVENT = {"event_id": "1", "instance": RAW, "labels": []}
         of_predict(3, "instances_max", "instances", lambda n: {"instances": [TEXT] * n}),
         of_predict(3, "features_max", "instances[0].indices", lambda n: {"instances": [sparse(n)]}),
         of_predict(3, "features_max", "instances[0].features", lambda n: named(map(str, range(n)))),
-        of_predict(8, "text_bytes_max", "instances[0].text", lambda n: {"instances": [{"text": "x" * n}]}),
-        of_predict(8, "text_bytes_max", "instances[0].text", lambda n: {"instances": [{"text": letters(n)}]}),
+        of_predict(
+            8, "text_bytes_max", "instances[0].text", lambda n: {"instances": [{"text": "x" * n}]}
+        ),
+        of_predict(
+            8,
+            "text_bytes_max",
+            "instances[0].text",
+            lambda n: {"instances": [{"text": letters(n)}]},
+        ),
         of_predict(4, "name_bytes_max", "instances[0].features", lambda n: named(["x" * n])),
         of_predict(4, "name_bytes_max", "allow_labels", lambda n: {"allow_labels": ["x" * n]}),
         of_predict(9, "top_r_max", "top_r", lambda n: {"top_r": n}),
@@ -183,19 +212,31 @@ EVENT = {"event_id": "1", "instance": RAW, "labels": []}
         of_predict(2, "label_list_max", "deny_labels", lambda n: {"deny_labels": ["a"] * n}),
         of_predict(8, "answer_labels_max", "top_r", lambda n: {"top_r": n}),
         of_predict(10, "answer_labels_max", "top_r", one_of_each),
-        of_predict(10, "explained_labels_max", "explain", lambda n: one_of_each(n) | {"explain": True}),
+        of_predict(
+            10, "explained_labels_max", "explain", lambda n: one_of_each(n) | {"explain": True}
+        ),
         of_event("event_id_bytes_max", "event_id", lambda n: {"event_id": letters(n)}),
         of_event("label_list_max", "labels", lambda n: {"labels": ["a"] * n}),
         of_event("name_bytes_max", "labels", lambda n: {"labels": ["x" * n]}),
         of_event("features_max", "instance.indices", lambda n: {"instance": sparse(n)}),
         of_event("text_bytes_max", "instance.text", lambda n: {"instance": {"text": "x" * n}}),
-        (parse_feedback, 3, "events_max", "events", lambda n: json.dumps({"events": [EVENT] * n}).encode()),
+        (
+            parse_feedback,
+            3,
+            "events_max",
+            "events",
+            lambda n: json.dumps({"events": [EVENT] * n}).encode(),
+        ),
     ],
 )
-def test_each_limit_at_n_and_one_more(read: Any, most: int, limit: str, path: str, make: Any) -> None:
+def test_each_limit_at_n_and_one_more(
+    read: Any, most: int, limit: str, path: str, make: Any
+) -> None:
     limits = LIMITS.model_copy(update={"top_r_max": 1000, limit: most})
     read(make(most), limits)
-    with pytest.raises(LimitExceeded, match=f"at most {most} .*limit {limit}.*, found {most + 1}") as refused:
+    with pytest.raises(
+        LimitExceeded, match=f"at most {most} .*limit {limit}.*, found {most + 1}"
+    ) as refused:
         read(make(most + 1), limits)
     assert refused.value.path == path
 
@@ -213,7 +254,9 @@ def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
         parse_predict(b'{"instances":[' + b",".join([b"[" * 9 + b"]" * 9] * 36_000) + b"]}", limits)
     with pytest.raises(LimitExceeded, match="at most 1000 fields in the outer object, found 60000"):
         parse_predict(json.dumps({f"field{i}": 1 for i in range(60_000)}).encode(), limits)
-    with pytest.raises(LimitExceeded, match="at most 16 arrays and objects within each other, found 1024"):
+    with pytest.raises(
+        LimitExceeded, match="at most 16 arrays and objects within each other, found 1024"
+    ):
         parse_predict(b"[" * 100_000, limits)
     with pytest.raises(LimitExceeded, match="at most 1048576 bytes in a string, found 1048577"):
         parse_predict(json.dumps({"instances": [{"text": "a" * 1_048_577}]}).encode(), limits)
@@ -236,7 +279,9 @@ def test_instances_times_top_r_are_limited_only_where_labels_are_explained() -> 
         ({"a": True}, "label_weights.a", "a number from 1e-06 to 1e+06, found true"),
     ],
 )
-def test_weights_of_labels_are_numbers_within_bounds(weights: object, path: str, message: str) -> None:
+def test_weights_of_labels_are_numbers_within_bounds(
+    weights: object, path: str, message: str
+) -> None:
     error = fault(body(label_weights=weights))
     assert (error.path, str(error)) == (path, f"expected {message}")
 
@@ -258,7 +303,9 @@ def test_what_a_batch_does_not_have(option: str) -> None:
 
 def test_a_huge_integer_is_still_an_index_here() -> None:
     data = b'{"instances": [{"indices": [18446744073709551615], "values": [1]}]}'
-    assert parse_predict(data, LIMITS).instances == [SparseInstance(indices=[(1 << 64) - 1], values=[1])]
+    assert parse_predict(data, LIMITS).instances == [
+        SparseInstance(indices=[(1 << 64) - 1], values=[1])
+    ]
 
 
 @pytest.mark.parametrize("identity", ["x", 7, None])
@@ -270,7 +317,10 @@ def test_a_line_has_an_identity_and_its_labels_are_ignored(identity: str | int |
 @pytest.mark.parametrize(
     ("line", "path", "says"),
     [
-        *(({"id": identity, **TEXT}, "id", "a string or an integer") for identity in (True, 1.5, [], {})),
+        *(
+            ({"id": identity, **TEXT}, "id", "a string or an integer")
+            for identity in (True, 1.5, [], {})
+        ),
         ({"indices": [True], "values": [1]}, "indices[0]", "found true"),
     ],
 )
@@ -280,7 +330,9 @@ def test_paths_within_a_line(line: dict[str, Any], path: str, says: str) -> None
     assert caught.value.path == path
 
 
-@pytest.mark.parametrize("query", [b"label_info", b"label_info=", b"label%5Finfo=maybe", b"x=1&label_info"])
+@pytest.mark.parametrize(
+    "query", [b"label_info", b"label_info=", b"label%5Finfo=maybe", b"x=1&label_info"]
+)
 def test_an_option_without_its_value_is_refused_as_in_a_batch(query: bytes) -> None:
     for read in (
         lambda: parse.parse_predict_and_query(body(), query, LIMITS),
@@ -303,9 +355,14 @@ def test_an_option_of_the_body_is_refused_in_a_query_string_of_predict(query: by
 
 
 def test_options_of_a_query_string() -> None:
-    query = b"top_r=3&threshold=0.25&beam_width=2&exact=true&allow_labels=a&allow_labels=b%20c&deny_labels="
+    query = b"top_r=3&threshold=0.25&beam_width=2&exact=true&allow_labels=a&allow_labels=b%20c&deny_labels="  # noqa: E501
     assert parse_options(query, LIMITS) == Options(
-        top_r=3, threshold=0.25, beam_width=2, exact=True, allow_labels=["a", "b c"], deny_labels=[""]
+        top_r=3,
+        threshold=0.25,
+        beam_width=2,
+        exact=True,
+        allow_labels=["a", "b c"],
+        deny_labels=[""],
     )
     assert parse_options(b"threshold=tuned", LIMITS).threshold == "tuned"
     assert parse_options(b"threshold=null&explain=false", LIMITS) == Options()

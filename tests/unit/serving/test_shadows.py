@@ -86,10 +86,13 @@ def thresholds_of(versions: Versions) -> list[Any]:
     return [(one.thresholds.epoch, one.thresholds.thresholds.tolist()) for one in versions]
 
 
-def test_versions_are_compared_by_labels_and_thresholds_stay(heard: Heard, versions: Versions) -> None:
+def test_versions_are_compared_by_labels_and_thresholds_stay(
+    heard: Heard, versions: Versions
+) -> None:
     one, two = (top_labels(reply_of(BODY, served)) for served in versions)
     agreed = tuple(
-        sum(len(set(a[:top]) & set(b[:top])) for a, b in zip(one, two, strict=True)) for top in (1, 5)
+        sum(len(set(a[:top]) & set(b[:top])) for a, b in zip(one, two, strict=True))
+        for top in (1, 5)
     )
     before = thresholds_of(versions)
     heard.offer(versions)
@@ -102,11 +105,17 @@ def test_versions_are_compared_by_labels_and_thresholds_stay(heard: Heard, versi
     assert agreed < of_itself.agreed == of_itself.compared == (2, 10)
 
 
-def tensors_copy(versions: Versions, names: list[str], binary: bool, **parameters: Any) -> ShadowCopy:
+def tensors_copy(
+    versions: Versions, names: list[str], binary: bool, **parameters: Any
+) -> ShadowCopy:
     """A copy of a request for tensors of these names for the rows of BODY, with the answer."""
     options = {"top_r": 6, "binary_data_output": binary, **parameters}
     outputs = [{"name": name} for name in names]
-    asked = {"inputs": csr(orjson.loads(BODY)["instances"]), "outputs": outputs, "parameters": options}
+    asked = {
+        "inputs": csr(orjson.loads(BODY)["instances"]),
+        "outputs": outputs,
+        "parameters": options,
+    }
     body, headers = binary_body(asked) if binary else (orjson.dumps(asked), {})
     sent = Body(body, 0, headers.get(HEADER))
     answer = TENSORS.answer_fully(TENSORS.read(sent, Limits()), versions.answered)
@@ -114,8 +123,12 @@ def tensors_copy(versions: Versions, names: list[str], binary: bool, **parameter
 
 
 @pytest.mark.parametrize("binary", [False, True])
-@pytest.mark.parametrize("names", [[], ["label_ids"], ["scores", "labels"], ["exact", "label_ids", "scores"]])
-def test_tensors_are_compared_too(heard: Heard, versions: Versions, names: list[str], binary: bool) -> None:
+@pytest.mark.parametrize(
+    "names", [[], ["label_ids"], ["scores", "labels"], ["exact", "label_ids", "scores"]]
+)
+def test_tensors_are_compared_too(
+    heard: Heard, versions: Versions, names: list[str], binary: bool
+) -> None:
     heard.offer(versions)
     heard.results(1)
     copy = tensors_copy(versions, names, binary)
@@ -128,23 +141,31 @@ def test_tensors_are_compared_too(heard: Heard, versions: Versions, names: list[
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("name", ["labels", "label_ids"])
-def test_places_without_a_label_are_not_compared(versions: Versions, name: str, binary: bool) -> None:
+def test_places_without_a_label_are_not_compared(
+    versions: Versions, name: str, binary: bool
+) -> None:
     asked = orjson.loads(BODY) | {"threshold": 0.5}
     expected = top_labels(reply_of(orjson.dumps(asked), versions.answered))
     assert any(len(row) < 5 for row in expected)
-    copy = tensors_copy(Versions(versions.answered, versions.answered), [name], binary, threshold=0.5)
+    copy = tensors_copy(
+        Versions(versions.answered, versions.answered), [name], binary, threshold=0.5
+    )
     for reply in (copy.answer, copy.answer_again(Limits(), np.zeros(1, np.uint8))):
         found = copy.dialect.first_labels(b"".join(reply.parts), reply.n_json, 5, versions.answered)
         assert found == expected
 
 
-def test_tensors_without_labels_and_those_that_are_not_taken(heard: Heard, versions: Versions) -> None:
+def test_tensors_without_labels_and_those_that_are_not_taken(
+    heard: Heard, versions: Versions
+) -> None:
     right = tensors_copy(versions, ["scores"], False)
     heard.offer_copies(right)
     assert heard.results(1) == {"answered": 1}
     assert heard.outcomes[0].compared == (0, 0)
     text = orjson.dumps({"inputs": [tensor("text", ["a text editor"])]})
-    heard.offer_copies(*(right._replace(body=Body(body)) for body in (text, right.body.message[:-1])))
+    heard.offer_copies(
+        *(right._replace(body=Body(body)) for body in (text, right.body.message[:-1]))
+    )
     assert heard.results(3) == {"answered": 1, "failed": 2}
 
 
@@ -156,7 +177,9 @@ def test_lists_of_other_lengths() -> None:
     assert compare([["a"], ["b"]], [["a"]]) == ((2, 2), (1, 1))
 
 
-def test_broken_shadows_count(heard: Heard, versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_shadows_count(
+    heard: Heard, versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard.offer(versions, body=TEXT)  # which it does not take
     heard.offer(versions, body=b'{"instances": []')
     assert heard.results(2) == {"failed": 2}
@@ -172,7 +195,9 @@ def test_broken_shadows_count(heard: Heard, versions: Versions, monkeypatch: pyt
     assert heard.results(4) == {"failed": 3, "answered": 1}
 
 
-def test_a_slow_shadow_drops_what_finds_no_place(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_shadow_drops_what_finds_no_place(
+    versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(*_: object) -> Reply:
@@ -191,7 +216,9 @@ def test_a_slow_shadow_drops_what_finds_no_place(versions: Versions, monkeypatch
     heard.shadows.close()
 
 
-def test_an_endless_search_is_ended_by_the_next(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_search_is_ended_by_the_next(
+    versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun = threading.Event()
 
     def endless(copy: ShadowCopy, _: Limits, stop: Any) -> Reply:
@@ -210,7 +237,9 @@ def test_an_endless_search_is_ended_by_the_next(versions: Versions, monkeypatch:
     heard.shadows.close()
 
 
-def test_long_and_late_copies_are_dropped(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_and_late_copies_are_dropped(
+    versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     n_bytes = len(BODY) + sum(map(len, reply_of(BODY, versions.answered).parts))
     monkeypatch.setattr(module, "BYTES_MAX", n_bytes - 1)
     heard = Heard()

@@ -16,7 +16,15 @@ SHORT = [
     ("named", {"instances": [{"features": {"red": 1.0, "nobody": 2}}], "statistics": True}),
     ("raw", {"instances": [RAW], "allow_labels": ["label::1", "label::2"]}),
     ("raw", {"instances": [RAW], "explain": True}),
-    ("text", {"instances": [{"text": "chess"}], "explain": True, "allow_labels": ["label::1"], "top_r": 2}),
+    (
+        "text",
+        {
+            "instances": [{"text": "chess"}],
+            "explain": True,
+            "allow_labels": ["label::1"],
+            "top_r": 2,
+        },
+    ),
     ("tree", {"instances": [{"text": "chess"}], "exact": True, "beam_width": 60}),
     ("tree", {"instances": [{"text": "chess"}], "threshold": 0, "beam_width": 60}),
     ("tree", {"instances": [{"text": "chess"}], "threshold": 1}),
@@ -60,7 +68,9 @@ async def test_short_requests_get_the_general_answer_and_long_ones_none(own_stor
         plain = app.state.whole_requests
         for model, asked in SHORT + REFUSED + LONG:
             path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
-            general = await client.post(path, content=body, headers={"content-type": "application/json"})
+            general = await client.post(
+                path, content=body, headers={"content-type": "application/json"}
+            )
             message, scope = whole_request(path, body)
             assert plain.answer(message, b"") is None
             plain.learn(message, scope)

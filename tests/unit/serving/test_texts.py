@@ -42,7 +42,9 @@ def predictions_of(answer: bytes) -> list[Any]:
     return json.loads(answer)["predictions"]
 
 
-def batch(served: ServedVersion, lines: list[Any], query: bytes, **more: Any) -> tuple[int, list[Any]]:
+def batch(
+    served: ServedVersion, lines: list[Any], query: bytes, **more: Any
+) -> tuple[int, list[Any]]:
     """How many of the lines are refused, and what is answered to them."""
     block = LineBlock(1, [json.dumps(line).encode() for line in lines])
     options = to_options(parse_options(query, Limits()), served)
@@ -72,7 +74,9 @@ def test_every_way_to_an_answer_says_the_same(of_chars: ServedVersion) -> None:
         n_bad, lines = batch(of_chars, [{"text": ODD_TEXTS[i]} for i in chosen], b"top_r=3")
         assert n_bad == 0
         assert [line["labels"] for line in lines] == [expected[i] for i in chosen]
-        assert [line.get("no_known_features", False) for line in lines] == [unknown[i] for i in chosen]
+        assert [line.get("no_known_features", False) for line in lines] == [
+            unknown[i] for i in chosen
+        ]
 
 
 def test_a_feature_of_characters_explains_by_its_ngram(of_chars: ServedVersion) -> None:
@@ -97,7 +101,9 @@ def test_a_feature_of_characters_explains_by_its_ngram(of_chars: ServedVersion) 
 
 
 NEW_WORDS = " ".join("".join(letters) for letters in permutations("aeioukst", 3))
-"""As many words as a text of so many characters can have, without those of two; no training text has them."""
+"""As many words as a text of so many characters can have, without those
+of two; no training text has them.
+"""
 
 CASES = [
     ({"features.stem": "fi"}, STEM_ITEMS),
@@ -122,12 +128,17 @@ def asked_of_the_library(served: ServedVersion) -> int:
 def is_answered_at_once(served: ServedVersion, text: str, way: str) -> bool:
     if way == "predict":
         return at_once(body(text), served, PREDICT) is not None
-    return at_once(json.dumps({"inputs": [tensor("text", [text])]}).encode(), served, TENSORS) is not None
+    return (
+        at_once(json.dumps({"inputs": [tensor("text", [text])]}).encode(), served, TENSORS)
+        is not None
+    )
 
 
 @pytest.mark.parametrize("way", ["predict", "infer"])
 @pytest.mark.parametrize(("features", "items"), CASES)
-def test_a_loop_asks_for_few_forms(tmp_path: Path, features: dict[str, Any], items: int, way: str) -> None:
+def test_a_loop_asks_for_few_forms(
+    tmp_path: Path, features: dict[str, Any], items: int, way: str
+) -> None:
     served = served_with(tmp_path, features)
     most = SHORT_ITEMS // items
     assert len(NEW_WORDS) > most
@@ -191,7 +202,9 @@ def test_thresholds_are_those_of_the_means(served: ServedVersion) -> None:
     state = served.thresholds.start_state()._replace(thresholds=own)
     served.thresholds.replace(state, Head(1, "text", 1, epoch=1, base_epoch=1, n_events=0))
     [found] = scores_of(served, body(LONG, threshold="tuned", **asked))
-    passing = {f"label::{i}" for i, least in enumerate(own.tolist()) if expected[f"label::{i}"] >= least}
+    passing = {
+        f"label::{i}" for i, least in enumerate(own.tolist()) if expected[f"label::{i}"] >= least
+    }
     assert set(found) == passing
     assert 0 < len(passing) < N_LABELS
 
@@ -202,7 +215,9 @@ def test_a_batch_divides_as_predict_does(served: ServedVersion) -> None:
     assert n_bad == 1
     assert [line.get("id") for line in found] == [7, None, None]
     expected = scores_of(served, body(LONG, TEXTS[1], top_r=3, chunk_characters=MOST))
-    assert [{each["label"]: each["score"] for each in line["labels"]} for line in found[:2]] == expected
+    assert [
+        {each["label"]: each["score"] for each in line["labels"]} for line in found[:2]
+    ] == expected
     assert found[2]["error"]["code"] == "bad-request"
 
 
@@ -215,11 +230,16 @@ def test_what_is_short_or_no_text_is_not_divided(shared_store: Path) -> None:
     assert refused.value.path == "instances[1]"
 
 
-def test_texts_to_divide_are_for_a_thread_and_say_of_what_nothing_is_known(served: ServedVersion) -> None:
+def test_texts_to_divide_are_for_a_thread_and_say_of_what_nothing_is_known(
+    served: ServedVersion,
+) -> None:
     assert at_once(body(TEXTS[0], chunk_characters=MOST), served) is None
     asked = body("qwx " * 400, LONG + " qwx" * 400, chunk_characters=MOST)
     found = predictions_of(in_thread(asked, served))
-    assert [(one.get("no_known_features"), one["exact"]) for one in found] == [(True, False), (None, False)]
+    assert [(one.get("no_known_features"), one["exact"]) for one in found] == [
+        (True, False),
+        (None, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +249,10 @@ def test_texts_to_divide_are_for_a_thread_and_say_of_what_nothing_is_known(serve
         ({"chunk_characters": "500"}, "expected an integer, found"),
         ({"chunk_characters": 500, "exact": True}, "expected none where there is exact"),
         ({"chunk_characters": 500, "explain": True}, "expected none where there is explain"),
-        ({"chunk_characters": 500, "label_weights": "propensity"}, "none where there is label_weights"),
+        (
+            {"chunk_characters": 500, "label_weights": "propensity"},
+            "none where there is label_weights",
+        ),
         ({"chunk_charaters": 500}, "did you mean chunk_characters"),
         ({"k": 3}, r"did you mean top_r\?"),
         ({"beam": 3}, r"did you mean beam_width\?"),
@@ -246,8 +269,14 @@ def test_texts_are_divided_in_python_too(shared_store: Path, served: ServedVersi
     [found] = model.predict([LONG], 3, chunk_characters=MOST)
     [expected] = scores_of(served, body(LONG, top_r=3, chunk_characters=MOST))
     assert {each.label: each.score for each in found} == pytest.approx(expected, rel=1e-6)
-    for wrong, fault in ((499, "at least 500, found 499"), (True, "found True"), ("500", "found '500'")):
+    for wrong, fault in (
+        (499, "at least 500, found 499"),
+        (True, "found True"),
+        ("500", "found '500'"),
+    ):
         with pytest.raises(BadInput, match=fault):
             model.predict([LONG], chunk_characters=wrong)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="chunk_characters: expected texts to divide, found features"):
+    with pytest.raises(
+        BadInput, match="chunk_characters: expected texts to divide, found features"
+    ):
         model.predict([{"a": 1.0}], chunk_characters=MOST)

@@ -1,4 +1,6 @@
-"""What cannot be read of one model, and what lies about in a store: other models are served and followed."""
+"""What cannot be read of one model, and what lies about in a store:
+other models are served and followed.
+"""
 
 import json
 import os
@@ -33,7 +35,9 @@ def root() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def as_nobody(action: Callable[[Callable[[], object]], Any], between: Callable[[], object] = int) -> Any:
+def as_nobody(
+    action: Callable[[Callable[[], object]], Any], between: Callable[[], object] = int
+) -> Any:
     """Do what a user does who may not read everything; root, as whom the tests may run, reads all.
 
     action   is given a function that waits until this process has done `between`; it returns JSON
@@ -139,7 +143,9 @@ BROKEN: dict[str, Fault] = {
     "its arrays": closed("bad", "versions", "1", "arrays"),
     "a file for the arrays": instead(False, "bad", "versions", "1", "arrays"),
     "an array": closed("bad", "versions", "1", "arrays", "labels.utf8.npy"),
-    "aliases of an earlier release": lambda models: (models / "bad/aliases/latest").write_bytes(b""),
+    "aliases of an earlier release": lambda models: (models / "bad/aliases/latest").write_bytes(
+        b""
+    ),
 }
 """What makes that the model cannot be served: it is named, and nothing else is."""
 
@@ -183,7 +189,12 @@ def test_others_are_served_at_the_start(root: Path, fault: Fault) -> None:
     served = {"bad@latest": 1} if fault in STRAY.values() else {}
     failures = [] if served else ["bad"]
     others = {"good@latest": 1, "zone@latest": 1}
-    expected = {"served": {**served, **others}, "failures": failures, "store_error": None, "ready": True}
+    expected = {
+        "served": {**served, **others},
+        "failures": failures,
+        "store_error": None,
+        "ready": True,
+    }
     assert as_nobody(look) == expected
 
 
@@ -233,7 +244,9 @@ def test_the_command_lists_them(root: Path) -> None:
     for name, fault in {**STRAY, "": BROKEN["its versions"]}.items():
         if name != "a link of versions":
             fault(store.root / "models")
-    infos = as_nobody(lambda _: [(info.name, str(info.fault or "")) for info in Store(store.root).models()])
+    infos = as_nobody(
+        lambda _: [(info.name, str(info.fault or "")) for info in Store(store.root).models()]
+    )
     assert [name for name, _ in infos] == ["bad", "good", "zone"]
     assert "versions" in infos[0][1] and [fault for _, fault in infos[1:]] == ["", ""]
 

@@ -1,4 +1,6 @@
-"""Thresholds of a version whose name another one has: of a store that was made anew, or of two that share."""
+"""Thresholds of a version whose name another one has: of a store that
+was made anew, or of two that share.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -33,7 +35,9 @@ from xylem_store.store import Store
 N_LABELS = 12
 NAMES = [f"role::{name}" for name in ("program", "library", "data", *map(str, range(9)))]
 RENAMED = ["role::application", *sorted(NAMES[1:])]
-"""Labels of a training on the same data, of which one is called otherwise: the ids of others are others."""
+"""Labels of a training on the same data, of which one is called
+otherwise: the ids of others are others.
+"""
 
 OURS, OTHER = "a" * 64, "b" * 64
 
@@ -107,7 +111,9 @@ def test_thresholds_of_another_version_are_refused_and_stay(
     ThresholdDatabase(database).save("m", 1, state_of(0.25), OTHER)
     put_candidate(database, 1, state_of(0.5))
     before = rows_of(database)
-    with pytest.raises(ForeignThresholds, match=f"{OURS[:12]}, found those of {OTHER[:12]}.*--reset"):
+    with pytest.raises(
+        ForeignThresholds, match=f"{OURS[:12]}, found those of {OTHER[:12]}.*--reset"
+    ):
         door(database, database_url)
     assert rows_of(database) == before
 
@@ -122,7 +128,9 @@ def test_a_row_of_before_is_of_the_first_version_that_comes(database: Database) 
         kept_in.load("m", 1, OTHER)
 
 
-def test_a_server_that_only_follows_takes_a_row_of_before(database: Database, database_url: str) -> None:
+def test_a_server_that_only_follows_takes_a_row_of_before(
+    database: Database, database_url: str
+) -> None:
     ThresholdDatabase(database).save("m", 1, state_of(0.25))
     replica = Replica(database_url)
     replica.live.digest = OURS
@@ -145,7 +153,9 @@ def test_a_database_of_before_gets_the_column_and_an_older_release_goes_on(
     assert ThresholdDatabase(newer).load("m", 1, OURS) is not None
     with newer.write() as connection:
         lock_head(connection, "m", 1, OURS)
-        older = insert(VERSIONS).values(dict.fromkeys(columns[3:], 0) | {"model": "m", "version": 2})
+        older = insert(VERSIONS).values(
+            dict.fromkeys(columns[3:], 0) | {"model": "m", "version": 2}
+        )
         connection.execute(older)
         assert lock_head(connection, "m", 2, OTHER).digest == OTHER
         named = ", ".join(columns)
@@ -154,7 +164,9 @@ def test_a_database_of_before_gets_the_column_and_an_older_release_goes_on(
     newer.close()
 
 
-def test_reset_starts_anew_and_old_predictions_are_late(database: Database, database_url: str) -> None:
+def test_reset_starts_anew_and_old_predictions_are_late(
+    database: Database, database_url: str
+) -> None:
     kept_in = ThresholdDatabase(database)
     for threshold in (0.25, 0.3):
         kept_in.save("m", 1, state_of(threshold), OTHER)
@@ -181,7 +193,9 @@ def publish(root: Path, names: list[str], **changes: Any) -> Store:
 
 
 def remake(store: Store) -> Store:
-    """The store made anew, of the same data with one label renamed; the database beside it stays."""
+    """The store made anew, of the same data with one label renamed; the database
+    beside it stays.
+    """
     shutil.rmtree(store.root / "models")
     return publish(store.root, RENAMED)
 
@@ -213,7 +227,9 @@ async def test_a_store_made_anew_gets_no_thresholds_of_other_labels(
         for path in ("thresholds", "threshold-history?id=0"):
             refused = await client.get(f"/v1/models/m/{path}")
             assert (refused.status_code, refused.json()["code"]) == (503, "thresholds-foreign")
-        refused = await client.post("/v1/models/m/feedback", json={"events": [event(300, RENAMED[0])]})
+        refused = await client.post(
+            "/v1/models/m/feedback", json={"events": [event(300, RENAMED[0])]}
+        )
         assert (refused.status_code, refused.json()["code"]) == (503, "thresholds-foreign")
         tuned = await client.post("/v1/models/m/predict", json={**PREDICT, "threshold": "tuned"})
         assert tuned.json()["code"] == "thresholds-not-tuned"
@@ -277,5 +293,7 @@ def test_a_version_takes_no_thresholds_of_a_parent_of_another_store(tmp_path: Pa
         with pytest.raises(ForeignThresholds):
             carry_thresholds(store, "m", 2, kept_in)
         assert kept_in.load("m", 2) is None
-        kept_in.reset("m", 1, state_of(0.25), open_version(store.open("m", 1)).thresholds.digest or "")
+        kept_in.reset(
+            "m", 1, state_of(0.25), open_version(store.open("m", 1)).thresholds.digest or ""
+        )
         assert carry_thresholds(store, "m", 2, kept_in)

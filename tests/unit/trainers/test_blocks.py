@@ -1,4 +1,6 @@
-"""Trees of rows in blocks: the bits of rows in memory where they fit, and near them where they do not."""
+"""Trees of rows in blocks: the bits of rows in memory where they
+fit, and near them where they do not.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from xylem.trainers.source import MemorySource, Tools, TrainingSet, no_progress
 
 
 def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
-    """Rows sorted by label, as files often are: whole numbers, whose sums do not depend on the order."""
+    """Rows sorted by label, as files often are: whole numbers,
+    whose sums do not depend on the order.
+    """
     rng = np.random.default_rng(1)
     y = rng.random((n_rows, n_labels)) < 1.5 / n_labels
     y = y[np.argsort(y.argmax(axis=1), kind="stable")]
@@ -25,11 +29,17 @@ def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
 def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     """A step holds so many bytes of the rows."""
     planned, less = blocks._planned, {"memory_bytes": memory_bytes}
-    monkeypatch.setattr(blocks, "_planned", lambda made, shape: planned(made._replace(**less), shape))
+    monkeypatch.setattr(
+        blocks, "_planned", lambda made, shape: planned(made._replace(**less), shape)
+    )
 
 
 def of_blocks(
-    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    items: list[str],
+    memory_bytes: int,
+    threads: int = 1,
 ) -> Trained:
     """Train on blocks, of which a step holds so many bytes."""
     parameters = parse_parameters(name, [*items, "memory_mib=2"])
@@ -58,7 +68,8 @@ def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
 
 
 @pytest.mark.parametrize(
-    ("loss", "memory_bytes"), [("squared_hinge", 1), ("logistic", 20_000), ("squared_hinge", 40_000)]
+    ("loss", "memory_bytes"),
+    [("squared_hinge", 1), ("logistic", 20_000), ("squared_hinge", 40_000)],
 )
 def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
@@ -90,8 +101,12 @@ def test_the_estimate_of_blocks_is_that_of_rows_in_memory(
     monkeypatch: pytest.MonkeyPatch, memory_bytes: int
 ) -> None:
     with_memory(monkeypatch, memory_bytes)
-    parameters = parse_parameters("label-tree", ["leaf_size=5", "arity=4", "idf=no", "memory_mib=2"])
-    found = estimate_blocks("label-tree", parameters, Parts(problem(), 8), Tools(1, Crew(2), no_progress))
+    parameters = parse_parameters(
+        "label-tree", ["leaf_size=5", "arity=4", "idf=no", "memory_mib=2"]
+    )
+    found = estimate_blocks(
+        "label-tree", parameters, Parts(problem(), 8), Tools(1, Crew(2), no_progress)
+    )
     assert found == estimate("label-tree", parameters, problem(), Tools(1))
 
 

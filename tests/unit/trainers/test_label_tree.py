@@ -1,4 +1,6 @@
-"""The linear trainers from rows to an ensemble: validity, determinism, size, and that they learn."""
+"""The linear trainers from rows to an ensemble: validity, determinism, size, and that
+they learn.
+"""
 
 from itertools import pairwise
 from typing import Any
@@ -7,7 +9,15 @@ import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_rows
-from tests.trainings import bits_of, data_of, dense_weights, estimate_by, scores_of, share_right, trained_by
+from tests.trainings import (
+    bits_of,
+    data_of,
+    dense_weights,
+    estimate_by,
+    scores_of,
+    share_right,
+    trained_by,
+)
 
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.executors.local import Crew
@@ -47,7 +57,8 @@ def test_trained_size_is_within_the_bound(variant: str) -> None:
 
 
 def test_estimate_by_hand() -> None:
-    # Features 0-1 belong to labels 0-1, features 2-3 to labels 2-3; feature 4 to all, feature 5 to none.
+    # Features 0-1 belong to labels 0-1, features 2-3 to labels 2-3;
+    # feature 4 to all, feature 5 to none.
     x = np.zeros((5, 6))
     x[[0, 1, 2, 3], [0, 1, 2, 3]] = 1
     x[:4, 4] = 0.1
@@ -74,7 +85,9 @@ def test_what_is_trained_has_learnt(variant: str) -> None:
 
 
 def _two_groups(labels: Any, first: int) -> Any:
-    """A tree of two groups of the labels that occur, the first of so many; who carries each; these labels."""
+    """A tree of two groups of the labels that occur, the first of so
+    many; who carries each; these labels.
+    """
     ptr, of_label = rows_by_label(labels)
     used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
     return join(used, [np.array([0, first, len(used)])]), members_of(ptr, of_label, used), used
@@ -88,7 +101,9 @@ def test_chunks_hold_the_solvers_weights() -> None:
     x, carried = dense_rows(rows), dense_labels(labels)
     assert [chunk is None for chunk in chunks] == [False] * 3 + [True] * len(used)
     for node in range(3):
-        children = [carried[:, used[a:b]].any(axis=1) for a, b in pairwise(shape.child_bounds(node))]
+        children = [
+            carried[:, used[a:b]].any(axis=1) for a, b in pairwise(shape.child_bounds(node))
+        ]
         here = np.any(children, axis=0)
         chunk = chunks[node]
         weights = dense_weights(chunk, rows.n_features)
@@ -96,7 +111,9 @@ def test_chunks_hold_the_solvers_weights() -> None:
         assert set(chunk.features.tolist()) <= set(np.flatnonzero(x[here].any(axis=0)).tolist())
         for c in (0, len(children) - 1):
             sign = np.where(children[c][here], 1.0, -1.0)
-            model = LinearSVC(C=1.0, dual=True, tol=1e-6, max_iter=200_000, random_state=0).fit(x[here], sign)
+            model = LinearSVC(C=1.0, dual=True, tol=1e-6, max_iter=200_000, random_state=0).fit(
+                x[here], sign
+            )
             least = hinge_objective(x[here], sign, model.coef_[0], model.intercept_[0], 1.0)
             found = hinge_objective(x[here], sign, weights[:, c], float(chunk.bias[c]), 1.0)
             assert found == pytest.approx(least, rel=1e-3)
@@ -105,12 +122,18 @@ def test_chunks_hold_the_solvers_weights() -> None:
 def test_cost_rises_from_the_root_to_nodes_of_fewer_rows() -> None:
     rows, labels = _data(5)
     shape, members, _ = _two_groups(labels, 8)
-    even, rising = (Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0) for decay in (0.0, 1.0))
-    one, other = (train_classifiers(rows, shape, members, each, Tools(1)) for each in (even, rising))
+    even, rising = (
+        Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0) for decay in (0.0, 1.0)
+    )
+    one, other = (
+        train_classifiers(rows, shape, members, each, Tools(1)) for each in (even, rising)
+    )
     assert np.array_equal(one[0].weight, other[0].weight)
     for node in (1, 2):
         assert np.abs(one[node].weight).sum() < np.abs(other[node].weight).sum()
-    costs = Solving("squared_hinge", 0.5, 1.0, 0.5, 1, 1, 0).costs_at(400, 100, np.array([100, 25, 0]))
+    costs = Solving("squared_hinge", 0.5, 1.0, 0.5, 1, 1, 0).costs_at(
+        400, 100, np.array([100, 25, 0])
+    )
     assert costs.tolist() == pytest.approx([2.0, 4.0, 20.0] + 13 * [2.0])
 
 
@@ -132,11 +155,15 @@ def test_data_and_settings_that_cannot_be_used_are_refused() -> None:
         train("label-tree", parameters, rows, labels, threads=0)
     with pytest.raises(BadParameter, match="seed >= 0"):
         estimate("label-tree", parameters, TrainingSet(rows, labels), Tools(-1))
-    with pytest.raises(BadParameter, match="expected parameters of label-tree, found OvrParameters"):
+    with pytest.raises(
+        BadParameter, match="expected parameters of label-tree, found OvrParameters"
+    ):
         train("label-tree", parse_parameters("ovr", []), rows, labels)
 
 
-def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones() -> None:
+def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones() -> (
+    None
+):
     assert [prune_of("auto", n) for n in (0, 1, 40, 300)] == [0.1] * 4
     assert [prune_of("auto", n) for n in (1200, 30_000)] == pytest.approx([0.05, 0.01])
     for said in (0, 0.0, 0.1, 0.3, 100):
@@ -147,6 +174,8 @@ def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_s
 def test_a_model_of_long_rows_is_that_of_the_bound_that_its_rows_have(name: str) -> None:
     rng = np.random.default_rng(7)
     data = data_of(np.abs(rng.standard_normal((60, 1200))) / 30, rng.random((60, 5)) < 0.3)
-    auto, same, tenth = (trained_by(name, data, *items) for items in ([], ["prune=0.05"], ["prune=0.1"]))
+    auto, same, tenth = (
+        trained_by(name, data, *items) for items in ([], ["prune=0.05"], ["prune=0.1"])
+    )
     assert bits_of(auto) == bits_of(same)
     assert auto.n_nonzeros == same.n_nonzeros > tenth.n_nonzeros

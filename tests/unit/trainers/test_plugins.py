@@ -1,4 +1,6 @@
-"""Trainers of installed packages: the one of docs/add_a_trainer.md, and packages that are broken or clash."""
+"""Trainers of installed packages: the one of docs/add_a_trainer.md, and
+packages that are broken or clash.
+"""
 
 import json
 import os
@@ -25,11 +27,15 @@ SPEC = replace(OVR, name="{name}")
 """
 
 REFUSALS = {
-    "raises": "trainer raises of xylem-one 1.0: expected to import broken:SPEC.missing, found AttributeError",
-    "gone": "trainer gone of xylem-one 1.0: expected to import not_there:SPEC, found ModuleNotFoundError",
+    "raises": "trainer raises of xylem-one 1.0: expected to import broken:SPEC.missing, "
+    "found AttributeError",
+    "gone": "trainer gone of xylem-one 1.0: expected to import not_there:SPEC, found "
+    "ModuleNotFoundError",
     "number": "trainer number of xylem-one 1.0: expected a TrainerSpec in broken:NUMBER, found int",
-    "renamed": "trainer renamed of xylem-one 1.0: expected a TrainerSpec of that name, found 'other'",
-    "twice": "trainer twice: expected one distribution to have it, found xylem-one 1.0 and xylem-two 1.0",
+    "renamed": "trainer renamed of xylem-one 1.0: expected a TrainerSpec of that name, found "
+    "'other'",
+    "twice": "trainer twice: expected one distribution to have it, found xylem-one 1.0 and "
+    "xylem-two 1.0",
     "other": "trainer: expected one of label-tree, ovr, plt, lomtree, fastxml, pfastrexml, ldsm, "
     "huffman-tree, learned-tree, gone, means, number, raises, renamed, twice, found 'other'",
 }
@@ -61,7 +67,9 @@ def python(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]
     """Run Python where the packages in `target` are installed."""
     env = {**os.environ, "PYTHONPATH": f"{PYTHONPATH}{os.pathsep}{target}"}
     command = [sys.executable, *map(str, words)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 def xylem(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -87,7 +95,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / distribution / name).write_text(text)
     target = folder / "target"
     options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--no-build-isolation", "--target", target]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        *options,
+        "--no-build-isolation",
+        "--target",
+        target,
+    ]
     subprocess.run([*command, *(folder / name for name in distributions)], check=True, timeout=120)
     (target / "rows.jsonl").write_text(ROWS)
     return target
@@ -95,7 +112,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_trainer_of_the_page_trains_and_predicts(installed: Path, tmp_path: Path) -> None:
     data, store = installed / "rows.jsonl", tmp_path / "store"
-    words = ("train", "means", "--data", data, "--valid", data, "--model", "m", "--store", store, "--json")
+    words = (
+        "train",
+        "means",
+        "--data",
+        data,
+        "--valid",
+        data,
+        "--model",
+        "m",
+        "--store",
+        store,
+        "--json",
+    )
     done = xylem(installed, *words, "-p", "sharpness=10", "-p", "features.ngram_max=2")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -108,11 +137,21 @@ def test_the_trainer_of_the_page_trains_and_predicts(installed: Path, tmp_path: 
 
 
 def test_its_parameters_are_checked_as_our_own(installed: Path, tmp_path: Path) -> None:
-    words = ("train", "means", "--data", installed / "rows.jsonl", "--model", "m", "--store", tmp_path / "s")
+    words = (
+        "train",
+        "means",
+        "--data",
+        installed / "rows.jsonl",
+        "--model",
+        "m",
+        "--store",
+        tmp_path / "s",
+    )
     done = xylem(installed, *words, "-p", "sharpnes=1", "-p", "middle=2")
     assert done.returncode == 2
-    assert "sharpnes: expected only sharpness, middle, found another parameter; did you mean sharpness?" in (
-        done.stderr
+    assert (
+        "sharpnes: expected only sharpness, middle, found another parameter; did you mean "
+        "sharpness?" in (done.stderr)
     )
     assert "middle: expected a number from 0 to 1, found 2" in done.stderr
     assert not (tmp_path / "s").exists()
@@ -123,11 +162,23 @@ def test_what_cannot_be_used_names_its_distribution_and_stops_nothing_else(insta
     *told, ours, theirs = done.stdout.splitlines()
     for name, line in zip(REFUSALS, told, strict=True):
         assert line.startswith(REFUSALS[name])
-    assert ours.startswith("TrainerSpec(name='label-tree'") and theirs.startswith("TrainerSpec(name='means'")
+    assert ours.startswith("TrainerSpec(name='label-tree'") and theirs.startswith(
+        "TrainerSpec(name='means'"
+    )
 
 
-def test_our_own_trainer_stays_where_a_package_has_its_name(installed: Path, tmp_path: Path) -> None:
-    words = ("--data", installed / "rows.jsonl", "--model", "m", "--store", tmp_path / "s", "--json")
+def test_our_own_trainer_stays_where_a_package_has_its_name(
+    installed: Path, tmp_path: Path
+) -> None:
+    words = (
+        "--data",
+        installed / "rows.jsonl",
+        "--model",
+        "m",
+        "--store",
+        tmp_path / "s",
+        "--json",
+    )
     done = xylem(installed, "train", "ovr", *words)
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]

@@ -1,4 +1,6 @@
-"""Trees that get new labels: what they learn, what stays to the bit, groups divided, weights of all types."""
+"""Trees that get new labels: what they learn, what stays to the bit,
+groups divided, weights of all types.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -46,7 +48,9 @@ SOFTMAX = {
 }
 VARIANTS = {**LINEAR, **SOFTMAX}
 MANY, FEW = 25, 3
-"""Rows with each new label: more than ANEW of all rows, which are trained from nothing, and fewer."""
+"""Rows with each new label: more than ANEW of all rows, which are trained from
+nothing, and fewer.
+"""
 
 
 def _trained(variant: str, data: TrainingSet) -> Trained:
@@ -105,7 +109,9 @@ def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
             chunk = chunk_of(ensemble, int(tree.nodes[i]))
             for place, child in enumerate(range(tree.child_ptr[i], tree.child_ptr[i + 1])):
                 mine = chunk.child == place
-                weights = dict(zip(chunk.feature[mine].tolist(), chunk.weight[mine].tolist(), strict=True))
+                weights = dict(
+                    zip(chunk.feature[mine].tolist(), chunk.weight[mine].tolist(), strict=True)
+                )
                 scorers[i, below[child]] = (float(chunk.bias[place]), weights)
         found.append({key[1]: value for key, value in scorers.items()})
     return found
@@ -134,7 +140,9 @@ def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
 
 
 @pytest.mark.parametrize(("most", "from_nothing"), [(MANY, True), (FEW, False)])
-def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most: int, from_nothing: bool) -> None:
+def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(
+    most: int, from_nothing: bool
+) -> None:
     data, without = _data(most=most)
     old = _model(_trained("balanced", without), data)
     bias = old.ensemble.node_bias + np.float32(1)  # of which the margins have the same order
@@ -191,7 +199,10 @@ def test_trees_go_on_from_their_weights() -> None:
 @pytest.mark.parametrize("is_optimal", [True, False])
 @pytest.mark.parametrize(
     ("solve", "objective"),
-    [(solve_squared_hinge, problems.hinge_objective), (solve_logistic, problems.logistic_objective)],
+    [
+        (solve_squared_hinge, problems.hinge_objective),
+        (solve_logistic, problems.logistic_objective),
+    ],
 )
 def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(
     solve: Any, objective: Any, is_optimal: bool
@@ -204,7 +215,9 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(
         rank = np.zeros(rows.n_features, np.int32)
         problem = localise(rows, np.arange(n, dtype=np.int32), rank, *NO_ROOM)
         spaces = np.empty(n, np.int32), np.empty(n, np.uint16)
-        return problem, Tile(positive[:n].copy(), aligned(len(problem.used) + 1), aligned(n), *spaces)
+        return problem, Tile(
+            positive[:n].copy(), aligned(len(problem.used) + 1), aligned(n), *spaces
+        )
 
     stop = np.zeros(1, np.uint8)
     part, started = tile(290)
@@ -239,7 +252,9 @@ N_NAMES, NEW_NAMES, N_ROWS, N_WORDS, OF_A_LABEL = 30, frozenset(range(26, 30)), 
 def _words(seed: int = 0) -> TrainingSet:
     """Rows of one label each, with most of its words; each word is one of several labels."""
     random = np.random.default_rng(seed)
-    words = np.array([random.choice(N_WORDS, OF_A_LABEL + 1, replace=False) for _ in range(N_NAMES)])
+    words = np.array(
+        [random.choice(N_WORDS, OF_A_LABEL + 1, replace=False) for _ in range(N_NAMES)]
+    )
     labels = random.integers(0, N_NAMES, N_ROWS).astype(np.int32)
     own = [random.choice(words[label], OF_A_LABEL, replace=False) for label in labels]
     indices = np.sort(own, axis=1).astype(np.int32).reshape(-1)
@@ -279,7 +294,9 @@ def _stayed(old: TreeEnsemble, grown: TreeEnsemble) -> int:
 
 
 @pytest.mark.parametrize("variant", SOFTMAX)
-def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(variant: str) -> None:
+def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(
+    variant: str,
+) -> None:
     data, trained, model = _without_new(variant, 0)
     grown = _extended(variant, model, data).ensemble
     scores = _scores(trained, grown, data)
@@ -289,7 +306,9 @@ def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(
     assert scores.all()
     np.testing.assert_allclose(scores.sum(axis=1), 1.0, atol=1e-5)
     assert _stayed(model.ensemble, grown) or variant == "softmax-flat"
-    assert _extended(variant, model, data, threads=2).ensemble.dense.tobytes() == grown.dense.tobytes()
+    assert (
+        _extended(variant, model, data, threads=2).ensemble.dense.tobytes() == grown.dense.tobytes()
+    )
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
@@ -305,7 +324,9 @@ def test_many_labels_beside_one_get_nodes_of_their_own() -> None:
     data, _, model = _without_new("softmax-binary", 2)
     many = np.where(data.labels.indices == 0, N_NAMES + np.arange(N_ROWS) % 20, data.labels.indices)
     old, divided = (
-        data._replace(labels=data.labels._replace(indices=indices.astype(np.int32), n_labels=N_NAMES + 20))
+        data._replace(
+            labels=data.labels._replace(indices=indices.astype(np.int32), n_labels=N_NAMES + 20)
+        )
         for indices in (data.labels.indices, many)
     )
     both = TrainingSet.join([old, divided])
@@ -322,6 +343,8 @@ def test_many_labels_beside_one_get_nodes_of_their_own() -> None:
         ("huffman-tree", "task=text", "task: expected labels, found text"),
     ],
 )
-def test_trees_of_gradient_descent_and_of_words_get_no_labels(name: str, item: Any, message: Any) -> None:
+def test_trees_of_gradient_descent_and_of_words_get_no_labels(
+    name: str, item: Any, message: Any
+) -> None:
     with pytest.raises(BadParameter, match=message):
         TRAINERS[name].growth(parse_parameters(name, [item]), NO_ROWS)

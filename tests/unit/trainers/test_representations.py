@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from tests.datasets_helpers import check_sparse
 from tests.oracles import problems
 from tests.oracles.label_trees import levels
-from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    random_labels,
+    random_rows,
+    to_labels,
+    to_rows,
+)
 
 from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows
@@ -51,7 +58,9 @@ def _balanced(n: int, leaf_size: Any, arity: int) -> Any:
     return shape
 
 
-@pytest.mark.parametrize(("leaf_size", "arity"), [(1, 2), (3, 2), (10, 16), (7, 4), (1000, 16), (20, 256)])
+@pytest.mark.parametrize(
+    ("leaf_size", "arity"), [(1, 2), (3, 2), (10, 16), (7, 4), (1000, 16), (20, 256)]
+)
 def test_balanced_trees_are_balanced_and_no_wider_than_asked(leaf_size: Any, arity: int) -> None:
     shape = _balanced(157, leaf_size, arity)
     n_children, inner = np.diff(shape.child_ptr), shape.inner
@@ -77,7 +86,9 @@ def test_one_halving_is_not_made(n: int, n_inner: int) -> None:
 @pytest.mark.parametrize(
     ("leaf_size", "arity", "depth"), [(5, 4, 6), (5, 4, 2), (1, 3, 32), (500, 4, 6), (5, 4, 1)]
 )
-def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size: Any, arity: int, depth: int) -> None:
+def test_kmeans_trees_respect_leaf_size_arity_and_depth(
+    leaf_size: Any, arity: int, depth: int
+) -> None:
     labels = np.arange(120, dtype=np.int32)
     shape = kmeans_shape(_vectors(120), labels, leaf_size, arity, depth, Tools(5, Crew(2)))
     assert sorted(shape.labels) == labels.tolist()
@@ -134,7 +145,9 @@ def test_cuts_of_labels_level_by_level_make_a_tree(n: int, cuts: Any, expected: 
     assert _nested(shape) == expected
     assert shape.child_ptr[0] == 1
     assert shape.child_ptr[-1] == len(shape.first) == len(shape.child_ptr) - 1
-    assert shape.inner.tolist() == [i for i in range(len(shape.first)) if len(shape.child_bounds(i)) > 1]
+    assert shape.inner.tolist() == [
+        i for i in range(len(shape.first)) if len(shape.child_bounds(i)) > 1
+    ]
 
 
 def dense_means(rows: SparseRows, labels: LabelRows) -> np.ndarray:
@@ -147,7 +160,9 @@ def dense_means(rows: SparseRows, labels: LabelRows) -> np.ndarray:
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 20), st.sampled_from([0.0, 0.2, 0.9]))
+@given(
+    st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 20), st.sampled_from([0.0, 0.2, 0.9])
+)
 def test_means_and_norms_are_those_of_dense_rows(
     seed: int, n_rows: int, n_labels: int, density: float
 ) -> None:

@@ -1,4 +1,6 @@
-"""Rows before they are learnt from: counted, dealt to windows in the same way however they come, weighed."""
+"""Rows before they are learnt from: counted, dealt to windows in the
+same way however they come, weighed.
+"""
 
 import tempfile
 from pathlib import Path
@@ -78,7 +80,9 @@ def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(
     usage = SimpleNamespace(free=8 * source.census.n_entries - 1)
     monkeypatch.setattr(windows.shutil, "disk_usage", lambda path: usage)
     monkeypatch.setattr(source, "parts", None)
-    with pytest.raises(BadParameter, match=f"TMPDIR: expected room for .* in {tempfile.gettempdir()}, found"):
+    with pytest.raises(
+        BadParameter, match=f"TMPDIR: expected room for .* in {tempfile.gettempdir()}, found"
+    ):
         _visited(source)
 
 
@@ -86,7 +90,9 @@ def test_a_disk_that_is_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
     with Path("/dev/full").open("r+b", buffering=0) as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: full)
-        with pytest.raises(Unavailable, match=r"stream: expected space for rows in .*, found: No space left"):
+        with pytest.raises(
+            Unavailable, match=r"stream: expected space for rows in .*, found: No space left"
+        ):
             _visited(Parts(_data(2, 50), []))
 
 
@@ -131,7 +137,9 @@ def test_auto_leaves_rows_that_have_weights_as_they_are_and_no_leaves_all() -> N
     assert weigh(alike, "no").rows is alike
 
 
-def test_rows_that_are_read_in_parts_are_weighed_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_read_in_parts_are_weighed_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = to_rows(at_length_one(presence(3, 200)))
     whole = weigh(rows, "auto")
     monkeypatch.setattr(weighing, "PART_ROWS", 7)
@@ -144,7 +152,9 @@ def test_rows_that_are_read_in_parts_are_weighed_to_the_same_bits(monkeypatch: p
 
 
 @pytest.mark.parametrize("idf", ["auto", "yes"])
-@pytest.mark.parametrize("rows", [to_rows(np.zeros((3, 4))), to_rows(np.zeros((0, 4)))], ids=["zero", "none"])
+@pytest.mark.parametrize(
+    "rows", [to_rows(np.zeros((3, 4))), to_rows(np.zeros((0, 4)))], ids=["zero", "none"]
+)
 def test_rows_without_features_stay(idf: str, rows: SparseRows) -> None:
     assert weigh(rows, idf).scale is None
 

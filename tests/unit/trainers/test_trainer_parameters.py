@@ -23,7 +23,10 @@ def test_defaults_are_valid_plain_values_and_every_parameter_says_what_it_is(nam
         assert said["description"]
         assert said["default"] == kept[field]
         for kind in said.get("anyOf", [said]):
-            assert not {"enum", "const"}.isdisjoint(kind) or kind.keys() >= {"minimum", "maximum"}, field
+            assert not {"enum", "const"}.isdisjoint(kind) or kind.keys() >= {
+                "minimum",
+                "maximum",
+            }, field
         assert expected_of(TRAINERS[name].parameters, field)
 
 
@@ -43,7 +46,11 @@ def test_defaults_are_valid_plain_values_and_every_parameter_says_what_it_is(nam
 def test_numbers_at_their_bounds(key: Any, expected: Any, low: Any, high: Any) -> None:
     for value in (low, high):
         assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
-    beyond = (low - 1, high + 1, "1.5", "true") if expected == "an integer" else (low - 1e-7, high * 1.01)
+    beyond = (
+        (low - 1, high + 1, "1.5", "true")
+        if expected == "an integer"
+        else (low - 1e-7, high * 1.01)
+    )
     bounds = f"{low} to {high}" if expected == "an integer" else f"{low:g} to {high:g}"
     message = re.escape(f"{key}: expected {expected} from {bounds}, found")
     for text in (*beyond, "many", "", "nan", "inf", "-inf"):
@@ -56,10 +63,26 @@ def test_numbers_at_their_bounds(key: Any, expected: Any, low: Any, high: Any) -
     [
         ("svm", [], f"expected one of {', '.join(TRAINERS)}, found 'svm'"),
         ("ovr", ["leaf_size=4"], "leaf_size: expected only loss, "),
-        ("label-tree", ["prune=none"], 'prune: expected auto or a number from 0 to 100, found "none"'),
-        ("label-tree", ["loss=hinge"], 'loss: expected one of squared_hinge, logistic, found "hinge"'),
-        ("label-tree", ["arity=100"], "arity: expected a power of two with clustering=balanced, found 100"),
-        ("label-tree", ["arity=4097", "clustering=kmeans"], "arity: expected .* from 2 to 4096, found 4097"),
+        (
+            "label-tree",
+            ["prune=none"],
+            'prune: expected auto or a number from 0 to 100, found "none"',
+        ),
+        (
+            "label-tree",
+            ["loss=hinge"],
+            'loss: expected one of squared_hinge, logistic, found "hinge"',
+        ),
+        (
+            "label-tree",
+            ["arity=100"],
+            "arity: expected a power of two with clustering=balanced, found 100",
+        ),
+        (
+            "label-tree",
+            ["arity=4097", "clustering=kmeans"],
+            "arity: expected .* from 2 to 4096, found 4097",
+        ),
         ("plt", ["arity=3"], "arity: expected a power of two with tree=kmeans, found 3"),
         ("ldsm", ["max_nodes=4"], "max_nodes: expected 0, or more than arity, 4"),
         ("ldsm", ["arity=8", "max_nodes=8"], "max_nodes: expected 0, or more than arity, 8"),
@@ -86,6 +109,8 @@ def test_what_is_just_within_a_rule_of_two_parameters_is_taken() -> None:
         (["link=hinge2"], 0.5, "hinge2"),
     ],
 )
-def test_cost_zero_is_what_suits_the_loss_and_the_link_follows_it(items: Any, cost: Any, link: str) -> None:
+def test_cost_zero_is_what_suits_the_loss_and_the_link_follows_it(
+    items: Any, cost: Any, link: str
+) -> None:
     parameters = parse_parameters("label-tree", items)
     assert (parameters.solving(1, 1).cost, parameters.model_link()) == (cost, link)

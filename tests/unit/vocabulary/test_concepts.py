@@ -1,4 +1,6 @@
-"""Vocabularies as concepts, and how these are found in texts: against the slow matcher, and by odd names."""
+"""Vocabularies as concepts, and how these are found in texts: against
+the slow matcher, and by odd names.
+"""
 
 import itertools
 import math
@@ -60,7 +62,9 @@ def names_of(concepts: Concepts) -> list[tuple[str, int, str]]:
 def links_of(concepts: Concepts, kind: str) -> dict[str, list[str]]:
     (ptr, ids), names = getattr(concepts, kind), short(concepts)
     assert len(ptr) == len(names) + 1
-    found = {name: [names[other] for other in ids[ptr[i] : ptr[i + 1]]] for i, name in enumerate(names)}
+    found = {
+        name: [names[other] for other in ids[ptr[i] : ptr[i + 1]]] for i, name in enumerate(names)
+    }
     return {name: others for name, others in found.items() if others}
 
 
@@ -68,14 +72,29 @@ def test_names_of_a_language_are_read_and_deprecated_concepts_are_left_out(tmp_p
     concepts = read(tmp_path, TURTLE, language="fi")
     assert sorted(short(concepts)) == ["animal", "cat", "dog", "kept"]
     assert concepts.retired == {"http://x/old"}
-    expected = [("animal", 0, "eläin"), ("animal", 1, "elukka"), ("animal", 2, "elain"), ("cat", 0, "kissa")]
-    expected += [("cat", 1, "mirri"), ("dog", 0, "koira"), ("dog", 1, "hurtta"), ("dog", 2, "koirra")]
+    expected = [
+        ("animal", 0, "eläin"),
+        ("animal", 1, "elukka"),
+        ("animal", 2, "elain"),
+        ("cat", 0, "kissa"),
+    ]
+    expected += [
+        ("cat", 1, "mirri"),
+        ("dog", 0, "koira"),
+        ("dog", 1, "hurtta"),
+        ("dog", 2, "koirra"),
+    ]
     assert names_of(concepts) == expected
     assert links_of(concepts, "broader") == {"dog": ["animal"], "animal": ["dog"]}
     assert links_of(concepts, "related") == {"animal": ["cat"], "cat": ["animal"]}
     assert ("dog", 1, "hound") in names_of(read(tmp_path, TURTLE))
     english = names_of(read(tmp_path, TURTLE, language="en"))
-    assert english == [("cat", 0, "kissa"), ("dog", 0, "dog"), ("dog", 1, "hound"), ("kept", 0, "cats only")]
+    assert english == [
+        ("cat", 0, "kissa"),
+        ("dog", 0, "dog"),
+        ("dog", 1, "hound"),
+        ("kept", 0, "cats only"),
+    ]
 
 
 def test_labels_may_be_notations_or_names(tmp_path: Path) -> None:
@@ -86,7 +105,9 @@ def test_labels_may_be_notations_or_names(tmp_path: Path) -> None:
 
 
 def test_tables_are_read_as_label_info_reads_them(tmp_path: Path) -> None:
-    concepts = read(tmp_path, "<http://x/a>\tyksi\n<http://x/b>\tkaksi (luku)\n", "v.tsv", language="fi")
+    concepts = read(
+        tmp_path, "<http://x/a>\tyksi\n<http://x/b>\tkaksi (luku)\n", "v.tsv", language="fi"
+    )
     assert names_of(concepts) == [("a", 0, "yksi"), ("b", 0, "kaksi (luku)")]
     table = "uri,notation,label_fi,label_sv\nhttp://x/a,1,yksi,ett\nhttp://x/b,2,,tva\n"
     assert names_of(read(tmp_path, table, "v.csv", language="fi")) == [("a", 0, "yksi")]
@@ -103,10 +124,16 @@ TABLE = "uri,label_fi,label_sv\nhttp://x/a,yksi,ett\n"
         (TABLE, {"by": "no tag"}, "by: expected a language"),
         (TABLE, {"by": "notation"}, "v.csv: expected 1 to .* concepts with notation, found 0"),
         (TABLE, {"language": "en"}, r"v\.csv: expected names in en, found fi, sv"),
-        ("uri,label_fi\nhttp://x/a,\n", {"language": "fi"}, "v.csv: expected names in fi, found none"),
+        (
+            "uri,label_fi\nhttp://x/a,\n",
+            {"language": "fi"},
+            "v.csv: expected names in fi, found none",
+        ),
     ],
 )
-def test_bad_files_are_refused(tmp_path: Path, content: str, options: dict[str, str], message: str) -> None:
+def test_bad_files_are_refused(
+    tmp_path: Path, content: str, options: dict[str, str], message: str
+) -> None:
     with pytest.raises((BadData, BadParameter), match=message):
         read(tmp_path, content, "v.csv", **options)
 
@@ -114,7 +141,10 @@ def test_bad_files_are_refused(tmp_path: Path, content: str, options: dict[str, 
 def test_a_concept_has_so_many_neighbours_at_most(tmp_path: Path) -> None:
     others = [f"<http://x/{i:03}>" for i in range(NEIGHBOURS_MAX + 1)]
     many = "".join(f'{one} a skos:Concept ; skos:prefLabel "n" . ' for one in others)
-    head = TURTLE.partition("\n")[0] + '<http://x/top> a skos:Concept ; skos:prefLabel "t" ; skos:broader '
+    head = (
+        TURTLE.partition("\n")[0]
+        + '<http://x/top> a skos:Concept ; skos:prefLabel "t" ; skos:broader '
+    )
     head += ", ".join(others) + " . "
     concepts = read(tmp_path, head + many)
     assert links_of(concepts, "broader")["top"] == [f"{i:03}" for i in range(NEIGHBOURS_MAX)]
@@ -133,7 +163,9 @@ names = st.builds(
     st.lists(st.sampled_from(WORDS), max_size=4).map(tuple),
     st.none() | st.lists(st.sampled_from([*WORDS, "gg"]), min_size=1, max_size=2).map(tuple),
 )
-links = st.lists(st.tuples(st.integers(0, N_CONCEPTS - 1), st.integers(0, N_CONCEPTS - 1)), max_size=12)
+links = st.lists(
+    st.tuples(st.integers(0, N_CONCEPTS - 1), st.integers(0, N_CONCEPTS - 1)), max_size=12
+)
 texts = st.lists(st.sampled_from([*WORDS, *LONGER, "zz", "zz", "gg"]), max_size=40)
 
 
@@ -144,7 +176,9 @@ def uri(concept: int) -> str:
 def concepts_with(
     given_names: list[OracleName], broader: list[tuple[int, int]], related: list[tuple[int, int]]
 ) -> Concepts:
-    """N_CONCEPTS concepts, as readers make them: subjects with other names have them in `others`."""
+    """N_CONCEPTS concepts, as readers make them: subjects with other names have them
+    in `others`.
+    """
     return linked(broader)._replace(
         texts=[text_of(name) for name in given_names],
         owners=np.array([name.concept for name in given_names], np.int32),
@@ -173,7 +207,9 @@ def rows_of(matcher: NameMatcher, texts: list[str]) -> list[dict[int, dict[str, 
     found: list[dict[int, dict[str, float]]] = [{} for _ in texts]
     for row, columns in zip(found, row_dicts(rows[:3]), strict=True):
         for column, value in columns.items():
-            row.setdefault(column // F, dict.fromkeys(NAME_FEATURES, 0.0))[NAME_FEATURES[column % F]] = value
+            row.setdefault(column // F, dict.fromkeys(NAME_FEATURES, 0.0))[
+                NAME_FEATURES[column % F]
+            ] = value
     return found
 
 
@@ -186,7 +222,9 @@ def test_candidates_are_those_of_the_slow_matcher(
 ) -> None:
     # a name that is brackets alone is the words in them
     given_names = [
-        name if name.words or name.qualifier is None else name._replace(words=name.qualifier, qualifier=None)
+        name
+        if name.words or name.qualifier is None
+        else name._replace(words=name.qualifier, qualifier=None)
         for name in given_names
     ]
     if not any(name.words for name in given_names):
@@ -194,7 +232,9 @@ def test_candidates_are_those_of_the_slow_matcher(
     frequencies = count_words([" ".join(text) for text in words] + ["aa"], PLAIN)
     arrays = build_names(concepts_with(given_names, broader, related), PLAIN, frequencies)
     counts = dict(zip(frequencies.words, frequencies.counts.tolist(), strict=True))
-    idf = {word: math.log((2 + len(words)) / (1 + counts.get(word, 0))) + 1 for word in [*WORDS, "gg"]}
+    idf = {
+        word: math.log((2 + len(words)) / (1 + counts.get(word, 0))) + 1 for word in [*WORDS, "gg"]
+    }
     above = {i: {b for a, b in broader if a == i != b} for i in range(N_CONCEPTS)}
     beside = {i: {b for a, b in related if a == i != b} for i in range(N_CONCEPTS)}
     found = rows_of(NameMatcher(arrays, PLAIN), [" ".join(text) for text in words])
@@ -216,7 +256,9 @@ def vocabulary(*subjects: tuple[list[str], dict[str, Any]]) -> Concepts:
 
 
 def matcher_of(*names: list[str], parameters: NameParameters = PLAIN) -> NameMatcher:
-    return NameMatcher(build_names(vocabulary(*((given, {}) for given in names)), parameters), parameters)
+    return NameMatcher(
+        build_names(vocabulary(*((given, {}) for given in names)), parameters), parameters
+    )
 
 
 def test_names_are_found_by_their_stems_in_any_order_and_explained() -> None:
@@ -295,15 +337,23 @@ def test_the_longest_name_is_found_and_one_of_as_many_concepts_as_may_be() -> No
     longest = " ".join(f"w{i}" for i in range(NAME_WORDS_MAX))
     (row,) = rows_of(matcher_of([longest], ["w1 w1"]), [f"zz {longest} zz"])
     assert row[0]["words"] == NAME_WORDS_MAX
-    assert (row[1]["words"], row[1]["adjacent"], row[1]["closeness"]) == (1, 0, 1)  # it repeats a word
+    assert (row[1]["words"], row[1]["adjacent"], row[1]["closeness"]) == (
+        1,
+        0,
+        1,
+    )  # it repeats a word
     for n, found in ((CONCEPTS_A_NAME_MAX, True), (CONCEPTS_A_NAME_MAX + 1, False)):
-        (row,) = rows_of(matcher_of(*[["shared name"]] * n, ["other"]), ["a shared name and an other"])
+        (row,) = rows_of(
+            matcher_of(*[["shared name"]] * n, ["other"]), ["a shared name and an other"]
+        )
         assert row.keys() == ({*range(n + 1)} if found else {n})
 
 
 def test_many_names_of_one_concept_and_circles_leave_features_finite() -> None:
     many = [f"w{i} w{i + 1}" for i in range(20_000)]
-    above = [{"broader": [uri((i + 1) % 3), uri(i)], "related": [uri((i + 2) % 3)]} for i in range(3)]
+    above = [
+        {"broader": [uri((i + 1) % 3), uri(i)], "related": [uri((i + 2) % 3)]} for i in range(3)
+    ]
     concepts = vocabulary((many, above[0]), (["w5", "w5", "W5"], above[1]), (["w6"], above[2]))
     matcher = NameMatcher(build_names(concepts, PLAIN), PLAIN)
     text = " ".join(f"w{i}" for i in range(3000))
@@ -311,7 +361,9 @@ def test_many_names_of_one_concept_and_circles_leave_features_finite() -> None:
     assert row.keys() == {0, 1, 2}
     assert row[0]["adjacent"] == pytest.approx(math.log1p(2999))
     assert row[0]["share"] == 1
-    assert all(row[i][kind] == pytest.approx(math.log(2)) for i in row for kind in ("broader", "narrower"))
+    assert all(
+        row[i][kind] == pytest.approx(math.log(2)) for i in row for kind in ("broader", "narrower")
+    )
     assert row[1]["names"] == pytest.approx(math.log(2))
 
 
@@ -338,14 +390,24 @@ def test_labels_of_data_may_be_more_than_concepts_and_in_another_order() -> None
 
 
 ARRAYS = build_names(
-    vocabulary((["aa bb", "cc (dd)"], {"broader": [uri(1)]}), (["aa bb cc", "bb"], {"related": [uri(0)]})),
+    vocabulary(
+        (["aa bb", "cc (dd)"], {"broader": [uri(1)]}), (["aa bb cc", "bb"], {"related": [uri(0)]})
+    ),
     PLAIN,
 )
 
 
 def damaged(array: NDArray[Any]) -> list[Any]:
-    """The array with each of its numbers too large or too small, too short, of another type, gone."""
-    changed: list[Any] = [None, array[:-1], np.append(array, array[-1:]), array.astype(np.float64), array[:0]]
+    """The array with each of its numbers too large or too small, too short, of
+    another type, gone.
+    """
+    changed: list[Any] = [
+        None,
+        array[:-1],
+        np.append(array, array[-1:]),
+        array.astype(np.float64),
+        array[:0],
+    ]
     for i in range(len(array)):
         for value in (-2, 200):
             changed.append(array.copy())
@@ -376,7 +438,9 @@ def test_damaged_arrays_are_refused_or_answer_finite_rows(name: str) -> None:
 
 
 def test_a_name_that_begins_a_compound_is_found_and_explained() -> None:
-    matcher = matcher_of(["kirjasto"], ["kirjastokortit"], ["kortti"], parameters=NameParameters(stem="fi"))
+    matcher = matcher_of(
+        ["kirjasto"], ["kirjastokortit"], ["kortti"], parameters=NameParameters(stem="fi")
+    )
     whole, part = rows_of(matcher, ["uusi kirjastokortti", "uusi kirjastoauto"])
     assert sorted(whole) == [1]
     assert sorted(part) == [0]

@@ -1,4 +1,6 @@
-"""What becomes of a combined version: calibrated, with other concepts, copied, beside another; bad ones."""
+"""What becomes of a combined version: calibrated, with other
+concepts, copied, beside another; bad ones.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -36,19 +38,24 @@ TEXTS = [str(row["text"]) for row in documents(40, 8)] + ["salt mine", ""]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a store: version 1 of `both`, 2 is it calibrated, 3 has another vocabulary besides."""
+    """A directory with a store: version 1 of `both`, 2 is it
+    calibrated, 3 has another vocabulary besides.
+    """
     home = tmp_path_factory.mktemp("lives")
     store = publish_combined(home)
     calibrate_and_publish(store, "both", "1", write_lines(home / "more.jsonl", documents(300, 11)))
     (home / "others.csv").write_text(
-        "uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate([*NAMES, "lime kiln"]) if i)
+        "uri,label_en\n"
+        + "".join(f"l{i},{name}\n" for i, name in enumerate([*NAMES, "lime kiln"]) if i)
     )
     set_vocabulary(store, "both", "latest", VocabularyRequest(home / "others.csv"))
     return home
 
 
 def predict(model: Model, texts: list[str], top_r: int) -> Any:
-    return make_predictor(model).predict(featurizer_of(model).transform_texts(texts), PredictOptions(top_r))
+    return make_predictor(model).predict(
+        featurizer_of(model).transform_texts(texts), PredictOptions(top_r)
+    )
 
 
 def scores_of(store: Store, version: int) -> dict[tuple[int, str], float]:
@@ -71,10 +78,16 @@ def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: P
     close = [later[at] == pytest.approx(after[at], abs=0.2) for at in stays]
     assert np.mean(close) > 0.9  # names have other neighbours, and other words are rare now
     model = store.open("both", 3)
-    assert read_origin(model.arrays)[CALIBRATION] == read_origin(store.open("both", 2).arrays)[CALIBRATION]
+    assert (
+        read_origin(model.arrays)[CALIBRATION]
+        == read_origin(store.open("both", 2).arrays)[CALIBRATION]
+    )
     for version in (1, 2, 3):
         store.verify("both", version)
-    arrays = [store.root / f"models/both/versions/{i}/arrays/member0.ensemble.parent.npy" for i in (1, 2, 3)]
+    arrays = [
+        store.root / f"models/both/versions/{i}/arrays/member0.ensemble.parent.npy"
+        for i in (1, 2, 3)
+    ]
     assert len({path.stat().st_ino for path in arrays}) == 1
 
 
@@ -88,13 +101,17 @@ def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home: Path)
 def test_deprecated_concepts_are_never_suggested(home: Path) -> None:
     """Though a member knows them: when it is combined, and with another vocabulary."""
     member = Store(home / "store").open("words", 1)
-    subjects = [Subject(f"l{i}", None, {"en": name}, deprecated=i == 2) for i, name in enumerate(NAMES)]
+    subjects = [
+        Subject(f"l{i}", None, {"en": name}, deprecated=i == 2) for i, name in enumerate(NAMES)
+    ]
     words = NameParameters()
     names = NamesToMatch(concepts_of(subjects, "en"), words, count_words(TEXTS, words))
     parts = combined_parts([member], names, candidates=5, beam_width=3)
     assert sorted(all_names(parts.labels)) == ["l0", "l1", "l3", "l4", "l5", "l6"]
     assert parts.maps[0].tolist().count(NO_LABEL) == 1
-    assert any(warning.startswith("1 of the members' labels are deprecated") for warning in parts.warnings)
+    assert any(
+        warning.startswith("1 of the members' labels are deprecated") for warning in parts.warnings
+    )
     model = model_of(parts.draft(no_ranker(parts), 0, {}))
     assert predict(model, [NAMES[2]], 10).labels.max() < 6
 
@@ -142,8 +159,12 @@ def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
     ]
     store = Store(home / "odd")
     data = write_lines(home / "odd.jsonl", rows)
-    train_and_publish(store, "tree", TrainRequest("label-tree", write_lines(home / "t.jsonl", rows[:40])))
-    told = combine_and_publish(store, "odd", CombineRequest([("tree", 1)], data, home / "odd.ttl", "en"))
+    train_and_publish(
+        store, "tree", TrainRequest("label-tree", write_lines(home / "t.jsonl", rows[:40]))
+    )
+    told = combine_and_publish(
+        store, "odd", CombineRequest([("tree", 1)], data, home / "odd.ttl", "en")
+    )
     assert told["warnings"][0] == "the vocabulary lacks 4 of the members' labels: they are kept"
     store.verify("odd", 1)
     found = predict(store.open("odd"), ["x", "other name 2999", "boat apple river tree"], 9)
@@ -166,7 +187,9 @@ def test_names_and_members_that_cannot_be_used_publish_nothing(
     finnish = TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
     train_and_publish(store, "fi", finnish)
     names.write_text(f"<l0>\t{name}\n<l1>\ty\n")
-    request = CombineRequest([parse_named(member) for member in members], home / "valid.jsonl", names, "en")
+    request = CombineRequest(
+        [parse_named(member) for member in members], home / "valid.jsonl", names, "en"
+    )
     with pytest.raises((BadData, BadParameter), match=fault):
         combine_and_publish(store, "bad", request)
     assert store.versions("bad") == ()

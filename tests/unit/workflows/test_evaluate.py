@@ -1,4 +1,6 @@
-"""Measuring, comparing and calibrating versions: by hand, at thresholds, on awkward files, by the command."""
+"""Measuring, comparing and calibrating versions: by hand, at
+thresholds, on awkward files, by the command.
+"""
 
 import json
 from itertools import pairwise
@@ -42,7 +44,9 @@ def write(path: Path, rows: list[tuple[str, list[str]]]) -> Path:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of three models: `some` knows three colours, `others` one and white, `noise` is wrong."""
+    """A store of three models: `some` knows three colours,
+    `others` one and white, `noise` is wrong.
+    """
     folder = tmp_path_factory.mktemp("evaluated")
     every = [(colour, i) for colour in COLOURS for i in range(9)]
     for name, rows in {
@@ -75,7 +79,8 @@ def decisions(model: Model, data: Path, threshold: float) -> list[list[str]]:
 def test_figures_worked_out_by_hand(model: Model, tmp_path: Path) -> None:
     rows = [("red", ["red"]), ("green", ["green"]), ("blue", ["red", "green"]), ("red", [])]
     report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
-    # Two rows have their label first, one has its two behind blue; a row without labels counts as a row.
+    # Two rows have their label first, one has its two behind blue; a
+    # row without labels counts as a row.
     assert report["P@1"] == pytest.approx(100 * 2 / 4)
     assert report["P@3"] == pytest.approx(100 * (1 / 3 + 1 / 3 + 2 / 3) / 4)
     assert report["rows"] == 4
@@ -88,9 +93,14 @@ def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: P
     scores = make_predictor(model).predict(rows, PredictOptions(top_r=1)).scores
     beyond = np.nextafter(scores.max(), np.float32(2))
     none, exact = (np.full(len(WORDS), value, np.float32) for value in (beyond, scores.min()))
-    nothing, everything = evaluate(model, file, thresholds=none), evaluate(model, file, thresholds=exact)
+    nothing, everything = (
+        evaluate(model, file, thresholds=none),
+        evaluate(model, file, thresholds=exact),
+    )
     assert nothing["threshold"] == everything["threshold"] == "tuned" and plain["threshold"] == 0.5
-    assert nothing["micro_f"] == 0.0 and everything["micro_f"] == 100.0  # a score at its threshold counts
+    assert (
+        nothing["micro_f"] == 0.0 and everything["micro_f"] == 100.0
+    )  # a score at its threshold counts
     for report in (nothing, everything):
         changed = {key for key in report if report[key] != plain[key]}
         assert changed <= {*F_MEASURES, "threshold", "us_per_row", "bands"}
@@ -106,7 +116,8 @@ def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_fi
     binarizer = MultiLabelBinarizer(classes=[*all_names(model.labels), "x", "y"])
     names = decisions(model, file, 0.5)
     of_truth, decided = binarizer.fit_transform(true), binarizer.fit_transform(names)
-    # one where nothing is named: the usual convention is scikit-learn's, in which silence earns nothing
+    # one where nothing is named: the usual convention is
+    # scikit-learn's, in which silence earns nothing
     value = 1.0 if empty == "one" else 0.0
     for key, average in zip(F_MEASURES, ("macro", "micro", "samples"), strict=True):
         expected = 100 * f1_score(of_truth, decided, average=average, zero_division=value)
@@ -123,7 +134,9 @@ def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
     assert report["unknown_labels"] == 30
     assert (report["P@1"], report["R@5"]) == (100, 50)
     assert report["unknown_label_names"] == [f"new{i}" for i in range(NAMES_MAX)]
-    assert list_unknown(report).startswith("30: new0, new1, ") and list_unknown(report).endswith(", ...")
+    assert list_unknown(report).startswith("30: new0, new1, ") and list_unknown(report).endswith(
+        ", ..."
+    )
     of_known = evaluate(model, write(tmp_path / "rows.jsonl", [("red", ["red"])]))
     assert (of_known["unknown_labels"], list_unknown(of_known)) == (0, "")
     assert report["macro_f"] == pytest.approx(of_known["macro_f"] * 3 / 33)
@@ -148,7 +161,9 @@ def kept_of(store: Path, file: Path, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_a_version_keeps_what_an_evaluation_of_it_finds(weights: Any, file: Path, tmp_path: Path) -> None:
+def test_a_version_keeps_what_an_evaluation_of_it_finds(
+    weights: Any, file: Path, tmp_path: Path
+) -> None:
     kept = kept_of(tmp_path, file, weights=weights, parameters=("leaf_size=2",))
     model = Store(tmp_path).open("m")
     assert model.manifest.weights == weights
@@ -166,7 +181,9 @@ def test_a_version_keeps_what_an_evaluation_of_it_finds(weights: Any, file: Path
         assert (label["support"], label["hits"]) == (support, hits)
         assert recall == pytest.approx(100 * hits / support, abs=1e-4)
         assert (precision is None) == (label["predicted"] == 0)
-        assert precision is None or precision == pytest.approx(100 * hits / label["predicted"], abs=1e-4)
+        assert precision is None or precision == pytest.approx(
+            100 * hits / label["predicted"], abs=1e-4
+        )
 
 
 def test_the_labels_that_are_true_most_often_are_kept(
@@ -218,7 +235,12 @@ def test_a_better_model_is_really_better_and_one_like_itself_is_not(home: Path) 
     assert not any(each["real"] for each in compare(some, some, request)["metrics"].values())
     assert compare(noise, some, request) == report
     report = compare(contender(home, "some", tuned=False), noise, request)
-    assert list(report["metrics"]) == ["P@1", "P@3", "P@5", "nDCG@5"]  # no macro-F without thresholds
+    assert list(report["metrics"]) == [
+        "P@1",
+        "P@3",
+        "P@5",
+        "nDCG@5",
+    ]  # no macro-F without thresholds
     assert "some@1 not tuned" in report["note"]
 
 
@@ -231,14 +253,21 @@ def test_what_cannot_be_compared_is_refused(home: Path, tmp_path: Path) -> None:
     parameters = ("task=text", "dim=4", "epochs=1")
     train_and_publish(store, "words", TrainRequest("huffman-tree", texts, parameters=parameters))
     words = Contender(store.open("words"), None)
-    with pytest.raises(BadData, match=r"expected two models of next words.*found words@1 and some@1"):
+    with pytest.raises(
+        BadData, match=r"expected two models of next words.*found words@1 and some@1"
+    ):
         compare(words, some, CompareRequest(file))
 
 
 def test_the_command_says_which_is_better(run_here: Run, home: Path) -> None:
     asked = ("compare", "noise", "some@1", "--data", home / "test.jsonl")
     report = json.loads(run_here(*asked, "--json", "--seed", 3, store=home / "store").stdout)
-    assert (report["a"], report["b"], report["rows"], report["seed"]) == ("noise@1", "some@1", 36, 3)
+    assert (report["a"], report["b"], report["rows"], report["seed"]) == (
+        "noise@1",
+        "some@1",
+        36,
+        3,
+    )
     assert report["metrics"]["P@1"].keys() == {"a", "b", "difference", "low", "high", "p", "real"}
     done = run_here(*asked, store=home / "store")
     assert "some@1 is better" in done.stdout and "not tuned" in done.stdout
@@ -287,9 +316,16 @@ def test_what_a_calibration_publishes(folder: Path, facts: dict[str, Any]) -> No
     assert "validation" not in read_report(after.arrays)
     assert not after.manifest.metrics.keys() & {*F_MEASURES}
     assert after.manifest.metrics.keys() >= {"P@1", "nDCG@5"}
-    assert (after.manifest.trainer, after.manifest.data) == (before.manifest.trainer, before.manifest.data)
+    assert (after.manifest.trainer, after.manifest.data) == (
+        before.manifest.trainer,
+        before.manifest.data,
+    )
     origin = read_origin(after.arrays)
-    assert origin["parent"] == {"model": "m", "version": 1, "content": content_digest(before.manifest)}
+    assert origin["parent"] == {
+        "model": "m",
+        "version": 1,
+        "content": content_digest(before.manifest),
+    }
     told = origin["calibration"]
     assert (told["source"], told["rows"], told["knots"]) == ("valid.jsonl", 400, facts["knots"])
     assert told["error_after"] == facts["calibration_error"]["after"]
@@ -297,11 +333,15 @@ def test_what_a_calibration_publishes(folder: Path, facts: dict[str, Any]) -> No
 
 def test_scores_are_as_true_as_they_say(folder: Path, facts: dict[str, Any]) -> None:
     store = Store(folder / "store")
-    before, after = (evaluate(store.open("m", version), folder / "test.jsonl") for version in (1, 2))
+    before, after = (
+        evaluate(store.open("m", version), folder / "test.jsonl") for version in (1, 2)
+    )
     assert before["calibration_error"] > 0.08
     assert after["calibration_error"] < 0.05  # of 400 rows
     assert facts["calibration_error"]["after"] < 0.05
-    rankings = [{key: value for key, value in report.items() if "@" in key} for report in (before, after)]
+    rankings = [
+        {key: value for key, value in report.items() if "@" in key} for report in (before, after)
+    ]
     assert rankings[0] == rankings[1]
 
 
@@ -357,13 +397,19 @@ def test_the_command_calibrates_a_calibrated_version_anew(
     assert all(np.array_equal(again[f"calibration/{k}"], source[f"calibration/{k}"]) for k in "xy")
     status, out, err = calibrate("m@1")
     assert status == 0, err
-    assert "Before: the first labels of each row" in out and "expected calibration error before" in out
-    assert "origin calibration source" in run_here("models", "show", "m@3", store=copied.root).stdout
+    assert (
+        "Before: the first labels of each row" in out and "expected calibration error before" in out
+    )
+    assert (
+        "origin calibration source" in run_here("models", "show", "m@3", store=copied.root).stdout
+    )
     status, _, err = calibrate("m", data="train.jsonl")
     assert (status, "found those that it was trained on" in err) == (2, True)
 
 
-def test_a_model_in_python_is_calibrated(folder: Path, facts: dict[str, Any], tmp_path: Path) -> None:
+def test_a_model_in_python_is_calibrated(
+    folder: Path, facts: dict[str, Any], tmp_path: Path
+) -> None:
     lines = [json.loads(line) for line in (folder / "valid.jsonl").read_text().splitlines()]
     texts, labels = [line["text"] for line in lines], [line["labels"] for line in lines]
     model = xylem.load(folder / "store", "m@1").calibrate(texts, labels)

@@ -1,4 +1,6 @@
-"""Labels that a version lists without a leaf, which no row had, and labels that came after a version."""
+"""Labels that a version lists without a leaf, which no row had,
+and labels that came after a version.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,9 @@ NAMES = [f"name {i}" for i in range(LISTED)]
 
 def rows_with(labels: list[int], times: int) -> list[tuple[int, list[tuple[int, float]]]]:
     """Rows of these labels in turns; the feature of a label's number tells it."""
-    return [(label, [(label, 1.0), (9 + turn % 3, 0.5)]) for turn in range(times) for label in labels]
+    return [
+        (label, [(label, 1.0), (9 + turn % 3, 0.5)]) for turn in range(times) for label in labels
+    ]
 
 
 def write_numbers(
@@ -77,7 +81,9 @@ def first_label(store: Store, model: str, label: int) -> int:
     """What a version answers to a row of a label."""
     opened = store.open(model)
     pairs = rows_with([label], 1)[0][1]
-    x = sp.csr_array(([value for _, value in pairs], ([0, 0], [i for i, _ in pairs])), (1, N_FEATURES))
+    x = sp.csr_array(
+        ([value for _, value in pairs], ([0, 0], [i for i, _ in pairs])), (1, N_FEATURES)
+    )
     rows = read_rows_of(x)
     found = make_predictor(opened).predict(rows, PredictOptions(top_r=1))
     return int(found.labels[0])
@@ -95,9 +101,14 @@ def read_rows_of(x: Any) -> Any:
 def test_a_label_that_is_listed_without_a_leaf_is_learnt_by_extend(
     trainer: str, file: str, tmp_path: Path
 ) -> None:
-    store, data = Store(tmp_path / "store"), write_numbers(tmp_path / file, rows_with([*range(LEARNT)], 20))
+    store, data = (
+        Store(tmp_path / "store"),
+        write_numbers(tmp_path / file, rows_with([*range(LEARNT)], 20)),
+    )
     names = names_file(tmp_path)
-    first = TrainRequest(trainer, data, parameters=GROWING[trainer], label_names=names, keep_rows=True)
+    first = TrainRequest(
+        trainer, data, parameters=GROWING[trainer], label_names=names, keep_rows=True
+    )
     train_and_publish(store, "m", first)
     assert store.open("m").labels.n_names == LISTED
     (tmp_path / "new").mkdir()
@@ -122,7 +133,9 @@ def test_a_training_from_a_version_names_labels_that_it_lists_without_a_leaf(
     train_and_publish(store, "m", first)
     more = write_numbers(tmp_path / "more.txt", rows_with([*range(LISTED)], 20))
     going_on = TrainRequest(trainer, more, base=("m", 1))
-    with refused(BadData, r"more\.txt: expected labels that m@1 has learnt, found 2 others, as '6': add"):
+    with refused(
+        BadData, r"more\.txt: expected labels that m@1 has learnt, found 2 others, as '6': add"
+    ):
         train_and_publish(store, "m", going_on)
     assert store.versions("m") == (1,)
     extend_and_publish(store, "m", TrainRequest("", more, base=("m", 1)))
@@ -130,7 +143,9 @@ def test_a_training_from_a_version_names_labels_that_it_lists_without_a_leaf(
     assert [first_label(store, "m", label) for label in range(LISTED)] == [*range(LISTED)]
 
 
-def test_the_thresholds_of_labels_that_get_a_leaf_begin_anew_and_others_stay(tmp_path: Path) -> None:
+def test_the_thresholds_of_labels_that_get_a_leaf_begin_anew_and_others_stay(
+    tmp_path: Path,
+) -> None:
     store = Store(tmp_path / "store")
     data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20))
     train_and_publish(store, "m", TrainRequest("label-tree", data, keep_rows=True))
@@ -171,18 +186,25 @@ def test_numbers_of_labels_stay_their_ids_when_some_between_have_no_rows(tmp_pat
     with refused(BadData, "expected at most 1000 new labels at once for 12 of m@3, found 4989"):
         extend_and_publish(store, "m", TrainRequest("", far, base=("m", 3)))
     farthest = write_numbers(tmp_path / "farthest.svm", [(2**28 - 1, [(7, 1.0)])])
-    with refused(BadData, "expected at most 1000 new labels at once for 12 of m@3, found 268435444"):
+    with refused(
+        BadData, "expected at most 1000 new labels at once for 12 of m@3, found 268435444"
+    ):
         extend_and_publish(store, "m", TrainRequest("", farthest, base=("m", 3)))
 
 
 def test_numbers_are_no_names_of_labels_that_have_others(tmp_path: Path, command: Command) -> None:
     data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20))
     store, names = Store(tmp_path / "store"), names_file(tmp_path)
-    train_and_publish(store, "m", TrainRequest("label-tree", data, label_names=names, keep_rows=True))
+    train_and_publish(
+        store, "m", TrainRequest("label-tree", data, label_names=names, keep_rows=True)
+    )
     for line in (("extend", "m"), ("train", "label-tree", "--model", "m", "--from", "m@1")):
         status, _, message = command(*line, "--data", data)
         assert status == 2 and message.count("\n") == 1, message
-        assert "rows.txt: expected the names of its labels (--label-names), as m@1 has names" in message
+        assert (
+            "rows.txt: expected the names of its labels (--label-names), as m@1 has names"
+            in message
+        )
     assert store.versions("m") == (1,)
 
 
@@ -196,7 +218,9 @@ def test_labels_that_came_later_count_as_missed_as_in_json_lines(
     measured = write_numbers(tmp_path / file, later)
     request = TrainRequest("label-tree", data, valid=measured)
     train_and_publish(store, "m", request)
-    train_and_publish(store, "m", TrainRequest("label-tree", write_numbers(tmp_path / "all.txt", later)))
+    train_and_publish(
+        store, "m", TrainRequest("label-tree", write_numbers(tmp_path / "all.txt", later))
+    )
     assert store.manifest("m", 1).metrics["P@1"] == pytest.approx(100 * LEARNT / LISTED)
     models = [store.open("m", version) for version in (1, 2)]
     report = evaluate_rows(models[0], read_labelled(models[0], measured, no_progress)).report

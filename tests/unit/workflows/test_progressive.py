@@ -94,8 +94,12 @@ def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
     first_of = np.concatenate([[6], 6 + np.cumsum([part.rows.n_rows for _, part in parts])])
     for (ensemble, _), n_before in list(zip(parts, first_of, strict=False))[20::10]:
         cut = int(n_before) - int(n_before) % 6  # trees are made once a part
-        before = in_turn.cut(0, cut).take(np.argsort(order_of(cut)))  # so that they are learnt in that turn
-        alone = fit("plt", parse_parameters("plt", [*SGD, "epochs=1"]), MemorySource(before), Tools(3))
+        before = in_turn.cut(0, cut).take(
+            np.argsort(order_of(cut))
+        )  # so that they are learnt in that turn
+        alone = fit(
+            "plt", parse_parameters("plt", [*SGD, "epochs=1"]), MemorySource(before), Tools(3)
+        )
         for name, array in alone.ensemble._asdict().items():
             assert array.tobytes() == getattr(ensemble, name).tobytes(), name
 
@@ -103,12 +107,16 @@ def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
 def test_showing_rows_does_not_change_the_tree() -> None:
     data, parameters = data_of(), parse_parameters("plt", [*SGD, "epochs=3"])
     plain = fit("plt", parameters, MemorySource(data), Tools(3))
-    shown = fit("plt", parameters, MemorySource(data), Tools(3, on_rows=lambda ensemble, rows: None))
+    shown = fit(
+        "plt", parameters, MemorySource(data), Tools(3, on_rows=lambda ensemble, rows: None)
+    )
     assert bits_of(plain) == bits_of(shown)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_thresholds_are_those_of_feedback_on_these_rows(database: ThresholdDatabase, threads: int) -> None:
+def test_thresholds_are_those_of_feedback_on_these_rows(
+    database: ThresholdDatabase, threads: int
+) -> None:
     data = data_of(200)
     source = MemorySource(data)
     found = ProgressiveThresholds(source, threads, database)
@@ -122,11 +130,15 @@ def test_thresholds_are_those_of_feedback_on_these_rows(database: ThresholdDatab
     np.testing.assert_array_equal(tuned.counters, counters)
     np.testing.assert_array_equal(tuned.thresholds, thresholds)
     bounds = lower_bounds(label_counts, 200, data.labels.n_labels)
-    np.testing.assert_array_equal(tuned.thresholds, thresholds_of(tuned.counters, tuned.start, bounds))
+    np.testing.assert_array_equal(
+        tuned.thresholds, thresholds_of(tuned.counters, tuned.start, bounds)
+    )
     assert found.n_rows == 180
 
 
-def test_a_version_is_published_with_its_thresholds(tmp_path: Path, database: ThresholdDatabase) -> None:
+def test_a_version_is_published_with_its_thresholds(
+    tmp_path: Path, database: ThresholdDatabase
+) -> None:
     path, store = write_file(tmp_path / "train.txt", *learnable(150)), Store(tmp_path / "store")
     kept = []
     for threads in (1, 2):
@@ -161,7 +173,9 @@ def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDa
     assert database.load("m", 1) is None
 
 
-def test_labels_that_no_shown_row_has_keep_their_first_threshold(database: ThresholdDatabase) -> None:
+def test_labels_that_no_shown_row_has_keep_their_first_threshold(
+    database: ThresholdDatabase,
+) -> None:
     rows = SparseRows(np.arange(21), np.zeros(20, np.int32), np.ones(20, np.float32), 1)
     carried = np.zeros(20, np.int32)
     carried[order_of(20)[0]] = 1  # label 1 only in the first part
@@ -180,7 +194,9 @@ ALWAYS = "always"
 
 
 def write_shares(path: Path, n_rows: int, seed: int, *, always: float = 0.0) -> Path:
-    """Rows of some labels, three words of each; `always` is true in that share of the rows, for no reason."""
+    """Rows of some labels, three words of each; `always` is true in
+    that share of the rows, for no reason.
+    """
     rng = np.random.default_rng(seed)
     lines = []
     for _ in range(n_rows):
@@ -195,7 +211,10 @@ def write_shares(path: Path, n_rows: int, seed: int, *, always: float = 0.0) -> 
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     at = tmp_path_factory.mktemp("shares")
     sizes = {"train": 3000, "valid": 1000, "test": 1000}
-    return {part: write_shares(at / f"{part}.jsonl", n, seed) for seed, (part, n) in enumerate(sizes.items())}
+    return {
+        part: write_shares(at / f"{part}.jsonl", n, seed)
+        for seed, (part, n) in enumerate(sizes.items())
+    }
 
 
 def trained(trainer: str, data: Path, at: Path) -> Model:
@@ -224,8 +243,12 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
 
 
 def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Path) -> None:
-    model = trained("huffman-tree", write_shares(tmp_path / "train.jsonl", 3000, 3, always=0.95), tmp_path)
-    labelled = read_labelled(model, write_shares(tmp_path / "new.jsonl", 200, 4, always=0.95), no_progress)
+    model = trained(
+        "huffman-tree", write_shares(tmp_path / "train.jsonl", 3000, 3, always=0.95), tmp_path
+    )
+    labelled = read_labelled(
+        model, write_shares(tmp_path / "new.jsonl", 200, 4, always=0.95), no_progress
+    )
     live = open_version(model).thresholds
     label = find_name(model.labels, ALWAYS)
     moving = live._moving(live.start_state())
@@ -266,4 +289,6 @@ def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(
         report = keep(model, database, outcomes)
     assert (report["method"], report["instead_of"]) == ("fta-one", "ofo")
     assert report["instead_of_macro_f"] < report["validation_macro_f"]
-    assert report["note"].startswith("ofo has less macro-F on the validation rows than one threshold")
+    assert report["note"].startswith(
+        "ofo has less macro-F on the validation rows than one threshold"
+    )

@@ -1,4 +1,6 @@
-"""Candidates ranked anew by near training rows: arrays, kernel, `train --rerank`, what is refused."""
+"""Candidates ranked anew by near training rows: arrays, kernel, `train --rerank`,
+what is refused.
+"""
 
 import itertools
 import json
@@ -21,7 +23,14 @@ from xylem.engine.kernels.search.near_rows import LISTED_ROWS
 from xylem.engine.predictor import PredictOptions
 from xylem.workflows import rerank as reranking
 from xylem.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
-from xylem.workflows.near_rows import ALIKE, FEATURES_MAX, draw_near_rows, group_alike, near_of, place_near
+from xylem.workflows.near_rows import (
+    ALIKE,
+    FEATURES_MAX,
+    draw_near_rows,
+    group_alike,
+    near_of,
+    place_near,
+)
 from xylem.workflows.ranker import Candidates, precisions
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.arrays import group_of
@@ -99,7 +108,9 @@ def best_of(member: Any, row: SparseRows) -> tuple[list[int], list[float]]:
 
 
 def expected_by_best(near: NearRows, member: Any, row: SparseRows, label: int) -> float:
-    """Return how often a label was true where the member's ten best labels were, by their scores."""
+    """Return how often a label was true where the member's ten best labels were, by
+    their scores.
+    """
     best = list(zip(*best_of(member, row), strict=True))[:10]
     found = sum(score * others_of(near, other).get(label, 0.0) for other, score in best)
     return found / sum(score for _, score in best) if best else 0.0
@@ -126,8 +137,12 @@ def test_labels_that_are_true_together_are_counted(seed: int) -> None:
     counts, together = is_true.sum(0), is_true.T @ is_true
     np.fill_diagonal(together, 0)
     for label in range(60):
-        most = sorted(np.flatnonzero(together[label]), key=lambda other: (-together[label, other], other))
-        expected = {other: together[label, other] / (counts[label] + 2) for other in most[:OTHERS_MAX]}
+        most = sorted(
+            np.flatnonzero(together[label]), key=lambda other: (-together[label, other], other)
+        )
+        expected = {
+            other: together[label, other] / (counts[label] + 2) for other in most[:OTHERS_MAX]
+        }
         assert others_of(near, label) == pytest.approx(expected, rel=1e-6)
         assert [*others_of(near, label)] == sorted(expected)
     assert np.diff(near.other_ptr).max() == OTHERS_MAX
@@ -139,20 +154,28 @@ def test_near_rows_move_with_their_labels(seed: int) -> None:
     placed = place_near(near, np.array(old, np.int32))
     check_near(placed, N_FEATURES)
     for label, before in enumerate(old):
-        assert rows_of(placed, label).tolist() == (rows_of(near, before).tolist() if before >= 0 else [])
+        assert rows_of(placed, label).tolist() == (
+            rows_of(near, before).tolist() if before >= 0 else []
+        )
         expected = others_of(near, before) if before >= 0 else {}
         named = {new: expected[was] for new, was in enumerate(old) if was in expected}
         assert others_of(placed, label) == named
     assert len(placed.other_label)
     for row in range(len(near.scale)):
-        assert voted_by(placed, row) == [new for new, was in enumerate(old) if was in voted_by(near, row)]
+        assert voted_by(placed, row) == [
+            new for new, was in enumerate(old) if was in voted_by(near, row)
+        ]
 
 
 def near_draft(seed: int) -> tuple[Draft, NearRows]:
-    """Return a combined version of one label tree with near rows, whose ranker finds all labels alike."""
+    """Return a combined version of one label tree with near rows,
+    whose ranker finds all labels alike.
+    """
     member = small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW)
     near = draw_near_rows(random_rows(seed, 300), random_labels(seed, 300), seed)
-    parts = replace(combined_parts([model_of(member)], None, N_LABELS, 10), near=group_of(NEAR, near))
+    parts = replace(
+        combined_parts([model_of(member)], None, N_LABELS, 10), near=group_of(NEAR, near)
+    )
     return parts.draft(no_ranker(parts), 0, {}), near
 
 
@@ -166,14 +189,18 @@ def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int
     assert counts.max() > ROWS_MAX > 0 == counts[1]
     whole, kept = dense(rows), dense_near(near)
     listed = np.bincount(near.row, minlength=rows.n_rows)
-    assert len(kept) == len(whole) and np.diff(near.feature_ptr).max() < POSTINGS_MAX  # all rows are kept
+    assert (
+        len(kept) == len(whole) and np.diff(near.feature_ptr).max() < POSTINGS_MAX
+    )  # all rows are kept
     for row in np.flatnonzero(kept.any(1)):
         is_kept, source = kept[row] != 0, whole[row]
         step = np.abs(source).max() / 127
         assert np.abs(source[is_kept] - kept[row, is_kept]).max() <= 0.51 * step
         assert listed[row] == min(FEATURES_MAX, (source != 0).sum())
         left_out = np.abs(source[~is_kept]).max(initial=0)
-        assert left_out <= np.abs(source[is_kept]).min() + 0.51 * step  # what rounds to 0 is left out too
+        assert (
+            left_out <= np.abs(source[is_kept]).min() + 0.51 * step
+        )  # what rounds to 0 is left out too
 
 
 def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
@@ -188,7 +215,9 @@ def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
             assert left_out.max() <= whole[kept[:, feature], feature].min() + 1e-6
 
 
-def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_few_rows_are_kept_beside_those_of_labels(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     monkeypatch.setattr("xylem.workflows.near_rows.KEPT_ROWS", 0)
     near = draw_near_rows(rows, labels, seed)
@@ -199,7 +228,10 @@ def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatc
         for row in rows_of(near, label):
             source = int((kept[row] @ whole.T).argmax())
             assert is_true[source, label] or not kept[row].any()
-            assert voted_by(near, row) == np.flatnonzero(is_true[source]).tolist() or not kept[row].any()
+            assert (
+                voted_by(near, row) == np.flatnonzero(is_true[source]).tolist()
+                or not kept[row].any()
+            )
 
 
 @pytest.mark.parametrize("listed_rows", [0, LISTED_ROWS])
@@ -238,7 +270,9 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(
         shares = np.divide(compared, best, out=np.zeros(compared.shape), where=best > 0)
         context = context_of(single, this, labels, expected[:, [4, 6]])
         found = features[:, -len(NEAR_FEATURES) :]
-        np.testing.assert_allclose(found, np.hstack([expected, shares, context]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found, np.hstack([expected, shares, context]), rtol=1e-4, atol=1e-5
+        )
     assert n_votes > 40 and len(near.scale) > NEAREST
 
 
@@ -246,7 +280,9 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
     draft, _ = near_draft(seed)
     linear = np.zeros_like(draft.extra["ranker/linear"])
     linear[-1 - len(NEAR_FEATURES)] = 3.0  # the greatest cosine alone
-    predictor = make_predictor(model_of(replace(draft, extra={**draft.extra, "ranker/linear": linear})))
+    predictor = make_predictor(
+        model_of(replace(draft, extra={**draft.extra, "ranker/linear": linear}))
+    )
     rows = random_rows(seed + 2, 30)
     one = predictor.predict(rows, PredictOptions(top_r=N_LABELS))
     two = predictor.predict(rows, PredictOptions(top_r=N_LABELS), 3)
@@ -299,7 +335,9 @@ def test_damaged_arrays_and_a_missing_one_are_refused() -> None:
 
 
 def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
-    """Return rows of which every third is the one before with another feature, and each 20th is row 0."""
+    """Return rows of which every third is the one before with
+    another feature, and each 20th is row 0.
+    """
     rng = np.random.default_rng(seed)
     values = np.zeros((n_rows, N_FEATURES), np.float32)
     for row in range(n_rows):
@@ -379,7 +417,9 @@ def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) 
     again = train_and_publish(store, "again", replace(request, threads=2))
     same = store.open("again").arrays
     assert again.rerank == report.rerank
-    assert all(np.array_equal(array, same[name]) for name, array in model.arrays.items() if "/" in name)
+    assert all(
+        np.array_equal(array, same[name]) for name, array in model.arrays.items() if "/" in name
+    )
 
 
 def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Command) -> None:

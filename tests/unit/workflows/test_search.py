@@ -111,14 +111,27 @@ def test_a_study_is_gone_on_with_and_no_other_is(
         with refused(BadParameter, message):
             search(replace(short, **changes))
     assert request_of.data.read_text().startswith("{"), "what is no study stays as it is"
-    monkeypatch.setitem(SPACES["ovr"], "cost", Range(0.1, 9.0, 0.5))  # as another release may have it
-    with pytest.raises(BadParameter, match=r"--study: expected one of the same .* spaces of this release"):
+    monkeypatch.setitem(
+        SPACES["ovr"], "cost", Range(0.1, 9.0, 0.5)
+    )  # as another release may have it
+    with pytest.raises(
+        BadParameter, match=r"--study: expected one of the same .* spaces of this release"
+    ):
         search(replace(short, trials=6))
 
 
 def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_path: Path) -> None:
     study = tmp_path / "study"
-    asked = ("--data", request_of.data, "--model", "m", "--store", tmp_path / "store", "--study", study)
+    asked = (
+        "--data",
+        request_of.data,
+        "--model",
+        "m",
+        "--store",
+        tmp_path / "store",
+        "--study",
+        study,
+    )
     options = ("--trainer", "ovr", "--metric", "P@1", "--threads", "1")
     command = [sys.executable, "-m", "xylem.cli.entry", "tune", *map(str, asked), *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -137,7 +150,9 @@ def n_ended(study: Path) -> int:
         return 0
     with contextlib.closing(sqlite3.connect(study)) as database:
         try:
-            return database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()[0]
+            return database.execute(
+                "SELECT count(*) FROM trials WHERE state = 'COMPLETE'"
+            ).fetchone()[0]
         except sqlite3.OperationalError:  # its tables are being made, or it is being written to
             return 0
 
@@ -145,7 +160,9 @@ def n_ended(study: Path) -> int:
 def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: SearchRequest) -> None:
     asked = replace(request_of, trainers=("ovr",), trials=3, folds=2, seed=7)
     one, two = search(asked), search(asked)
-    assert [(each.parameters, each.value) for each in one] == [(each.parameters, each.value) for each in two]
+    assert [(each.parameters, each.value) for each in one] == [
+        (each.parameters, each.value) for each in two
+    ]
     (by_file,) = search(replace(asked, folds=1, trials=1, valid=asked.data))
     assert by_file.value == 100.0  # on its own training rows
 
@@ -162,7 +179,10 @@ def test_a_trial_that_takes_longer_than_the_search_is_given_up(
 
 def test_what_cannot_be_searched_is_refused(request_of: SearchRequest) -> None:
     for changes, words in (
-        ({"trainers": ("ovr", "huffman-tree")}, r"--trainer: expected some of .*found 'huffman-tree'"),
+        (
+            {"trainers": ("ovr", "huffman-tree")},
+            r"--trainer: expected some of .*found 'huffman-tree'",
+        ),
         ({"trainers": ("ovr", "ovr")}, "expected each once"),
         ({"metric": "accuracy"}, "--metric: expected one of P@1"),
         ({"folds": 21}, "--folds: expected 1 to 20, found 21"),
@@ -190,7 +210,9 @@ def test_the_command_publishes_the_best_trained_on_all_rows(
 ) -> None:
     pytest.importorskip("optuna")
     home = tmp_path / "store"
-    tune = partial(run_here, "tune", "--data", file, "--model", "best", "--trainer", "ovr", "--trials", 2)
+    tune = partial(
+        run_here, "tune", "--data", file, "--model", "best", "--trainer", "ovr", "--trials", 2
+    )
     options = ("--metric", "nDCG@5", "-p", "link=hinge2", "--json")
     done = tune(*options, "-p", "arity=8", store=home)
     assert (done.returncode, "arity" in done.stderr) == (2, True)
@@ -214,7 +236,9 @@ def dataset(n_rows: int, *, texts: bool) -> Dataset:
     made = Dataset("rows", "0" * 64, n_rows, labels, np.arange(n_rows, dtype=np.int32))
     if texts:
         return replace(made, texts=[str(i) for i in range(n_rows)])
-    return replace(made, rows=SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4))
+    return replace(
+        made, rows=SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4)
+    )
 
 
 @pytest.mark.parametrize(("folds", "parts"), [(1, 5), (2, 2), (3, 3), (7, 7)])

@@ -1,4 +1,6 @@
-"""Training on a file that is read again for each pass: the same model, and every way a file can be wrong."""
+"""Training on a file that is read again for each pass: the same model,
+and every way a file can be wrong.
+"""
 
 import gzip
 import json
@@ -88,7 +90,10 @@ HASHED = ["features.kind=hashing", "features.n_features=1024"]
 PLT = (*SGD, "trees=2")
 SOFTMAX = ("epochs=3", "dim=5", "arity=3")
 TREES = [
-    *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
+    *(
+        ("huffman-tree", f"tree={tree}")
+        for tree in ("huffman", "random", "kmeans", "clustered", "flat")
+    ),
     *(("learned-tree", f"start={tree}") for tree in ("huffman", "kmeans", "random")),
     ("learned-tree", "statistics=paths"),
     ("learned-tree", "optimiser=adagrad"),
@@ -99,7 +104,9 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
     """Train in memory and twice on the stream, and check that all bits are the same."""
     store = Store(tmp_path / "store")
     for is_stream, threads in ((False, 1), (True, 2), (True, 1)):
-        request = TrainRequest(name, path, parameters=parameters, seed=9, threads=threads, stream=is_stream)
+        request = TrainRequest(
+            name, path, parameters=parameters, seed=9, threads=threads, stream=is_stream
+        )
         train_and_publish(store, "m", request)
     memory = store.open("m", 1)
     for version in (2, 3):
@@ -108,7 +115,9 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
         for array in memory.arrays.keys() - {REPORT}:
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
         # where rows in memory go in a forest is of no stream
-        told, expected = ({**read_report(model.arrays), "forest": 0} for model in (streamed, memory))
+        told, expected = (
+            {**read_report(model.arrays), "forest": 0} for model in (streamed, memory)
+        )
         assert told == expected
         assert memory.manifest.data == streamed.manifest.data
         assert memory.manifest.features == streamed.manifest.features
@@ -118,7 +127,10 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
     ("name", "suffix", "parameters"),
     [
         *(("plt", ".svm", [*PLT, f"tree={tree}"]) for tree in ("kmeans", "random", "huffman")),
-        *(("plt", ".jsonl", [*PLT, *HASHED, f"tree={tree}"]) for tree in ("kmeans", "random", "huffman")),
+        *(
+            ("plt", ".jsonl", [*PLT, *HASHED, f"tree={tree}"])
+            for tree in ("kmeans", "random", "huffman")
+        ),
         *((name, ".svm", [*SOFTMAX, tree]) for name, tree in TREES),
         *((name, ".jsonl.gz", [*SOFTMAX, *HASHED]) for name in ("huffman-tree", "learned-tree")),
     ],
@@ -156,12 +168,15 @@ def test_decision_trees_of_a_stream_are_those_of_memory(
 
 
 @pytest.mark.parametrize(
-    ("name", "tree"), [*TREES[:4], ("learned-tree", "start=random"), ("learned-tree", "transition=full")]
+    ("name", "tree"),
+    [*TREES[:4], ("learned-tree", "start=random"), ("learned-tree", "transition=full")],
 )
 def test_next_words_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     path = tmp_path / "texts.jsonl"
-    texts = [" ".join(f"w{word}" for word in rng.geometric(0.1, rng.integers(0, 12))) for _ in range(60)]
+    texts = [
+        " ".join(f"w{word}" for word in rng.geometric(0.1, rng.integers(0, 12))) for _ in range(60)
+    ]
     late = [*texts, "only at the end", "only at the end"]
     path.write_text("\n".join(json.dumps({"text": text}) for text in late) + "\n\n")
     _same(tmp_path, name, path, ["task=text", *SOFTMAX, tree])
@@ -221,8 +236,20 @@ def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt"
 @pytest.mark.parametrize(
     ("name", "content", "trainer", "parameters", "fault"),
     [
-        ("none.svm", None, "plt", ["solver=batch"], "solver: expected sgd"),  # said before the file is read
-        ("rows.svm", _lines(".svm"), "ldsm", ["rerank=yes"], "rerank: expected no to train on a stream"),
+        (
+            "none.svm",
+            None,
+            "plt",
+            ["solver=batch"],
+            "solver: expected sgd",
+        ),  # said before the file is read
+        (
+            "rows.svm",
+            _lines(".svm"),
+            "ldsm",
+            ["rerank=yes"],
+            "rerank: expected no to train on a stream",
+        ),
         ("rows.jsonl", _lines(".jsonl"), "plt", [*SGD, "features.kind=tfidf"], "expected hashing"),
         ("named.jsonl", NAMED, "plt", [*SGD, "features.kind=named"], "expected hashing"),
         ("rows.X.npz", None, "plt", SGD, ".npz"),
@@ -261,7 +288,9 @@ FAULTS = {
 
 @pytest.mark.parametrize(("trainer", "parameters"), [("plt", SGD), ("ldsm", ("trees=1",))])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_file_is_refused(name: str, trainer: str, parameters: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_bad_file_is_refused(
+    name: str, trainer: str, parameters: tuple[str, ...], tmp_path: Path
+) -> None:
     content, message = FAULTS[name]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert message in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
@@ -270,7 +299,9 @@ def test_a_bad_file_is_refused(name: str, trainer: str, parameters: tuple[str, .
 @pytest.mark.parametrize(
     ("suffix", "more"), [(".svm", "1 0:1\n"), (".jsonl", '{"text": "word1", "labels": ["new"]}\n')]
 )
-def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    suffix: str, more: str, tmp_path: Path
+) -> None:
     path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
     for trainer, parameters in (("plt", SGD), ("ldsm", ("trees=1",))):
         request = TrainRequest(trainer, path, parameters=parameters, stream=True)

@@ -1,4 +1,6 @@
-"""Tuning a version on a labelled file: each method, what it reports, what it refuses; and the command."""
+"""Tuning a version on a labelled file: each method, what it
+reports, what it refuses; and the command.
+"""
 
 import re
 from collections.abc import Callable
@@ -94,7 +96,10 @@ def test_every_method_reports_the_f_measures_of_its_decisions(
         assert outcome.validation == outcome.test
         assert outcome.validation.empty_label_convention == outcome.tuned.convention == empty
         hits = (scores >= thresholds) & truth
-        assert outcome.tuned.method == "ofo" or outcome.tuned.counters.hits.tolist() == hits.sum(0).tolist()
+        assert (
+            outcome.tuned.method == "ofo"
+            or outcome.tuned.counters.hits.tolist() == hits.sum(0).tolist()
+        )
     by_method = {outcome.tuned.method: outcome.validation.macro_f for outcome in outcomes}
     assert by_method["sto"] >= max(by_method.values()) > 0
     assert len(set(outcomes[1].tuned.thresholds.tolist())) > 1
@@ -124,7 +129,9 @@ def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model: Any, labelled
 
 
 def test_threads_and_start_values_that_are_given(model: Any, file: Path) -> None:
-    requests = (TuneRequest(METHODS, file, start=Start(2, 9), threads=threads) for threads in (1, 3))
+    requests = (
+        TuneRequest(METHODS, file, start=Start(2, 9), threads=threads) for threads in (1, 3)
+    )
     one, two = (tune(model, request, no_progress) for request in requests)
     for a, b in zip(one, two, strict=True):
         assert a.tuned.thresholds.tobytes() == b.tuned.thresholds.tobytes()
@@ -132,7 +139,9 @@ def test_threads_and_start_values_that_are_given(model: Any, file: Path) -> None
     assert one[0].tuned.start.power == one[1].tuned.start.power
 
 
-def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model: Any, file: Path) -> None:
+def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(
+    model: Any, file: Path
+) -> None:
     requests = (TuneRequest(("fta", "sto"), file, estimates_max=most) for most in (1 << 20, 200))
     roomy, tight = (tune(model, request, no_progress) for request in requests)
     for some, few in zip(roomy, tight, strict=True):
@@ -141,7 +150,9 @@ def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model: An
 
 
 def test_a_higher_kappa_leaves_no_lower_threshold(model: Any, file: Path) -> None:
-    for outcome in tune(model, TuneRequest(("fta", "fta-one", "sto"), file, kappa=0.4), no_progress):
+    for outcome in tune(
+        model, TuneRequest(("fta", "fta-one", "sto"), file, kappa=0.4), no_progress
+    ):
         assert np.all(outcome.tuned.thresholds**outcome.tuned.start.power >= 0.4 * (1 - 1e-5))
 
 
@@ -158,7 +169,9 @@ def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(
     np.testing.assert_array_equal(given.tuned.counters, chosen.tuned.counters)
     one_row = tmp_path / "one.txt"
     one_row.write_text(f"1 {D} {K}\n2 1:1\n")
-    assert tune(model, TuneRequest((method,), one_row, kappa=AUTO), no_progress)[0].kappa is not None
+    assert (
+        tune(model, TuneRequest((method,), one_row, kappa=AUTO), no_progress)[0].kappa is not None
+    )
 
 
 def test_a_version_without_counts_is_tuned_from_the_least_bound(store: Any, file: Path) -> None:
@@ -188,8 +201,16 @@ def test_what_is_out_of_its_range_is_refused_and_the_limits_are_not() -> None:
 def test_files_without_rows_or_labels_are_refused(model: Any, tmp_path: Path) -> None:
     for name, content, fault in (
         ("rows.txt", "", r"rows\.txt"),
-        ("rows.txt", f"1 {D} {K}\n 1:1\n", r"rows\.txt: expected rows with labels of the model, found none"),
-        ("a.jsonl", '{"text": "a", "labels": []}\n', r"a\.jsonl: expected ids and values, which this"),
+        (
+            "rows.txt",
+            f"1 {D} {K}\n 1:1\n",
+            r"rows\.txt: expected rows with labels of the model, found none",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "labels": []}\n',
+            r"a\.jsonl: expected ids and values, which this",
+        ),
     ):
         (tmp_path / name).write_text(content)
         with refused(BadData, fault):
@@ -198,7 +219,9 @@ def test_files_without_rows_or_labels_are_refused(model: Any, tmp_path: Path) ->
 
 def test_labels_that_the_model_lacks_count_as_missed(tmp_path: Path) -> None:
     colours = ("red", "green", "blue", "white")
-    rows = [{"text": f"{colours[i % 4]} thing{i % 7}", "labels": [colours[i % 4]]} for i in range(80)]
+    rows = [
+        {"text": f"{colours[i % 4]} thing{i % 7}", "labels": [colours[i % 4]]} for i in range(80)
+    ]
     known_file = write_lines(tmp_path / "known.jsonl", rows)
     more = [{**row, "labels": [*row["labels"], "unheard-of"]} for row in rows]
     unknown_file = write_lines(tmp_path / "unknown.jsonl", more)
@@ -226,7 +249,9 @@ def test_the_command_keeps_the_first_method_and_evaluate_uses_it(
     store: Any, file: Path, command: Any, tuned_by: Any
 ) -> Any:
     def evaluated(*options: str) -> Any:
-        return answer(command("evaluate", "small", "--data", file, *options, "--json", store=store.root))
+        return answer(
+            command("evaluate", "small", "--data", file, *options, "--json", store=store.root)
+        )
 
     assert evaluated()["threshold"] == 0.5
     kept = tuned_by("--method", "fta", "--method", "ofo")
@@ -240,7 +265,9 @@ def test_the_command_keeps_the_first_method_and_evaluate_uses_it(
     assert evaluated("--empty-labels", "one")["empty_label_convention"] == "one"
 
 
-def test_the_command_keeps_a_candidate_and_switches_it_on(file: Path, tmp_path: Path, command: Any) -> None:
+def test_the_command_keeps_a_candidate_and_switches_it_on(
+    file: Path, tmp_path: Path, command: Any
+) -> None:
     store = Store(tmp_path / "store")
     store.publish("small", small_draft(3, **SMALL))
     thresholds = partial(command, "thresholds", "small", store=store.root)
@@ -255,10 +282,18 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(file: Path, tmp_path: 
     assert thresholds("--switch")[0] == 2
     status, out, _ = thresholds(*tune_by, "sto", "--shadow")
     assert (status, "candidate" in out) == (0, True)
-    assert f"databasesqlite:///{store.root}/xylem.db" in re.sub(r"[\s│]", "", out)  # a long one is folded
+    assert f"databasesqlite:///{store.root}/xylem.db" in re.sub(
+        r"[\s│]", "", out
+    )  # a long one is folded
     status, out, _ = thresholds("--drop")
     assert (status, "dropped" in out) == (0, True)
-    beside = ("--data", file), ("--test", file), ("--kappa", "0.1"), ("--start", "1,4"), ("--shadow",)
+    beside = (
+        ("--data", file),
+        ("--test", file),
+        ("--kappa", "0.1"),
+        ("--start", "1,4"),
+        ("--shadow",),
+    )
     for arguments in (("--switch", "--drop"), *(("--switch", *more) for more in beside), ()):
         status, _, err = thresholds(*arguments)
         assert (status, "--switch, --drop or --reset" in err) == (2, True)
@@ -284,7 +319,9 @@ def test_the_command_says_the_kappa_that_it_chose(
     assert "kappa" not in fixed and fixed["validation_macro_f"] == chosen["validation_macro_f"]
 
 
-def test_the_command_shows_all_methods_with_a_test_file(store: Any, file: Path, command: Any) -> None:
+def test_the_command_shows_all_methods_with_a_test_file(
+    store: Any, file: Path, command: Any
+) -> None:
     given = ("--data", file, "--test", file, "--method", "all")
     status, out, _ = command("thresholds", "small", *given, store=store.root)
     assert status == 0 and all(word in out for word in (*METHODS, "validation", "test"))
@@ -297,25 +334,35 @@ def test_the_command_refuses_in_one_line(store: Any, file: Path, command: Any) -
         (("--method", "ofo", "--start", "1"), "--start: expected two numbers A,B, found '1'"),
         (("--method", "ofo", "--start", "2,3"), "expected 0 < a and 2 a <= b"),
     ):
-        status, _, said = command("thresholds", "small", "--data", file, *arguments, store=store.root)
+        status, _, said = command(
+            "thresholds", "small", "--data", file, *arguments, store=store.root
+        )
         assert (status, len(said.splitlines()), message in said) == (2, 1, True), said
 
 
 def test_predict_at_tuned_thresholds(tmp_path: Path, file: Path, command: Any) -> None:
     Store(tmp_path / "store").publish("small", small_draft(3, **SMALL))
-    lines = write_lines(tmp_path / "rows.jsonl", [{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}])
-    predict = partial(command, "predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
+    lines = write_lines(
+        tmp_path / "rows.jsonl", [{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}]
+    )
+    predict = partial(
+        command, "predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K
+    )
     status, _, err = predict()
     assert (status, "expected tuned thresholds, found none" in err) == (2, True)
     assert command("thresholds", "small", "--data", file, "--method", "fta", "--json")[0] == 0
     assert predict()[0] == 0
 
 
-def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path: Path, command: Any) -> None:
+def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(
+    tmp_path: Path, command: Any
+) -> None:
     """Its score is far below the least threshold that a probability could have."""
     rows = tmp_path / "rows.svm"
     rows.write_text("".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120)))
-    answer(command("train", "pfastrexml", "--model", "m", "-p", "trees=3", "--data", rows, "--json"))
+    answer(
+        command("train", "pfastrexml", "--model", "m", "-p", "trees=3", "--data", rows, "--json")
+    )
     tuned = answer(command("thresholds", "m", "--method", "all", "--data", rows, "--json"))
     for found in tuned["methods"]:
         assert found["validation_macro_f"] > 95, found

@@ -1,4 +1,6 @@
-"""Versions that go on: `xylem extend` and `train --from`, the state of a learner, and what is refused."""
+"""Versions that go on: `xylem extend` and `train --from`, the state
+of a learner, and what is refused.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -89,14 +91,20 @@ def store(home: Path) -> Store:
     return Store(home / "store")
 
 
-def extend(store: Store, model: str, data: Path, version: int | str = "latest", *rows: Path) -> TrainReport:
-    return extend_and_publish(store, model, TrainRequest("", data, base=(model, version), rows=rows))
+def extend(
+    store: Store, model: str, data: Path, version: int | str = "latest", *rows: Path
+) -> TrainReport:
+    return extend_and_publish(
+        store, model, TrainRequest("", data, base=(model, version), rows=rows)
+    )
 
 
 def labels_for(model: Model, texts: list[str], top_r: int) -> np.ndarray:
     """The best labels of each text."""
     rows = featurizer_of(model).transform_texts(texts)
-    return make_predictor(model).predict(rows, PredictOptions(top_r=top_r)).labels.reshape(-1, top_r)
+    return (
+        make_predictor(model).predict(rows, PredictOptions(top_r=top_r)).labels.reshape(-1, top_r)
+    )
 
 
 def test_a_new_label_is_answered_and_the_next_one_too(home: Path, store: Any) -> None:
@@ -117,7 +125,9 @@ def test_a_new_label_is_answered_and_the_next_one_too(home: Path, store: Any) ->
     assert origin["parent"]["version"] == first.version and "calibration" in origin
 
 
-def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(home: Path, store: Any) -> None:
+def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(
+    home: Path, store: Any
+) -> None:
     valid = write_lines(home / "valid.jsonl", rows_of(150))
     calibrate_and_publish(store, "tree", 1, valid)
     base = store.open("tree").manifest.version
@@ -140,18 +150,55 @@ def test_the_rows_may_come_from_files(home: Path, store: Any, tmp_path: Path) ->
     assert report.warnings == ["elsewhere.jsonl: not what tree@1 was trained on"]
 
 
-def test_what_cannot_be_extended_is_refused_in_a_sentence(home: Path, store: Any, command: Command) -> None:
+def test_what_cannot_be_extended_is_refused_in_a_sentence(
+    home: Path, store: Any, command: Command
+) -> None:
     for model, data, rows, message in (
-        ("tree@1", "new.jsonl", None, "expected --rows, those that tree@1 was trained on, or a version"),
+        (
+            "tree@1",
+            "new.jsonl",
+            None,
+            "expected --rows, those that tree@1 was trained on, or a version",
+        ),
         ("tree@1", "new.jsonl", "gone.jsonl", "gone.jsonl: expected a readable file"),
         ("kept@1", "old.jsonl", None, "labels that kept@1 does not have, found 12, which it has"),
-        ("kept@1", "many.jsonl", None, "at most 1000 new labels at once for 12 of kept@1, found 2000"),
-        ("kept@1", "other.jsonl", None, "other.jsonl: expected text or ids and values, which this model"),
-        ("lom@1", "new.jsonl", "old.jsonl", "one of lomtree, whose labels come with the rows of its stream"),
+        (
+            "kept@1",
+            "many.jsonl",
+            None,
+            "at most 1000 new labels at once for 12 of kept@1, found 2000",
+        ),
+        (
+            "kept@1",
+            "other.jsonl",
+            None,
+            "other.jsonl: expected text or ids and values, which this model",
+        ),
+        (
+            "lom@1",
+            "new.jsonl",
+            "old.jsonl",
+            "one of lomtree, whose labels come with the rows of its stream",
+        ),
         ("sgd@1", "new.jsonl", "old.jsonl", "solver: expected batch, found sgd"),
-        ("leaf@1", "new.jsonl", "old.jsonl", "ovr, plt, huffman-tree, learned-tree, found one of fastxml"),
-        ("pecos@1", "new.jsonl", "old.jsonl", "huffman-tree, learned-tree, found one of import-pecos"),
-        ("both@1", "new.jsonl", "old.jsonl", "expected a version of trees, found both@1, a combined one"),
+        (
+            "leaf@1",
+            "new.jsonl",
+            "old.jsonl",
+            "ovr, plt, huffman-tree, learned-tree, found one of fastxml",
+        ),
+        (
+            "pecos@1",
+            "new.jsonl",
+            "old.jsonl",
+            "huffman-tree, learned-tree, found one of import-pecos",
+        ),
+        (
+            "both@1",
+            "new.jsonl",
+            "old.jsonl",
+            "expected a version of trees, found both@1, a combined one",
+        ),
     ):
         more = [] if rows is None else ["--rows", home / rows]
         before = store.versions(model[:-2])
@@ -172,7 +219,9 @@ def test_a_new_row_that_is_an_old_one_gives_it_its_labels() -> None:
 
 
 @pytest.mark.parametrize("name", ["kept", "tree"])
-def test_a_training_goes_on_from_a_version(home: Path, store: Any, command: Command, name: str) -> None:
+def test_a_training_goes_on_from_a_version(
+    home: Path, store: Any, command: Command, name: str
+) -> None:
     write_lines(home / "next.jsonl", rows_of(400))
     options = ["--data", home / "next.jsonl", "--model", name, "--from", f"{name}@1"]
     status, _, told = command("train", "label-tree", *options, store=store.root)
@@ -214,21 +263,59 @@ def test_a_version_is_no_latest_before_it_has_its_thresholds(
         assert store.alias("m", "latest").version == store.versions("m")[-1]
 
 
-def test_what_cannot_go_on_is_refused_in_a_sentence(home: Path, store: Any, command: Command) -> None:
+def test_what_cannot_go_on_is_refused_in_a_sentence(
+    home: Path, store: Any, command: Command
+) -> None:
     for trainer, options, message in (
         ("lomtree", ["--from", "lom@1"], "found lom@1 without: train it with --keep-state"),
-        ("lomtree", ["--from", "plt@1"], "from: expected a version of lomtree, found plt@1, one of plt"),
-        ("plt", ["--from", "plt@1", "-p", "rate=1"], "parameters and weights of plt@1 to stay, but"),
-        ("plt", ["--from", "plt@1", "-p", "features.lowercase=false"], "but for epochs, found others"),
-        ("plt", ["--from", "plt@1", "--weights", "int8"], "parameters and weights of plt@1 to stay"),
+        (
+            "lomtree",
+            ["--from", "plt@1"],
+            "from: expected a version of lomtree, found plt@1, one of plt",
+        ),
+        (
+            "plt",
+            ["--from", "plt@1", "-p", "rate=1"],
+            "parameters and weights of plt@1 to stay, but",
+        ),
+        (
+            "plt",
+            ["--from", "plt@1", "-p", "features.lowercase=false"],
+            "but for epochs, found others",
+        ),
+        (
+            "plt",
+            ["--from", "plt@1", "--weights", "int8"],
+            "parameters and weights of plt@1 to stay",
+        ),
         ("plt", ["--from", "plt@1", "--until", "1"], "until: expected a pass after 1"),
-        ("plt", ["--from", "plt@1", "--until", "4"], "until: expected a file, and a pass of 1 to 3, found 4"),
-        ("plt", ["--from", "plt@1", "-p", "epochs=1"], "found plt@1, which has made all 1: plan more by -p"),
-        ("plt", ["--from", "plt@1", "--data", "others"], "expected the rows of plt@1, over which its passes"),
+        (
+            "plt",
+            ["--from", "plt@1", "--until", "4"],
+            "until: expected a file, and a pass of 1 to 3, found 4",
+        ),
+        (
+            "plt",
+            ["--from", "plt@1", "-p", "epochs=1"],
+            "found plt@1, which has made all 1: plan more by -p",
+        ),
+        (
+            "plt",
+            ["--from", "plt@1", "--data", "others"],
+            "expected the rows of plt@1, over which its passes",
+        ),
         ("plt", ["--from", "plt@1", "--stream", "--data", "others"], "expected the rows of plt@1"),
-        ("plt", ["--from", "plt@1", "--rerank"], "from: expected rows in memory and nothing fitted besides"),
+        (
+            "plt",
+            ["--from", "plt@1", "--rerank"],
+            "from: expected rows in memory and nothing fitted besides",
+        ),
         ("learned-tree", ["--from", "learned-tree", "-p", "epochs=9"], "epochs: expected 3 as"),
-        ("plt", ["--keep-state"], "keep_state: expected one of lomtree, huffman-tree, learned-tree, or plt"),
+        (
+            "plt",
+            ["--keep-state"],
+            "keep_state: expected one of lomtree, huffman-tree, learned-tree, or plt",
+        ),
         ("plt", ["--until", "1", "-p", "solver=sgd"], "until: expected --keep-state"),
         ("huffman-tree", ["--keep-state"], "keep_state: expected --until below the 15 passes"),
         ("label-tree", ["--keep-state"], "or plt with solver=sgd, found label-tree"),
@@ -257,9 +344,13 @@ def test_a_state_of_another_release_or_trainer_is_refused(home: Path, store: Any
         ("passes", -1, "state.json.npy: expected passes"),
         ("facts", 7, "state.json.npy: expected passes"),
     ):
-        publish_state(store, "plt", "other", json=json_array(f"{STATE}/json", {**facts, field: value}))
+        publish_state(
+            store, "plt", "other", json=json_array(f"{STATE}/json", {**facts, field: value})
+        )
         with refused((BadInput, Corrupt), message):
-            train_and_publish(store, "no", TrainRequest("plt", home / "rows.jsonl", base=("other", "latest")))
+            train_and_publish(
+                store, "no", TrainRequest("plt", home / "rows.jsonl", base=("other", "latest"))
+            )
 
 
 def hostile(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -306,7 +397,9 @@ def test_a_damaged_state_is_seen_by_those_who_read_it_alone(home: Path, store: A
     store = Store(home / "store")  # which has not verified it before
     assert labels_for(store.open("damaged"), ["word3 word1"], 1)[0, 0] >= 0
     with pytest.raises(Corrupt, match=r"damaged@1: state\.weights\.npy: expected sha256"):
-        train_and_publish(store, "no", TrainRequest("plt", home / "rows.jsonl", base=("damaged", "latest")))
+        train_and_publish(
+            store, "no", TrainRequest("plt", home / "rows.jsonl", base=("damaged", "latest"))
+        )
     with pytest.raises(Corrupt, match=r"state\.weights\.npy"):
         store.verify("damaged", 1)
 

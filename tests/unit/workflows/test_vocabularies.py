@@ -1,4 +1,6 @@
-"""Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows without any."""
+"""Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows
+without any.
+"""
 
 import gzip
 import re
@@ -32,7 +34,7 @@ TURTLE = (
 <http://x/animal> a skos:Concept ; skos:prefLabel "eläin"@fi ; rdfs:label "animal"@en, "Eläin"@fi .
 <http://x/cat> a skos:Concept ; skos:prefLabel "a \\n  cat" ; skos:broader <http://x/animal>, <http://y/z> .
 <http://x/scheme> a skos:ConceptScheme ; skos:prefLabel "a scheme"@en .
-"""
+"""  # noqa: E501
 )
 ANOTHER_NAME = TURTLE + "<http://x/dog> skos:prefLabel "
 SKOS = [
@@ -44,7 +46,10 @@ RDF = (
     '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"'
     ' xmlns:skos="http://www.w3.org/2004/02/skos/core#">{}</rdf:RDF>'
 )
-CONCEPT = '<skos:Concept rdf:about="{}x"><skos:prefLabel xml:lang="en">n{}</skos:prefLabel></skos:Concept>'
+CONCEPT = (
+    '<skos:Concept rdf:about="{}x"><skos:prefLabel '
+    'xml:lang="en">n{}</skos:prefLabel></skos:Concept>'
+)
 
 
 def subjects_of(info: LabelInfo) -> list[Subject]:
@@ -80,7 +85,7 @@ def test_labels_that_are_resources_are_read(tmp_path: Path) -> None:
     labels = """@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
 <http://x/cat> xl:prefLabel <http://x/l1>, [ xl:literalForm "katt"@sv ] ; xl:altLabel <http://x/l2> .
 <http://x/l1> a xl:Label ; xl:literalForm "kissa"@fi . <http://x/l2> xl:literalForm "kisu"@fi .
-<http://x/dog> xl:prefLabel [ xl:literalForm "koira"@fi ], <http://x/nothing> ."""
+<http://x/dog> xl:prefLabel [ xl:literalForm "koira"@fi ], <http://x/nothing> ."""  # noqa: E501
     names = {"und": "a cat", "fi": "kissa", "sv": "katt"}
     found = {one.uri: one.names for one in subjects_of(read(tmp_path, "v.ttl", TURTLE + labels))}
     assert found == {one.uri: one.names for one in SKOS} | {"http://x/cat": names}
@@ -98,21 +103,31 @@ def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
     ]
     assert found.head.language == "en"
     assert read(tmp_path, "v.tsv", tsv).head.languages == ("und",)
-    csv = 'label_fi,more,uri,label_EN,notation\n"a, b",x,<http://x/a>,,1\n,y,http://x/b,"two ""2""",\n'
+    csv = (
+        'label_fi,more,uri,label_EN,notation\n"a, b",x,<http://x/a>,,1\n,y,http://x/b,"two '
+        '""2""",\n'
+    )
     found = read(tmp_path, "v.csv", csv)
     assert subjects_of(found) == [
         Subject("http://x/a", "1", {"fi": "a, b"}, []),
         Subject("http://x/b", None, {"en": 'two "2"'}, []),
     ]
     assert read(tmp_path, "v.csv", csv, language="en").head.language == "en"
-    csv = "uri,notation,label_fi,label_en\nhttp://x/dog,12,koira,dog\nhttp://x/animal,,eläin,animal\n"
+    csv = (
+        "uri,notation,label_fi,label_en\nhttp://x/dog,12,koira,dog\nhttp://x/animal,,eläin,animal\n"
+    )
     same = build_label_info([subject._replace(broader=()) for subject in SKOS[:2]])
     assert read(tmp_path, "v.csv", csv).head == same.head
 
 
 def test_tables_that_cannot_be_used(tmp_path: Path) -> None:
     for name, content, options, fault in (
-        ("v.tsv", "<a>\tx\n<b>\ty\n<a>\tz\n", {}, ":3: expected each URI once, found 'a' of line 1"),
+        (
+            "v.tsv",
+            "<a>\tx\n<b>\ty\n<a>\tz\n",
+            {},
+            ":3: expected each URI once, found 'a' of line 1",
+        ),
         ("v.tsv", "\tx\n", {}, ":1: expected <URI>"),
         ("v.tsv", "<>\tx\n", {}, ":1: expected <URI>"),
         ("v.tsv", "\n\n", {}, "expected subjects, found none"),
@@ -121,16 +136,41 @@ def test_tables_that_cannot_be_used(tmp_path: Path) -> None:
         ("v.tsv", "<a>\t" + "x" * 5000 + "\n", {}, ":1: <a>: expected at most 4096 bytes"),
         ("v.tsv", "<a>\tx\n", {"by": "notation"}, "expected subjects with notation, found none"),
         ("v.tsv", "<a>\tx\n", {"by": "fi"}, "found 'fi'"),
-        ("v.csv", "", {}, "expected a header with uri and label_LANGUAGE, as label_fi, found an empty file"),
+        (
+            "v.csv",
+            "",
+            {},
+            "expected a header with uri and label_LANGUAGE, as label_fi, found an empty file",
+        ),
         ("v.csv", "uri,notation\na,1\n", {}, ":1: expected a header with uri"),
         ("v.csv", "subject,label_fi\na,1\n", {}, "found subject, label_fi"),
-        ("v.csv", "uri,label_fi,label_FI\n", {}, ":1: expected each column once, found 'label_FI' twice"),
+        (
+            "v.csv",
+            "uri,label_fi,label_FI\n",
+            {},
+            ":1: expected each column once, found 'label_FI' twice",
+        ),
         ("v.csv", "uri,label_\na,b\n", {}, ":1: expected label_ and a language"),
-        ("v.csv", "uri,label_fi\na,b\nb,c,d\n", {}, ":3: expected 2 cells, as the header has, found 3"),
+        (
+            "v.csv",
+            "uri,label_fi\na,b\nb,c,d\n",
+            {},
+            ":3: expected 2 cells, as the header has, found 3",
+        ),
         ("v.csv", 'uri,label_fi\na,"b\n', {}, ":2: expected a closing quote"),
         ("v.csv", "uri,label_fi\n ,b\n", {}, ":2: expected a URI, found an empty cell"),
-        ("v.csv", "uri,label_fi\na,b\nb,c\nc,b\n", {"by": "fi"}, ":4: <c>: expected distinct names"),
-        ("v.csv", "uri,label_fi\na,b\n", {"language": "sv"}, "expected one of the languages fi, found 'sv'"),
+        (
+            "v.csv",
+            "uri,label_fi\na,b\nb,c\nc,b\n",
+            {"by": "fi"},
+            ":4: <c>: expected distinct names",
+        ),
+        (
+            "v.csv",
+            "uri,label_fi\na,b\n",
+            {"language": "sv"},
+            "expected one of the languages fi, found 'sv'",
+        ),
         ("v.doc", "", {}, "expected a file named"),
         ("v.csv.gz", "uri,label_fi\na,b\n", {}, "expected gzip data"),
     ):
@@ -147,8 +187,16 @@ def test_rdf_that_cannot_be_used(tmp_path: Path) -> None:
         (".ttl", ANOTHER_NAME + '"hauva"@fi.', "prefLabel in 'fi', found 'koira'"),
         (".ttl", ANOTHER_NAME + '" "@sv.', "expected a name in a language, found ' '"),
         (".ttl", ANOTHER_NAME + "<http://x/l>.", "expected a name in a language"),
-        (".ttl", PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.', "absolute URIs, found 'dog'"),
-        (".ttl", PREFIXES + '<x:y> a skos:Concept; skos:prefLabel "d\\u0007"@en.', "no control characters"),
+        (
+            ".ttl",
+            PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.',
+            "absolute URIs, found 'dog'",
+        ),
+        (
+            ".ttl",
+            PREFIXES + '<x:y> a skos:Concept; skos:prefLabel "d\\u0007"@en.',
+            "no control characters",
+        ),
         (".nt", "<http://a> <http://b> .", "found what does not parse"),
         (".rdf", "<a>", "found what does not parse"),
         (".rdf", "<html/>", "expected resources of type skos:Concept, found none"),
@@ -178,7 +226,9 @@ def test_entities_that_grow_or_leak_are_refused(tmp_path: Path) -> None:
 def test_entities_that_shorten_uris_are_taken(tmp_path: Path) -> None:
     pytest.importorskip("rdflib")
     content = doctype('a "http://a/"') + RDF.format(CONCEPT.format("&a;", ""))
-    assert subjects_of(read(tmp_path, "v.rdf", content)) == [Subject("http://a/x", None, {"en": "n"}, [])]
+    assert subjects_of(read(tmp_path, "v.rdf", content)) == [
+        Subject("http://a/x", None, {"en": "n"}, [])
+    ]
 
 
 def test_a_language_that_is_none_and_rdflib_that_is_missing_are_told(
@@ -196,7 +246,9 @@ ROOTS = ("walk", "print", "colour", "sort", "paint", "count")
 
 
 def inflected(n_rows: int) -> list[dict[str, Any]]:
-    """Texts of one word that mostly occurs once; its label is its root: characters tell it, words do not."""
+    """Texts of one word that mostly occurs once; its label is its
+    root: characters tell it, words do not.
+    """
     rng = np.random.default_rng(5)
     rows = []
     for i in range(n_rows):
@@ -206,10 +258,14 @@ def inflected(n_rows: int) -> list[dict[str, Any]]:
     return rows
 
 
-def train(directory: Path, rows: list[dict[str, Any]], *parameters: str, **options: Any) -> TrainReport:
+def train(
+    directory: Path, rows: list[dict[str, Any]], *parameters: str, **options: Any
+) -> TrainReport:
     """Train on rows: a label tree, if nothing else is said."""
     data = write_lines(directory / "train.jsonl", rows)
-    request = TrainRequest(**{"trainer": "label-tree", "data": data, "parameters": parameters, **options})
+    request = TrainRequest(
+        **{"trainer": "label-tree", "data": data, "parameters": parameters, **options}
+    )
     return train_and_publish(Store(directory / "store"), "model", request)
 
 
@@ -225,7 +281,11 @@ def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
     assert manifest.features["kind"] == "words+chars" and manifest.data.rows == 240
 
 
-@given(n_rows=st.integers(ROWS_MIN, 3000), rows_max=st.integers(ROWS_MIN, 4000), seed=st.integers(0, 1 << 40))
+@given(
+    n_rows=st.integers(ROWS_MIN, 3000),
+    rows_max=st.integers(ROWS_MIN, 4000),
+    seed=st.integers(0, 1 << 40),
+)
 def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int) -> None:
     held, rest = divide(n_rows, rows_max, seed)
     drawn = min(n_rows, rows_max)
@@ -235,13 +295,17 @@ def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int
     for part in (held, rest):
         assert (np.diff(part) > 0).all()
     n_blocks = 1 + np.count_nonzero(np.diff(held) > 1)
-    assert n_blocks <= len(held) // max(1, len(held) // BLOCKS) + 2  # one cut short, one at the file's end
+    assert (
+        n_blocks <= len(held) // max(1, len(held) // BLOCKS) + 2
+    )  # one cut short, one at the file's end
     again = divide(n_rows, rows_max, seed)
     assert all(np.array_equal(one, other) for one, other in zip((held, rest), again, strict=True))
 
 
 def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> None:
-    """Four rows in a row share their label and a word that no others have: it tells nothing of new rows."""
+    """Four rows in a row share their label and a word that no others
+    have: it tells nothing of new rows.
+    """
     by_root = sorted(inflected(3000), key=lambda row: row["labels"])
     groups = [by_root[first : first + 4] for first in range(0, 3000, 4)]
     rows = [
@@ -304,7 +368,10 @@ def test_scripts_without_blanks_are_learnt(language: str, kind: str) -> None:
     # the runs of training and of the question differ, so that no run as a whole is known
     texts = [sentence[cut:] for cut in range(4) for sentence in sentences]
     labels = [[str(i % 3)] for i in range(len(texts))]
-    parameters = {"features_kind": kind, **({"features_n_features": 4096} if kind == "hashing" else {})}
+    parameters = {
+        "features_kind": kind,
+        **({"features_n_features": 4096} if kind == "hashing" else {}),
+    }
     model = xylem.train(texts, labels, trainer="ovr", threads=1, **parameters)
     asked = [f"{sentence[5:]}{sentence[1:3]}" for sentence in sentences]
     assert [answer[0][0] for answer in model.predict(asked, 1)] == ["0", "1", "2"]

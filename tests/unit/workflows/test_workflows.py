@@ -1,4 +1,6 @@
-"""Training, evaluating and estimating on small files, what reports say, and the warm-up that runs all."""
+"""Training, evaluating and estimating on small files, what reports
+say, and the warm-up that runs all.
+"""
 
 import sys
 from collections.abc import Callable
@@ -43,7 +45,10 @@ COLOURS = ("red", "green", "blue", "white")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose first word is their label; a fifth label is on two rows beside another."""
     rows = [
-        {"text": f"{COLOURS[i % 4]} thing{i % 7}", "labels": [COLOURS[i % 4], *(["rare"] if i < 2 else [])]}
+        {
+            "text": f"{COLOURS[i % 4]} thing{i % 7}",
+            "labels": [COLOURS[i % 4], *(["rare"] if i < 2 else [])],
+        }
         for i in range(80)
     ]
     return write_lines(tmp_path_factory.mktemp("rows") / "rows.jsonl", rows)
@@ -87,7 +92,11 @@ def test_a_validation_file_that_cannot_be_used_is_refused_first(
     for name, content, words in (
         ("none.jsonl", None, "none.jsonl: expected a readable file"),
         ("valid.xls", "red", "expected a name that ends in"),
-        ("valid.jsonl", '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n', "valid.jsonl:2: expected"),
+        (
+            "valid.jsonl",
+            '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n',
+            "valid.jsonl:2: expected",
+        ),
         ("valid.txt", "1 2 9\n0 1:1\n", "valid.txt: expected text"),
         ("valid.svm", "0 1:1\n", "valid.svm: expected text"),
         ("valid.jsonl", '{"features": {"red": 1}, "labels": ["red"]}\n', "expected text"),
@@ -97,7 +106,9 @@ def test_a_validation_file_that_cannot_be_used_is_refused_first(
         with refused(BadInput, words):
             train_and_publish(store, "m", TrainRequest("ovr", file, valid=tmp_path / name), tell)
     assert phases and "classifiers" not in phases
-    stream = TrainRequest("plt", file, tmp_path / "none.txt", parameters=("solver=sgd",), stream=True)
+    stream = TrainRequest(
+        "plt", file, tmp_path / "none.txt", parameters=("solver=sgd",), stream=True
+    )
     phases.clear()
     with pytest.raises(BadData, match=r"none\.txt"):
         train_and_publish(store, "m", stream, tell)
@@ -112,12 +123,17 @@ def test_a_bad_parameter_is_refused_before_the_file_is_read(store: Any, tmp_path
     assert not store.root.exists()
 
 
-def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(file: Path) -> Any:
+def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(
+    file: Path,
+) -> Any:
     def estimated(*parameters: str, **options: Any) -> dict[str, Any]:
         return estimate_size(TrainRequest("label-tree", file, parameters=parameters, **options))
 
     flat = estimated()
-    assert (flat["alpha_per_depth"], flat["ratio_to_ovr"]) == ([], 1.5)  # 12 bytes a weight, 8 when flat
+    assert (flat["alpha_per_depth"], flat["ratio_to_ovr"]) == (
+        [],
+        1.5,
+    )  # 12 bytes a weight, 8 when flat
     deep = ("features.kind=hashing", "features.n_features=1024", "leaf_size=2")
     whole, streamed = estimated(*deep), estimated(*deep, "memory_mib=2", stream=True)
     assert len(whole["alpha_per_depth"]) == 1
@@ -130,7 +146,9 @@ def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> Non
     jobs = warm.jobs(tmp_path)
     assert {job.trainer for job in jobs} == TRAINERS.keys()
     assert {job.weights for job in jobs} == set(WEIGHTS)
-    kinds = [value for job in jobs for value in job.parameters if value.startswith("features.kind=")]
+    kinds = [
+        value for job in jobs for value in job.parameters if value.startswith("features.kind=")
+    ]
     expected = {"raw", "named", "tfidf", "chars", "words+chars", "hashing"}
     assert {kind.split("=")[1] for kind in kinds} == expected
     for job in jobs:
@@ -156,7 +174,9 @@ def test_what_fewer_bits_cost_is_written_down(
     assert len(stored.metrics) == (len(exact.metrics) if has_valid else 4) + 4
 
 
-@pytest.mark.parametrize(("trainer", "note"), [("fastxml", None), ("pfastrexml", measuring.RERANKED)])
+@pytest.mark.parametrize(
+    ("trainer", "note"), [("fastxml", None), ("pfastrexml", measuring.RERANKED)]
+)
 def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(
     trainer: str, note: Any, file: Path, store: Any
 ) -> None:
@@ -185,7 +205,14 @@ def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(
     metrics = train_and_publish(store, "m", TrainRequest("label-tree", file, valid=file)).metrics
     model = store.open("m")
     report = evaluate(model, file)
-    others = {"rows", "empty_label_convention", "us_per_row", "threshold", "bands", "calibration_error"}
+    others = {
+        "rows",
+        "empty_label_convention",
+        "us_per_row",
+        "threshold",
+        "bands",
+        "calibration_error",
+    }
     assert report.keys() - metrics.keys() == others | {"unknown_labels", "unknown_label_names"}
     assert all(report[name] == value and 0 <= value <= 100 for name, value in metrics.items())
     assert (report["threshold"], report["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
@@ -216,18 +243,24 @@ def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_
     assert all(f"{name}: {message}" in str(caught.value) for name, message in caught.value.faults)
     assert "did you mean trees?" in str(caught.value)
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-    with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
+    with pytest.raises(
+        BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"
+    ):
         from_json("label-tree", {"features.stem": "fi"})
 
 
 def test_only_a_command_line_names_a_file(tmp_path: Path) -> None:
     file = tmp_path / "stops.txt"
     file.write_text("the\n")
-    assert parse("label-tree", [f"features.stop_words={file}"]).features == {"stop_words": str(file)}
+    assert parse("label-tree", [f"features.stop_words={file}"]).features == {
+        "stop_words": str(file)
+    }
     words = r"features\.stop_words: expected the code of a language, found a file"
     with pytest.raises(BadParameter, match=words):
         from_json("label-tree", {"features.stop_words": str(file)})
-    with pytest.raises(BadData, match=r"none\.txt: expected a file of stop words, found: No such file"):
+    with pytest.raises(
+        BadData, match=r"none\.txt: expected a file of stop words, found: No such file"
+    ):
         parse("label-tree", ["features.stop_words=none.txt"])
 
 
@@ -252,7 +285,9 @@ N_LABELS = 5
 @pytest.fixture(scope="module")
 def forest() -> Any:
     """Trees, their model, rows, and labels, some rows without."""
-    trees, ensemble = random_decision_forest(8, n_trees=3, n_labels=N_LABELS, n_features=20, arity=4)
+    trees, ensemble = random_decision_forest(
+        8, n_trees=3, n_labels=N_LABELS, n_features=20, arity=4
+    )
     draft = small_draft(kind="decision-tree", n_labels=N_LABELS, n_features=20, ensemble=ensemble)
     carried = np.random.default_rng(2).random((60, N_LABELS)) < 0.3
     return trees, model_of(draft), SparseRows(*whole_rows(5, 60, 20), 20), carried
@@ -286,7 +321,9 @@ def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest: Any) -> None
         assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-4)
     assert "test_error" not in report["forest"]["splits"][0]
     for line in version_report(model, {}, sample, sample)["forest"]["splits"]:
-        assert line["test_error"] == pytest.approx(line["error"], abs=1e-4), "on the training rows they agree"
+        assert line["test_error"] == pytest.approx(line["error"], abs=1e-4), (
+            "on the training rows they agree"
+        )
 
 
 @pytest.mark.parametrize("name", ["fastxml", "ldsm", "lomtree"])
@@ -303,7 +340,11 @@ def test_splits_make_leaves_purer_and_answers_better(name: str) -> None:
     for line in report["splits"]:
         assert line["error"] <= line["shannon"] * np.log2(np.e) + 1e-4
     for line in report["depths"]:
-        assert 0 <= line["objective"] <= 1 and 0 <= line["smaller_side"] <= 0.5 and 0 <= line["purity"] <= 1
+        assert (
+            0 <= line["objective"] <= 1
+            and 0 <= line["smaller_side"] <= 0.5
+            and 0 <= line["purity"] <= 1
+        )
 
 
 def test_the_size_of_a_label_tree_is_that_of_its_arrays() -> None:
@@ -347,7 +388,12 @@ def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> Non
     assert [file.name for file in drawn[3:]] == ["features.png", "alpha.png"]
     updates = [
         {"rows": 10, "labels_moved": 3, "share_moved": 0.3, "levels": [{"level": 0, "share": 0.1}]},
-        {"rows": 20, "labels_moved": 1, "share_moved": 0.1, "levels": [{"share": 0.4}, {"share": 0.2}]},
+        {
+            "rows": 20,
+            "labels_moved": 1,
+            "share_moved": 0.1,
+            "levels": [{"share": 0.4}, {"share": 0.2}],
+        },
     ]
     curve = draw_report({"training": {"updates": updates}}, "m@1", tmp_path / "learned")
     assert [file.name for file in curve] == ["updates.png"]

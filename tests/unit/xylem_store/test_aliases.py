@@ -1,4 +1,6 @@
-"""Aliases: one document each, what is refused of it, what ends with a move and what stays, and the moves."""
+"""Aliases: one document each, what is refused of it, what ends with a
+move and what stays, and the moves.
+"""
 
 import contextlib
 import json
@@ -55,7 +57,11 @@ def told(store: Store, alias: str = "latest") -> list[tuple[Any, ...]]:
 
 
 def test_a_document_is_what_was_written_and_damage_is_refused() -> None:
-    for alias in (Alias(1), WHOLE, Alias(3, canary=Beside(2, PARTS - 1), shadow=Beside(2, 1), serial=1)):
+    for alias in (
+        Alias(1),
+        WHOLE,
+        Alias(3, canary=Beside(2, PARTS - 1), shadow=Beside(2, 1), serial=1),
+    ):
         assert parse_alias(render_alias(alias), "there") == alias
     whole = render_alias(WHOLE)
     for i in range(len(whole)):
@@ -89,17 +95,32 @@ def test_what_is_no_alias_is_refused(field: str, values: list[object]) -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda store: split(store, "m", (2, 0)), "canary: expected 1 to 9999 of 10000 parts, found 0"),
+        (
+            lambda store: split(store, "m", (2, 0)),
+            "canary: expected 1 to 9999 of 10000 parts, found 0",
+        ),
         (lambda store: split(store, "m", (2, PARTS)), "canary: expected 1 to 9999 .* found 10000"),
         (lambda store: split(store, "m", (2, -1)), "found -1"),
-        (lambda store: split(store, "m", (2, 5), (1, PARTS + 1)), "shadow: .* 1 to 10000 .* found 10001"),
-        (lambda store: split(store, "m", (3, 5)), "canary: expected another version than .* found 3"),
+        (
+            lambda store: split(store, "m", (2, 5), (1, PARTS + 1)),
+            "shadow: .* 1 to 10000 .* found 10001",
+        ),
+        (
+            lambda store: split(store, "m", (3, 5)),
+            "canary: expected another version than .* found 3",
+        ),
         (lambda store: split(store, "m", None, (3, 5)), "shadow: expected another version"),
-        (lambda _: with_canary(2, 0), "weight: expected a multiple of 0.0001 above 0 and below 1, found 0"),
+        (
+            lambda _: with_canary(2, 0),
+            "weight: expected a multiple of 0.0001 above 0 and below 1, found 0",
+        ),
         (lambda _: with_canary(2, 1), "found 1"),
         (lambda _: with_canary(2, 0.12345), "found 0.12345"),
         (lambda _: with_canary(2, 0.1, 0.8), "weights that add up to 1, found 0.1 and 0.8"),
-        (lambda _: with_shadow(2, 1.1), "share: expected a multiple of 0.0001 above 0 and at most 1"),
+        (
+            lambda _: with_shadow(2, 1.1),
+            "share: expected a multiple of 0.0001 above 0 and at most 1",
+        ),
     ],
 )
 def test_a_split_that_does_not_fit_is_refused(store: Store, change: Any, fault: str) -> None:
@@ -119,7 +140,9 @@ def test_a_split_that_does_not_fit_is_refused(store: Store, change: Any, fault: 
         ([f"{i:04d}" + "ä" * 1000 for i in range(200)], f"at most {ALIAS_BYTES_MAX} bytes"),
     ],
 )
-def test_what_no_label_can_be_called_is_not_denied(store: Store, names: list[str], fault: str) -> None:
+def test_what_no_label_can_be_called_is_not_denied(
+    store: Store, names: list[str], fault: str
+) -> None:
     with pytest.raises(errors.BadNames, match=fault):
         deny(store, "m", names)
     assert store.alias("m").denied == ()
@@ -131,9 +154,12 @@ def test_the_most_labels_are_kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "alias", "error"), [("m", "none", errors.AliasNotFound), ("n", "latest", errors.ModelNotFound)]
+    ("model", "alias", "error"),
+    [("m", "none", errors.AliasNotFound), ("n", "latest", errors.ModelNotFound)],
 )
-def test_what_is_not_there_stays_so(store: Store, model: str, alias: str, error: type[Exception]) -> None:
+def test_what_is_not_there_stays_so(
+    store: Store, model: str, alias: str, error: type[Exception]
+) -> None:
     for refused, call in (
         (errors.VersionNotFound, lambda: split(store, "m", (4, 10))),
         (errors.VersionNotFound, lambda: store.promote("m", 4, "new")),
@@ -149,7 +175,9 @@ def test_what_is_not_there_stays_so(store: Store, model: str, alias: str, error:
 
 
 def test_moves_end_canary_and_shadow_and_what_is_denied_stays(store: Store) -> None:
-    promote_canary = partial(store.change_alias, "m", "latest", "promoted", canary_promoted("m", "latest"))
+    promote_canary = partial(
+        store.change_alias, "m", "latest", "promoted", canary_promoted("m", "latest")
+    )
     deny(store, "m", SET)
     for move, version in (
         (lambda: store.rollback("m"), 3),  # the canary ends, the alias stays
@@ -174,7 +202,9 @@ def test_versions_that_answer_for_an_alias_stay(store: Store) -> None:
     store.delete_alias("m", "stable")
     split(store, "m", (2, 10), (1, 10))
     for version, user in ((1, "shadow of latest"), (2, "canary of latest"), (3, "latest")):
-        with pytest.raises(errors.VersionInUse, match=f"expected no alias to name it, found {user}"):
+        with pytest.raises(
+            errors.VersionInUse, match=f"expected no alias to name it, found {user}"
+        ):
             store.delete("m", version)
     split(store, "m", (2, 10))
     store.delete("m", 1)
@@ -218,7 +248,9 @@ def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Stor
     ):
         with pytest.raises(errors.Corrupt, match="m: alias latest"):
             call()
-    assert store.publish("m", DRAFT).version == 4  # nobody knows what the alias denies: it is not moved
+    assert (
+        store.publish("m", DRAFT).version == 4
+    )  # nobody knows what the alias denies: it is not moved
     assert store.info("m").broken_aliases == ("latest",)
     store.promote("m", 2)
     assert store.alias("m")._replace(serial=0) == Alias(2)
@@ -240,9 +272,13 @@ def test_latest_without_a_document_names_the_highest_version_and_stays_there(sto
 
 def test_of_many_who_change_an_alias_at_once_none_is_lost(store: Store) -> None:
     def add(name: str) -> None:
-        Store(store.root).change_alias("m", "latest", "denied", denying(lambda before: {*before, name}))
+        Store(store.root).change_alias(
+            "m", "latest", "denied", denying(lambda before: {*before, name})
+        )
 
-    together(*(partial(add, name) for name in NAMES[:8]), lambda: split(Store(store.root), "m", (1, 10)))
+    together(
+        *(partial(add, name) for name in NAMES[:8]), lambda: split(Store(store.root), "m", (1, 10))
+    )
     assert store.alias("m") == Alias(3, (1, 2), Beside(1, 10), denied=tuple(NAMES[:8]), serial=13)
     assert [move.id for move in store.moves("m")] == list(range(1, 14))
 
@@ -252,7 +288,9 @@ def test_who_is_overtaken_all_the_time_is_told(store: Store) -> None:
         store.promote("m", 1 if alias.version == 2 else 2, "stable")
         return alias._replace(shadow=Beside(3, 5))
 
-    with pytest.raises(errors.Conflict, match="expected to change stable, found it changed 16 times"):
+    with pytest.raises(
+        errors.Conflict, match="expected to change stable, found it changed 16 times"
+    ):
         store.change_alias("m", "stable", SPLIT, change)
 
 
@@ -297,7 +335,9 @@ def test_the_moves_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) ->
         store.promote("m", 1 + number % 2, "other", Cause(f"user {number}"))
         assert (store.root / "models/m/moves").stat().st_size < 2500
     found = store.moves("m")
-    assert [move.who for move in found] == [f"user {number}" for number in range(60 - len(found), 60)]
+    assert [move.who for move in found] == [
+        f"user {number}" for number in range(60 - len(found), 60)
+    ]
     assert found[-1].id == store.alias("m", "other").serial == 64
 
 
@@ -313,7 +353,10 @@ def test_a_move_counts_once_its_document_is_there() -> None:
         ([b, a, line(5, "b", 3)], {2: 2, 4: 1}),  # its writer died before the document was renamed
         ([b, a, line(5, "a", None), line(6, "b", None)], {2: 2, 4: 1}),  # nor was the model removed
         ([b, a, line(5, "c", None)], {2: 2, 4: 1, 5: None}),
-        ([b, line(3, "c", 9), line(3, "c", 7), a], {2: 2, 3: 7, 4: 1}),  # the number was taken again
+        (
+            [b, line(3, "c", 9), line(3, "c", 7), a],
+            {2: 2, 3: 7, 4: 1},
+        ),  # the number was taken again
         ([b, b"\0\0\0\n", b"[]\n", b'{"id": 3}\n', a, b'{"id": 9, "ali'], {2: 2, 4: 1}),
     ):
         found = parse_moves(b"".join(lines), now.get)
@@ -369,9 +412,15 @@ class Dying(QuickFileSystem):
         super().rename(source, target)
 
 
-def test_a_store_of_an_earlier_release_is_migrated_once_and_may_die_at_any_renaming(store: Store) -> None:
+def test_a_store_of_an_earlier_release_is_migrated_once_and_may_die_at_any_renaming(
+    store: Store,
+) -> None:
     wanted, fs = old_store(store), Dying()
-    for call in (lambda: store.open("m"), lambda: store.publish("m", DRAFT), lambda: deny(store, "m", ())):
+    for call in (
+        lambda: store.open("m"),
+        lambda: store.publish("m", DRAFT),
+        lambda: deny(store, "m", ()),
+    ):
         with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
             call()
     for number in range(1, 12):

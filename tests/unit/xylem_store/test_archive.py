@@ -90,7 +90,9 @@ HOSTILE: dict[str, Callable[[list[Member]], None]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_members_are_refused(what: str, archive: bytes, store: Store, tmp_path: Path) -> None:
+def test_hostile_members_are_refused(
+    what: str, archive: bytes, store: Store, tmp_path: Path
+) -> None:
     found = members(archive)
     HOSTILE[what](found)
     with pytest.raises(Corrupt, match="archive"):
@@ -102,7 +104,9 @@ def test_hostile_members_are_refused(what: str, archive: bytes, store: Store, tm
 def test_members_of_another_size_are_refused(archive: bytes, store: Store) -> None:
     for place, size in ((0, 1 << 40), (2, 1 << 40), (2, 1)):
         found = members(archive)
-        head = b"".join(info.tobuf() + data + bytes(-len(data) % 512) for info, data in found[:place])
+        head = b"".join(
+            info.tobuf() + data + bytes(-len(data) % 512) for info, data in found[:place]
+        )
         info = found[place][0]
         info.size = size
         with pytest.raises(Corrupt, match="archive"):
@@ -225,7 +229,9 @@ def info_of(name: str) -> LabelInfo:
     return build_label_info([Subject("label::1", None, {"en": name}), Subject("label::2", "2", {})])
 
 
-def test_label_info_goes_to_a_model_that_has_none(archive: bytes, labelled: bytes, store: Store) -> None:
+def test_label_info_goes_to_a_model_that_has_none(
+    archive: bytes, labelled: bytes, store: Store
+) -> None:
     assert [info.name for info, _ in members(labelled)][-1] == "label_info"
     assert members(labelled)[:-1][0][1] == members(archive)[0][1]
     store.import_(io.BytesIO(labelled), "m")
@@ -245,7 +251,9 @@ def test_label_info_that_is_not_whole_is_refused(labelled: bytes, store: Store, 
     if fault == "cut":
         bad = labelled[: labelled.rindex(b"label::2")]
     else:
-        data = {"damaged": data.replace(b"dog", b"god"), "longer": data + b"x" * 64}.get(fault, data)
+        data = {"damaged": data.replace(b"dog", b"god"), "longer": data + b"x" * 64}.get(
+            fault, data
+        )
         info.name, info.size = "names" if fault == "another" else info.name, len(data)
         bad = packed([*found[:-1], (info, data), *([(info, data)] if fault == "twice" else [])])
     with pytest.raises(Corrupt):
@@ -253,7 +261,9 @@ def test_label_info_that_is_not_whole_is_refused(labelled: bytes, store: Store, 
     assert store.versions("m") == ()
 
 
-def test_a_mirrored_version_has_no_label_info(labelled: bytes, store: Store, archive: bytes) -> None:
+def test_a_mirrored_version_has_no_label_info(
+    labelled: bytes, store: Store, archive: bytes
+) -> None:
     digest = manifest_digest(store.import_(io.BytesIO(archive), "m"))
     with pytest.raises(Corrupt, match="an end after the last array"):
         Store(store.root.parent / "there").mirror(io.BytesIO(labelled), "m", 1, digest)

@@ -26,7 +26,9 @@ def written(directory: Path, array: Any) -> arrays.ArrayInfo:
 @settings(max_examples=60)
 @given(
     array=st.sampled_from(sorted(arrays.DESCRIPTORS)).flatmap(
-        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
+        lambda dtype: hnp.arrays(
+            dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
+        )
     )
 )
 def test_what_is_written_is_mapped(array: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -46,7 +48,12 @@ def test_what_is_written_is_mapped(array: Any, tmp_path_factory: pytest.TempPath
 
 def test_other_layouts_are_written_in_the_one_form(tmp_path: Path) -> None:
     plain = np.arange(12, dtype=np.int32).reshape(3, 4)
-    forms = [plain, plain.astype(">i4"), np.asfortranarray(plain), np.repeat(plain, 2, axis=1)[:, ::2]]
+    forms = [
+        plain,
+        plain.astype(">i4"),
+        np.asfortranarray(plain),
+        np.repeat(plain, 2, axis=1)[:, ::2],
+    ]
     (info,) = {written(tmp_path, form) for form in forms}
     file = (tmp_path / "g.x.npy").stat()
     assert (info.bytes, file.st_mode & 0o777) == (file.st_size, 0o444)
@@ -67,8 +74,12 @@ def padded(text: str, length: int = 118) -> bytes:
     return GOOD[:8] + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
 
 
-def dictionary(descr: str = "<i4", fortran_order: bool = False, shape: str = "(3,)", more: str = "") -> bytes:
-    return padded(f"{{'descr': '{descr}', 'fortran_order': {fortran_order}, 'shape': {shape}{more}}}")
+def dictionary(
+    descr: str = "<i4", fortran_order: bool = False, shape: str = "(3,)", more: str = ""
+) -> bytes:
+    return padded(
+        f"{{'descr': '{descr}', 'fortran_order': {fortran_order}, 'shape': {shape}{more}}}"
+    )
 
 
 HEADERS = {
@@ -116,7 +127,9 @@ ARRAYS = {"tree/parent": np.arange(6, dtype=np.int32).reshape(2, 3)}
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (None, 3), (2, None), (None, None)])
-def test_an_array_that_fits_is_taken_without_a_copy_to_be_read(shape: tuple[int | None, ...]) -> None:
+def test_an_array_that_fits_is_taken_without_a_copy_to_be_read(
+    shape: tuple[int | None, ...],
+) -> None:
     found = arrays.take(ARRAYS, "tree/parent", "int32", shape)
     assert np.shares_memory(found, ARRAYS["tree/parent"])
     assert ARRAYS["tree/parent"].flags.writeable
@@ -168,6 +181,8 @@ def test_an_opened_version_keeps_no_descriptor(tmp_path: Path) -> None:
     publish_model(Store(tmp_path), "raw", "raw")
     model = Store(tmp_path).open("raw")
     assert len(model.arrays) > 10
-    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]  # not the one of the list
+    links = [
+        link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+    ]  # not the one of the list
     assert not [link for link in links if str(link.readlink()).startswith(str(tmp_path))]
     assert is_mapped(tmp_path)

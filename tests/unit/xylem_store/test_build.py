@@ -1,4 +1,6 @@
-"""From trees to arrays and back: numbering, places of rows, weights in fewer bits, what is refused."""
+"""From trees to arrays and back: numbering, places of rows, weights in fewer bits,
+what is refused.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +13,26 @@ from tests.oracles.trees import random_forest
 from tests.small_models import small_draft
 
 from xylem.trainers.classifiers import merge_chunks
-from xylem_store.build import CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, store_weights, to_bfloat16
+from xylem_store.build import (
+    CHILDREN_MAX,
+    DENSE_SHARE,
+    build_ensemble,
+    padded,
+    store_weights,
+    to_bfloat16,
+)
 from xylem_store.compiled.handles import F32
 from xylem_store.decoding import chunk_of
 from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
 
 
 def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray:
-    """Read a chunk back by FORMAT's words alone: float64[n_features, children]; of int8 the steps."""
-    half = 4 * ensemble.sparse.itemsize  # bits of a child's position, which is in the low half of a word
+    """Read a chunk back by FORMAT's words alone: float64[n_features, children]; of
+    int8 the steps.
+    """
+    half = (
+        4 * ensemble.sparse.itemsize
+    )  # bits of a child's position, which is in the low half of a word
     chunk = ensemble.node_chunk[node]
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
     width = padded(n_children)
@@ -114,12 +127,24 @@ STUMP = stump(3, np.array([0]))
     [
         (stump(3, np.array([0]), weight=np.array([np.nan], np.float32)), "expected finite weights"),
         (stump(3, np.array([3])), "expected children below 3"),
-        (stump(3, np.array([0]), features=np.array([4], np.int32)), "expected ascending features below 4"),
-        (stump(3, np.array([0]), bias=np.zeros(2, np.float32)), "expected a bias for each of 3 children"),
+        (
+            stump(3, np.array([0]), features=np.array([4], np.int32)),
+            "expected ascending features below 4",
+        ),
+        (
+            stump(3, np.array([0]), bias=np.zeros(2, np.float32)),
+            "expected a bias for each of 3 children",
+        ),
         (stump(5, np.array([0])), "expected labels below 3, found 4"),
         (STUMP._replace(chunks=[None] * 4), "expected a chunk exactly"),
-        (STUMP._replace(node_label=np.array([-1, 0, 0, 1], np.int32)), "at most one leaf a label and tree"),
-        (STUMP._replace(child_ptr=np.array([1, 1, 4, 4, 4], np.int32)), "nodes numbered breadth-first"),
+        (
+            STUMP._replace(node_label=np.array([-1, 0, 0, 1], np.int32)),
+            "at most one leaf a label and tree",
+        ),
+        (
+            STUMP._replace(child_ptr=np.array([1, 1, 4, 4, 4], np.int32)),
+            "nodes numbered breadth-first",
+        ),
         (STUMP._replace(child_ptr=np.array([1, 4, 4, 4, 5], np.int32)), "child_ptr"),
     ],
 )
@@ -132,7 +157,9 @@ def test_a_tree_that_breaks_the_rules_is_refused(tree: Any, message: Any) -> Non
 def test_words_that_cannot_name_every_child_are_refused(weights: Any, most: Any) -> None:
     assert CHILDREN_MAX[weights] == most
     assert build_ensemble([stump(most, np.array([most - 1]))], most, 1, weights).sparse.tolist()
-    with pytest.raises(ValueError, match=f"at most {most} children for {weights}, found {most + 1}"):
+    with pytest.raises(
+        ValueError, match=f"at most {most} children for {weights}, found {most + 1}"
+    ):
         build_ensemble([stump(most + 1, np.array([0]))], most + 1, 1, weights)
 
 
@@ -185,7 +212,9 @@ def test_bfloat16_is_the_nearest_and_of_two_the_even_one(numbers: list[float]) -
 def test_bfloat16_words() -> None:
     stored, words = store_weights(ENSEMBLE, "bfloat16"), ENSEMBLE.sparse.view("<u4").reshape(-1, 2)
     np.testing.assert_array_equal(stored.sparse & 0xFFFF, words[:, 0])
-    np.testing.assert_array_equal(stored.sparse >> 16, to_bfloat16(words[:, 1].copy().view(np.float32)))
+    np.testing.assert_array_equal(
+        stored.sparse >> 16, to_bfloat16(words[:, 1].copy().view(np.float32))
+    )
     np.testing.assert_array_equal(stored.dense, to_bfloat16(ENSEMBLE.dense))
 
 
@@ -204,7 +233,9 @@ N_FEATURES = 3000
 
 
 def _dense(seed: int, n_children: int, density: float) -> F32:
-    """Weights of whole numbers, which every type of weights keeps: some features have none, some all."""
+    """Weights of whole numbers, which every type of weights keeps:
+    some features have none, some all.
+    """
     random = np.random.default_rng(seed)
     weights = random.integers(1, 127, (N_FEATURES, n_children)).astype(np.float32)
     weights[random.random((N_FEATURES, n_children)) >= density * random.random((N_FEATURES, 1))] = 0
@@ -241,13 +272,18 @@ def test_a_chunk_is_read_as_it_was_built(n_children: int, weights: Weights) -> N
 
 def check_merged(parts: list[F32], places: Sequence[Any], n_children: int) -> None:
     """Merge chunks by the places of their children, -1 for none, and compare with dense arrays."""
-    expected, bias = np.zeros((N_FEATURES, n_children), np.float32), np.zeros(n_children, np.float32)
+    expected, bias = (
+        np.zeros((N_FEATURES, n_children), np.float32),
+        np.zeros(n_children, np.float32),
+    )
     for weights, place in zip(parts, places, strict=True):
         for child, at in enumerate(place):
             if at >= 0:
                 expected[:, at] += weights[:, child]
                 bias[at] = bias[at] or child + 1  # of what comes first
-    pairs = [(_chunk(part), np.array(place, np.int32)) for part, place in zip(parts, places, strict=True)]
+    pairs = [
+        (_chunk(part), np.array(place, np.int32)) for part, place in zip(parts, places, strict=True)
+    ]
     merged = merge_chunks(pairs, n_children)
     assert np.array_equal(_as_dense(merged), expected)
     assert np.array_equal(merged.bias, bias)
@@ -255,11 +291,15 @@ def check_merged(parts: list[F32], places: Sequence[Any], n_children: int) -> No
 
 def test_chunks_are_merged_by_the_places_of_their_children() -> None:
     first, second, third = _dense(1, 6, 0.5), _dense(2, 3, 0.5), _dense(3, 2, 0.5)
-    third[first[:, 1] != 0] = 0  # its first child goes on in the features that the first one's has none of
+    third[first[:, 1] != 0] = (
+        0  # its first child goes on in the features that the first one's has none of
+    )
     check_merged([first, second, third], [[0, 4, -1, 5, -1, 7], [1, -1, 6], [4, 2]], 9)
 
 
 @pytest.mark.parametrize("n_parts", [0, 1, 2, 5, 8, 11])
 def test_any_number_of_chunks_is_merged_as_they_are_side_by_side(n_parts: int) -> None:
     places = np.random.default_rng(n_parts).permutation(3 * n_parts).reshape(n_parts, 3)
-    check_merged([_dense(number, 3, 0.5) for number in range(n_parts)], places.tolist(), 3 * n_parts)
+    check_merged(
+        [_dense(number, 3, 0.5) for number in range(n_parts)], places.tolist(), 3 * n_parts
+    )

@@ -1,4 +1,6 @@
-"""One version made wrong for every fault that the checks can name; arrays that a version may have or not."""
+"""One version made wrong for every fault that the checks can name;
+arrays that a version may have or not.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -7,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.faulty_fs import QuickFileSystem
-from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft, softmax_draft
+from tests.small_models import (
+    calibrated_draft,
+    random_calibration,
+    random_rerank,
+    small_draft,
+    softmax_draft,
+)
 
 from xylem_store import reading as reading_module
 from xylem_store.arrays import file_name, group_of
@@ -90,10 +98,13 @@ def refusal(draft: Draft, arrays: dict[str, Any], **counts: Any) -> Corrupt:
 
 @pytest.mark.parametrize(
     ("draft", "fault", "name", "index", "value"),
-    [(LABEL_TREE, *case) for case in LABEL_FAULTS] + [(DECISION_TREE, *case) for case in DECISION_FAULTS],
+    [(LABEL_TREE, *case) for case in LABEL_FAULTS]
+    + [(DECISION_TREE, *case) for case in DECISION_FAULTS],
     ids=lambda value: None if callable(value) or isinstance(value, Draft) else str(value),
 )
-def test_each_fault_is_named(draft: Draft, fault: int | str, name: str, index: Any, value: Any) -> None:
+def test_each_fault_is_named(
+    draft: Draft, fault: int | str, name: str, index: Any, value: Any
+) -> None:
     changed = getattr(draft.ensemble, name).copy()
     changed[index] = value(changed) if callable(value) else value
     error = refusal(draft, {**draft.arrays(), f"ensemble/{name}": changed})
@@ -110,7 +121,9 @@ def test_every_fault_is_tested() -> None:
 
 def test_a_label_without_leaf_named_by_label_leaf() -> None:
     draft = small_draft(n_labels=2, n_features=5, n_trees=1)
-    arrays = small_draft(n_labels=3, n_features=5, n_trees=1).arrays() | group_of("ensemble", draft.ensemble)
+    arrays = small_draft(n_labels=3, n_features=5, n_trees=1).arrays() | group_of(
+        "ensemble", draft.ensemble
+    )
     arrays["ensemble/label_leaf"] = np.array([[1, 2, 1]], np.int32)
     arrays["ensemble/node_label"] = np.array([-1, 0, 1], np.int32)
     error = refusal(draft, arrays, n_labels=3)
@@ -139,7 +152,10 @@ def test_a_negative_scale_of_int8_weights() -> None:
     scales = draft.ensemble.node_scale.copy()
     scales[3] = -0.5
     error = refusal(draft, {**draft.arrays(), "ensemble/node_scale": scales})
-    assert (error.expected, error.where) == ("a finite number, 0 or more", "ensemble.node_scale.npy[3]")
+    assert (error.expected, error.where) == (
+        "a finite number, 0 or more",
+        "ensemble.node_scale.npy[3]",
+    )
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
@@ -147,7 +163,9 @@ def test_a_negative_scale_of_int8_weights() -> None:
 def test_children_at_the_limit_of_words(weights: Weights, over: int) -> None:
     n_children = CHILDREN_MAX[weights] + over
     child_ptr = np.append([1], np.full(n_children + 1, n_children + 1)).astype(np.int32)
-    none = Chunk.of(*np.zeros((2, 0), np.int32), np.zeros(0, np.float32), np.zeros(n_children, np.float32))
+    none = Chunk.of(
+        *np.zeros((2, 0), np.int32), np.zeros(0, np.float32), np.zeros(n_children, np.float32)
+    )
     tree = Tree(child_ptr, np.arange(-1, n_children, dtype=np.int32), [none, *[None] * n_children])
     narrow = small_draft(n_labels=2, n_features=1, n_trees=1, weights=weights)
     ensemble = build_ensemble([tree], n_children, 1)._replace(
@@ -173,13 +191,25 @@ def test_children_at_the_limit_of_words(weights: Weights, over: int) -> None:
         ("ensemble/parent", np.zeros(3, np.uint32), "found uint32"),
         ("ensemble/parent", np.zeros((N_NODES, 1), np.int32), r"found int32\[\d+, 1\]"),
         ("ensemble/parent", np.array(0, np.int32), r"found int32\[\]"),
-        ("ensemble/parent", np.repeat(LABEL_TREE.ensemble.parent, 2)[::2], "parent"),  # not contiguous
+        (
+            "ensemble/parent",
+            np.repeat(LABEL_TREE.ensemble.parent, 2)[::2],
+            "parent",
+        ),  # not contiguous
         ("labels/offsets", np.array([0, 1]), r"expected int64\[10\]"),
         ("labels/utf8", np.frombuffer(b"\xff" * 40, np.uint8), "table of names"),
-        ("labels/counts", np.array([1, 2, -3, *range(6)]), r"labels\.counts\.npy\[2\]: expected a count"),
+        (
+            "labels/counts",
+            np.array([1, 2, -3, *range(6)]),
+            r"labels\.counts\.npy\[2\]: expected a count",
+        ),
         ("labels/counts", np.array([1]), r"expected int64\[9\]"),
         ("features/names/utf8", np.zeros(3, np.uint8), "expected an array features/names/offsets"),
-        ("features/idf", np.array([1.0, np.nan]), r"features\.idf\.npy\[1\]: expected a finite number"),
+        (
+            "features/idf",
+            np.array([1.0, np.nan]),
+            r"features\.idf\.npy\[1\]: expected a finite number",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit(name: str, array: Any, message: str) -> None:
@@ -198,7 +228,9 @@ def test_checks_write_nothing_and_take_read_only_arrays_and_some_more() -> None:
     check_version(manifest_of(LABEL_TREE), arrays)
 
 
-def test_a_store_remembers_so_many_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_remembers_so_many_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading_module, "VERIFIED_MAX", 2)
     read: list[int] = []
 
@@ -251,7 +283,9 @@ DRAFTS = {"tail": RERANKED, "calibration": CALIBRATED}
         ("calibration/y", 5, np.inf, "a finite number"),
     ],
 )
-def test_each_fault_of_an_optional_array_is_named(name: str, index: int, value: Any, expected: str) -> None:
+def test_each_fault_of_an_optional_array_is_named(
+    name: str, index: int, value: Any, expected: str
+) -> None:
     draft = DRAFTS[name.partition("/")[0]]
     changed = draft.extra[name].copy()
     changed[index] = value
@@ -279,7 +313,9 @@ def test_good_arrays_pass_and_are_of_schema_4() -> None:
     assert assemble_calibration(manifest_of(plain), plain.arrays()) is NO_CALIBRATION
 
 
-@pytest.mark.parametrize(("n_knots", "is_taken"), [(1, False), (2, True), (KNOTS_MAX, True), (257, False)])
+@pytest.mark.parametrize(
+    ("n_knots", "is_taken"), [(1, False), (2, True), (KNOTS_MAX, True), (257, False)]
+)
 def test_the_number_of_knots_is_bounded(n_knots: int, is_taken: bool) -> None:
     ramp = np.linspace(0, 1, n_knots, dtype=np.float32)
     changed = {**CALIBRATED.arrays(), "calibration/x": ramp, "calibration/y": ramp}
@@ -294,7 +330,11 @@ def test_label_trees_have_no_mean_rows_and_exact_probabilities_no_calibration() 
     label_tree, exact = small_draft(n_labels=6, n_features=64), softmax_draft(8, dim=33)
     for draft, extra, fault in (
         (label_tree, random_rerank(1, 6, 64), "expected no array of tail in a label-tree"),
-        (exact, group_of(CALIBRATION, random_calibration(0)), "no array of calibration with link softmax"),
+        (
+            exact,
+            group_of(CALIBRATION, random_calibration(0)),
+            "no array of calibration with link softmax",
+        ),
     ):
         with pytest.raises(Corrupt, match=fault):
             check_version(manifest_of(draft), {**draft.arrays(), **extra})
@@ -321,7 +361,8 @@ def test_what_no_report_is(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{", b"\xff", b'{"a":1,"a":1}', b'{"a":NaN}', b'{"a":1e999}', b"[" * 100_000]
+    "data",
+    [b"", b"[]", b"{", b"\xff", b'{"a":1,"a":1}', b'{"a":NaN}', b'{"a":1e999}', b"[" * 100_000],
 )
 def test_damaged_reports_are_refused(tmp_path: Path, data: bytes) -> None:
     extra = {REPORT: np.frombuffer(data, np.uint8)}

@@ -1,4 +1,6 @@
-"""Tables of label info against dicts; files that were damaged, or that are wrong with a right checksum."""
+"""Tables of label info against dicts; files that were damaged, or
+that are wrong with a right checksum.
+"""
 
 import hashlib
 from pathlib import Path
@@ -26,12 +28,16 @@ from xylem_store.store import Store
 FS = QuickFileSystem()
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 SUBJECTS = [
-    Subject("http://x/dog", "12", {"fi": "koira", "en": "dog"}, ["http://x/animal", "http://x/unknown"]),
+    Subject(
+        "http://x/dog", "12", {"fi": "koira", "en": "dog"}, ["http://x/animal", "http://x/unknown"]
+    ),
     Subject("http://x/animal", None, {"fi": "eläin"}),
     Subject("http://x/bare", None, {}, ["http://x/animal", "http://x/dog", "http://x/animal"]),
 ]
 
-TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
+TEXT = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12
+)
 
 
 def bytes_of(info: LabelInfo) -> bytes:
@@ -97,13 +103,25 @@ def test_any_table_is_read_as_it_was_given(tmp_path: Path, subjects: list[Subjec
     ("subjects", "by", "fault", "index"),
     [
         ([*SUBJECTS, SUBJECTS[1]], "uri", "occurs twice", 3),
-        ([Subject("a", None, {"en": "x"}), Subject("b", None, {"en": "x"})], "name:en", "occurs twice", 1),
-        ([Subject("a", None, {"en": "x"}), Subject("b", None, {"en": "x\ny"})], "uri", "control", 1),
+        (
+            [Subject("a", None, {"en": "x"}), Subject("b", None, {"en": "x"})],
+            "name:en",
+            "occurs twice",
+            1,
+        ),
+        (
+            [Subject("a", None, {"en": "x"}), Subject("b", None, {"en": "x\ny"})],
+            "uri",
+            "control",
+            1,
+        ),
         ([Subject("a", "x" * 5000, {})], "uri", "at most 4096 bytes", 0),
         ([Subject("a\ud800", None, {})], "uri", "surrogate", 0),
     ],
 )
-def test_bad_texts_name_their_subject(subjects: list[Subject], by: str, fault: str, index: int) -> None:
+def test_bad_texts_name_their_subject(
+    subjects: list[Subject], by: str, fault: str, index: int
+) -> None:
     with pytest.raises(BadNames, match=fault) as refusal:
         build_label_info(subjects, by)
     assert refusal.value.index == index
@@ -113,13 +131,19 @@ def test_bad_texts_name_their_subject(subjects: list[Subject], by: str, fault: s
     ("subjects", "options", "fault"),
     [
         ([], {}, "1 to"),
-        (SUBJECTS, {"by": "name:sv"}, "one of uri, notation, fi, en to look for labels by, found 'sv'"),
+        (
+            SUBJECTS,
+            {"by": "name:sv"},
+            "one of uri, notation, fi, en to look for labels by, found 'sv'",
+        ),
         (SUBJECTS[1:], {"by": "notation"}, "found none"),
         (SUBJECTS, {"language": "sv"}, "expected one of the languages fi, en"),
         ([Subject("a", None, {f"x{i}": "n" for i in range(65)})], {}, "at most 64"),
     ],
 )
-def test_tables_that_cannot_be(subjects: list[Subject], options: dict[str, str], fault: str) -> None:
+def test_tables_that_cannot_be(
+    subjects: list[Subject], options: dict[str, str], fault: str
+) -> None:
     with pytest.raises(ValueError, match=fault):
         build_label_info(subjects, **options)
 
@@ -165,7 +189,9 @@ def refuse_with_right_checksum(tmp_path: Path, info: LabelInfo) -> None:
         ("slots", 0, 1 << 30),
     ],
 )
-def test_arrays_that_are_wrong_are_refused(tmp_path: Path, name: str, index: int, value: int) -> None:
+def test_arrays_that_are_wrong_are_refused(
+    tmp_path: Path, name: str, index: int, value: int
+) -> None:
     info = build_label_info(SUBJECTS)
     changed = info.keys.slots if name == "slots" else getattr(info, name)
     changed.flags.writeable = True
@@ -191,7 +217,9 @@ HEAD = build_label_info(SUBJECTS).head
     ],
 )
 def test_heads_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    refuse_with_right_checksum(tmp_path, build_label_info(SUBJECTS)._replace(head=HEAD._replace(**change)))
+    refuse_with_right_checksum(
+        tmp_path, build_label_info(SUBJECTS)._replace(head=HEAD._replace(**change))
+    )
 
 
 def test_a_store_replaces_removes_and_forgets_with_the_model(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ import pytest
 
 from xylem_store.documents import seal
 from xylem_store.errors import Corrupt, UnsupportedSchema
-from xylem_store.manifest import MANIFEST, MANIFEST_BYTES_MAX, Manifest, parse_manifest, render_manifest
+from xylem_store.manifest import (
+    MANIFEST,
+    MANIFEST_BYTES_MAX,
+    Manifest,
+    parse_manifest,
+    render_manifest,
+)
 
 GOOD: dict[str, Any] = {
     "schema_version": 1,
@@ -51,7 +57,11 @@ def test_round_trip() -> None:
 def paths(document: Any, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not isinstance(document, dict):
         return []
-    return [p for key, value in document.items() for p in [(*prefix, key), *paths(value, (*prefix, key))]]
+    return [
+        p
+        for key, value in document.items()
+        for p in [(*prefix, key), *paths(value, (*prefix, key))]
+    ]
 
 
 FREE = {("trainer", "parameters"), ("metrics",), ("features",), ("arrays",)}
@@ -71,7 +81,9 @@ def changed(path: tuple[str, ...], value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [p for p in paths(GOOD) if p[:-1] not in FREE], ids="/".join)
 def test_a_missing_field_is_named(path: tuple[str, ...]) -> None:
-    with pytest.raises(Corrupt, match=rf"manifest\.json.*expected a field '{path[-1]}', found none"):
+    with pytest.raises(
+        Corrupt, match=rf"manifest\.json.*expected a field '{path[-1]}', found none"
+    ):
         parsed(changed(path, None))
 
 
@@ -143,7 +155,16 @@ def test_another_schema_has_its_own_refusal() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"", b"[]", b"{", b"\xff", b'{"a": 1, "a": 1}', b'{"a": NaN}', b'{"a": 1e999}', b"[" * 100_000),
+        *(
+            b"",
+            b"[]",
+            b"{",
+            b"\xff",
+            b'{"a": 1, "a": 1}',
+            b'{"a": NaN}',
+            b'{"a": 1e999}',
+            b"[" * 100_000,
+        ),
         b'{"a": 1' + b"0" * 5000 + b"}",
     ],
     ids=lambda data: repr(data[:12]),
@@ -189,7 +210,9 @@ UNICODE = {"kind": "tfidf", "unicode": True}
         (6, {"features": {"kind": "tfidf", "clean": True}}),
     ],
 )
-def test_a_manifest_is_of_the_least_schema_that_has_all_of_it(schema: int, changes: dict[str, Any]) -> None:
+def test_a_manifest_is_of_the_least_schema_that_has_all_of_it(
+    schema: int, changes: dict[str, Any]
+) -> None:
     found = parsed({**GOOD, **changes, "schema_version": schema})
     assert (found.schema_version, found.features) == (schema, {**GOOD, **changes}["features"])
     for other in {1, 2, 3, 4, 5, 6} - {schema}:

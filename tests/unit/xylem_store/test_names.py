@@ -17,7 +17,17 @@ from xylem_store.names import (
 )
 
 HASHES = [0x82A2A958A9BECE5B, 0x6E673288764AD2D0, 0xB20D74C1FA6B5421, 0xE11518ACC326D0E8]
-NAMES = ["role::program", "a", "A", "ä", "日本語", "a b", "🦊", "x" * NAME_BYTES_MAX, "no break\xa0space"]
+NAMES = [
+    "role::program",
+    "a",
+    "A",
+    "ä",
+    "日本語",
+    "a b",
+    "🦊",
+    "x" * NAME_BYTES_MAX,
+    "no break\xa0space",
+]
 ABSENT = ["", "b", "role::progra", "role::programs", "\ud800", "a\n", "x" * 5000, "a\0b", "\0"]
 
 
@@ -31,7 +41,9 @@ def test_ids_are_places_and_back() -> None:
     assert [find_name(table, name) for name in asked] == expected
     assert find_all(table, iter(asked)).tolist() == expected
     assert find_all(table, []).tolist() == []
-    dtypes = [array.dtype for array in (table.offsets, table.utf8, table.slots, find_all(table, asked))]
+    dtypes = [
+        array.dtype for array in (table.offsets, table.utf8, table.slots, find_all(table, asked))
+    ]
     assert dtypes == [np.int64, np.uint8, np.int32, np.int32]
     for i in (-1, len(NAMES), 10**12):
         with pytest.raises(IndexError, match=f"expected an id below {len(NAMES)}"):
@@ -112,9 +124,13 @@ def test_any_other_byte_in_a_table_is_refused(array: int) -> None:
         ([0, 1], b"a", [-1], "hash table of these"),
     ],
 )
-def test_arrays_that_are_no_table(offsets: list[int], utf8: bytes, slots: list[int], message: str) -> None:
+def test_arrays_that_are_no_table(
+    offsets: list[int], utf8: bytes, slots: list[int], message: str
+) -> None:
     with pytest.raises(BadNames, match=message):
-        check_names(np.array(offsets, np.int64), np.frombuffer(utf8, np.uint8), np.array(slots, np.int32))
+        check_names(
+            np.array(offsets, np.int64), np.frombuffer(utf8, np.uint8), np.array(slots, np.int32)
+        )
 
 
 # letters that become several, or another alphabet's, that fall together, and that never change
@@ -137,5 +153,11 @@ def test_what_has_a_part_is_what_python_finds(names: list[str], part: str) -> No
 def test_texts_may_be_empty_and_parts_longer_than_all() -> None:
     utf8 = np.frombuffer(b"koiraHund", np.uint8)
     offsets = np.array([0, 0, 5, 9, 9], np.int64)
-    for part, places in (("", [0, 1, 2, 3]), ("hun", [2]), ("R", [1]), ("ah", []), ("x" * 5000, [])):
+    for part, places in (
+        ("", [0, 1, 2, 3]),
+        ("hun", [2]),
+        ("R", [1]),
+        ("ah", []),
+        ("x" * 5000, []),
+    ):
         assert np.flatnonzero(names_with(offsets, utf8, part)).tolist() == places

@@ -69,12 +69,34 @@ def test_what_is_not_there(empty: Store) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "../m", "a/b", "/etc", "A", "a b", "-a", "_a", "a\x00", "a\n", "é", "a" * 64, 7, None],
+    [
+        "",
+        ".",
+        "..",
+        "../m",
+        "a/b",
+        "/etc",
+        "A",
+        "a b",
+        "-a",
+        "_a",
+        "a\x00",
+        "a\n",
+        "é",
+        "a" * 64,
+        7,
+        None,
+    ],
     ids=ascii,
 )
-def test_bad_names_are_refused_before_any_path_is_built(name: str, empty: Store, tmp_path: Path) -> None:
+def test_bad_names_are_refused_before_any_path_is_built(
+    name: str, empty: Store, tmp_path: Path
+) -> None:
     for call, *more in (
-        *((call,) for call in (empty.open, empty.versions, empty.alias, empty.resolve, empty.rollback)),
+        *(
+            (call,)
+            for call in (empty.open, empty.versions, empty.alias, empty.resolve, empty.rollback)
+        ),
         *((call, 1) for call in (empty.manifest, empty.verify, empty.promote, empty.delete)),
         (empty.publish, DRAFT),
         (lambda name: empty.import_(io.BytesIO(), name),),
@@ -132,7 +154,12 @@ def test_a_draft_that_breaks_the_format_is_not_written(empty: Store) -> None:
 
 def test_foreign_files_are_passed_over(store: Store) -> None:
     home = store.root / "models"
-    for path in ("README", "m/versions/README", "m/aliases/.nfs0001", "m/versions/1/arrays/more.npy"):
+    for path in (
+        "README",
+        "m/versions/README",
+        "m/aliases/.nfs0001",
+        "m/versions/1/arrays/more.npy",
+    ):
         (home / path).write_text("x")
     for path in ("Not A Model", "m/versions/007", "m/versions/tmp", "empty"):
         (home / path).mkdir()
@@ -231,7 +258,9 @@ def test_a_step_back_may_lead_further_back(store: Store) -> None:
     assert store.alias("m")._replace(serial=0) == Alias(3, (1, 2))
     assert store.rollback("m", to=3).now == 3
     for gone in (4, 5, 9):
-        with pytest.raises(errors.NothingToRollBack, match=f"expected version {gone} among the earlier ones"):
+        with pytest.raises(
+            errors.NothingToRollBack, match=f"expected version {gone} among the earlier ones"
+        ):
             store.rollback("m", to=gone)
     store.delete("m", 2)
     with pytest.raises(errors.NothingToRollBack):
@@ -269,10 +298,14 @@ def test_every_change_is_seen(empty: Store) -> None:
 def test_a_store_that_is_gone_for_a_while(tmp_path: Path, store: Store) -> None:
     before = store.generation()
     store.root.rename(tmp_path / "elsewhere")
-    with pytest.raises(errors.StoreUnreadable, match="expected the directory of the models, found none"):
+    with pytest.raises(
+        errors.StoreUnreadable, match="expected the directory of the models, found none"
+    ):
         store.generation()
     store.root.write_text("")
-    with pytest.raises(errors.StoreUnreadable, match="expected the directory of the models, found a file"):
+    with pytest.raises(
+        errors.StoreUnreadable, match="expected the directory of the models, found a file"
+    ):
         store.generation()
     store.root.unlink()
     (tmp_path / "elsewhere").rename(store.root)

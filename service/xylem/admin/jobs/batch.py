@@ -1,9 +1,9 @@
-"""A batch job: predictions for the lines of a file, written to a file that a run killed at any moment goes
-on with.
+"""A batch job: predictions for the lines of a file, written to a file that a run
+killed at any moment goes on with.
 
-Answers are appended to result.part. Now and then they are synced, and result.offset says how many lines of
-the data they answer and how long they are: a later run cuts off what came after, passes over those lines,
-and goes on.
+Answers are appended to result.part. Now and then they are synced, and result.offset says how many
+lines of the data they answer and how long they are: a later run cuts off what came after, passes
+over those lines, and goes on.
 """
 
 import json
@@ -35,8 +35,8 @@ SYNC_SECONDS = 2.0  # between two moments from which a later run can continue
 
 
 class Offset(NamedTuple):
-    """A moment to go on from: lines of the data that are answered, of which so many are bad, and their
-    answers.
+    """A moment to go on from: lines of the data that are answered, of which
+    so many are bad, and their answers.
 
     prints  what the data file was like
     """
@@ -48,24 +48,32 @@ class Offset(NamedTuple):
 
 
 def run(context: JobContext, request: BatchJob) -> dict[str, int]:
-    """Do the job; return how many lines were answered, how many with an error, and the file's bytes."""
+    """Do the job; return how many lines were answered, how many
+    with an error, and the file's bytes.
+    """
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     job = context.job
     version = context.named_version(request.version)
-    if (context.directory / RESULT).exists():  # a run before this one was done, and could not say so
+    # a run before this one was done, and could not say so
+    if (context.directory / RESULT).exists():
         return _counts(_offset_of(context.directory))
     prints = json.loads(json.dumps(files.prints()))
     offset = _offset_of(context.directory)
     if offset.prints not in (None, prints):
-        raise BadData(f"{data}: expected the file that the first lines were answered of, found it changed")
+        raise BadData(
+            f"{data}: expected the file that the first lines were answered of, found it changed"
+        )
     learning = OnlineLearning(context.settings)
     try:
         context.on_progress("open", 0, 1)
-        store, limits = context.store, context.settings.limits
+        store = context.store
+        limits = context.settings.limits
         denied = denied_by(store, job.model, str(request.version or DEFAULT_ALIAS))
         is_tuned = request.threshold == TUNED
-        served = open_named(store, job.model, version, learning, limits, denied=denied, is_tuned=is_tuned)
+        served = open_named(
+            store, job.model, version, learning, limits, denied=denied, is_tuned=is_tuned
+        )
         answer = answers_of(served, request, limits)
         offset = _answer(context, data, answer, offset._replace(prints=prints), request.columns())
     finally:
@@ -103,7 +111,8 @@ def _answer(
                 bytes=offset.bytes + len(answered.lines),
             )
             place = source.raw.tell()
-            n_lines = round(offset.lines * source.n_bytes / place) if place else 0  # by how far in it we are
+            # by how far in it we are
+            n_lines = round(offset.lines * source.n_bytes / place) if place else 0
             context.on_progress("predict", offset.lines, max(offset.lines, n_lines) if place else 0)
             if time.monotonic() > synced_at + SYNC_SECONDS:
                 _sync(context.directory, out, offset)

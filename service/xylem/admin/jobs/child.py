@@ -1,7 +1,8 @@
-"""The process of one job: `python -m xylem.admin.jobs.child MESSAGES PARENT`, the order on standard input.
+"""The process of one job: `python -m xylem.admin.jobs.child MESSAGES
+PARENT`, the order on standard input.
 
-It confines itself before it imports what works. Its last line to MESSAGES, a descriptor, is the result or
-why there is none; what it writes to standard output and error is the job's log.
+It confines itself before it imports what works. Its last line to MESSAGES, a descriptor, is the
+result or why there is none; what it writes to standard output and error is the job's log.
 """
 
 import errno
@@ -28,7 +29,8 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main() -> int:
     """Run the job; return the exit status."""
-    messages, parent = int(sys.argv[1]), int(sys.argv[2])
+    messages = int(sys.argv[1])
+    parent = int(sys.argv[2])
     order = json.loads(sys.stdin.buffer.readline())
     settings = Settings(**order["settings"])
     confine(settings.limits, parent)
@@ -64,14 +66,14 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
         reporter.progress(phase, done, total)
 
     context = JobContext(
-        Claim(job, secret),
-        settings,
-        store_of(settings.store),
-        database,
-        Leases(database, settings.limits),
-        DataRoot(settings.data_dir, settings.limits.data_bytes_max),
-        directory,
-        report,
+        claim=Claim(job, secret),
+        settings=settings,
+        store=store_of(settings.store),
+        database=database,
+        leases=Leases(database, settings.limits),
+        data=DataRoot(settings.data_dir, settings.limits.data_bytes_max),
+        directory=directory,
+        on_progress=report,
     )
     try:
         return run_job(context)
@@ -95,7 +97,9 @@ def _lock(directory: Path) -> int:
             return lock
         except BlockingIOError:
             if time.monotonic() > until:
-                raise Unavailable("expected no other process of this job, found one that lives") from None
+                raise Unavailable(
+                    "expected no other process of this job, found one that lives"
+                ) from None
             time.sleep(0.1)
 
 

@@ -1,11 +1,13 @@
-"""What a job's process may take: limits that the system holds it to, set by the process itself at its start.
+"""What a job's process may take: limits that the system holds it to, set
+by the process itself at its start.
 
-Memory is held twice. RLIMIT_DATA bounds what may be asked for (private writable memory, whether it is used or
-not; a kernel's stack and spare of the allocator too, so it has SLACK_BYTES more): who asks for more gets a
-MemoryError at once, however fast it eats. The worker watches what is resident (`xylem.admin.jobs.process`),
-which is exact and also sees shared memory, ten times a second. RLIMIT_AS would do for neither: it counts
-mapped files, of which a large model has more than memory, and reserved addresses. Measured for a training of
-153 MB resident beside 109 MB of mapped files: 328 MB for RLIMIT_DATA, 797 MB for RLIMIT_AS.
+Memory is held twice. RLIMIT_DATA bounds what may be asked for (private writable memory, whether it
+is used or not; a kernel's stack and spare of the allocator too, so it has SLACK_BYTES more): who
+asks for more gets a MemoryError at once, however fast it eats. The worker watches what is resident
+(`xylem.admin.jobs.process`), which is exact and also sees shared memory, ten times a second.
+RLIMIT_AS would do for neither: it counts mapped files, of which a large model has more than memory,
+and reserved addresses. Measured for a training of 153 MB resident beside 109 MB of mapped files:
+328 MB for RLIMIT_DATA, 797 MB for RLIMIT_AS.
 """
 
 import contextlib
@@ -50,12 +52,14 @@ def confine(limits: Limits, parent: int) -> None:
     for kind, (soft, hard) in wanted.items():
         _, most = resource.getrlimit(kind)
         if most != resource.RLIM_INFINITY:
-            soft, hard = min(soft, most), min(hard, most)
+            soft = min(soft, most)
+            hard = min(hard, most)
         resource.setrlimit(kind, (soft, hard))
 
 
 def stand_back(pid: int, nice: int) -> None:
-    """Have a process, which leads its session, stand back for others by `nice`, 0 to 19, more than we do.
+    """Have a process, which leads its session, stand back for others
+    by `nice`, 0 to 19, more than we do.
 
     Its parent calls it at once: to start and import is a good part of a short job.
     """
@@ -67,7 +71,8 @@ def stand_back(pid: int, nice: int) -> None:
 
 
 def group_memory_bytes(group: int) -> int:
-    """Return the memory that the processes of a group have resident or swapped out, mapped files not counted.
+    """Return the memory that the processes of a group have resident or
+    swapped out, mapped files not counted.
 
     Cost: a small file for each process of the machine, one more for those of the group.
     """

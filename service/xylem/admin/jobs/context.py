@@ -14,7 +14,9 @@ from xylem.workflows import OnProgress
 from xylem_store import LATEST, Store
 
 PATIENCE_SECONDS = 60.0
-"""So long a run waits for a database that does not answer; then the job waits again for a worker."""
+"""So long a run waits for a database that does not answer; then the job waits again
+for a worker.
+"""
 
 _PAUSE_SECONDS = 1.0
 
@@ -53,7 +55,9 @@ class JobContext(NamedTuple):
         return self.settings.limits.job_threads_max
 
     def named_version(self, asked: int | str | None) -> int:
-        """Return the version that the job works with, which stays the same whatever aliases do meanwhile."""
+        """Return the version that the job works with, which stays the
+        same whatever aliases do meanwhile.
+        """
         if self.job.version is not None:
             return self.job.version
         version = self.store.resolve(self.job.model, LATEST if asked is None else asked)
@@ -69,7 +73,10 @@ class WatchedFiles:
         self._found: dict[Path, Fingerprint] = {}
 
     def find(self, name: str, field: str = "data") -> Path:
-        """Return the path of a data file, and remember what it is like. Raises BadRequest and BadData."""
+        """Return the path of a data file, and remember what it is like.
+
+        Raises BadRequest and BadData.
+        """
         path = self._data.path_of(name, field)
         self._found[path] = fingerprint(path)
         return path
@@ -97,7 +104,9 @@ class WatchedFiles:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Return what a call of the database returns; it is tried again for a while when there is no answer."""
+    """Return what a call of the database returns; it is tried again
+    for a while when there is no answer.
+    """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

@@ -30,7 +30,8 @@ ABANDONED_SECONDS = 86_400.0
 """An upload that nobody has written to for so long is what a killed process left."""
 
 _UPLOAD = ".upload-"
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # what a part of an uploaded file's name may be
+# what a part of an uploaded file's name may be
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
 Fingerprint = tuple[tuple[int, ...], ...]
@@ -47,7 +48,8 @@ class DataRoot:
     def path_of(self, name: object, field: str = "data") -> Path:
         """Return the path of a file below the root, links followed.
 
-        Raises BadRequest at `field` for a name that leads elsewhere, to no regular file, or is none.
+        Raises BadRequest at `field` for a name that leads elsewhere, to no regular file, or is
+        none.
         """
         root = self._there(field)
         try:
@@ -55,7 +57,8 @@ class DataRoot:
                 path = (root / name).resolve()
                 is_hidden = any(part.startswith(_UPLOAD) for part in path.parts[len(root.parts) :])
                 is_there = path.is_relative_to(root) and path.is_file() and not is_hidden
-                other = path.with_name(path.name.replace(".X.npz", ".Y.npz"))  # of a pair, read with it
+                # of a pair, read with it
+                other = path.with_name(path.name.replace(".X.npz", ".Y.npz"))
                 if is_there and other.resolve().is_relative_to(root):
                     return path
         except (OSError, ValueError, RuntimeError):  # too long, NUL, a circle of links
@@ -64,11 +67,14 @@ class DataRoot:
         raise BadRequest(f"expected a file below the data directory, found {shown}").at(field)
 
     def shown(self, message: str) -> str:
-        """Return a message about a file with the names of files as callers know them: below the root."""
+        """Return a message about a file with the names of files as
+        callers know them: below the root.
+        """
         return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
 
     def list(self) -> list[UploadedFile]:
-        """Return the files by name, at most LIST_MAX; left out is what is hidden, leads out or is unreadable.
+        """Return the files by name, at most LIST_MAX; left out is what is
+        hidden, leads out or is unreadable.
 
         Raises BadRequest without a root, Unavailable when it cannot be read.
         """
@@ -97,8 +103,9 @@ class DataRoot:
     def upload(self, name: str) -> Upload:
         """Return what writes a new file, or one in place of another, piece by piece; see Upload.
 
-        A name has parts of letters, digits, `.`, `_` and `-`, the first neither `.` nor `-`, and `/` between
-        them; its directory must be there. Raises BadRequest for any other, and Unavailable.
+        A name has parts of letters, digits, `.`, `_` and `-`, the first neither `.` nor `-`, and
+        `/` between them; its directory must be there. Raises BadRequest for any other, and
+        Unavailable.
         """
         root = self._there("name")
         parts = name.split("/")
@@ -121,7 +128,10 @@ class DataRoot:
         return Upload(directory, parts[-1], name, self._bytes_max)
 
     def delete(self, name: str) -> None:
-        """Remove a file, of a link the link. Raises DataNotFound, BadRequest without a root, Unavailable."""
+        """Remove a file, of a link the link.
+
+        Raises DataNotFound, BadRequest without a root, Unavailable.
+        """
         root = self._there("name")
         try:
             self.path_of(name, "name")
@@ -129,7 +139,9 @@ class DataRoot:
             if not path.is_relative_to(root):
                 raise BadRequest("outside")
         except BadRequest:
-            raise DataNotFound(f"expected a file below the data directory, found {name[:200]!r}") from None
+            raise DataNotFound(
+                f"expected a file below the data directory, found {name[:200]!r}"
+            ) from None
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
@@ -145,8 +157,8 @@ class DataRoot:
 class Upload(contextlib.AbstractContextManager["Upload"]):
     """A file that is being written: under a name of its own until `finish` renames it.
 
-    A context: what was not finished by its end is removed. What a killed process left is removed by an
-    upload into that directory a day later. Not thread-safe: one call at a time, each may block.
+    A context: what was not finished by its end is removed. What a killed process left is removed by
+    an upload into that directory a day later. Not thread-safe: one call at a time, each may block.
     """
 
     def __init__(self, directory: Path, file_name: str, name: str, bytes_max: int) -> None:
@@ -156,10 +168,14 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
         self.bytes = 0
         with _writing(name):
             self._path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            self._fd = os.open(
+                self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640
+            )
 
     def write(self, piece: bytes) -> None:
-        """Append bytes. Raises LimitExceeded (limit data_bytes_max), and Unavailable as for a full disk."""
+        """Append bytes. Raises LimitExceeded (limit data_bytes_max),
+        and Unavailable as for a full disk.
+        """
         self.bytes += len(piece)
         if self.bytes > self._bytes_max:
             most = f"{self._bytes_max} bytes (limit data_bytes_max)"
@@ -170,7 +186,9 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
                 view = view[os.write(self._fd, view) :]
 
     def finish(self) -> UploadedFile:
-        """Put the file in its place, synced to the disk: all of it or, should that fail, nothing."""
+        """Put the file in its place, synced to the disk: all of it or, should that
+        fail, nothing.
+        """
         with _writing(self._name):
             os.fsync(self._fd)
             self._path.replace(self._target)
@@ -192,7 +210,10 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Return the fingerprint of a data file, and of its partner if it is one of a pair. Raises BadData."""
+    """Return the fingerprint of a data file, and of its partner if it is one of a pair.
+
+    Raises BadData.
+    """
     from xylem.datasets import partner  # with it come readers and their kernels
 
     files = [path, partner(path)] if ".npz" in path.suffixes[-2:] else [path]

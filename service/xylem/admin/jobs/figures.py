@@ -1,4 +1,5 @@
-"""Figures of jobs for Prometheus: what waits, what runs, what came of the others; and a worker's `/metrics`.
+"""Figures of jobs for Prometheus: what waits, what runs, what came of the
+others; and a worker's `/metrics`.
 
 All are read from the database, so every process that tells them tells the same.
 """
@@ -39,14 +40,18 @@ from xylem.serving import PROBLEMS, code_of, describe_error
 
 READ_SECONDS = 2.0  # the pause between two reads of the figures of a server
 REQUEST_SECONDS = 5.0
-"""The longest wait for the next bytes of who asks a worker for its figures: one is answered at a time."""
+"""The longest wait for the next bytes of who asks a worker for its
+figures: one is answered at a time.
+"""
 
-_QUEUED, _RUNNING = "queued", "running"
+_QUEUED = "queued"
+_RUNNING = "running"
 
 
 _Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
-"""What the database says: when, by its clock; rows (kind, state, n, since) of jobs, `since` of the oldest;
-rows (kind, state, n, seconds) of ended ones."""
+"""What the database says: when, by its clock; rows (kind, state, n, since) of jobs, `since` of the
+oldest; rows (kind, state, n, seconds) of ended ones.
+"""
 
 
 class JobFigures(Collector):
@@ -59,7 +64,8 @@ class JobFigures(Collector):
         self._database = database
         self._found: _Figures | None = None
         following = Repeating("job-figures", self.read, READ_SECONDS, at_once=True)
-        self.start, self.close = following.start, following.stop
+        self.start = following.start
+        self.close = following.stop
 
     def read(self) -> bool:
         """Read the figures now; return whether there are any. Blocking.
@@ -77,9 +83,13 @@ class JobFigures(Collector):
         labels = ("kind", "state")
         jobs = GaugeMetricFamily("xylem_jobs", "Jobs that wait or run.", labels=labels)
         oldest = GaugeMetricFamily(
-            "xylem_job_oldest_seconds", "How long the oldest of them has waited or run.", labels=labels
+            "xylem_job_oldest_seconds",
+            "How long the oldest of them has waited or run.",
+            labels=labels,
         )
-        ended = CounterMetricFamily("xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels)
+        ended = CounterMetricFamily(
+            "xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels
+        )
         seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
         if self._found is not None:
             at, present, past = self._found
@@ -105,12 +115,16 @@ def _figures(connection: Connection) -> _Figures:
     figures = func.count().label("n"), func.min(here.c.since).label("since")
     grouped = select(here.c.kind, here.c.state, *figures).group_by(here.c.kind, here.c.state)
     rows = connection.execute(grouped).all()
-    ended = connection.execute(select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)).all()
+    ended = connection.execute(
+        select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)
+    ).all()
     return at, rows, ended
 
 
 class FiguresPage:
-    """`GET /metrics` of a worker, for whom the settings or a key of the scope `metrics` let; in a thread."""
+    """`GET /metrics` of a worker, for whom the settings or a key of
+    the scope `metrics` let; in a thread.
+    """
 
     def __init__(self, database: Database, settings: Settings, port: int) -> None:
         """Listen on the settings' host. Raises Unavailable.
@@ -126,13 +140,17 @@ class FiguresPage:
         self._page = make_wsgi_app(registry)
         self._ring = KeyRing(database, settings, on_first_key=None)
         listener = listen(settings.host, port)
-        self._server = WSGIServer(listener.getsockname()[:2], _QuietHandler, bind_and_activate=False)
+        self._server = WSGIServer(
+            listener.getsockname()[:2], _QuietHandler, bind_and_activate=False
+        )
         self._server.socket.close()  # its own, which would be of one family
         self._server.socket = listener
         self._server.server_name, self._server.server_port = listener.getsockname()[:2]
         self._server.setup_environ()
         self._server.set_app(self._answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="figures", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="figures", daemon=True
+        )
         self._thread.start()
         self.port = self._server.server_port
         log(logging.INFO, "listening", url=f"{url_of(self._server.server_name, self.port)}/metrics")
@@ -144,7 +162,8 @@ class FiguresPage:
         self._server.server_close()
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        status, told = 404, {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
+        status = 404
+        told = {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
         if environ["PATH_INFO"] == "/metrics":
             try:
                 self._check(environ.get("HTTP_AUTHORIZATION"))
@@ -152,13 +171,16 @@ class FiguresPage:
                 page: Iterable[bytes] = self._page(environ, start_response)
                 return page
             except XylemError as error:
-                status, told = PROBLEMS[code_of(error)].status, describe_error(error)
+                status = PROBLEMS[code_of(error)].status
+                told = describe_error(error)
         headers = [("Content-Type", "application/problem+json")]
         start_response(f"{status} {HTTPStatus(status).phrase}", headers)
         return [json.dumps({"status": status, **told}).encode()]
 
     def _check(self, authorization: str | None) -> None:
-        """Raise AccessRefused, or DatabaseUnavailable, unless who brings this header may see figures."""
+        """Raise AccessRefused, or DatabaseUnavailable, unless who
+        brings this header may see figures.
+        """
         if AccessScope.METRICS not in self._ring.open:
             with contextlib.suppress(DatabaseUnavailable):  # what was read before holds for a while
                 self._ring.refresh()

@@ -1,7 +1,9 @@
-"""The files of jobs, in the store, which all workers and servers share: `STORE/jobs/ID/` for each job.
+"""The files of jobs, in the store, which all workers and servers
+share: `STORE/jobs/ID/` for each job.
 
 log, log.before  what the job's process wrote, and its worker told: the newest bytes, bounded
-result.jsonl     the answers of a batch that has succeeded; result.part those of one that has not yet
+result.jsonl     the answers of a batch that has succeeded; result.part those of one that has not
+                 yet
 """
 
 import contextlib
@@ -19,7 +21,8 @@ OFFSET = "result.offset"
 WORK = "work"
 """A directory in a job's for what it needs while it runs."""
 
-_LOG, _LOG_BEFORE = "log", "log.before"
+_LOG = "log"
+_LOG_BEFORE = "log.before"
 _ID = re.compile(r"[0-9a-f]{8,32}")
 
 
@@ -61,8 +64,8 @@ def remove_leftovers(store: Path, job_id: str) -> None:
 def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> None:
     """Remove the directories of jobs whose ids are not known any more.
 
-    The directories are listed before the ids are asked for: one of a job that begins meanwhile is not among
-    them.
+    The directories are listed before the ids are asked for: one of a job that begins meanwhile is
+    not among them.
     """
     with contextlib.suppress(OSError):
         found = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
@@ -83,7 +86,8 @@ def read_log(store: Path, job_id: str) -> bytes:
 
 
 class BoundedLog:
-    """The log of a job: written line by line, never longer than `bytes_max`; the oldest half goes first.
+    """The log of a job: written line by line, never longer than
+    `bytes_max`; the oldest half goes first.
 
     A disk that is full costs the log, not the job. Thread-safe.
     """

@@ -1,7 +1,7 @@
 """A job as callers see it, and the statements about rows of the table `jobs`.
 
-Every change of a job raises its revision. Statements that must see no other between them run in one writing
-transaction: SQLite has one at a time, on PostgreSQL submissions take an advisory lock.
+Every change of a job raises its revision. Statements that must see no other between them run in one
+writing transaction: SQLite has one at a time, on PostgreSQL submissions take an advisory lock.
 """
 
 import datetime
@@ -47,7 +47,8 @@ class PromotionVerdict(NamedTuple):
 
     alias     the alias that the rule is about
     baseline  the version that it named when the two were compared; None: there was none
-    reasons   a sentence for each condition, and what to know of the rows; or why there was nothing to compare
+    reasons   a sentence for each condition, and what to know of the rows; or why there was nothing
+              to compare
     """
 
     promoted: bool
@@ -100,7 +101,9 @@ class Job:
 
     def as_json(self) -> dict[str, Any]:
         """Return what HTTP and `--json` tell of it."""
-        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OURS}
+        facts = {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OURS
+        }
         for name in ("progress", "promotion"):
             facts[name] = None if facts[name] is None else facts[name]._asdict()
         return facts | {name: time_text(facts[name]) for name in ("created", "started", "ended")}
@@ -109,7 +112,11 @@ class Job:
 def feedback_models(request: Mapping[str, Any]) -> list[str]:
     """Return the models whose feedback is among the data of a request, JSON that was checked."""
     data = request.get("data")
-    return [one["feedback"]["model"] for one in data if type(one) is dict] if type(data) is list else []
+    return (
+        [one["feedback"]["model"] for one in data if type(one) is dict]
+        if type(data) is list
+        else []
+    )
 
 
 def time_text(seconds: float | None) -> str | None:
@@ -135,7 +142,9 @@ def find(connection: Connection, job_id: str, *, lock: bool = False) -> Row[Any]
 
 def change(connection: Connection, job_id: str, **values: object) -> None:
     """Set columns of a job, and raise its revision."""
-    connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(revision=JOBS.c.revision + 1, **values))
+    connection.execute(
+        update(JOBS).where(JOBS.c.id == job_id).values(revision=JOBS.c.revision + 1, **values)
+    )
 
 
 def end(connection: Connection, job_id: str, state: State, **values: object) -> None:
@@ -143,7 +152,9 @@ def end(connection: Connection, job_id: str, state: State, **values: object) -> 
     free = {"claim": None, "lease_until": None, "cancel_asked": False}
     at = now(connection)
     change(connection, job_id, state=state, ended=at, **free, **values)
-    kind, started = connection.execute(select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)).one()
+    kind, started = connection.execute(
+        select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)
+    ).one()
     seconds = 0.0 if started is None else max(at - started, 0.0)
     totals = update(JOB_TOTALS).where(JOB_TOTALS.c.kind == kind, JOB_TOTALS.c.state == state)
     connection.execute(totals.values(n=JOB_TOTALS.c.n + 1, seconds=JOB_TOTALS.c.seconds + seconds))
@@ -152,7 +163,11 @@ def end(connection: Connection, job_id: str, state: State, **values: object) -> 
 def forget_old(connection: Connection, kept_max: int) -> None:
     """Remove the jobs that have ended but for the newest `kept_max`; workers remove their files."""
     old = select(JOBS.c.number).where(JOBS.c.state.in_(ENDED))
-    old = old.order_by(JOBS.c.ended.desc(), JOBS.c.number.desc()).offset(kept_max).limit(kept_max + 1000)
+    old = (
+        old.order_by(JOBS.c.ended.desc(), JOBS.c.number.desc())
+        .offset(kept_max)
+        .limit(kept_max + 1000)
+    )
     numbers = list(connection.execute(old).scalars())
     if numbers:
         connection.execute(delete(JOBS).where(JOBS.c.number.in_(numbers)))
@@ -160,7 +175,9 @@ def forget_old(connection: Connection, kept_max: int) -> None:
 
 def job_of(row: Row[Any]) -> Job:
     """Return the job of a row."""
-    values = {name: value for name, value in row._mapping.items() if name in Job.__dataclass_fields__}
+    values = {
+        name: value for name, value in row._mapping.items() if name in Job.__dataclass_fields__
+    }
     for name in ("request", "progress", "result", "promotion"):
         values[name] = None if values[name] is None else json.loads(values[name])
     if values["progress"] is not None:
@@ -172,7 +189,9 @@ def job_of(row: Row[Any]) -> Job:
 
 
 def begin_totals(connection: Connection, kind: str) -> None:
-    """Let the totals of a kind begin at 0: to Prometheus a figure that appears as 1 has not risen."""
+    """Let the totals of a kind begin at 0: to Prometheus a figure that appears as 1
+    has not risen.
+    """
     rows = [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)]
     connection.execute(insert_new(connection, JOB_TOTALS), rows)
 

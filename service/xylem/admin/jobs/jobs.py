@@ -94,27 +94,34 @@ class Jobs:
         body  the JSON value of the request
         traceparent   the span of the request that asks for it, which the job's continues
 
-        Raises BadFields with all that is wrong, each with its place; IdempotencyConflict; Overloaded when as
-        many jobs wait as may; LimitExceeded; BadRequest for an unknown kind or a key that is none;
-        DatabaseUnavailable.
+        Raises BadFields with all that is wrong, each with its place; IdempotencyConflict;
+        Overloaded when as many jobs wait as may; LimitExceeded; BadRequest for an unknown kind or a
+        key that is none; DatabaseUnavailable.
         """
         request, model = self.check(kind, body)
         return self.add(kind, model, request, idempotency_key, traceparent)
 
     def check(self, kind: str, body: object) -> tuple[dict[str, Any], str]:
-        """Return a request as it is kept, and the name of its model. Raises as `submit` for a bad one."""
+        """Return a request as it is kept, and the name of its model.
+
+        Raises as `submit` for a bad one.
+        """
         if kind in PUBLISHING and self._follows:
             raise Conflict(
-                "expected a store that is published to here, found one that follows XYLEM_STORE_REMOTE: "
+                "expected a store that is published to here, found one that follows "
+                "XYLEM_STORE_REMOTE: "
                 "train elsewhere, and push"
             )
-        from xylem.admin.jobs.kinds import check_request  # trainers and readers: not before they are needed
+        # trainers and readers: not before they are needed
+        from xylem.admin.jobs.kinds import check_request
         from xylem.serving import store_of
 
         request, model = check_request(kind, body, self.data, self._limits)
         n_bytes = len(_kept(request).encode())
         if n_bytes > REQUEST_BYTES_MAX:
-            raise LimitExceeded(f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {n_bytes}")
+            raise LimitExceeded(
+                f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {n_bytes}"
+            )
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
             raise BadFields([BadRequest(fault).at("executor")])
@@ -124,7 +131,10 @@ class Jobs:
             if not versions:
                 fault = f"expected feedback to a model of the store, found {name!r}"
             elif store.manifest(name, versions[-1]).features["kind"] == "raw":
-                fault = f"expected feedback of texts or named features, found {name}, a model of sparse rows"
+                fault = (
+                    f"expected feedback of texts or named features, found {name}, a "
+                    "model of sparse rows"
+                )
             else:
                 continue
             raise BadFields([BadRequest(fault).at("data")])
@@ -138,17 +148,21 @@ class Jobs:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> Job:
-        """Add a job whose request has been checked, or return the one that came with this key before.
+        """Add a job whose request has been checked, or return the
+        one that came with this key before.
 
         traceparent  the span of the request that makes it
 
-        Raises IdempotencyConflict for a key that came with another request, Overloaded when as many jobs wait
-        as may (limit jobs_queued_max), BadRequest for a key of other characters, and DatabaseUnavailable.
+        Raises IdempotencyConflict for a key that came with another request, Overloaded when as many
+        jobs wait as may (limit jobs_queued_max), BadRequest for a key of other characters, and
+        DatabaseUnavailable.
         """
         if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
             expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
             n = len(idempotency_key)
-            raise BadRequest(f"idempotency key: expected {expected}, found {n} characters, some of others")
+            raise BadRequest(
+                f"idempotency key: expected {expected}, found {n} characters, some of others"
+            )
         said = _kept(request)
         digest = hashlib.sha256(f"{kind}\n{said}".encode()).hexdigest()
         with self._database.write() as connection:
@@ -158,7 +172,8 @@ class Jobs:
             if found is not None:
                 if found.request_sha256 != digest:
                     raise IdempotencyConflict(
-                        f"expected the request that came with this idempotency key before, that of job "
+                        "expected the request that came with this idempotency key before, "
+                        "that of job "
                         f"{found.id}, found another"
                     )
                 return job_of(found)
@@ -182,7 +197,10 @@ class Jobs:
             return job_of(find(connection, values["id"]))
 
     def get(self, job_id: str) -> Job:
-        """Return a job; `Job.as_json()` is what clients are told. Raises JobNotFound, DatabaseUnavailable."""
+        """Return a job; `Job.as_json()` is what clients are told.
+
+        Raises JobNotFound, DatabaseUnavailable.
+        """
         with self._database.read() as connection:
             return job_of(find(connection, job_id))
 
@@ -193,13 +211,16 @@ class Jobs:
         kind: str | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Return the newest jobs first, of a state, model and kind if asked, at most `limit` of them.
+        """Return the newest jobs first, of a state, model and kind
+        if asked, at most `limit` of them.
 
         Raises BadRequest for a state or kind that there is not, and DatabaseUnavailable.
         """
         for name, value, known in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
             if value is not None and value not in known:
-                raise BadRequest(f"expected one of {', '.join(known)}, found {value[:40]!r}").at(name)
+                raise BadRequest(f"expected one of {', '.join(known)}, found {value[:40]!r}").at(
+                    name
+                )
         if model is not None and "\0" in model:  # which PostgreSQL refuses
             return []
         wanted = {"state": state, "model": model, "kind": kind}
@@ -212,13 +233,15 @@ class Jobs:
     def cancel(self, job_id: str) -> Job:
         """Cancel a job: at once if it waits, else its worker is asked to, who does within seconds.
 
-        A job that is cancelled already, or asked to be, stays as it is. Raises JobConflict for one that has
-        succeeded or failed, JobNotFound and DatabaseUnavailable.
+        A job that is cancelled already, or asked to be, stays as it is. Raises JobConflict for one
+        that has succeeded or failed, JobNotFound and DatabaseUnavailable.
         """
         with self._database.write() as connection:
             row = find(connection, job_id, lock=True)
             if row.state in ("succeeded", "failed"):
-                raise JobConflict(f"job {row.id}: expected one that waits or runs, found it {row.state}")
+                raise JobConflict(
+                    f"job {row.id}: expected one that waits or runs, found it {row.state}"
+                )
             if row.state == "queued":
                 end(connection, row.id, "cancelled")
                 forget_old(connection, self._limits.jobs_kept_max)
@@ -229,8 +252,8 @@ class Jobs:
     def retry(self, job_id: str) -> Job:
         """Let a job that failed or was cancelled wait again, its attempts counted anew; return it.
 
-        What it had published stays published, and is not published again. Raises JobConflict for one that
-        waits, runs or succeeded, Overloaded, JobNotFound and DatabaseUnavailable.
+        What it had published stays published, and is not published again. Raises JobConflict for
+        one that waits, runs or succeeded, Overloaded, JobNotFound and DatabaseUnavailable.
         """
         with self._database.write() as connection:
             take_turns(connection)
@@ -239,13 +262,21 @@ class Jobs:
                 expected = "one that failed or was cancelled"
                 raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")
             self._check_room(connection)
-            anew = {"started": None, "ended": None, "error": None, "error_code": None, "progress": None}
+            anew = {
+                "started": None,
+                "ended": None,
+                "error": None,
+                "error_code": None,
+                "progress": None,
+            }
             change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **anew)
             return job_of(find(connection, job_id))
 
     def _check_room(self, connection: Connection) -> None:
         most = self._limits.jobs_queued_max
-        n_queued = connection.execute(select(func.count()).where(JOBS.c.state == "queued")).scalar_one()
+        n_queued = connection.execute(
+            select(func.count()).where(JOBS.c.state == "queued")
+        ).scalar_one()
         if n_queued >= most:
             expected = f"at most {most} jobs that wait (limit jobs_queued_max)"
             raise Overloaded(f"expected {expected}, found {n_queued}")
@@ -260,14 +291,15 @@ class Jobs:
     ) -> AsyncIterator[Job | None]:
         """Yield the job whenever it has changed, the first time at once, and None where it has not.
 
-        It ends when the job has, or is forgotten. A database that does not answer ends nothing: what changed
-        meanwhile is told when it answers again.
+        It ends when the job has, or is forgotten. A database that does not answer ends nothing:
+        what changed meanwhile is told when it answers again.
 
-        after  a revision: what is not newer is not yielded (the Last-Event-ID of server-sent events)
+        after  a revision: what is not newer is not yielded (the Last-Event-ID of server-sent
+               events)
         look   runs a blocking call in a thread
 
-        For an event loop. Raises JobNotFound and DatabaseUnavailable at first only. Bound how many follow at
-        a time: each reads twice a second.
+        For an event loop. Raises JobNotFound and DatabaseUnavailable at first only. Bound how many
+        follow at a time: each reads twice a second.
         """
         job = await look(self.get, job_id)
         while True:
@@ -290,17 +322,23 @@ class Jobs:
     def result_file(self, job_id: str) -> Path:
         """Return the file of a batch's predictions, lines of JSON, which does not change any more.
 
-        Raises JobConflict for a job that has not succeeded, or is of a kind without a file; JobNotFound;
-        DatabaseUnavailable.
+        Raises JobConflict for a job that has not succeeded, or is of a kind without a file;
+        JobNotFound; DatabaseUnavailable.
         """
         job = self.get(job_id)
         if job.kind != "batch":
-            raise JobConflict(f"job {job.id}: expected a batch, which has a file as result, found {job.kind}")
+            raise JobConflict(
+                f"job {job.id}: expected a batch, which has a file as result, found {job.kind}"
+            )
         if job.state != "succeeded":
-            raise JobConflict(f"job {job.id}: expected one that has succeeded, found it {job.state}")
+            raise JobConflict(
+                f"job {job.id}: expected one that has succeeded, found it {job.state}"
+            )
         path = directory_of(self._store, job.id) / RESULT
         if not path.is_file():
-            raise JobConflict(f"job {job.id}: expected its result in the store, found that it was removed")
+            raise JobConflict(
+                f"job {job.id}: expected its result in the store, found that it was removed"
+            )
         return path
 
 

@@ -1,7 +1,8 @@
-"""The kinds of jobs: for each the model of its requests, what else must hold before a job may wait, and what
-does it.
+"""The kinds of jobs: for each the model of its requests, what else must hold
+before a job may wait, and what does it.
 
-A new kind is a model in `requests`, a function that does it, and a line in KINDS with both and its check.
+A new kind is a model in `requests`, a function that does it, and a line in KINDS with both and its
+check.
 """
 
 from __future__ import annotations
@@ -70,16 +71,24 @@ JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
 
 _COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
 
-_STAND_INS = {"model": "m", "trainer": "ovr", "data": "x.jsonl", "members": ["m"], "vocabulary": "x.ttl"}
+_STAND_INS = {
+    "model": "m",
+    "trainer": "ovr",
+    "data": "x.jsonl",
+    "members": ["m"],
+    "vocabulary": "x.ttl",
+}
 """For fields that must be there and are wrong, so that the others can be checked."""
 
-_DEPENDENT = {"trainer": "parameters", "data": "valid"}  # fields that nothing can be said of without another
+# fields that nothing can be said of without another
+_DEPENDENT = {"trainer": "parameters", "data": "valid"}
 Faults = Iterator[BadInput]
 
 
 class JobKind(NamedTuple):
-    """A kind: its requests, what yields everything that is wrong with one whose fields are right, and the
-    function that does it, by its name: the rooms of other kinds take a part of a second to import.
+    """A kind: its requests, what yields everything that is wrong with one whose fields are right,
+    and the function that does it, by its name: the rooms of other kinds take a part of a second to
+    import.
     """
 
     request: type[RequestModel]
@@ -87,11 +96,13 @@ class JobKind(NamedTuple):
     run: str
 
 
-def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tuple[dict[str, Any], str]:
+def check_request(
+    kind: str, body: object, data: DataRoot, limits: Limits
+) -> tuple[dict[str, Any], str]:
     """Return a request as it is kept, and the name of its model.
 
-    Raises BadFields with all that is wrong, each with its place; BadRequest for an unknown kind, or a body
-    that is no object.
+    Raises BadFields with all that is wrong, each with its place; BadRequest for an unknown kind, or
+    a body that is no object.
     """
     if kind not in KINDS:
         raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").at("kind")
@@ -124,7 +135,10 @@ def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tu
 
 
 def read_request(kind: str, request: Mapping[str, Any]) -> Any:
-    """Return the model of a request that was checked before. Raises BadFields after an upgrade only."""
+    """Return the model of a request that was checked before.
+
+    Raises BadFields after an upgrade only.
+    """
     model = KINDS[kind].request
     try:
         return model.model_validate(request)
@@ -135,26 +149,33 @@ def read_request(kind: str, request: Mapping[str, Any]) -> Any:
 def run_job(context: JobContext) -> dict[str, Any]:
     """Do a job; return what is kept as its result.
 
-    A run may be the second or third of its job: what an earlier one left, when its process was killed at any
-    moment, must lead to the same end.
+    A run may be the second or third of its job: what an earlier one left, when its process was
+    killed at any moment, must lead to the same end.
     """
     job = context.job
-    result: dict[str, Any] = resolve_name(KINDS[job.kind].run)(context, read_request(job.kind, job.request))
+    result: dict[str, Any] = resolve_name(KINDS[job.kind].run)(
+        context, read_request(job.kind, job.request)
+    )
     return result
 
 
 def parameter_schemas() -> dict[str, Any]:
-    """Return what `parameters` of a training job may say, as JSON Schemas: what a form is made from.
+    """Return what `parameters` of a training job may say, as JSON
+    Schemas: what a form is made from.
 
-    `trainers` has for each name what it is about, and the schema of its parameters; also of trainers of
-    installed packages, but those that cannot be loaded. `features` has for each kind the schema of its
-    parameters, whose names begin with `features.` in a job. Defaults are in the schemas.
+    `trainers` has for each name what it is about, and the schema of its parameters; also of
+    trainers of installed packages, but those that cannot be loaded. `features` has for each kind
+    the schema of its parameters, whose names begin with `features.` in a job. Defaults are in the
+    schemas.
     """
     trainers: dict[str, Any] = {}
     for name in dict.fromkeys([*TRAINERS, *installed()]):
         with contextlib.suppress(BadParameter):  # told to who asks for that trainer
             spec = find_trainer(name)
-            trainers[name] = {"about": spec.about, "parameters": spec.parameters.model_json_schema()}
+            trainers[name] = {
+                "about": spec.about,
+                "parameters": spec.parameters.model_json_schema(),
+            }
     features = {kind: parameters.model_json_schema() for kind, parameters in PARAMETERS.items()}
     return {"trainers": trainers, "features": features}
 
@@ -223,14 +244,16 @@ def _concept_faults(request: ConceptFields) -> Faults:
 
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
-    names, is_one = _names(request), isinstance(request.data, str)
+    names = _names(request)
+    is_one = isinstance(request.data, str)
     for i, source in enumerate(request.sources):
         place = "data" if is_one else f"data[{i}]"
         if isinstance(source, str):
             yield from _files(data, **{place: source})
             if not (is_one or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
                 fault = (
-                    f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be joined, found {source!r}"
+                    f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be "
+                    f"joined, found {source!r}"
                 )
                 yield BadRequest(fault).at(place)
         elif isinstance(source, FeedbackSource):
@@ -240,7 +263,10 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
         yield BadRequest("expected valid or split, found both").at("split")
     can_split = not is_one or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
-        fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
+        fault = (
+            f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found "
+            f"{request.data!r}"
+        )
         yield BadRequest(fault).at("split")
 
 
@@ -252,7 +278,9 @@ def _names(request: FittingJob) -> list[str]:
 def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
     yield from _files(data, valid=request.valid_file)
     if isinstance(request.valid, HeldOutFeedback) and not request.feedback:
-        fault = "expected feedback in data, whose newest rows are kept out to measure on, found none"
+        fault = (
+            "expected feedback in data, whose newest rows are kept out to measure on, found none"
+        )
         yield BadRequest(fault).at("valid")
     if request.thresholds is not None:
         if not request.measures:
@@ -263,10 +291,13 @@ def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
 
 
 def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
-    alias, conditions = promotion.alias, promotion.conditions
+    alias = promotion.alias
+    conditions = promotion.conditions
     if alias is None:
         if conditions:
-            yield BadRequest("expected no condition where no alias moves, found some").at("promotion.if")
+            yield BadRequest("expected no condition where no alias moves, found some").at(
+                "promotion.if"
+            )
         return
     yield from _fault_of(check_alias, alias, "promotion.alias")
     if conditions and not measures:
@@ -306,14 +337,18 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
         yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):
-            yield BadRequest("expected an option of a batch, found one that only predict has").at(name)
+            yield BadRequest("expected an option of a batch, found one that only predict has").at(
+                name
+            )
 
 
 def _column_faults(request: TableFields, *names: str | None) -> Faults:
     try:
         chosen = request.columns()
     except BadParameter as error:
-        field = next(name for name in _COLUMN_FIELDS if str(error).startswith(name.replace("_", " ")))
+        field = next(
+            name for name in _COLUMN_FIELDS if str(error).startswith(name.replace("_", " "))
+        )
         yield BadRequest(str(error)).at(field)
         return
     if any(names):
@@ -334,7 +369,9 @@ KINDS: dict[str, JobKind] = {
     "training": JobKind(TrainingJob, _check_training, "xylem.admin.jobs.training:run"),
     "combine": JobKind(CombineJob, _check_combine, "xylem.admin.jobs.training:combine"),
     "extend": JobKind(ExtendJob, _check_extend, "xylem.admin.jobs.training:run_extend"),
-    "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "xylem.admin.jobs.training:publish_vocabulary"),
+    "vocabulary": JobKind(
+        VocabularyJob, _check_vocabulary, "xylem.admin.jobs.training:publish_vocabulary"
+    ),
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "xylem.admin.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "xylem.admin.jobs.batch:run"),
 }

@@ -1,7 +1,8 @@
 """The queue as workers see it: claim a job, keep the claim, let the job end. Thread-safe.
 
-A claim is a secret that the job's row has until the job ends or another worker takes it over. Who changes a
-job as its worker says which claim it has: a worker that lost its job changes nothing, however late it wakes.
+A claim is a secret that the job's row has until the job ends or another worker takes it over. Who
+changes a job as its worker says which claim it has: a worker that lost its job changes nothing,
+however late it wakes.
 """
 
 import contextlib
@@ -26,7 +27,9 @@ from xylem.admin.jobs.job import (
 from xylem.base import JOBS, Database, JobNotFound, Limits, XylemError, now
 
 Word = Literal["go on", "cancel", "lost"]
-"""What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""
+"""What a worker learns when it renews its claim: somebody cancels the
+job; or it is not its own any more.
+"""
 
 ERROR_MAX = 4000  # the most characters of why a job failed
 _ORPHANS = 8  # so many jobs whose workers died too often are ended by one claim, at most
@@ -59,8 +62,8 @@ class Leases:
     def claim(self, worker: str) -> Claim | None:
         """Take the oldest job that waits, or whose worker died; None when there is none.
 
-        A job whose workers died as often as they may (limit job_attempts_max) ends as failed. One that was to
-        be cancelled when its worker died is cancelled.
+        A job whose workers died as often as they may (limit job_attempts_max) ends as failed. One
+        that was to be cancelled when its worker died is cancelled.
         """
         with self.database.write() as connection:
             for _ in range(_ORPHANS):
@@ -85,7 +88,11 @@ class Leases:
             except ClaimLost:
                 return "lost"
             said = None if progress is None else json.dumps(progress._asdict())
-            lease = update(JOBS).where(JOBS.c.id == row.id).values(lease_until=self._lease_end(connection))
+            lease = (
+                update(JOBS)
+                .where(JOBS.c.id == row.id)
+                .values(lease_until=self._lease_end(connection))
+            )
             connection.execute(lease)
             if said not in (None, row.progress):  # only then is there something to tell
                 change(connection, row.id, progress=said)
@@ -146,10 +153,15 @@ class Leases:
             row = find(connection, claim.job.id, lock=True)
             if row.state == "running" and row.claim == claim.secret:
                 return row
-        raise ClaimLost(f"job {claim.job.id}: expected it to be this worker's, found it another's or ended")
+        raise ClaimLost(
+            f"job {claim.job.id}: expected it to be this worker's, found it another's or ended"
+        )
 
-    def record_result(self, connection: Connection, claim: Claim, result: Mapping[str, Any]) -> None:
-        """Keep what the job found in a transaction of the caller's: with what it changed, or not at all.
+    def record_result(
+        self, connection: Connection, claim: Claim, result: Mapping[str, Any]
+    ) -> None:
+        """Keep what the job found in a transaction of the caller's:
+        with what it changed, or not at all.
 
         Raises ClaimLost.
         """
@@ -168,7 +180,9 @@ class Leases:
             return list(connection.execute(select(JOBS.c.id)).scalars())
 
     def _next(self, connection: Connection) -> Row[Any] | None:
-        """Return the row of the next job, locked; rows that other workers look at are passed over."""
+        """Return the row of the next job, locked; rows that other workers look at are
+        passed over.
+        """
         query = select(JOBS).where(_is_free(now(connection))).order_by(JOBS.c.number).limit(1)
         return connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
 

@@ -1,4 +1,6 @@
-"""What a job's process tells its worker as lines of JSON through a pipe, and is told at its start."""
+"""What a job's process tells its worker as lines of JSON through a pipe, and is told
+at its start.
+"""
 
 import contextlib
 import json
@@ -20,7 +22,8 @@ TELL_SECONDS = 0.1
 
 
 class Reporter:
-    """Writes the lines: {"progress": [phase, done, total]}, {"result": ...}, {"error": ..., "code": ...}.
+    """Writes the lines: {"progress": [phase, done, total]}, {"result":
+    ...}, {"error": ..., "code": ...}.
 
     phase  the last that was told of
     """
@@ -36,7 +39,8 @@ class Reporter:
         is_end = total > 0 and done >= total
         if phase == self.phase and not is_end and time_now < self._told_at + TELL_SECONDS:
             return
-        self.phase, self._told_at = phase, time_now
+        self.phase = phase
+        self._told_at = time_now
         self._tell({"progress": [phase[:100], int(done), int(total)]})
 
     def result(self, result: object) -> None:
@@ -65,13 +69,17 @@ class Rate:
         """Return the progress, with what can be said of it by now."""
         time_now = time.monotonic()
         if phase != self._phase or done < self._first:
-            self._phase, self._began, self._first = phase, time_now, done
+            self._phase = phase
+            self._began = time_now
+            self._first = done
         seconds = time_now - self._began
         if seconds < TELL_SECONDS or done <= self._first:
             return JobProgress(phase, done, total)
         rate = (done - self._first) / seconds
         left = (total - done) / rate if total >= done else None
-        return JobProgress(phase, done, total, round(rate, 3), None if left is None else round(left, 3))
+        return JobProgress(
+            phase, done, total, round(rate, 3), None if left is None else round(left, 3)
+        )
 
 
 def settings_as_json(settings: Settings) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""A job's process as its worker sees it, and that of the workers beside a server: started and ended."""
+"""A job's process as its worker sees it, and that of the workers
+beside a server: started and ended.
+"""
 
 import contextlib
 import json
@@ -22,8 +24,10 @@ from xylem.admin.jobs.leases import Claim, Word
 from xylem.admin.jobs.messages import LINE_BYTES_MAX, Rate, send_order
 from xylem.base import Limits, Settings, log
 
-TICK_SECONDS = 0.1  # the pause between two looks at the memory of a job, and at whether its worker stops
-GROUP_TICKS = 10  # every so many of them all processes of the group are looked at, else the first one only
+# the pause between two looks at the memory of a job, and at whether its worker stops
+TICK_SECONDS = 0.1
+# every so many of them all processes of the group are looked at, else the first one only
+GROUP_TICKS = 10
 TELL_SECONDS = 1.0
 """The pause between two words to the database: progress there, a cancellation back."""
 
@@ -35,7 +39,8 @@ CHILD = "xylem.admin.jobs.child"
 """The module of a job's process."""
 
 KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU"))
-"""Of ours these reach the processes that we start through the environment; all settings come through a pipe.
+"""Of ours these reach the processes that we start through the
+environment; all settings come through a pipe.
 """
 
 End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailable"]
@@ -44,7 +49,8 @@ End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailabl
 class Outcome(NamedTuple):
     """How a job's process ended.
 
-    end     lost: another worker has the job; stopped: this worker stops; unavailable: to be tried again
+    end     lost: another worker has the job; stopped: this worker stops; unavailable: to be tried
+            again
     """
 
     end: End
@@ -56,10 +62,12 @@ class Outcome(NamedTuple):
 
 @dataclass
 class JobProcess:
-    """The process of one claimed job. Use `run` once, in the thread that lives as long as the worker.
+    """The process of one claimed job. Use `run` once, in the
+    thread that lives as long as the worker.
 
     log       takes what the process writes to standard output and error
-    tell      is called about once a second with the progress; what it returns decides whether to go on
+    tell      is called about once a second with the progress; what it returns decides whether to go
+              on
     on_phase  is called with the phase whenever the process tells how far it is
     module    what the process runs
     """
@@ -104,8 +112,8 @@ class JobProcess:
                         stream.close()
 
     def _start(self, messages: int) -> subprocess.Popen[bytes]:
-        """Start the process: a session and group of its own, no environment of ours, settings through a
-        pipe.
+        """Start the process: a session and group of its own, no
+        environment of ours, settings through a pipe.
         """
         work = self.directory / WORK
         work.mkdir(exist_ok=True)
@@ -124,11 +132,15 @@ class JobProcess:
         return process
 
     def _watch(
-        self, process: subprocess.Popen[bytes], ready: selectors.BaseSelector, stopping: threading.Event
+        self,
+        process: subprocess.Popen[bytes],
+        ready: selectors.BaseSelector,
+        stopping: threading.Event,
     ) -> Outcome | None:
         limits = self.settings.limits
         end_at = time.monotonic() + limits.job_seconds_max
-        tell_at, ticks = 0.0, 0
+        tell_at = 0.0
+        ticks = 0
         # it is not waited for: until it is, nobody else has its number
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             self._read(ready, TICK_SECONDS)
@@ -177,7 +189,9 @@ class JobProcess:
         limits = self.settings.limits
         if self._final is not None and "error" in self._final:
             code = str(self._final.get("code"))
-            return Outcome("unavailable" if code in _UNAVAILABLE else "failed", self._final["error"], code)
+            return Outcome(
+                "unavailable" if code in _UNAVAILABLE else "failed", self._final["error"], code
+            )
         if self._final is not None and status == 0:
             return Outcome("succeeded", result=self._final["result"])
         if status == -signal.SIGXCPU:
@@ -188,7 +202,9 @@ class JobProcess:
             found = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
             if status == -signal.SIGKILL:
                 found += ": the system, out of memory, or somebody else"
-        return Outcome("failed", f"expected the job's process to end by itself, found {found}", "crashed")
+        return Outcome(
+            "failed", f"expected the job's process to end by itself, found {found}", "crashed"
+        )
 
 
 def memory_exceeded(limits: Limits) -> Outcome:
@@ -202,13 +218,18 @@ def _exceeded(most: str, limit: str) -> Outcome:
 
 
 def inherited_environment() -> dict[str, str]:
-    """Return the environment of a process that we start: ours without settings, and where packages are."""
+    """Return the environment of a process that we start: ours
+    without settings, and where packages are.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.upper().startswith("XYLEM_") or name in KEPT_VARIABLES
     }
-    return {**kept, "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path)}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path),
+    }
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -224,11 +245,14 @@ RESTART_SECONDS = 2.0
 """The pause before a process that died is started again."""
 
 STOP_SECONDS = 10.0
-"""Given to it to give back its jobs; then it is killed, and they are another's after their leases."""
+"""Given to it to give back its jobs; then it is killed, and they are another's after
+their leases.
+"""
 
 
 class JobWorkers:
-    """The process that runs the jobs of a server; it never shares the server's interpreter or event loop.
+    """The process that runs the jobs of a server; it never shares the
+    server's interpreter or event loop.
 
     Not thread-safe: the thread that serves calls it.
     """
@@ -260,7 +284,9 @@ class JobWorkers:
                 self._start_at = time.monotonic() + RESTART_SECONDS
 
     def stop(self) -> None:
-        """Tell the process to end: its jobs wait for another one. Does not wait for it: `join` does."""
+        """Tell the process to end: its jobs wait for another one.
+        Does not wait for it: `join` does.
+        """
         if self._process is not None:
             self._process.terminate()
 
@@ -277,7 +303,9 @@ class JobWorkers:
         self._process = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the process: signals of the terminal are for the server, which tells it what to do."""
+        """Start the process: signals of the terminal are for the server, which tells
+        it what to do.
+        """
         process = subprocess.Popen(
             [sys.executable, "-m", "xylem.admin.jobs.worker"],
             stdin=subprocess.PIPE,

@@ -1,5 +1,5 @@
-"""Whether an alias moves to a new version: both are measured on the same validation rows, then the rule
-decides.
+"""Whether an alias moves to a new version: both are measured on the same
+validation rows, then the rule decides.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +21,9 @@ ROUNDS_MAX = 3
 ROWS_LEAST = 10
 """So many validation rows have a label that the new version has learnt, or it is not promoted.
 
-Two versions that know no label of the rows have equal figures. Of ten rows one is 10 points of P@1; of fewer
-than six no difference can be told from chance, even if all speak for it (`xylem.evaluation.bootstrap`).
+Two versions that know no label of the rows have equal figures. Of ten rows one is 10 points of P@1;
+of fewer than six no difference can be told from chance, even if all speak for it
+(`xylem.evaluation.bootstrap`).
 """
 
 
@@ -45,11 +46,12 @@ def promote_if(
     valid: Path | None,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> PromotionVerdict:
-    """Move the alias of a rule to a version if the rule says so; keep the verdict with the job, and return
-    it.
+    """Move the alias of a rule to a version if the rule says so; keep the
+    verdict with the job, and return it.
 
-    The verdict is kept before the alias moves. A run that finds one acts on it, but only while the alias
-    names what it did then: nobody's later decision is undone. Raises what opening and measuring raise.
+    The verdict is kept before the alias moves. A run that finds one acts on it, but only while the
+    alias names what it did then: nobody's later decision is undone. Raises what opening and
+    measuring raise.
     """
     alias = rule.alias
     assert alias is not None  # a rule without one moves none: nobody asks for it
@@ -59,9 +61,12 @@ def promote_if(
         return verdict
 
     def measure(number: int) -> Measured:
-        """Return what a version is like on the validation rows, at its tuned thresholds if it has some."""
+        """Return what a version is like on the validation rows, at
+        its tuned thresholds if it has some.
+        """
         assert valid is not None  # conditions without validation rows are refused
-        name, report = context.job.model, context.on_progress
+        name = context.job.model
+        report = context.on_progress
         opened = context.store.open(name, number)
         tuned = patiently(
             lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
@@ -103,21 +108,29 @@ def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
     if n_others:
         example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""
         yield (
-            f"{n_others} of {labelled.n_rows} validation rows have only labels that {shown} has not learnt"
+            f"{n_others} of {labelled.n_rows} validation rows have only labels that {shown} "
+            "has not learnt"
             f"{example}: each counts as missed"
         )
     trained_on = {manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)}
     if labelled.source is not None and labelled.source.sha256 in trained_on:
-        yield f"{shown} was trained on the validation rows: its figures are better there than elsewhere"
+        yield (
+            f"{shown} was trained on the validation rows: its figures are better there "
+            "than elsewhere"
+        )
 
 
 def judge_conditions(
     conditions: list[PromotionCondition], new: Mapping[str, float], old: Mapping[str, float]
 ) -> tuple[bool, list[str]]:
-    """Return whether all conditions hold of the figures of two versions, and a sentence for each."""
-    holds, reasons = True, []
+    """Return whether all conditions hold of the figures of two versions, and a
+    sentence for each.
+    """
+    holds = True
+    reasons = []
     for condition in conditions:
-        now, before = new.get(condition.metric), old.get(condition.metric)
+        now = new.get(condition.metric)
+        before = old.get(condition.metric)
         at_least = f"expected a change of at least {condition.least_change:+g}"
         if now is None or before is None:
             whose = "the new version" if now is None else "the one before"
@@ -156,7 +169,8 @@ def _judge(
     if new.rows_learnt < ROWS_LEAST:
         holds = False
         reasons.append(
-            f"expected at least {ROWS_LEAST} validation rows with a label that the new version has learnt, "
+            f"expected at least {ROWS_LEAST} validation rows with a label that the new "
+            "version has learnt, "
             f"found {new.rows_learnt}"
         )
     return PromotionVerdict(holds, (*reasons, *new.remarks, *old.remarks), alias, baseline)

@@ -57,23 +57,29 @@ class TuningChoice(RequestModel):
 
 
 class PromotionCondition(RequestModel):
-    """A figure of `xylem evaluate`, and by how much it must rise at least; below 0: may fall at most."""
+    """A figure of `xylem evaluate`, and by how much it must rise
+    at least; below 0: may fall at most.
+    """
 
     metric: str
     least_change: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
 
 class PromotionRule(RequestModel):
-    """An alias, and what must hold for it to move to the new version; no alias: the version is only kept."""
+    """An alias, and what must hold for it to move to the new version;
+    no alias: the version is only kept.
+    """
 
     alias: str | None = "latest"
-    conditions: Annotated[list[PromotionCondition], Field(alias="if", max_length=CONDITIONS_MAX)] = Field(
-        default_factory=list
-    )
+    conditions: Annotated[
+        list[PromotionCondition], Field(alias="if", max_length=CONDITIONS_MAX)
+    ] = Field(default_factory=list)
 
 
 class TableFields(RequestModel):
-    """Which columns of data files that are tables are read, as the options of the commands say it."""
+    """Which columns of data files that are tables are read, as the options of the
+    commands say it.
+    """
 
     text_column: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = None
     label_column: Name | None = None
@@ -86,7 +92,9 @@ class TableFields(RequestModel):
 
 
 class FeedbackSpan(RequestModel):
-    """The rows that are kept of the feedback to a model, of the last `days`; all of them if left out."""
+    """The rows that are kept of the feedback to a model, of the
+    last `days`; all of them if left out.
+    """
 
     model: str
     days: Annotated[int, Field(ge=1, le=36_500)] | None = None
@@ -99,12 +107,15 @@ class FeedbackSource(RequestModel):
 
 
 class HeldOutFeedback(RequestModel):
-    """The share of the rows of feedback in `data`, the newest, that is kept out of the fit to measure on."""
+    """The share of the rows of feedback in `data`, the newest, that is
+    kept out of the fit to measure on.
+    """
 
     feedback: Annotated[float, Field(ge=0.001, le=0.9)]
 
 
-_FILE, _OTHER = Tag(f"{HIDDEN}file"), Tag(f"{HIDDEN}other")
+_FILE = Tag(f"{HIDDEN}file")
+_OTHER = Tag(f"{HIDDEN}other")
 _file_or = Discriminator(
     lambda value: (_OTHER if isinstance(value, dict | list | RequestModel) else _FILE).tag
 )
@@ -157,7 +168,8 @@ class PublishingJob(TableFields):
 
 
 class FittingJob(PublishingJob):
-    """What publishes a version that is fitted to the rows of `data`: a file, or several and feedback.
+    """What publishes a version that is fitted to the rows of
+    `data`: a file, or several and feedback.
 
     split  in place of `valid`: so large a share of the rows is kept out of the fit, to measure on
     """
@@ -185,7 +197,8 @@ class TrainingJob(FittingJob):
     calibrate    whether scores are fitted to the validation rows, so that they are probabilities
     rerank       whether near training rows rank candidates anew, where held-out rows gain by it
     keep_rows    whether the version keeps its training rows, so that labels can be added
-    keep_state   whether the version keeps the state of a learner, so that a training goes on from it
+    keep_state   whether the version keeps the state of a learner, so that a training goes on from
+                 it
     until        the last pass of those that are planned; 0: all
     base         "from": a version that it goes on from, as "NAME" or "NAME@VERSION"
     executor     ray: the steps are run by the nodes of the cluster at XYLEM_RAY_ADDRESS
@@ -236,7 +249,8 @@ class ConceptFields(RequestModel):
 
 
 class CombineJob(FittingJob, ConceptFields):
-    """A combination that publishes a version; its ranker is fitted to `data`, which no member may know.
+    """A combination that publishes a version; its ranker is fitted
+    to `data`, which no member may know.
 
     members  versions of the store, as "NAME" or "NAME@VERSION"
     rerank   a file: the rows that the first member was trained on
@@ -251,7 +265,9 @@ class CombineJob(FittingJob, ConceptFields):
 
 
 class VocabularyJob(PublishingJob, ConceptFields):
-    """A combined version with another vocabulary; what is left out of `language` and `by` stays as it was."""
+    """A combined version with another vocabulary; what is left out of
+    `language` and `by` stays as it was.
+    """
 
     vocabulary: Name
     version: Version = None
@@ -277,7 +293,9 @@ class TuningJob(TuneThresholdsRequest):
 
 
 class BatchJob(Options, TableFields):
-    """Predictions for the lines of a file or the rows of a table; the options are those of a batch."""
+    """Predictions for the lines of a file or the rows of a table; the options are
+    those of a batch.
+    """
 
     model: str
     data: Name

@@ -1,7 +1,8 @@
 """Jobs that come by themselves: at the times of a cron line, or when rows of feedback have come.
 
-Every worker looks for schedules that are due. A run is a job whose idempotency key names the schedule and the
-number of the run: so one job comes of it, however many workers look, and wherever one of them is killed.
+Every worker looks for schedules that are due. A run is a job whose idempotency key names the
+schedule and the number of the run: so one job comes of it, however many workers look, and wherever
+one of them is killed.
 """
 
 import datetime
@@ -44,8 +45,8 @@ _CRON_FIELDS = 5
 class Schedules:
     """The schedules of a database. Thread-safe, for any number of processes; calls block.
 
-    They are told as JSON tells of them, as by `xylem.Client`. All raise DatabaseUnavailable. Use `start` and
-    `close` to have those run that are due.
+    They are told as JSON tells of them, as by `xylem.Client`. All raise DatabaseUnavailable. Use
+    `start` and `close` to have those run that are due.
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
@@ -54,7 +55,8 @@ class Schedules:
         self._jobs = Jobs(database, settings)
         self._rows_max = settings.limits.feedback_rows_max if settings.feedback_rows else 0
         looking = Repeating("schedules", self.run_due, LOOK_SECONDS, at_once=True)
-        self.start, self.close = looking.start, looking.stop
+        self.start = looking.start
+        self.close = looking.stop
 
     def create_schedule(
         self, kind: str, job: object, cron: str | None = None, rows: int | None = None
@@ -63,12 +65,12 @@ class Schedules:
 
         kind  one of `xylem.admin.jobs.kinds.KINDS`, and `job` the JSON value of a request of it
         cron  the times, in UTC: minute, hour, day of the month, month, day of the week
-        rows  in its place: whenever so many rows of feedback have come, to the models whose feedback the job
-              reads, else to the model that it is about
+        rows  in its place: whenever so many rows of feedback have come, to the models whose
+              feedback the job reads, else to the model that it is about
 
-        Raises BadFields and BadRequest for what no job would take, for a cron line that is none or never
-        comes, and for rows that do not come; Conflict where another schedule moves the same alias;
-        LimitExceeded.
+        Raises BadFields and BadRequest for what no job would take, for a cron line that is none or
+        never comes, and for rows that do not come; Conflict where another schedule moves the same
+        alias; LimitExceeded.
         """
         if (cron is None) == (rows is None):
             found = "neither" if cron is None else "both"
@@ -79,9 +81,12 @@ class Schedules:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
         if rows is not None and not 1 <= rows <= self._rows_max:
             most = self._rows_max
-            expected = f"1 to {most} rows" if most else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
+            expected = (
+                f"1 to {most} rows" if most else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
+            )
             raise BadRequest(f"expected {expected}, found {rows}").at("rows")
-        schedule_id, alias = secrets.token_hex(8), _alias_of(kind, request)
+        schedule_id = secrets.token_hex(8)
+        alias = _alias_of(kind, request)
         with self._database.write() as connection:
             take_turns(connection)
             others = connection.execute(select(SCHEDULES)).all()
@@ -111,11 +116,15 @@ class Schedules:
     def schedules(self) -> list[dict[str, Any]]:
         """Return all schedules, the oldest first."""
         with self._database.read() as connection:
-            rows = connection.execute(select(SCHEDULES).order_by(SCHEDULES.c.created, SCHEDULES.c.id)).all()
+            rows = connection.execute(
+                select(SCHEDULES).order_by(SCHEDULES.c.created, SCHEDULES.c.id)
+            ).all()
             return [_facts(connection, row) for row in rows]
 
     def delete_schedule(self, schedule_id: str) -> dict[str, Any]:
-        """Remove a schedule, and return it; a job that came of it goes on. Raises ScheduleNotFound."""
+        """Remove a schedule, and return it; a job that came of it goes on. Raises
+        ScheduleNotFound.
+        """
         with self._database.write() as connection:
             facts = _facts(connection, _find(connection, schedule_id))
             connection.execute(delete(SCHEDULES).where(SCHEDULES.c.id == schedule_id))
@@ -124,20 +133,27 @@ class Schedules:
     def run_due(self) -> int:
         """Submit a job for each schedule that is due, and return how many there were.
 
-        One whose last job has not ended is not due before that; of several times that were missed it runs
-        once. Raises Overloaded when as many jobs wait as may: it is due at the next look, too.
+        One whose last job has not ended is not due before that; of several times that were missed
+        it runs once. Raises Overloaded when as many jobs wait as may: it is due at the next look,
+        too.
         """
         with self._database.read() as connection:
-            at, newest = now(connection), newest_number(connection)
+            at = now(connection)
+            newest = newest_number(connection)
             rows = connection.execute(select(SCHEDULES)).all()
             due = [row for row in rows if _is_due(connection, row, at)]
         self._correct_times([row for row in rows if row.cron is not None], at)
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
             job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
-            is_here = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)  # else another was faster
+            # else another was faster
+            is_here = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
             next_at = None if row.cron is None else next_time(row.cron, at)
-            run = update(SCHEDULES).where(is_here).values(runs=row.runs + 1, last_job=job.id, next_at=next_at)
+            run = (
+                update(SCHEDULES)
+                .where(is_here)
+                .values(runs=row.runs + 1, last_job=job.id, next_at=next_at)
+            )
             with self._database.write() as connection:
                 connection.execute(run.values(rows_after=newest))
             log(logging.INFO, "schedule_ran", schedule=row.id, model=row.model, job=job.id)
@@ -153,11 +169,16 @@ class Schedules:
             if earliest < row.next_at:
                 is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.next_at == row.next_at)
                 with self._database.write() as connection:
-                    connection.execute(update(SCHEDULES).where(is_unchanged).values(next_at=earliest))
+                    connection.execute(
+                        update(SCHEDULES).where(is_unchanged).values(next_at=earliest)
+                    )
 
 
 def next_time(cron: str, after: float) -> float:
-    """Return the first time of a cron line after another, in seconds since 1970. Raises BadRequest."""
+    """Return the first time of a cron line after another, in seconds since 1970.
+
+    Raises BadRequest.
+    """
     from croniter import CroniterBadDateError, CroniterError, croniter  # 0.2 s
 
     shown = f"{cron[:80]!r}"
@@ -176,7 +197,9 @@ def next_time(cron: str, after: float) -> float:
 
 @functools.lru_cache(maxsize=SCHEDULES_MAX)
 def _next_after_minute(cron: str, minute: int) -> float:
-    """Return as `next_time` for each moment of a minute since 1970: every worker asks each second."""
+    """Return as `next_time` for each moment of a minute since 1970: every worker asks
+    each second.
+    """
     return next_time(cron, 60.0 * minute)
 
 
@@ -189,8 +212,12 @@ def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
 
 
 def _rows_come(connection: Connection, row: Row[Any]) -> int:
-    """Return how many rows have come since its last run to the models to whose feedback it listens."""
-    return count_after(connection, feedback_models(json.loads(row.request)) or [row.model], row.rows_after)
+    """Return how many rows have come since its last run to the models to whose
+    feedback it listens.
+    """
+    return count_after(
+        connection, feedback_models(json.loads(row.request)) or [row.model], row.rows_after
+    )
 
 
 def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:

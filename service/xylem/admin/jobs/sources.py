@@ -1,4 +1,6 @@
-"""The rows of jobs that fit: files and feedback joined into one file, and lines of a file divided in two."""
+"""The rows of jobs that fit: files and feedback joined into one file,
+and lines of a file divided in two.
+"""
 
 import math
 import random
@@ -24,11 +26,13 @@ def split_lines(
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> tuple[Path, Path]:
-    """Write the lines of a file to two in a directory; return those: to train on, and to measure on.
+    """Write the lines of a file to two in a directory; return
+    those: to train on, and to measure on.
 
-    Each line is kept out with probability `share`, by a generator of `seed`: the same call, the same files.
-    Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
-    Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
+    Each line is kept out with probability `share`, by a generator of `seed`: the same call, the
+    same files. Rows of a table become JSON lines. The header of a .txt file of numbers gets the
+    right numbers of rows. Lines stay in their order. Raises BadData where one of the two would be
+    empty, or the file has no header.
     """
     from xylem.datasets import is_fasttext  # with it come kernels
 
@@ -40,7 +44,11 @@ def split_lines(
     counts = [0, 0]
     header = b""
     has_header = name.endswith(".txt") and not is_fasttext(data)
-    with _opened(data, columns) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
+    with (
+        _opened(data, columns) as source,
+        paths[0].open("wb") as train,
+        paths[1].open("wb") as valid,
+    ):
         lines = _lines(source, has_header=has_header)
         if has_header:  # there an empty line is a row
             header = next(lines, b"")
@@ -57,27 +65,38 @@ def split_lines(
                 file.seek(0)
                 file.write(_header_with(header, count, data))
     if not all(counts):
-        fault = f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
+        fault = (
+            f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
+        )
         raise BadData(f"{data}: {fault}: split another share")
     return paths[0], paths[1]
 
 
-def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) -> tuple[Path, Path | None]:
+def join_sources(
+    context: JobContext, files: WatchedFiles, request: FittingJob
+) -> tuple[Path, Path | None]:
     """Write the rows of a job's files and of feedback to one file of lines; return it.
 
-    And, where the newest rows of feedback are to be measured on, a file of these, which the first has not.
-    Feedback is what had come when the job was submitted: a run that begins anew has the same rows. A
-    combination has only what came after its members' trainings had read theirs: of rows that a member has
-    learnt its scores are better than elsewhere. Raises BadData where there is none.
+    And, where the newest rows of feedback are to be measured on, a file of these, which the first
+    has not. Feedback is what had come when the job was submitted: a run that begins anew has the
+    same rows. A combination has only what came after its members' trainings had read theirs: of
+    rows that a member has learnt its scores are better than elsewhere. Raises BadData where there
+    is none.
     """
     rows = FeedbackRows(context.database, context.settings)
     members = request.members if isinstance(request, CombineJob) else []
-    learnt = [learnt_feedback(context.store.open(*parse_named(member)).arrays) for member in members]
+    learnt = [
+        learnt_feedback(context.store.open(*parse_named(member)).arrays) for member in members
+    ]
     share = request.valid.feedback if isinstance(request.valid, HeldOutFeedback) else 0.0
-    names = [Path(one).name.split(".")[0] if isinstance(one, str) else "feedback" for one in request.sources]
+    names = [
+        Path(one).name.split(".")[0] if isinstance(one, str) else "feedback"
+        for one in request.sources
+    ]
     directory = context.work / "joined"
     directory.mkdir(parents=True, exist_ok=True)
-    data, held_out = directory / f"{'+'.join(names)[:200]}.jsonl", directory / "held-out.jsonl"
+    data = directory / f"{'+'.join(names)[:200]}.jsonl"
+    held_out = directory / "held-out.jsonl"
     with data.open("wb") as fitted, held_out.open("wb") as measured:
         for i, source in enumerate(request.sources):
             context.on_progress("join", i, len(request.sources))
@@ -94,7 +113,8 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
                 least = "2 rows" if share else "1 row"
                 new = " that no member was trained on" if learnt_until else ""
                 raise BadData(
-                    f"expected at least {least} of feedback to {span.model}{new}, found {n or 'none'}"
+                    f"expected at least {least} of feedback to {span.model}{new}, found "
+                    f"{n or 'none'}"
                 )
             for number, line in enumerate(rows.lines(span)):
                 (fitted if number < n_fitted else measured).write(line + b"\n")
@@ -113,7 +133,9 @@ def _opened(data: Path, columns: TableColumns) -> BinaryIO:
 
 
 def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
-    """Yield the lines, each with its end; empty ones, which are rows after a header only, left out."""
+    """Yield the lines, each with its end; empty ones, which are rows after a header
+    only, left out.
+    """
     read: Callable[[], bytes] = source.readline
     while line := read():
         if has_header or line.strip():

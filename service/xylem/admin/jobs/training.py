@@ -1,8 +1,9 @@
-"""Jobs that publish versions or tune thresholds; a training: train, publish once, tune, judge, promote.
+"""Jobs that publish versions or tune thresholds; a training: train,
+publish once, tune, judge, promote.
 
-Killed at any moment and begun again it ends as if it had not been: the version says that it was made for the
-job, and the store takes one such; thresholds are tuned only if the version has none yet; a verdict is kept
-before the alias moves, and later acted on once.
+Killed at any moment and begun again it ends as if it had not been: the version says that it was
+made for the job, and the store takes one such; thresholds are tuned only if the version has none
+yet; a verdict is kept before the alias moves, and later acted on once.
 """
 
 from collections.abc import Callable
@@ -82,7 +83,11 @@ class Publication(NamedTuple):
 
     def label_names(self, request: TrainingJob | ExtendJob) -> Path | None:
         """Return the file of the names of labels, if there is one."""
-        return None if request.label_names is None else self.files.find(request.label_names, "label_names")
+        return (
+            None
+            if request.label_names is None
+            else self.files.find(request.label_names, "label_names")
+        )
 
     def marks(self, request: PublishingJob) -> dict[str, Any]:
         """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
@@ -103,7 +108,9 @@ class Publication(NamedTuple):
 R = TypeVar("R", bound=PublishingJob)
 
 
-def publish(context: JobContext, request: R, make: Callable[[Publication, R], Any]) -> dict[str, Any]:
+def publish(
+    context: JobContext, request: R, make: Callable[[Publication, R], Any]
+) -> dict[str, Any]:
     """Do a job that publishes a version, which `make` does; return the figures of the version."""
     files = WatchedFiles(context.data)
     rule = _rule(request)
@@ -120,7 +127,9 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
     if request.thresholds is not None:
         assert valid is not None
         thresholds = ThresholdDatabase(context.database)
-        is_tuned = patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is not None
+        is_tuned = (
+            patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is not None
+        )
         if not is_tuned:  # by an earlier run, or by feedback
 
             def on_keep(connection: Connection, _: dict[str, Any]) -> None:
@@ -129,7 +138,8 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
 
             tune(context, version, request.thresholds, on_keep, valid, request.columns())
     elif request.goes_on:
-        store, thresholds = context.store, ThresholdDatabase(context.database)
+        store = context.store
+        thresholds = ThresholdDatabase(context.database)
         patiently(lambda: carry_thresholds(store, request.model, version, thresholds))
     if rule is not None and rule.alias is not None:
         promote_if(context, rule, version, valid, request.columns())
@@ -140,15 +150,19 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
         "rows": manifest.data.rows,
         "labels": manifest.n_labels,
         "metrics": dict(manifest.metrics),
-        **{name: report[name] for name in ("warnings", "features", "rerank", "combined") if name in report},
+        **{
+            name: report[name]
+            for name in ("warnings", "features", "rerank", "combined")
+            if name in report
+        },
     }
 
 
 def _rule(request: PublishingJob) -> PromotionRule | None:
     """Return the rule by which an alias moves after publication; None: `latest` moves with it.
 
-    A rule without an alias moves none. A version whose thresholds are still to be tuned, or to be taken from
-    the one that it goes on from, is not served as `latest` before it has them.
+    A rule without an alias moves none. A version whose thresholds are still to be tuned, or to be
+    taken from the one that it goes on from, is not served as `latest` before it has them.
     """
     if request.promotion is None and (request.thresholds is not None or request.goes_on):
         return PromotionRule()
@@ -156,11 +170,16 @@ def _rule(request: PublishingJob) -> PromotionRule | None:
 
 
 def _published(context: JobContext) -> Manifest | None:
-    """Return the version that an earlier run of this job published. Raises VersionNotFound if it is gone."""
+    """Return the version that an earlier run of this job published.
+
+    Raises VersionNotFound if it is gone.
+    """
     job = context.job
     found = context.store.published(job.model, job.id)
     if found is None and job.version is not None:
-        fault = f"expected version {job.version}, which this job published, found that it was deleted"
+        fault = (
+            f"expected version {job.version}, which this job published, found that it was deleted"
+        )
         raise VersionNotFound(f"{job.model}: {fault}")
     return found
 
@@ -168,8 +187,8 @@ def _published(context: JobContext) -> Manifest | None:
 def _files(
     context: JobContext, files: WatchedFiles, request: PublishingJob
 ) -> tuple[Path | None, Path | None]:
-    """Return the file of rows and the validation file, if there are any: parts of the data where it is
-    split.
+    """Return the file of rows and the validation file, if there are any:
+    parts of the data where it is split.
     """
     valid = None if request.valid_file is None else files.find(request.valid_file, "valid")
     if not isinstance(request, FittingJob):
@@ -181,12 +200,23 @@ def _files(
         valid = held_out or valid
     if request.split is None:
         return data, valid
-    share, report = request.split, context.on_progress
+    share = request.split
+    report = context.on_progress
     return split_lines(data, context.work, share, request.seed, report, request.columns())
 
 
 _SAME_FIELDS = {
-    *("trainer", "parameters", "weights", "seed", "calibrate", "rerank", "keep_rows", "keep_state", "until")
+    *(
+        "trainer",
+        "parameters",
+        "weights",
+        "seed",
+        "calibrate",
+        "rerank",
+        "keep_rows",
+        "keep_state",
+        "until",
+    )
 }
 """Fields of a training job that a TrainRequest has by the same names, with the same meaning."""
 
@@ -231,7 +261,9 @@ run_extend = partial(publish, make=_extend)
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
-    """Return who runs the steps, and where a run that is begun again finds those of the one before."""
+    """Return who runs the steps, and where a run that is begun again finds those of
+    the one before.
+    """
     if request.executor == "local":
         return {}
     address = context.settings.ray_address
@@ -258,7 +290,9 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
         files.check()
         context.leases.record_result(connection, context.claim, report)
 
-    return tune(context, version, request, on_keep, data, request.columns(), test, shadow=request.shadow)
+    return tune(
+        context, version, request, on_keep, data, request.columns(), test, shadow=request.shadow
+    )
 
 
 def tune(

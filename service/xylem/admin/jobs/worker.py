@@ -1,8 +1,8 @@
-"""A worker: claims jobs and runs each in a process of its own. `python -m xylem.admin.jobs.worker` is what
-`xylem serve` starts.
+"""A worker: claims jobs and runs each in a process of its own. `python -m
+xylem.admin.jobs.worker` is what `xylem serve` starts.
 
-It imports nothing that computes. Each of its threads has one job at a time; a job's process dies with its
-worker.
+It imports nothing that computes. Each of its threads has one job at a time; a job's process dies
+with its worker.
 """
 
 import contextlib
@@ -20,7 +20,13 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from xylem.admin.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
+from xylem.admin.jobs.files import (
+    BoundedLog,
+    can_work,
+    make_directory,
+    remove_forgotten,
+    remove_leftovers,
+)
 from xylem.admin.jobs.job import Job, JobProgress
 from xylem.admin.jobs.leases import Claim, ClaimLost, Leases, Word
 from xylem.admin.jobs.process import CHILD, JobProcess, Outcome
@@ -66,7 +72,8 @@ class JobSpan:
         now = perf_counter_ns()
         if self._phase and len(self._ended) < PHASES_MAX:
             self._ended.append(((self._phase,), (self._phase_began, now)))
-        self._phase, self._phase_began = phase, now
+        self._phase = phase
+        self._phase_began = now
 
     def end(self, end: str, code: str) -> None:
         """End it as the job has ended; `code` says why it failed."""
@@ -97,7 +104,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass
 class Worker:
-    """Runs one job at a time, in the thread that calls `run`, which must live as long as the process."""
+    """Runs one job at a time, in the thread that calls `run`,
+    which must live as long as the process.
+    """
 
     settings: Settings
     database: Database
@@ -134,22 +143,39 @@ class Worker:
 
     def _work(self, claim: Claim, stopping: threading.Event) -> None:
         """Run a claimed job to its end, and say so in the database."""
-        job, span = claim.job, JobSpan(self.tracer, claim.job)
+        job = claim.job
+        span = JobSpan(self.tracer, claim.job)
         fields = {"kind": job.kind, "model": job.model, "attempt": job.attempts, **span.fields}
         log(logging.INFO, "job_started", job=job.id, **fields)
         try:
             directory = make_directory(self.settings.store, job.id)
             job_log = BoundedLog(directory, self.settings.limits.job_log_bytes_max)
             _write(job_log, "started", attempt=job.attempts, worker=self.name)
-            renew, module = partial(self._renew, claim), self.module
-            process = JobProcess(claim, self.settings, directory, job_log, renew, span.note, module)
+            renew = partial(self._renew, claim)
+            module = self.module
+            process = JobProcess(
+                claim=claim,
+                settings=self.settings,
+                directory=directory,
+                log=job_log,
+                tell=renew,
+                on_phase=span.note,
+                module=module,
+            )
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
         except OSError as error:  # a store that is full or away, no process to be had
-            found = f"expected to start the job's process, found: {error.strerror or type(error).__name__}"
-            outcome = Outcome("failed", found, "no-space" if error.filename is None else "unavailable")
+            found = (
+                "expected to start the job's process, found: "
+                f"{error.strerror or type(error).__name__}"
+            )
+            outcome = Outcome(
+                "failed", found, "no-space" if error.filename is None else "unavailable"
+            )
         self._settle(claim, outcome, stopping)
-        log(logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code, **span.fields)
+        log(
+            logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code, **span.fields
+        )
         span.end(outcome.end, outcome.code)
         self._clear(claim, outcome)
 
@@ -187,7 +213,9 @@ class Worker:
             self._leases.fail(claim, outcome.error, outcome.code)
 
     def _clear(self, claim: Claim, outcome: Outcome) -> None:
-        """Remove what a job that has ended left in the store, and the files of jobs that are forgotten."""
+        """Remove what a job that has ended left in the store, and
+        the files of jobs that are forgotten.
+        """
         store = self.settings.store
         with contextlib.suppress(OSError):
             if outcome.end != "succeeded":
@@ -206,8 +234,8 @@ def run_workers(
     parent        the process without which this one stops; None: it is on its own
     metrics_port  where `GET /metrics` is answered, 0 a free port; None: nowhere
 
-    A second signal does not hurry it: it stops within a second or so anyhow. Raises BadParameter for a
-    database that cannot be, Unavailable for a port that cannot be had.
+    A second signal does not hurry it: it stops within a second or so anyhow. Raises BadParameter
+    for a database that cannot be, Unavailable for a port that cannot be had.
     """
     stopping = threading.Event()
 
@@ -218,12 +246,15 @@ def run_workers(
     database = Database.of(settings)
     page = None
     if metrics_port is not None:
-        from xylem.admin.jobs.figures import FiguresPage  # which a worker beside a server does without
+        # which a worker beside a server does without
+        from xylem.admin.jobs.figures import FiguresPage
 
         page = FiguresPage(database, settings, metrics_port)
     tracer = open_tracer(settings, "jobs")
     host = f"{socket.gethostname()}:{os.getpid()}"
-    workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
+    workers = [
+        Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)
+    ]
     threads = [threading.Thread(target=worker.run, args=(stopping,)) for worker in workers]
     schedules = Schedules(database, settings)
     schedules.start()
@@ -249,7 +280,9 @@ def run_workers(
 def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
     """Write a line of our own into a job's log, of the form of the others."""
     now = datetime.datetime.now(datetime.UTC).isoformat()
-    job_log.write(json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n")
+    job_log.write(
+        json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n"
+    )
 
 
 def main() -> None:

@@ -1,1 +1,3 @@
-"""The registry: aliases are moved and versions deleted here, and in an object store that others follow."""
+"""The registry: aliases are moved and versions deleted here, and in
+an object store that others follow.
+"""

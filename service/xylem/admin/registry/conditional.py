@@ -1,8 +1,8 @@
 """One object that many read and few write: read only if it has changed, written only if it has not.
 
-S3 does both by itself (`If-None-Match`, `If-Match`); for a file a lock does. Other kinds of store are asked
-for the object's properties before: to read costs as little, but of two who write at the same moment one may
-be lost.
+S3 does both by itself (`If-None-Match`, `If-Match`); for a file a lock does. Other kinds of store
+are asked for the object's properties before: to read costs as little, but of two who write at the
+same moment one may be lost.
 """
 
 import hashlib
@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 from xylem_store import FileSystem, locked, write_file
 
 _CONFLICTS = (404, 409, 412)
-"""Answers of S3 to a write on a condition that does not hold: it is gone, being written, or another one."""
+"""Answers of S3 to a write on a condition that does not hold: it is
+gone, being written, or another one.
+"""
 
 
 class Found(NamedTuple):
-    """What an object holds; its tag differs whenever that does. Both are None where there is no object."""
+    """What an object holds; its tag differs whenever that does. Both
+    are None where there is no object.
+    """
 
     data: bytes | None
     tag: str | None
@@ -28,7 +32,13 @@ NOTHING = Found(None, None)
 def object_at(fs: Any, path: str) -> "ConditionalObject":
     """Return an object of an fsspec file system, by the best way that its kind knows."""
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    kind = _S3Object if "s3" in protocols else _FileObject if "file" in protocols else ConditionalObject
+    kind = (
+        _S3Object
+        if "s3" in protocols
+        else _FileObject
+        if "file" in protocols
+        else ConditionalObject
+    )
     return kind(fs, path)
 
 
@@ -46,12 +56,16 @@ class ConditionalObject:
         """
         try:
             now = self._tag()  # before what it holds: so that the tag is never too new for that
-            return None if now == tag else Found(self._fs.cat_file(self._path, end=bytes_max + 1), now)
+            return (
+                None if now == tag else Found(self._fs.cat_file(self._path, end=bytes_max + 1), now)
+            )
         except FileNotFoundError:
             return NOTHING
 
     def write(self, data: bytes, tag: str | None) -> bool:
-        """Replace it if it has this tag still (None: if it is not there); return whether it was written."""
+        """Replace it if it has this tag still (None: if it is not
+        there); return whether it was written.
+        """
         try:
             if tag is not None and self._tag() != tag:
                 return False
@@ -93,7 +107,9 @@ class _S3Object(ConditionalObject):
         try:
             self._fs.call_s3("put_object", **self._place, **condition, Body=data)
         except OSError as error:
-            if _status_of(error) in _CONFLICTS and not (tag is None and isinstance(error, FileNotFoundError)):
+            if _status_of(error) in _CONFLICTS and not (
+                tag is None and isinstance(error, FileNotFoundError)
+            ):
                 return False
             raise
         return True
@@ -103,13 +119,16 @@ class _FileObject(ConditionalObject):
     """A file of a directory that all writers mount."""
 
     def _tag(self) -> str:
-        """Return the digest of what it holds: its properties may be known from before, as NFS has them."""
+        """Return the digest of what it holds: its properties may be
+        known from before, as NFS has them.
+        """
         with Path(self._path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write(self, data: bytes, tag: str | None) -> bool:
         """Cost: another file is renamed over it, while the directory's lock is held."""
-        fs, path = FileSystem(), Path(self._path)
+        fs = FileSystem()
+        path = Path(self._path)
         with locked(fs, path.parent):
             if (self._tag() if path.exists() else None) != tag:
                 return False

@@ -27,15 +27,16 @@ def history_facts(model: str, move: Move) -> dict[str, Any]:
 def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
     """Return what JSON says of where a version, by number or alias, came from.
 
-    `content` is its digest, the same under any name; `parent`, `job`, `rule` and `calibration` are of its
-    origin (`xylem_store.origin`), null where it has none; `promotions` are the moves of aliases to it, and
-    refusals, with their verdicts, the newest first.
+    `content` is its digest, the same under any name; `parent`, `job`, `rule` and `calibration` are
+    of its origin (`xylem_store.origin`), null where it has none; `promotions` are the moves of
+    aliases to it, and refusals, with their verdicts, the newest first.
 
     The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt and
     StoreUnreadable.
     """
     opened = store.open(model, ref, verify=False)
-    manifest, origin = opened.manifest, read_origin(opened.arrays)
+    manifest = opened.manifest
+    origin = read_origin(opened.arrays)
     to_it = [move for move in reversed(store.moves(model)) if move.to_version == manifest.version]
     return {
         "model": manifest.model,
@@ -49,5 +50,7 @@ def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
         "data": manifest.data._asdict(),
         "metrics": dict(manifest.metrics),
         **{name: origin.get(name) for name in ("parent", "job", "rule", "calibration")},
-        "promotions": [history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)],
+        "promotions": [
+            history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)
+        ],
     }

@@ -5,22 +5,38 @@ import logging
 
 from xylem.admin.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
 from xylem.base import Repeating, XylemError, log
-from xylem_store import FOUND, LATEST, Alias, Cause, Conflict, NotFound, Store, StoreError, manifest_digest
+from xylem_store import (
+    FOUND,
+    LATEST,
+    Alias,
+    Cause,
+    Conflict,
+    NotFound,
+    Store,
+    StoreError,
+    manifest_digest,
+)
 
 
 class RemoteFollower:
-    """Fetches the versions that remote aliases and their splits name, and moves and splits the local aliases.
+    """Fetches the versions that remote aliases and their splits name, and
+    moves and splits the local aliases.
 
     Versions that nobody names are deleted.
 
-    The remote aliases are the truth for the models that are there; local models of other names stay.
+    The remote aliases are the truth for the models that are there; local models of other names
+    stay.
 
-    `start` begins to follow, and `stop` waits for a version that is being fetched at most so many seconds.
+    `start` begins to follow, and `stop` waits for a version that is being fetched at most so many
+    seconds.
 
-    keep  versions of a model, besides those that aliases name, that stay in the store: the newest ones
+    keep  versions of a model, besides those that aliases name, that stay in the store: the newest
+          ones
     """
 
-    def __init__(self, remote: RemoteStore, store: Store, *, poll_seconds: float, keep: int) -> None:
+    def __init__(
+        self, remote: RemoteStore, store: Store, *, poll_seconds: float, keep: int
+    ) -> None:
         self._remote = remote
         self._store = store
         self._keep = keep
@@ -29,7 +45,8 @@ class RemoteFollower:
         self._seen: RemoteIndex | None = None
         self._failed: dict[str, str] = {}
         self._following = Repeating("object-store", self.look, poll_seconds, at_once=False)
-        self.start, self.stop = self._following.start, self._following.stop
+        self.start = self._following.start
+        self.stop = self._following.stop
 
     def look(self) -> bool:
         """Bring the store up to date now; return whether nothing failed. A fault is logged once.
@@ -42,11 +59,16 @@ class RemoteFollower:
             self._note("", str(error))
             return False
         is_there = index.generation > 0
-        no_index = f"{self._remote.url}: expected {INDEX}, which xylem models push --alias writes, found none"
+        no_index = (
+            f"{self._remote.url}: expected {INDEX}, which xylem models push --alias "
+            "writes, found none"
+        )
         self._note("", None if is_there else no_index)
         if index is not self._seen and is_there:
             tried = [
-                self._try(*model) for model in index.models.items() if not self._following.stopping.is_set()
+                self._try(*model)
+                for model in index.models.items()
+                if not self._following.stopping.is_set()
             ]
             self._seen = index if all(tried) and len(tried) == len(index.models) else None
         return index is self._seen
@@ -78,7 +100,12 @@ class RemoteFollower:
     def _bring_alias(self, model: str, name: str, wanted: Alias) -> None:
         """Have an alias be as it is there, whose versions are here."""
         changed = self._store.change_alias(
-            model, name, FOUND, lambda alias: wanted._replace(serial=alias.serial), self._cause, anew=True
+            model,
+            name,
+            FOUND,
+            lambda alias: wanted._replace(serial=alias.serial),
+            self._cause,
+            anew=True,
         )
         if changed.before != changed.after:
             facts = {"version": wanted.version, **wanted.split(), "denied": len(wanted.denied)}
@@ -90,7 +117,8 @@ class RemoteFollower:
             if digest == wanted.digest:
                 return
             raise Conflict(
-                f"{model}@{wanted.version}: expected that of {self._remote.url}, found another one here"
+                f"{model}@{wanted.version}: expected that of {self._remote.url}, found "
+                "another one here"
             )
         self._remote.pull(self._store, model, wanted, denied)
         log(logging.INFO, "remote_version_fetched", model=model, version=wanted.version)

@@ -63,7 +63,8 @@ def denial_of(store: Store, model: str, name: str, alias: Alias) -> Denial:
 
 
 def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> Change:
-    """Return the change of what an alias denies; labels that come must be of a version that answers for it.
+    """Return the change of what an alias denies; labels that come must
+    be of a version that answers for it.
 
     The change raises what `labels` does, UnknownLabel, BadNames for too many, NotFound, Corrupt.
     """
@@ -119,11 +120,11 @@ class Removal(NamedTuple):
 class Registry:
     """The models of a store, and the thresholds of their versions in a database. Thread-safe.
 
-    All calls block, and raise StoreError. The database is asked for thresholds alone: aliases move without
-    it. Without one, thresholds stay.
+    All calls block, and raise StoreError. The database is asked for thresholds alone: aliases move
+    without it. Without one, thresholds stay.
 
-    follows  the object store whose aliases are the truth: changes here are refused, as Conflict; None: they
-             are made here
+    follows  the object store whose aliases are the truth: changes here are refused, as Conflict;
+             None: they are made here
     """
 
     def __init__(self, store: Store, database: Database | None, follows: str | None = None) -> None:
@@ -135,21 +136,29 @@ class Registry:
         """Raise Conflict when another store's aliases and versions are followed."""
         if self._follows is not None:
             raise Conflict(
-                f"expected a store whose models are changed here, found one that follows {self._follows}: "
+                "expected a store whose models are changed here, found one that follows "
+                f"{self._follows}: "
                 "xylem models push changes that one"
             )
 
-    def change(self, model: str, alias: str, action: str, change: Change, cause: Cause) -> AliasChange:
-        """Change an alias that is there, by any verb of `xylem_store.alias`: see `Store.change_alias`."""
+    def change(
+        self, model: str, alias: str, action: str, change: Change, cause: Cause
+    ) -> AliasChange:
+        """Change an alias that is there, by any verb of
+        `xylem_store.alias`: see `Store.change_alias`.
+        """
         self.check_own()
         return self._store.change_alias(model, alias, action, change, cause)
 
-    def promote(self, model: str, version: str | int | None, alias: str, cause: Cause) -> AliasChange:
-        """Make an alias name a version (by number or alias), all of whose digests and invariants are checked.
+    def promote(
+        self, model: str, version: str | int | None, alias: str, cause: Cause
+    ) -> AliasChange:
+        """Make an alias name a version (by number or alias), all of whose
+        digests and invariants are checked.
 
-        None: its canary. Canary and shadow of the alias end. One that is not there is made. Raises NotFound,
-        InvalidName, Corrupt for a version that is damaged, or another model's, Conflict where there is no
-        canary, and StoreUnwritable; the alias then stays where it is.
+        None: its canary. Canary and shadow of the alias end. One that is not there is made. Raises
+        NotFound, InvalidName, Corrupt for a version that is damaged, or another model's, Conflict
+        where there is no canary, and StoreUnwritable; the alias then stays where it is.
         """
         self.check_own()
         check_alias(alias)
@@ -170,14 +179,20 @@ class Registry:
         return self._store.delete_alias(model, alias, cause)
 
     def delete_version(
-        self, model: str, version: int, cause: Cause, *, with_aliases: bool = False, thresholds: bool = True
+        self,
+        model: str,
+        version: int,
+        cause: Cause,
+        *,
+        with_aliases: bool = False,
+        thresholds: bool = True,
     ) -> Removal:
         """Remove a version and what the database has of its thresholds; who has it open keeps it.
 
-        A version that an alias names is refused; `with_aliases` those go first, though never `latest`. So is
-        a canary or a shadow, in any case. Asked again for a version that is gone it removes what a first call
-        could not: thresholds. Raises VersionInUse, NotFound, StoreUnwritable; DatabaseUnavailable when the
-        version is gone already says so.
+        A version that an alias names is refused; `with_aliases` those go first, though never
+        `latest`. So is a canary or a shadow, in any case. Asked again for a version that is gone it
+        removes what a first call could not: thresholds. Raises VersionInUse, NotFound,
+        StoreUnwritable; DatabaseUnavailable when the version is gone already says so.
         """
         self.check_own()
         place = f"{model}@{version}"
@@ -194,19 +209,25 @@ class Registry:
         for alias in users:
             self.delete_alias(model, alias, cause)
         self._store.delete(model, version)
-        return Removal(model, (version,), tuple(users), thresholds and self._forget(model, (version,), place))
+        return Removal(
+            model, (version,), tuple(users), thresholds and self._forget(model, (version,), place)
+        )
 
-    def delete_model(self, model: str, cause: Cause, *, confirm: str, thresholds: bool = True) -> Removal:
+    def delete_model(
+        self, model: str, cause: Cause, *, confirm: str, thresholds: bool = True
+    ) -> Removal:
         """Remove a model with its aliases, versions, thresholds and rows of feedback.
 
         confirm  the name once more: who calls by mistake does not give it. Raises BadParameter
 
-        Asked again for a model that is gone it removes what a first call could not. Raises ModelNotFound,
-        StoreUnwritable; DatabaseUnavailable when the model is gone already says so.
+        Asked again for a model that is gone it removes what a first call could not. Raises
+        ModelNotFound, StoreUnwritable; DatabaseUnavailable when the model is gone already says so.
         """
         self.check_own()
         if confirm != model:
-            raise BadParameter(f"confirm: expected the name of the model, {model!r}, found {confirm!r:.80}")
+            raise BadParameter(
+                f"confirm: expected the name of the model, {model!r}, found {confirm!r:.80}"
+            )
         if not self._store.versions(model):
             were = range(1, self._store.last_version(model) + 1)
             if thresholds and self._forget(model, were, model, rows=True):
@@ -222,24 +243,33 @@ class Registry:
     ) -> list[Move]:
         """Return up to `limit` moves of a model's aliases, the newest first.
 
-        With `before` those that have a lower id: for the next page. A model that is gone keeps its history.
-        Raises ModelNotFound where there is neither, and InvalidName.
+        With `before` those that have a lower id: for the next page. A model that is gone keeps its
+        history. Raises ModelNotFound where there is neither, and InvalidName.
         """
         if alias is not None:
             check_alias(alias)
         moves = self._store.moves(model)
         if not moves:
             self._store.resolve(model)  # which says that there is no such model
-        found = (m for m in reversed(moves) if alias in (None, m.alias) and (before is None or m.id < before))
+        found = (
+            m
+            for m in reversed(moves)
+            if alias in (None, m.alias) and (before is None or m.id < before)
+        )
         return list(itertools.islice(found, limit))
 
-    def publish_archive(self, model: str, file: Readable, cause: Cause, *, latest: bool = True) -> Manifest:
+    def publish_archive(
+        self, model: str, file: Readable, cause: Cause, *, latest: bool = True
+    ) -> Manifest:
         """Publish the version in an archive as the next version of a model: see `Store.import_`."""
         self.check_own()
         return self._store.import_(file, model, latest=latest, cause=cause)
 
-    def _forget(self, model: str, versions: Container[int], place: str, *, rows: bool = False) -> bool:
-        """Remove the thresholds of versions that are gone, and the rows of feedback of a model that is.
+    def _forget(
+        self, model: str, versions: Container[int], place: str, *, rows: bool = False
+    ) -> bool:
+        """Remove the thresholds of versions that are gone, and the
+        rows of feedback of a model that is.
 
         Returns whether there were thresholds.
         """
@@ -251,7 +281,11 @@ class Registry:
                     connection.execute(delete(FEEDBACK_ROWS).where(FEEDBACK_ROWS.c.model == model))
             with self._database.read() as connection:
                 query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
-                there = [version for version in connection.execute(query).scalars() if version in versions]
+                there = [
+                    version
+                    for version in connection.execute(query).scalars()
+                    if version in versions
+                ]
             if there:
                 from xylem.thresholds import ThresholdDatabase  # and its kernels
 

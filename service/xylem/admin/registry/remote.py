@@ -1,9 +1,11 @@
-"""RemoteStore: versions and aliases as objects, by fsspec (S3, Google, Azure, a directory that is mounted).
+"""RemoteStore: versions and aliases as objects, by fsspec (S3, Google,
+Azure, a directory that is mounted).
 
-A version is one object, the archive that `xylem models export` writes, under a name with its digest: it is
-there whole or not at all, and never changes. All aliases of all models are one object, the index: a change
-replaces it on the condition that nobody else has since it was read. So no change is lost, whoever follows the
-models asks for one object, and there are no two objects that could say different things.
+A version is one object, the archive that `xylem models export` writes, under a name with its
+digest: it is there whole or not at all, and never changes. All aliases of all models are one
+object, the index: a change replaces it on the condition that nobody else has since it was read. So
+no change is lost, whoever follows the models asks for one object, and there are no two objects that
+could say different things.
 """
 
 import contextlib
@@ -57,14 +59,18 @@ class RemoteVersion(NamedTuple):
 
 
 class RemoteInfo(NamedTuple):
-    """A model's label info: the SHA-256 of its head, which has that of all behind it, and its bytes."""
+    """A model's label info: the SHA-256 of its head, which has
+    that of all behind it, and its bytes.
+    """
 
     digest: str
     bytes: int
 
 
 class RemoteModel(NamedTuple):
-    """A model's aliases by name, the digests of the versions that they name, and its label info, if any."""
+    """A model's aliases by name, the digests of the versions that
+    they name, and its label info, if any.
+    """
 
     aliases: Mapping[str, Alias] = {}
     digests: Mapping[int, str] = {}
@@ -112,8 +118,12 @@ def parse_index(data: bytes, where: str) -> RemoteIndex:
 def _model_of(found: object, where: str) -> RemoteModel:
     model: RemoteModel = _MODEL(found, where)
     digests = {int(number): digest for number, digest in model.digests.items()}
-    if digests.keys() != {version for alias in model.aliases.values() for version in alias.versions}:
-        raise refusal(f"{where}: digests", "one of each version that an alias names", sorted(digests))
+    if digests.keys() != {
+        version for alias in model.aliases.values() for version in alias.versions
+    }:
+        raise refusal(
+            f"{where}: digests", "one of each version that an alias names", sorted(digests)
+        )
     return model._replace(digests=digests)
 
 
@@ -124,7 +134,9 @@ _MODEL = record(
     label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
 )
 _INDEX = record(
-    RemoteIndex, generation=integer(1, SERIAL_MAX), models=object_of(_model_of, MODELS_MAX, NAME_PATTERN)
+    RemoteIndex,
+    generation=integer(1, SERIAL_MAX),
+    models=object_of(_model_of, MODELS_MAX, NAME_PATTERN),
 )
 
 
@@ -137,9 +149,11 @@ _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
 
 
 class RemoteStore:
-    """The objects below a URL (`s3://bucket/prefix`). Credentials are those of the driver's environment.
+    """The objects below a URL (`s3://bucket/prefix`). Credentials are
+    those of the driver's environment.
 
-    Every call asks the object store, and blocks. It raises Unavailable when that does not answer, or refuses.
+    Every call asks the object store, and blocks. It raises Unavailable when that does not answer,
+    or refuses.
     """
 
     def __init__(self, url: str) -> None:
@@ -153,8 +167,9 @@ class RemoteStore:
     def index(self) -> RemoteIndex:
         """Return the aliases of all models; the same object as before while nothing has changed.
 
-        Cost: one conditional read, whatever the number of models. Raises Corrupt for what is no index. Where
-        nothing was pushed yet it is empty; one that was there before is never taken to be gone.
+        Cost: one conditional read, whatever the number of models. Raises Corrupt for what is no
+        index. Where nothing was pushed yet it is empty; one that was there before is never taken to
+        be gone.
         """
         place = f"{self.url}/{INDEX}"
         with self._asking("read the index"):
@@ -164,11 +179,14 @@ class RemoteStore:
         if found.data is None and self._index.generation:
             raise Corrupt(place, "the index, which was there before", "none")
         if found.data is not None:
-            self._index, self._tag = parse_index(found.data, place), found.tag
+            self._index = parse_index(found.data, place)
+            self._tag = found.tag
         return self._index
 
     def model(self, name: str) -> RemoteModel:
-        """Return what the index says of a model: nothing of one that is not there. Raises as `index`."""
+        """Return what the index says of a model: nothing of one
+        that is not there. Raises as `index`.
+        """
         return self.index().models.get(check_model(name), RemoteModel())
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
@@ -176,20 +194,29 @@ class RemoteStore:
 
         Raises Conflict when the number is another version's, NotFound and Corrupt.
         """
-        pushed = RemoteVersion(version=version, digest=manifest_digest(store.manifest(model, version)))
+        pushed = RemoteVersion(
+            version=version, digest=manifest_digest(store.manifest(model, version))
+        )
         with self._asking(f"look for {model}@{version}"):
             there = self._versions(model).get(version, set())
         if there - {pushed.digest}:
-            raise Conflict(f"{self.url}: expected no other {model}@{version}, found one of {min(there)[:12]}")
+            raise Conflict(
+                f"{self.url}: expected no other {model}@{version}, found one of {min(there)[:12]}"
+            )
         if not there:
             with self._asking(f"write {model}@{version}"), self._fs.transaction:
                 self._fs.makedirs(f"{self._root}/{model}/versions", exist_ok=True)
-                with self._fs.open(self._version_path(model, pushed), "wb", block_size=_BLOCK_BYTES) as file:
+                with self._fs.open(
+                    self._version_path(model, pushed), "wb", block_size=_BLOCK_BYTES
+                ) as file:
                     store.export(model, version, file)
         return pushed
 
     def find(self, model: str, version: int) -> RemoteVersion:
-        """Return a version by its number. Raises VersionNotFound, and Conflict where there are two."""
+        """Return a version by its number.
+
+        Raises VersionNotFound, and Conflict where there are two.
+        """
         check_model(model)
         with self._asking(f"look for {model}@{version}"):
             digests = self._versions(model).get(version, set())
@@ -199,8 +226,11 @@ class RemoteStore:
             raise Conflict(f"{self.url}: expected one {model}@{version}, found {len(digests)}")
         return RemoteVersion(version=version, digest=digests.pop())
 
-    def pull(self, store: Store, model: str, wanted: RemoteVersion, denied: tuple[str, ...] = ()) -> Manifest:
-        """Publish a version in a store under its number; no alias moves. Raises Corrupt, StoreUnwritable.
+    def pull(
+        self, store: Store, model: str, wanted: RemoteVersion, denied: tuple[str, ...] = ()
+    ) -> Manifest:
+        """Publish a version in a store under its number; no alias
+        moves. Raises Corrupt, StoreUnwritable.
 
         denied  as `Store.mirror` has it
         """
@@ -221,13 +251,15 @@ class RemoteStore:
         pushed: RemoteVersion | None = None,
         info: RemoteInfo | None = None,
     ) -> RemoteModel:
-        """Change aliases of a model, all of them in one step; return what the index says of it then.
+        """Change aliases of a model, all of them in one step;
+        return what the index says of it then.
 
         pushed  a version that they may come to name, which was pushed before
         info    the model's label info from now on, which was pushed before; None: as it is
 
-        Raises what the changes do, BadSplit, BadNames for more than the index can hold, and Conflict for a
-        version that is not as it was pushed, or when others change the index all the time.
+        Raises what the changes do, BadSplit, BadNames for more than the index can hold, and
+        Conflict for a version that is not as it was pushed, or when others change the index all the
+        time.
         """
         check_model(model)
         if pushed is not None and pushed != self.find(model, pushed.version):
@@ -241,13 +273,15 @@ class RemoteStore:
             after = after if info is None else after._replace(label_info=info)
             if after == before or self._write(RemoteIndex(serial, {**index.models, model: after})):
                 return after
-        raise Conflict(f"{self.url}: expected to change the index, found it changed {ATTEMPTS} times")
+        raise Conflict(
+            f"{self.url}: expected to change the index, found it changed {ATTEMPTS} times"
+        )
 
     def push_label_info(self, store: Store, model: str) -> RemoteInfo | None:
         """Write the label info of a store's model, verified, unless it is there; None: it has none.
 
-        It is that of the model here once `change` says so. Raises Corrupt, and Conflict when it is replaced
-        meanwhile.
+        It is that of the model here once `change` says so. Raises Corrupt, and Conflict when it is
+        replaced meanwhile.
         """
         head = store.label_info_head(model)
         if head is None:
@@ -275,10 +309,14 @@ class RemoteStore:
             self._asking(f"read the label info of {model}"),
             self._fs.open(self._info_path(model, wanted), "rb", block_size=_BLOCK_BYTES) as file,
         ):
-            store.import_label_info(model, _Answering(self, model, file), wanted.bytes, wanted.digest)
+            store.import_label_info(
+                model, _Answering(self, model, file), wanted.bytes, wanted.digest
+            )
 
     def _write(self, index: RemoteIndex) -> bool:
-        """Replace the index unless somebody has since it was read; return whether it was replaced."""
+        """Replace the index unless somebody has since it was read; return whether it
+        was replaced.
+        """
         data = render_index(index)
         with self._asking("write the index"):
             return self._index_object.write(data, self._tag)
@@ -299,7 +337,9 @@ class RemoteStore:
 
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[None]:
-        """Turn whatever the driver raises into Unavailable: each kind of store has errors of its own."""
+        """Turn whatever the driver raises into Unavailable: each
+        kind of store has errors of its own.
+        """
         try:
             yield
         except (XylemError, StoreError):
@@ -310,10 +350,15 @@ class RemoteStore:
 
 
 def _changed(
-    place: str, model: RemoteModel, changes: Mapping[str, Change], pushed: RemoteVersion | None, serial: int
+    place: str,
+    model: RemoteModel,
+    changes: Mapping[str, Change],
+    pushed: RemoteVersion | None,
+    serial: int,
 ) -> RemoteModel:
     """Return a model with its aliases changed, which then have this serial number."""
-    aliases, digests = dict(model.aliases), dict(model.digests)
+    aliases = dict(model.aliases)
+    digests = dict(model.digests)
     if pushed is not None:
         digests[pushed.version] = pushed.digest
     for name, change in changes.items():
@@ -324,11 +369,15 @@ def _changed(
         elif after != before:
             aliases[name] = after._replace(serial=serial)
     named = {version for alias in aliases.values() for version in alias.versions}
-    return model._replace(aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named})
+    return model._replace(
+        aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named}
+    )
 
 
 class _Answering:
-    """An object that is read: what its driver raises is told as the object store's, not as the disk's."""
+    """An object that is read: what its driver raises is told as the
+    object store's, not as the disk's.
+    """
 
     def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:
         self._remote = remote

@@ -22,7 +22,8 @@ class JobQuery(KindQuery):
 
     kind: str | None = Field(
         default=None,
-        description="training, combine, extend, vocabulary, threshold-tuning or batch; all if left out",
+        description="training, combine, extend, vocabulary, threshold-tuning or batch; all "
+        "if left out",
     )
 
 
@@ -45,7 +46,9 @@ class JobProgressAnswer(BaseModel):
 
 
 class JobPromotion(BaseModel):
-    """Whether the alias moved to the job's version, the version that it was measured against, and why."""
+    """Whether the alias moved to the job's version, the version
+    that it was measured against, and why.
+    """
 
     promoted: bool
     reasons: list[str]
@@ -68,7 +71,9 @@ class JobAnswer(BaseModel):
     started: str | None
     ended: str | None
     promotion: JobPromotion | None
-    result: dict[str, Any] | None = Field(description="figures of a version or tuning, counts of a batch")
+    result: dict[str, Any] | None = Field(
+        description="figures of a version or tuning, counts of a batch"
+    )
     attempts: int
     worker: str | None
     cancel_asked: bool
@@ -87,9 +92,12 @@ class ScheduleRequest(RequestModel):
     kind: str = Field(default="training", description="of the job")
     job: dict[str, Any] = Field(description="the body of such a job")
     cron: str | None = Field(
-        default=None, description="times of UTC: minute, hour, day of the month, month, day of the week"
+        default=None,
+        description="times of UTC: minute, hour, day of the month, month, day of the week",
     )
-    rows: int | None = Field(default=None, ge=1, description="whenever so many rows of feedback have come")
+    rows: int | None = Field(
+        default=None, ge=1, description="whenever so many rows of feedback have come"
+    )
 
 
 class ScheduleAnswer(BaseModel):

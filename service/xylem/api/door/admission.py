@@ -1,4 +1,6 @@
-"""What may come in: how many requests at a time, how many bytes each, how slowly, and of what kind."""
+"""What may come in: how many requests at a time, how many bytes each, how slowly, and
+of what kind.
+"""
 
 import asyncio
 import re
@@ -34,11 +36,13 @@ BODY_IS_HERE = "xylem.body"
 class Admission:
     """Counts the requests in flight, and says when one is too many. Event loop only.
 
-    streams   matches the paths whose bodies have no limit of bytes, because they are never held whole
+    streams   matches the paths whose bodies have no limit of bytes, because they are never held
+              whole
     uploads   matches those of which that is so even where they are JSON
     draining  whether the server is about to stop: connections are then closed after their answer
     n_free    how many more requests may be in flight; below 0 there are those of admins
-    bodies    clients whose bodies are waited for, and what is held of bodies, until their requests end
+    bodies    clients whose bodies are waited for, and what is held of bodies, until their requests
+              end
     answers   clients that have not read what was written for them
     """
 
@@ -67,8 +71,8 @@ class Admission:
     def enter(self, scope: Scope) -> Overloaded | None:
         """Return why a request may not be answered; None: it may, and is in flight until `leave`.
 
-        Where no place is free, it takes that of the slowest request whose body is waited for. Admins have as
-        many places more as there are: they can help when others leave none.
+        Where no place is free, it takes that of the slowest request whose body is waited for.
+        Admins have as many places more as there are: they can help when others leave none.
         """
         path = scope["path"]
         requests_max = self.limits.requests_max
@@ -101,17 +105,20 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
         if media.strip() not in allowed or charset not in (b"", b"charset=utf-8"):
             expected = b" or ".join(sorted(allowed)).decode()
             found = ascii(content_type.decode("latin-1"))[:100]
-            raise UnsupportedMediaType(f"Content-Type: expected {expected}, in UTF-8, found {found}")
+            raise UnsupportedMediaType(
+                f"Content-Type: expected {expected}, in UTF-8, found {found}"
+            )
 
 
 async def read_body(request: Request, media: frozenset[bytes] = JSON) -> bytes:
     """Return the whole body of a request that says it is JSON, or one of `media`.
 
-    Raises UnsupportedMediaType and ClientDisconnect; by the request scope BodyTooLarge, BodyTimeout,
-    BrokenEncoding and Overloaded.
+    Raises UnsupportedMediaType and ClientDisconnect; by the request scope BodyTooLarge,
+    BodyTimeout, BrokenEncoding and Overloaded.
     """
     check_media(request.scope, media)
-    body = bytearray()  # of parts that a client may send byte by byte: objects would take fifty times as much
+    # of parts that a client may send byte by byte: objects would take fifty times as much
+    body = bytearray()
     more = True
     while more:  # `request.body()` does it at five times the cost
         message = await request.receive()
@@ -139,9 +146,11 @@ async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
             n_bytes += len(part)
             if n_bytes >= PIECE_BYTES:
                 yield b"".join(parts)
-                parts, n_bytes = [], 0
+                parts = []
+                n_bytes = 0
     except TimeoutError:
-        least, seconds = limits.batch_bytes_min, limits.body_seconds_max
+        least = limits.batch_bytes_min
+        seconds = limits.body_seconds_max
         expected = f"expected at least {least} bytes of the body in {seconds:g} seconds"
         raise BodyTimeout(f"{expected}, found fewer") from None
     if parts:
@@ -151,10 +160,13 @@ async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
 async def paced(receive: Receive, limits: Limits) -> AsyncIterator[tuple[bytes, bool]]:
     """Yield the parts of a body as they come, each with whether others follow.
 
-    Raises TimeoutError, with how many bytes came, where `body_seconds_max` bring less than `batch_bytes_min`:
-    time in which nobody waits for the client does not count. Raises ClientDisconnect, and as `receive`.
+    Raises TimeoutError, with how many bytes came, where `body_seconds_max` bring less than
+    `batch_bytes_min`: time in which nobody waits for the client does not count. Raises
+    ClientDisconnect, and as `receive`.
     """
-    more, n_bytes, seconds = True, 0, 0.0
+    more = True
+    n_bytes = 0
+    seconds = 0.0
     while more:
         started = time.monotonic()
         try:
@@ -164,8 +176,11 @@ async def paced(receive: Receive, limits: Limits) -> AsyncIterator[tuple[bytes, 
             raise TimeoutError(n_bytes) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        part, more = message.get("body", b""), message.get("more_body", False)
-        n_bytes, seconds = n_bytes + len(part), seconds + time.monotonic() - started
+        part = message.get("body", b"")
+        more = message.get("more_body", False)
+        n_bytes = n_bytes + len(part)
+        seconds = seconds + time.monotonic() - started
         if n_bytes >= limits.batch_bytes_min:
-            n_bytes, seconds = 0, 0.0
+            n_bytes = 0
+            seconds = 0.0
         yield part, more

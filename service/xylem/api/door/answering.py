@@ -1,8 +1,10 @@
-"""Answers to requests of every dialect: by `Dialect.answer`, whether a route calls it or the protocol does.
+"""Answers to requests of every dialect: by `Dialect.answer`, whether a
+route calls it or the protocol does.
 
-What a request costs besides its search is how much different code it runs, for a search leaves little of
-anything else in the processor's caches. So requests that come whole, their heads seen before, are answered
-from their bytes, without a task and a scope. What takes long is left to the route, which has threads.
+What a request costs besides its search is how much different code it runs, for a search leaves
+little of anything else in the processor's caches. So requests that come whole, their heads seen
+before, are answered from their bytes, without a task and a scope. What takes long is left to the
+route, which has threads.
 """
 
 import logging
@@ -52,7 +54,9 @@ from xylem_store import StoreError, is_version
 _SHORT_BYTES = 8 * SHORT_ITEMS
 """Bytes of a body up to which it is read here: what is longer hardly takes short."""
 
-_STATUS, _LENGTH, _ID_LINE = b"HTTP/1.1 200 OK\r\n", b"content-length: ", b"x-request-id: "
+_STATUS = b"HTTP/1.1 200 OK\r\n"
+_LENGTH = b"content-length: "
+_ID_LINE = b"x-request-id: "
 _JSON = ((b"content-type", b"application/json"),)
 _JSON_LINES = b"\r\ncontent-type: application/json\r\n"
 _PACKED_LINES = b"\r\ncontent-encoding: gzip\r\nvary: Accept-Encoding"
@@ -64,7 +68,12 @@ class Answering:
     """What requests are answered by, and what is done with each answer. Event loop only."""
 
     def __init__(
-        self, live: LiveServed, ring: KeyRing, shadows: Shadows, requests: RequestLog, limits: Limits
+        self,
+        live: LiveServed,
+        ring: KeyRing,
+        shadows: Shadows,
+        requests: RequestLog,
+        limits: Limits,
     ) -> None:
         self.live = live
         self.ring = ring
@@ -123,7 +132,8 @@ class WholeRequests:
         paths = [str(getattr(route, "path", "")) for _, route in routes]
         self._endings = tuple({"/" + path.rpartition("/")[2] for path in paths})
         self._answering = answering
-        self._live, self._requests = answering.live, answering.requests
+        self._live = answering.live
+        self._requests = answering.requests
         self._is_open = AccessScope.PREDICT in answering.ring.open
         self._admission = admission
         self._bytes_max = min(_SHORT_BYTES, answering.limits.body_bytes_max)
@@ -131,7 +141,8 @@ class WholeRequests:
         self._heads: dict[bytes, HeadTemplate] = {}
 
     def learn(self, message: bytes, scope: Scope) -> None:
-        """Remember the head of a message that was one whole request, and nothing else, if all of it is usual.
+        """Remember the head of a message that was one whole request, and
+        nothing else, if all of it is usual.
 
         `scope` is what the server's parser made of it.
         """
@@ -147,7 +158,9 @@ class WholeRequests:
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
-        """Return what a head says that a dialect's route answers; None: none does, or not such a body."""
+        """Return what a head says that a dialect's route answers;
+        None: none does, or not such a body.
+        """
         if not scope["path"].endswith(self._endings):
             return None
         scope = {**scope, "path": inner_path(scope["path"], self._root_path)}
@@ -156,17 +169,23 @@ class WholeRequests:
             if match is Match.FULL:
                 try:
                     check_media(scope, dialect.media)
-                    return template_of({**scope, **more}, dialect, *reference_of(more["path_params"]))
+                    return template_of(
+                        {**scope, **more}, dialect, *reference_of(more["path_params"])
+                    )
                 except (XylemError, StoreError):
                     return None
         return None
 
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
-        """Return the answer, these headers in front, to one whole request whose head is known; else None."""
+        """Return the answer, these headers in front, to one whole
+        request whose head is known; else None.
+        """
         end = message.find(HEAD_END)
         if end < 0:
             return None
-        start, text, own = end + len(HEAD_END), message[:end], NOTHING
+        start = end + len(HEAD_END)
+        text = message[:end]
+        own = NOTHING
         target = self._live.heads.get(text)
         if target is None:
             target, own = self._look_up(text)
@@ -191,29 +210,50 @@ class WholeRequests:
                 return None
             self._answering.finish(head.dialect, chosen, body, reply)
         except (XylemError, StoreError) as error:
-            scope = {"path": head.path, "root_path": self._root_path, "request_id": request_id, TRACE: trace}
+            scope = {
+                "path": head.path,
+                "root_path": self._root_path,
+                "request_id": request_id,
+                TRACE: trace,
+            }
             first, ended, lines, problem = _refusal(head, chosen.served, error, scope)
             self._requests.end(request_id, ended, began, trace, stages)
-            return b"".join((first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, problem))
+            return b"".join(
+                (first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, problem)
+            )
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             stages.forget()
             return None
-        parts, lines = reply.parts, _JSON_LINES
+        parts = reply.parts
+        lines = _JSON_LINES
         if reply.n_json is not None or (reply.is_tuned and chosen.served.thresholds.is_stale):
             lines = b"\r\n%b" % _lines_of(headers_for(reply, chosen.served))
         n_bytes = sum(map(len, parts))
         if head.gzip and n_bytes >= PACKED_FROM:
-            parts, lines = (packed(b"".join(parts)),), _PACKED_LINES + lines
+            parts = (packed(b"".join(parts)),)
+            lines = _PACKED_LINES + lines
             n_bytes = len(parts[0])
         self._requests.record(request_id, outcome, began, trace, stages)
         length = b"%d" % n_bytes
         return b"".join(
-            (_STATUS, headers, _LENGTH, length, lines, _ID_LINE, request_id.encode(), HEAD_END, *parts)
+            (
+                _STATUS,
+                headers,
+                _LENGTH,
+                length,
+                lines,
+                _ID_LINE,
+                request_id.encode(),
+                HEAD_END,
+                *parts,
+            )
         )
 
     def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
-        """Return what answers requests with a head that `heads` lacks, or None, and what is its own."""
+        """Return what answers requests with a head that `heads`
+        lacks, or None, and what is its own.
+        """
         known = self._live.heads  # before the store is looked at: nothing in it outlives its state
         if len(head) > HEAD_LENGTH_MAX:
             return None, NOTHING
@@ -228,12 +268,24 @@ class WholeRequests:
             return None
         split = self._live.splits.get((template.model, template.ref))
         outcome = self._outcome(template, served)
-        canary = outcome if split is None or split.canary is None else self._outcome(template, split.canary)
+        canary = (
+            outcome
+            if split is None or split.canary is None
+            else self._outcome(template, split.canary)
+        )
         target = known[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
-        ended = EndedRequest("POST", head.route, head.path, 200, None, _by(head, served), head.key)
+        ended = EndedRequest(
+            method="POST",
+            route=head.route,
+            path=head.path,
+            status=200,
+            code=None,
+            by=_by(head, served),
+            key=head.key,
+        )
         return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
 
 
@@ -245,11 +297,22 @@ def _by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
 def _refusal(
     head: HeadTemplate, served: ServedVersion, error: Exception, scope: Scope
 ) -> tuple[bytes, EndedRequest, bytes, bytes]:
-    """Return the first line of the answer to a request at fault, what is noted, its headers and body."""
+    """Return the first line of the answer to a request at fault,
+    what is noted, its headers and body.
+    """
     problem = error_response(scope, error)
-    status, code = problem.status_code, scope["error_code"]
+    status = problem.status_code
+    code = scope["error_code"]
     key = None if isinstance(error, AccessRefused) else head.key
-    ended = EndedRequest("POST", head.route, head.path, status, code, _by(head, served), key)
+    ended = EndedRequest(
+        method="POST",
+        route=head.route,
+        path=head.path,
+        status=status,
+        code=code,
+        by=_by(head, served),
+        key=key,
+    )
     first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
     return first, ended, _lines_of(problem.raw_headers), bytes(problem.body)
 

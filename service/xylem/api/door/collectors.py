@@ -5,7 +5,12 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -35,7 +40,9 @@ def read_stages(stages: StageTimes) -> Iterator[Metric]:
     )
     bounds = (*map(floatToGoString, STAGE_SECONDS), "+Inf")
     for stage, counts, total in stages.figures():
-        seconds.add_metric((stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total)
+        seconds.add_metric(
+            (stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total
+        )
     yield seconds
 
 
@@ -46,7 +53,9 @@ def labelled(
     labels: tuple[str, ...],
     found: Iterable[tuple[Any, float]],
 ) -> AnyFamily:
-    """Return a family of figures: what its labels say, or what its label says, and the value, of each."""
+    """Return a family of figures: what its labels say, or what its
+    label says, and the value, of each.
+    """
     made = kind(name, says, labels=labels)
     for named, value in found:
         made.add_metric(list(map(str, named if isinstance(named, tuple) else (named,))), value)
@@ -55,9 +64,12 @@ def labelled(
 
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     """Yield the streams of lines: open, worked on, stalled, cut off."""
-    labels, of_kinds = ("stream",), streams_of.items()
+    labels = ("stream",)
+    of_kinds = streams_of.items()
     opened = ((kind, streams.open) for kind, streams in of_kinds)
-    yield labelled(GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened)
+    yield labelled(
+        GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened
+    )
     says = "Blocks of streams being answered or waiting to be sent."
     blocks = ((kind, streams.blocks) for kind, streams in of_kinds)
     yield labelled(GaugeMetricFamily, "xylem_stream_blocks", says, labels, blocks)
@@ -71,11 +83,14 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
     """Yield the rows of feedback that are kept, and those that were removed."""
-    says, kept = "Rows of feedback that are kept.", rows.kept.items()
+    says = "Rows of feedback that are kept."
+    kept = rows.kept.items()
     yield labelled(GaugeMetricFamily, "xylem_feedback_rows", says, ("model",), kept)
     says = "Rows of feedback removed because they were too many (rows) or too old (days)."
     dropped = rows.dropped.items()
-    yield labelled(CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped)
+    yield labelled(
+        CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped
+    )
 
 
 _VERSION = ("model", "version")

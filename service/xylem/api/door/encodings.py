@@ -1,6 +1,8 @@
-"""Content codings: bodies of requests are unpacked as they come, long answers packed for who takes them so.
+"""Content codings: bodies of requests are unpacked as they come, long
+answers packed for who takes them so.
 
-gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes are packed by Starlette.
+gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes are packed by
+Starlette.
 """
 
 import asyncio
@@ -41,7 +43,9 @@ def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
 
 
 def takes_gzip(value: bytes) -> bool:
-    """Return whether a header Accept-Encoding names gzip, with a weight above 0 (RFC 9110, 12.5.3)."""
+    """Return whether a header Accept-Encoding names gzip, with a weight above 0 (RFC
+    9110, 12.5.3).
+    """
     for part in value.lower().split(b","):
         coding, _, weight = part.partition(b";")
         if coding.strip() in (b"gzip", b"x-gzip"):
@@ -57,14 +61,17 @@ def packed(body: bytes) -> bytes:
 class Unpacking:
     """An ASGI receive that unpacks a request's body, in memory of a piece.
 
-    A body that is held whole stays packed until all of it has come: it may unpack to a thousand times as
-    much.
+    A body that is held whole stays packed until all of it has come: it may unpack to a thousand
+    times as much.
 
-    bytes_max  the most that it may have when it is unpacked; None: it is never held whole, and has no limit
+    bytes_max  the most that it may have when it is unpacked; None: it is never held whole, and has
+               no limit
     hold       called with the bytes of each piece of a body that is held whole
     """
 
-    def __init__(self, receive: Receive, bytes_max: int | None, hold: Callable[[int], None]) -> None:
+    def __init__(
+        self, receive: Receive, bytes_max: int | None, hold: Callable[[int], None]
+    ) -> None:
         self._receive = receive
         self._bytes_max = bytes_max
         self._hold = hold
@@ -74,7 +81,10 @@ class Unpacking:
         self._zlib = zlib.decompressobj(_GZIP)
 
     async def __call__(self) -> Message:
-        """Return the next message. Raises BrokenEncoding, and BodyTooLarge at the first byte too many."""
+        """Return the next message.
+
+        Raises BrokenEncoding, and BodyTooLarge at the first byte too many.
+        """
         if self._packed or self._is_full:
             await asyncio.sleep(0)
         else:
@@ -95,7 +105,9 @@ class Unpacking:
             self._hold(len(body))
         more = bool(self._packed) or self._is_full or not self._is_last
         if not more and not self._zlib.eof:
-            raise BrokenEncoding("Content-Encoding: expected whole gzip data, found that its end is missing")
+            raise BrokenEncoding(
+                "Content-Encoding: expected whole gzip data, found that its end is missing"
+            )
         return {"type": "http.request", "body": body, "more_body": more}
 
     def _next_piece(self) -> bytes:
@@ -105,14 +117,18 @@ class Unpacking:
         try:
             piece = self._zlib.decompress(self._packed, PIECE_BYTES)
         except zlib.error as error:
-            raise BrokenEncoding(f"Content-Encoding: expected gzip data, found damage: {error}") from None
+            raise BrokenEncoding(
+                f"Content-Encoding: expected gzip data, found damage: {error}"
+            ) from None
         self._packed = self._zlib.unused_data if self._zlib.eof else self._zlib.unconsumed_tail
         self._is_full = len(piece) == PIECE_BYTES and not self._zlib.eof
         return piece
 
 
 class PackedAnswer(GZipResponder):
-    """An app whose answers from PACKED_FROM bytes on are packed; streams piece by piece, as they are sent."""
+    """An app whose answers from PACKED_FROM bytes on are packed;
+    streams piece by piece, as they are sent.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=1 << 16)

@@ -24,7 +24,9 @@ HEAD_LENGTH_MAX = 4096
 
 HEAD_END = b"\r\n\r\n"
 
-_ASKS_FOR_MORE = frozenset({b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"})
+_ASKS_FOR_MORE = frozenset(
+    {b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"}
+)
 """Headers that ask for more than to answer the body that follows."""
 
 _REQUEST_ID = rb"[A-Za-z0-9._:/+=@-]{1,128}"
@@ -32,7 +34,8 @@ _IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch
 
 
 class RequestHeaders(Struct, frozen=True):
-    """What a head says that those of the same client's other requests do not; None: it does not say it.
+    """What a head says that those of the same client's other
+    requests do not; None: it does not say it.
 
     request_id  that the client gives the request, if it is a sane one
     canary_key  by which a canary's requests are chosen
@@ -86,7 +89,9 @@ class OwnHeader(NamedTuple):
 
 OWN_HEADERS: dict[bytes, OwnHeader] = {
     b"x-request-id": OwnHeader(
-        rb"[Xx]-[Rr]equest-[Ii][Dd]", _REQUEST_ID, lambda ids: next(filter(_IS_REQUEST_ID, ids), None)
+        rb"[Xx]-[Rr]equest-[Ii][Dd]",
+        _REQUEST_ID,
+        lambda ids: next(filter(_IS_REQUEST_ID, ids), None),
     ),
     b"traceparent": OwnHeader(
         rb"[Tt]raceparent",
@@ -107,8 +112,12 @@ OWN_HEADERS: dict[bytes, OwnHeader] = {
 
 
 def lines_of(headers: Mapping[bytes, OwnHeader]) -> re.Pattern[bytes]:
-    """Return what finds these headers, wherever they stand in a head: a group of each is its value."""
-    lines = b"|".join([b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()])
+    """Return what finds these headers, wherever they stand in a head: a group of each
+    is its value.
+    """
+    lines = b"|".join(
+        [b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()]
+    )
     return re.compile(rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)" % lines)
 
 
@@ -116,7 +125,9 @@ OWN_LINES = lines_of(OWN_HEADERS)
 
 
 def inner_path(path: str, root_path: str) -> str:
-    """Return a path without the prefix that a proxy shows the service under, whether it was left or not."""
+    """Return a path without the prefix that a proxy shows the service
+    under, whether it was left or not.
+    """
     return path.removeprefix(root_path) if path.startswith(f"{root_path}/") else path
 
 
@@ -128,7 +139,9 @@ def headers_of(given: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
             found.setdefault(name, []).append(value)
     if not found:
         return NOTHING
-    values = (own.choose(found[name]) if name in found else None for name, own in OWN_HEADERS.items())
+    values = (
+        own.choose(found[name]) if name in found else None for name, own in OWN_HEADERS.items()
+    )
     return RequestHeaders(*values)
 
 
@@ -137,7 +150,8 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
     Raises VersionNotFound and AliasNotFound for what is neither.
     """
-    version, alias = parts.get("version"), parts.get("alias", DEFAULT_ALIAS)
+    version = parts.get("version")
+    alias = parts.get("alias", DEFAULT_ALIAS)
     if version is not None and not is_version(version):
         raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
     if not is_alias(alias):
@@ -147,9 +161,19 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
 def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
     """Return what the head of a request in a dialect says, to this version of a model."""
-    route, said = scope["route"].path, said_of(dialect, scope)
+    route = scope["route"].path
+    said = said_of(dialect, scope)
     key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
-    return HeadTemplate(dialect, model, ref, route, scope["path"], said, key, gzip)
+    return HeadTemplate(
+        dialect=dialect,
+        model=model,
+        ref=ref,
+        route=route,
+        path=scope["path"],
+        said=said,
+        authorization=key,
+        gzip=gzip,
+    )
 
 
 def said_of(dialect: Dialect[Any], scope: Scope) -> str | None:
@@ -157,11 +181,14 @@ def said_of(dialect: Dialect[Any], scope: Scope) -> str | None:
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None
     name = dialect.header.encode()
-    return next((value.decode("latin-1") for found, value in scope["headers"] if found == name), None)
+    return next(
+        (value.decode("latin-1") for found, value in scope["headers"] if found == name), None
+    )
 
 
 def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
-    """Return the head of a message, one whole request, without what is its own; None: it is not usual.
+    """Return the head of a message, one whole request, without what
+    is its own; None: it is not usual.
 
     `scope` is what the server's parser made of it. The same bytes will mean the same again.
     """
@@ -182,7 +209,10 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
 
 
 def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
-    """Return a head without what is each request's own, and that. Of two headers of a name one is left."""
+    """Return a head without what is each request's own, and that.
+
+    Of two headers of a name one is left.
+    """
     values: list[bytes | None] = [None] * len(OWN_HEADERS)
 
     def take(line: re.Match[bytes]) -> bytes:

@@ -1,4 +1,6 @@
-"""Figures for Prometheus: a registry of its own for each app, so that two apps in a process do not mix."""
+"""Figures for Prometheus: a registry of its own for each app, so
+that two apps in a process do not mix.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,10 @@ class Series(NamedTuple):
 class Timing:
     """The requests of one series.
 
-    counts      of those that took at most so many SECONDS, longer than the bound before; the last: of longer
-    exemplars   by the place of a count, the last of these requests that is sampled: its span, seconds, and
-                when it ended
+    counts      of those that took at most so many SECONDS, longer than the bound before; the last:
+                of longer
+    exemplars   by the place of a count, the last of these requests that is sampled: its span,
+                seconds, and when it ended
     """
 
     __slots__ = ("counts", "exemplars", "seconds")
@@ -76,7 +79,10 @@ class Timing:
 
 
 class Metrics:
-    """The figures of one app. What requests count are plain numbers, without locks: event loop only."""
+    """The figures of one app.
+
+    What requests count are plain numbers, without locks: event loop only.
+    """
 
     def __init__(self) -> None:
         self.registry, self.process = CollectorRegistry(), CollectorRegistry()
@@ -88,7 +94,9 @@ class Metrics:
         self.report(_read_requests, self)
         self.report(read_stages, self.stages)
         # of a worker that does not answer, those that do say so
-        Gauge("xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry).set(1)
+        Gauge(
+            "xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry
+        ).set(1)
         self.shadows = ShadowFigures(self.registry, SECONDS)
         self.settle: Callable[[], None] = lambda: None
         """Counts what waits to be counted."""
@@ -106,7 +114,10 @@ class Metrics:
         """Returns the models and versions that are open; None: nobody knows."""
 
     def timing(self, series: Series) -> Timing:
-        """Return where requests of a series count. It may be kept for as long as the version is open."""
+        """Return where requests of a series count.
+
+        It may be kept for as long as the version is open.
+        """
         found = self.timings.get(series)
         if found is None:
             if len(self.timings) >= self._timings_max:
@@ -116,9 +127,11 @@ class Metrics:
         return found
 
     def fold_closed(self) -> None:
-        """Count the requests of versions that are no longer open as those of none: so series stay bounded.
+        """Count the requests of versions that are no longer open as
+        those of none: so series stay bounded.
 
-        There are as many as open versions (limits `models_max`, `versions_max`), routes and statuses.
+        There are as many as open versions (limits `models_max`, `versions_max`), routes and
+        statuses.
         """
         if self.open_versions is None:
             return
@@ -138,7 +151,9 @@ class Metrics:
         self.aborted += 1
 
     def record_events(self, model: str, version: int | None, results: Iterable[str]) -> None:
-        """Count events of feedback to a version by what became of them; None: to one that is gone."""
+        """Count events of feedback to a version by what became of them; None: to one
+        that is gone.
+        """
         for result in results:
             self.events[model, "" if version is None else str(version), result] += 1
 
@@ -153,29 +168,38 @@ class Metrics:
         return list(self.registry.collect())
 
     async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
-        """Return the figures in Prometheus's text format, or in that of OpenMetrics, which knows exemplars.
+        """Return the figures in Prometheus's text format, or in that of
+        OpenMetrics, which knows exemplars.
 
         worker   what every figure's label `worker` says; None: they have none
 
         They are collected here and written in a thread, which takes three times as long.
         """
         figures: Any = Reading(partial(_labelled_by, worker, self.collected(), self.process))
-        return await asyncio.to_thread(generate_openmetrics if is_openmetrics else generate_latest, figures)
+        return await asyncio.to_thread(
+            generate_openmetrics if is_openmetrics else generate_latest, figures
+        )
 
 
-def _labelled_by(worker: int | None, families: Iterable[Metric], more: CollectorRegistry) -> Iterator[Metric]:
-    """Yield figures that were collected, and those of a registry; `worker`, if known, is a label of each."""
+def _labelled_by(
+    worker: int | None, families: Iterable[Metric], more: CollectorRegistry
+) -> Iterator[Metric]:
+    """Yield figures that were collected, and those of a registry;
+    `worker`, if known, is a label of each.
+    """
     for family in chain(families, more.collect()):
         if worker is not None:
             family.samples = [
-                sample._replace(labels={"worker": str(worker), **sample.labels}) for sample in family.samples
+                sample._replace(labels={"worker": str(worker), **sample.labels})
+                for sample in family.samples
             ]
         yield family
 
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     timings = metrics.timings.items()
-    says, labels = "Requests answered, by the version that answered.", ("route", "status", "model", "version")
+    says = "Requests answered, by the version that answered."
+    labels = ("route", "status", "model", "version")
     counts = ((series, sum(timing.counts)) for series, timing in timings)
     yield labelled(CounterMetricFamily, "xylem_requests", says, labels, counts)
     seconds = HistogramMetricFamily(
@@ -189,14 +213,20 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     for named, timing in whole.items():
         seconds.add_metric(named, _buckets(timing), timing.seconds)
     yield seconds
-    says, errors = "Requests refused or failed, by code.", metrics.errors.items()
+    says = "Requests refused or failed, by code."
+    errors = metrics.errors.items()
     yield labelled(CounterMetricFamily, "xylem_errors", says, ("code",), errors)
     rows = metrics.rows.items()
     yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
-    says, event = "Events of feedback by version and result.", ("model", "version", "result")
-    yield labelled(CounterMetricFamily, "xylem_feedback_events", says, event, metrics.events.items())
+    says = "Events of feedback by version and result."
+    event = ("model", "version", "result")
+    yield labelled(
+        CounterMetricFamily, "xylem_feedback_events", says, event, metrics.events.items()
+    )
     parts = "version", "python", "numba", "numpy"
-    yield labelled(GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(metrics.runs, 1)])
+    yield labelled(
+        GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(metrics.runs, 1)]
+    )
     yield CounterMetricFamily(
         "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
     )
@@ -208,7 +238,9 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
-    """Return the buckets of a histogram: bound, count, and the request that stands for it, if any."""
+    """Return the buckets of a histogram: bound, count, and the request that stands
+    for it, if any.
+    """
     bounds = (*map(floatToGoString, SECONDS), "+Inf")
     found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
@@ -227,21 +259,26 @@ def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
     n_unread = sum(client.is_answered() for client in answers.waiting)
     says = "Requests being answered, or whose answers clients have not read yet."
     yield GaugeMetricFamily("xylem_requests_in_flight", says, value=metrics.in_flight + n_unread)
-    yield GaugeMetricFamily("xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes)
+    yield GaugeMetricFamily(
+        "xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes
+    )
     says = "Bytes of answers that clients have not read yet."
     yield GaugeMetricFamily("xylem_answer_bytes", says, value=answers.n_bytes)
 
 
 def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
     """Yield how much waits in each queue."""
-    says, depths = "Calls that wait for a thread.", ((name, pool.waiting()) for name, pool in pools.items())
+    says = "Calls that wait for a thread."
+    depths = ((name, pool.waiting()) for name, pool in pools.items())
     yield labelled(GaugeMetricFamily, "xylem_queue_depth", says, ("queue",), depths)
 
 
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
     """Yield the thresholds that are served. O(labels)."""
     labels = ("model", "version")
-    epochs = GaugeMetricFamily("xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels)
+    epochs = GaugeMetricFamily(
+        "xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels
+    )
     measures = GaugeMetricFamily(
         "xylem_threshold_macro_f",
         "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
@@ -288,7 +325,8 @@ def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) ->
     """Yield the state of the live models."""
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
-    says, labels = "The version that an alias serves.", ("model", "alias")
+    says = "The version that an alias serves."
+    labels = ("model", "alias")
     aliases = ((key, alias.version) for key, alias in status.aliases)
     yield labelled(GaugeMetricFamily, "xylem_model_version", says, labels, aliases)
     parts = [
@@ -301,7 +339,11 @@ def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) ->
     says = "Versions and aliases that cannot be served."
     failed = (((failure.model, failure.ref), 1) for failure in status.failures)
     yield labelled(GaugeMetricFamily, "xylem_model_failed", says, ("model", "ref"), failed)
-    yield CounterMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
+    yield CounterMetricFamily(
+        "xylem_model_swaps", "Aliases moved since the start.", value=status.swaps
+    )
     yield GaugeMetricFamily(
-        "xylem_store_failed", "Whether the last look at the store failed.", value=bool(status.store_error)
+        "xylem_store_failed",
+        "Whether the last look at the store failed.",
+        value=bool(status.store_error),
     )

@@ -1,7 +1,8 @@
-"""The worker processes of a server ask each other for their figures, so that one scrape has those of all.
+"""The worker processes of a server ask each other for their figures,
+so that one scrape has those of all.
 
-Each listens on a socket of the machine's abstract names: nothing on a disk, nothing to clean up. Both ends
-look at who the other is (SO_PEERCRED): figures go to processes of the same user only.
+Each listens on a socket of the machine's abstract names: nothing on a disk, nothing to clean up.
+Both ends look at who the other is (SO_PEERCRED): figures go to processes of the same user only.
 """
 
 import asyncio
@@ -20,10 +21,13 @@ SECONDS_MAX = 1.0
 PAGE_BYTES_MAX = 32 << 20
 """The most bytes of a worker's figures."""
 
-_PLAIN, _OPENMETRICS = b"p", b"o"
+_PLAIN = b"p"
+_OPENMETRICS = b"o"
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct(">Q")
-"""Of a page, before it: a worker that dies while it answers must not pass for one that has little to tell."""
+"""Of a page, before it: a worker that dies while it answers must not
+pass for one that has little to tell.
+"""
 
 
 class WorkerPlace(NamedTuple):
@@ -64,7 +68,9 @@ class Neighbours:
             self._server.close()
 
     async def pages(self, *, is_openmetrics: bool) -> list[bytes | None]:
-        """Return the figures of each worker, in the order of their numbers; None: it did not answer."""
+        """Return the figures of each worker, in the order of
+        their numbers; None: it did not answer.
+        """
         ours = self._place.number
 
         async def page(number: int) -> bytes | None:
@@ -79,10 +85,13 @@ class Neighbours:
         return await asyncio.gather(*map(page, range(self._place.n_workers)))
 
     async def _ask(self, number: int, kind: bytes) -> bytes | None:
-        """Return a worker's figures; None: too many, or another user's. Raises OSError and EOFError."""
+        """Return a worker's figures; None: too many, or another
+        user's. Raises OSError and EOFError.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.setblocking(False)  # on one machine it is connected at once, or there is no room
+            # on one machine it is connected at once, or there is no room
+            connection.setblocking(False)
             connection.connect(self._place.socket_name(number))
         except OSError:
             connection.close()
@@ -121,11 +130,13 @@ def _is_ours(writer: asyncio.StreamWriter) -> bool:
     return bool(user == os.getuid())
 
 
-_HELP, _END = b"# HELP ", b"# EOF\n"
+_HELP = b"# HELP "
+_END = b"# EOF\n"
 
 
 def join_pages(pages: list[bytes | None]) -> bytes:
-    """Return the figures of several workers as one page: what is said of each, once, and all its lines.
+    """Return the figures of several workers as one page: what is
+    said of each, once, and all its lines.
 
     Of a worker that did not answer, `xylem_worker_up` says so.
     """
@@ -133,7 +144,9 @@ def join_pages(pages: list[bytes | None]) -> bytes:
     is_openmetrics = False
     for number, page in enumerate(pages):
         if page is None:
-            families.setdefault(b"xylem_worker_up", []).append(b'xylem_worker_up{worker="%d"} 0.0\n' % number)
+            families.setdefault(b"xylem_worker_up", []).append(
+                b'xylem_worker_up{worker="%d"} 0.0\n' % number
+            )
             continue
         is_openmetrics = page.endswith(_END)
         for part in page.removesuffix(_END).split(b"\n" + _HELP):

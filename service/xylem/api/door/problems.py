@@ -1,4 +1,7 @@
-"""Errors -> answers: RFC 9457 bodies. Every answer that is not 2xx is made here, also the framework's."""
+"""Errors -> answers: RFC 9457 bodies.
+
+Every answer that is not 2xx is made here, also the framework's.
+"""
 
 from http import HTTPStatus
 from typing import Any
@@ -95,8 +98,12 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     request.scope["error_code"] = code
     headers = dict(error.headers or {})
     if "Allow" in headers:  # of one route; each method has its own
-        fitting = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
-        headers["Allow"] = ", ".join(sorted({method for each in fitting for method in each.methods}))
+        fitting = [
+            each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE
+        ]
+        headers["Allow"] = ", ".join(
+            sorted({method for each in fitting for method in each.methods})
+        )
     expected = headers.get("Allow") or "a route of /docs"
     if code not in _HTTP_CODES.values():
         expected = "a request that can be served"

@@ -8,7 +8,11 @@ from typing import Any, cast
 
 import httptools
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from xylem.api.door.admission import BODY_IS_HERE
 from xylem.api.door.answering import WholeRequests
@@ -18,12 +22,14 @@ from xylem.base import Limits, Overloaded, log
 
 
 class JoinedWrites:
-    """The transport of one answer, which keeps its head until the body comes: one system call, not two.
+    """The transport of one answer, which keeps its head until the
+    body comes: one system call, not two.
 
-    Only where Content-Length says that a body follows at once; the head of a stream goes out by itself. What
-    uvicorn makes of streams is put right. One that begins before its request was read would leave a client
-    waiting that sends its body only when it is told to (RFC 9110, 10.1.1); and a client of HTTP/1.0 does not
-    know chunks (RFC 9112, 6.1): for it the end of the connection ends the stream.
+    Only where Content-Length says that a body follows at once; the head of a stream goes out by
+    itself. What uvicorn makes of streams is put right. One that begins before its request was read
+    would leave a client waiting that sends its body only when it is told to (RFC 9110, 10.1.1); and
+    a client of HTTP/1.0 does not know chunks (RFC 9112, 6.1): for it the end of the connection ends
+    the stream.
     """
 
     __slots__ = ("_cycle", "_head", "_is_awaited", "_is_begun", "_transport")
@@ -53,7 +59,8 @@ class JoinedWrites:
             size, _, rest = data.partition(b"\r\n")  # a chunk; the last one may be behind it
             data = rest[: int(size, 16)] if size else b""
         if self._head:
-            data, self._head = self._head + data, b""
+            data = self._head + data
+            self._head = b""
         self._transport.write(data)
 
     def _knows_no_chunks(self) -> bool:
@@ -77,14 +84,14 @@ _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
 class BoundedProtocol(HttpToolsProtocol):
     """Refuses a request whose head is too long, and closes a connection on which it takes too long.
 
-    The bytes that count are those of the target and of the headers' names and values. A head that never ends
-    is cut off when it has come to the limit and one more read of the socket; so are other bytes that bring no
-    body: trailers (which are not kept), what frames chunks, and empty lines between requests. After its
-    answer a request may go on for as many bytes as a body may have, and for as long; then its connection is
-    closed.
+    The bytes that count are those of the target and of the headers' names and values. A head that
+    never ends is cut off when it has come to the limit and one more read of the socket; so are
+    other bytes that bring no body: trailers (which are not kept), what frames chunks, and empty
+    lines between requests. After its answer a request may go on for as many bytes as a body may
+    have, and for as long; then its connection is closed.
 
-    While a client has not read what is written, no further request of it is begun. What it has not read
-    counts among the `answers` that are held for all clients.
+    While a client has not read what is written, no further request of it is begun. What it has not
+    read counts among the `answers` that are held for all clients.
     """
 
     limits: Limits
@@ -97,7 +104,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first request."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # so that `pause_writing` tells of all that was not sent at once
+        # so that `pause_writing` tells of all that was not sent at once
+        transport.set_write_buffer_limits(0)
         self._unread: asyncio.TimerHandle | None = None
         self._current: RequestResponseCycle | None = None
         self._late: asyncio.TimerHandle | None = None
@@ -120,7 +128,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Return whether to go on: a client that sends no more may wait for answers to what it has sent.
+        """Return whether to go on: a client that sends no more may
+        wait for answers to what it has sent.
 
         The connection ends with the last of them.
         """
@@ -135,10 +144,11 @@ class BoundedProtocol(HttpToolsProtocol):
         last.keep_alive = False
 
     def data_received(self, data: bytes) -> None:
-        """Hand received bytes to the parser, unless too many came without the end of a head or any body.
+        """Hand received bytes to the parser, unless too many came
+        without the end of a head or any body.
 
-        Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
-        no timer.
+        Start to wait for the rest of a head that they leave open; most requests come in one piece,
+        and need no timer.
         """
         if self._is_refused:
             self._count_unwanted(len(data))
@@ -153,10 +163,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes = self._bare_bytes
             self.send_400_response("")
             return
-        is_first, n_begun = self._is_between, self._n_begun
+        is_first = self._is_between
+        n_begun = self._n_begun
         self._bare_bytes += len(data)
         self._parse(data)
-        if is_first and self._is_between and self._n_begun == n_begun + 1 and self.whole_request is not None:
+        if (
+            is_first
+            and self._is_between
+            and self._n_begun == n_begun + 1
+            and self.whole_request is not None
+        ):
             self.whole_request.learn(data, cast(Scope, self.scope))
         if self._late is None and (self._in_head or self._is_idle):
             self._close_later()
@@ -164,8 +180,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         """Hand bytes to the parser; refuse what is no HTTP.
 
-        It stops behind a head that asks for another protocol, and takes what follows for that protocol's.
-        None is offered: such a head means what it means without that (RFC 9110, 7.8), its body included.
+        It stops behind a head that asks for another protocol, and takes what follows for that
+        protocol's. None is offered: such a head means what it means without that (RFC 9110, 7.8),
+        its body included.
         """
         self._unset_keepalive_if_required()
         rest: bytes | memoryview = data
@@ -185,7 +202,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
         Raises HttpParserError for CONNECT: what follows it is for a tunnel, and no request.
         """
-        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        method = self.parser.get_method()
+        version = self.parser.get_http_version().encode()
         if method == b"CONNECT":
             raise httptools.HttpParserError("CONNECT, which asks for a tunnel")
         headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
@@ -208,7 +226,10 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop waiting: the head is there. Raises ValueError, for the parser, when it is too long."""
+        """Stop waiting: the head is there.
+
+        Raises ValueError, for the parser, when it is too long.
+        """
         self._end_head()
         n_bytes = len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
         if n_bytes > self.limits.head_bytes_max:
@@ -220,7 +241,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a part of a body; after the answer, count it, and close the connection beyond the limit."""
+        """Hand on a part of a body; after the answer, count it, and
+        close the connection beyond the limit.
+        """
         self._bare_bytes = 0
         super().on_body(body)
         if self.cycle.response_complete:
@@ -236,10 +259,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
 
     def pause_writing(self) -> None:
-        """Wait for the client to read what is written, as long as for a batch's least bytes; else give it up.
+        """Wait for the client to read what is written, as long as for a
+        batch's least bytes; else give it up.
 
-        A transport that is closed writes first what it still holds: a client that never reads would keep the
-        bytes, the descriptor and, at the end, the process.
+        A transport that is closed writes first what it still holds: a client that never reads would
+        keep the bytes, the descriptor and, at the end, the process.
         """
         super().pause_writing()
         if self._unread is None:
@@ -267,7 +291,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _wait_for_reader(self) -> None:
         seconds = self.limits.body_seconds_max
-        self._unread = self.loop.call_later(seconds, self._check_reader, unread_bytes(self.transport))
+        self._unread = self.loop.call_later(
+            seconds, self._check_reader, unread_bytes(self.transport)
+        )
 
     def _stop_waiting_for_reader(self) -> None:
         if self._unread is not None:
@@ -276,24 +302,32 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unread = None
 
     def _check_reader(self, n_before: int) -> None:
-        """Wait on if the client has read enough; else end the connection, and forget what was not read."""
-        least, n_read = self.limits.batch_bytes_min, n_before - unread_bytes(self.transport)
+        """Wait on if the client has read enough; else end the
+        connection, and forget what was not read.
+        """
+        least = self.limits.batch_bytes_min
+        n_read = n_before - unread_bytes(self.transport)
         if n_read >= least:
             self._wait_for_reader()
             return
         within = f"within {self.limits.body_seconds_max:g} seconds"
         self._give_up(
-            f"expected the client to read {least} bytes of its answer {within}, found {n_read} of {n_before}"
+            f"expected the client to read {least} bytes of its answer {within}, found "
+            f"{n_read} of {n_before}"
         )
 
-    def _give_up(self, detail: str = "expected room for unread answers, found none for the slowest") -> None:
+    def _give_up(
+        self, detail: str = "expected room for unread answers, found none for the slowest"
+    ) -> None:
         """End the connection, and forget what was not read."""
         log(logging.WARNING, "connection_aborted", detail=detail)
         self.on_abort()
         self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing was asked for the time given, whole requests included."""
+        """Close a connection on which nothing was asked for the
+        time given, whole requests included.
+        """
         left = self._answered_at + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._close_idle_after(left)
@@ -301,7 +335,9 @@ class BoundedProtocol(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
     def _answer_whole(self, answerer: WholeRequests, data: bytes) -> bool:
-        """Answer data that are one whole request, the parser not having seen a part of any other."""
+        """Answer data that are one whole request, the parser not having seen a part
+        of any other.
+        """
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             return False
@@ -328,11 +364,15 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._headers_joined
 
     def _close_idle_after(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
 
     @property
     def _is_idle(self) -> bool:
-        """Return whether no request is being answered, and no timer of uvicorn's waits for the next."""
+        """Return whether no request is being answered, and no
+        timer of uvicorn's waits for the next.
+        """
         is_done = self.cycle is None or self.cycle.response_complete
         return is_done and not self.pipeline and self.timeout_keep_alive_task is None
 
@@ -348,10 +388,11 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """End the connection: with a problem, or after the answers to requests that came before.
 
-        The rest of what the client sends is read for a while and forgotten: a connection that is closed with
-        bytes unread is reset, and the client might never see the answer.
+        The rest of what the client sends is read for a while and forgotten: a connection that is
+        closed with bytes unread is reset, and the client might never see the answer.
         """
-        cycle, is_in_body = self.cycle, not self._in_head and not self._is_between
+        cycle = self.cycle
+        is_in_body = not self._in_head and not self._is_between
         self._end_head()
         self._is_refused = True
         if cycle is not None and not cycle.response_complete:

@@ -29,14 +29,20 @@ from xylem.base import (
 )
 
 SETTLE_SECONDS = 0.002
-"""For so long requests that were answered wait to be counted and logged: what is done for several at once
-costs a fraction of what it does for each, between answers that leave nothing of it in the caches."""
+"""For so long requests that were answered wait to be counted and logged: what is done for several
+at once costs a fraction of what it does for each, between answers that leave nothing of it in the
+caches.
+"""
 
 _FORGOTTEN_NS = 1_000_000_000
-"""When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
+"""When one waits for longer, the event loop that was to settle it has ended: the next
+asks its own.
+"""
 
 new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, count(1)).__next__
-"""Returns an id that no other request has; without a function of Python's, which each request would call."""
+"""Returns an id that no other request has; without a function of
+Python's, which each request would call.
+"""
 
 
 class RequestOutcome(NamedTuple):
@@ -77,7 +83,8 @@ class RequestLog:
         trace: Trace | None = None,
         stages: StageTimings | None = None,
     ) -> None:
-        """Note a request that is answered now, to be settled in a moment, with those that follow it.
+        """Note a request that is answered now, to be settled in a
+        moment, with those that follow it.
 
         began   when it began, by `perf_counter_ns`
         trace   which tells of it, and whose id its log line has
@@ -90,7 +97,8 @@ class RequestLog:
                 self.metrics.stages.count(stages)
                 told = stages.drain_stages()
             elif stages.noted:
-                noted, stages.noted = stages.noted, []
+                noted = stages.noted
+                stages.noted = []
         now = perf_counter_ns()
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_NS
@@ -105,19 +113,32 @@ class RequestLog:
         return request_id, self.tracer.begin(own.traceparent, own.tracestate)
 
     def end(
-        self, request_id: str, ended: EndedRequest, began: int, trace: Trace | None, stages: StageTimings
+        self,
+        request_id: str,
+        ended: EndedRequest,
+        began: int,
+        trace: Trace | None,
+        stages: StageTimings,
     ) -> None:
         """Note a request as `record` does, that ended in a way of its own."""
-        self.record(request_id, self.outcome(ended, is_traced=stages.is_traced), began, trace, stages)
+        self.record(
+            request_id, self.outcome(ended, is_traced=stages.is_traced), began, trace, stages
+        )
 
     def settle(self) -> None:
         """Count, log and trace what was noted."""
-        noted, self._ended, self._settled_by = self._ended, [], 0
-        since, tracer, lines = time_ns() - perf_counter_ns(), self.tracer, []
+        noted = self._ended
+        self._ended = []
+        self._settled_by = 0
+        since = time_ns() - perf_counter_ns()
+        tracer = self.tracer
+        lines = []
         for ended, request_id, outcome, began, trace, told, stages in noted:
             if stages:
                 self.metrics.stages.count_all(stages)
-            seconds, at, said = 1e-9 * (ended - began), 1e-9 * (ended + since), outcome.said
+            seconds = 1e-9 * (ended - began)
+            at = 1e-9 * (ended + since)
+            said = outcome.said
             place = bisect_left(SECONDS, seconds)
             outcome.timing.counts[place] += 1
             outcome.timing.seconds += seconds
@@ -127,19 +148,36 @@ class RequestLog:
                 said = b'%b,"trace_id":"%b"' % (said, trace.id.encode())
                 if tracer is not None and outcome.shape is not None and trace.span_id:
                     outcome.timing.exemplars[place] = trace, seconds, at
-                    tracer.send(EndedTrace(trace, outcome.shape, request_id, began, ended, since, told))
+                    tracer.send(
+                        EndedTrace(
+                            trace=trace,
+                            shape=outcome.shape,
+                            request_id=request_id,
+                            began=began,
+                            ended=ended,
+                            since=since,
+                            stretches=told,
+                        )
+                    )
             if self._access_log:
                 lines.append(Request(at, request_id, said, seconds, outcome.level))
         if lines:
             log_requests(lines)
 
     def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
-        """Return what is noted of requests that ended so; `is_traced`: of those that have a span, too."""
+        """Return what is noted of requests that ended so;
+        `is_traced`: of those that have a span, too.
+        """
         method, route, path, status, code, by, key = ended
         more = {} if by is None else by._asdict()
         more |= {} if key is None else {"key": key}
         said = said_of(
-            method=method, route=route, path=without_secrets(path[:256]), status=status, code=code, **more
+            method=method,
+            route=route,
+            path=without_secrets(path[:256]),
+            status=status,
+            code=code,
+            **more,
         )
         model, number = ("", "") if by is None else (by.model, str(by.version))
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO

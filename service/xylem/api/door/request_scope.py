@@ -70,8 +70,8 @@ _ANSWER_HEADERS = [
 def cors_options(settings: Settings) -> dict[str, Any] | None:
     """Return the named arguments of `Cors`; None where `XYLEM_CORS_ORIGINS` is not set.
 
-    Credentials are never allowed, so `*` may be: the service knows no cookies, and a key is sent in a header
-    that the page's script sets itself.
+    Credentials are never allowed, so `*` may be: the service knows no cookies, and a key is sent in
+    a header that the page's script sets itself.
     """
     if not settings.cors_origins:
         return None
@@ -89,20 +89,26 @@ class Cors(CORSMiddleware):
     """Starlette's middleware; what it refuses is a problem, as all that is refused."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        """Return the answer to the question whether a page may send a request. Raises CorsRefused."""
+        """Return the answer to the question whether a page may send a request.
+
+        Raises CorsRefused.
+        """
         answer = super().preflight_response(request_headers)
         if answer.status_code != 200:
             found = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
             expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
             taken = ", ".join(self.allow_headers)
-            raise CorsRefused(f"CORS: expected {expected}, headers of {taken}, found another: {found}")
+            raise CorsRefused(
+                f"CORS: expected {expected}, headers of {taken}, found another: {found}"
+            )
         return answer
 
 
 class RequestScope:
     """ASGI middleware around everything else.
 
-    cors       the options of `Cors`, whose headers answers to errors have too; None: there is no CORS
+    cors       the options of `Cors`, whose headers answers to errors have too; None: there is no
+               CORS
     """
 
     def __init__(
@@ -126,9 +132,11 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter_ns()
-        method, root_path = scope["method"], self._root_path
+        method = scope["method"]
+        root_path = self._root_path
         if root_path:
-            scope["path"], scope["root_path"] = inner_path(scope["path"], root_path), root_path
+            scope["path"] = inner_path(scope["path"], root_path)
+            scope["root_path"] = root_path
         if method == "HEAD":  # what GET answers, whose body the server leaves out
             scope = {**scope, "method": "GET"}
         scope[OWN] = own = headers_of(scope["headers"])
@@ -144,7 +152,11 @@ class RequestScope:
                 raise refusal
             guard.check_head()
             is_packed, takes_gzip = codings_of(scope["headers"])
-            receive = Unpacking(guard.receive, guard.bytes_max, guard.hold) if is_packed else guard.receive
+            receive = (
+                Unpacking(guard.receive, guard.bytes_max, guard.hold)
+                if is_packed
+                else guard.receive
+            )
             app = PackedAnswer(self._app) if takes_gzip else self._app
             await app(scope, receive, guard.send)
         except ClientDisconnect:
@@ -159,17 +171,34 @@ class RequestScope:
             self._record(method, scope, guard.status, started)
 
     def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
-        route, code = getattr(scope.get("route"), "path", "none"), scope.get("error_code")
+        route = getattr(scope.get("route"), "path", "none")
+        code = scope.get("error_code")
         principal = scope.get("state", {}).get("principal")
         key = None if principal is None else principal.key_id or None
-        ended = EndedRequest(method, route, scope["path"], status, code, scope.get(ANSWERED_BY), key)
+        ended = EndedRequest(
+            method=method,
+            route=route,
+            path=scope["path"],
+            status=status,
+            code=code,
+            by=scope.get(ANSWERED_BY),
+            key=key,
+        )
         self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[TIMINGS])
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
-        """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
+        """Answer with the error's problem; raise it again,
+        logged, when an answer has begun already.
+        """
         foreseen = isinstance(error, XylemError | StoreError)
         if not foreseen or guard.status:
-            log(logging.ERROR, "failure", request_id=scope["request_id"], error=error, **trace_id_of(scope))
+            log(
+                logging.ERROR,
+                "failure",
+                request_id=scope["request_id"],
+                error=error,
+                **trace_id_of(scope),
+            )
         if guard.status:
             raise error
         if foreseen:
@@ -182,19 +211,24 @@ class RequestScope:
             await answer(scope, guard.receive, guard.send)
         else:
             named = Headers(scope=scope)
-            await Cors(answer, **self._cors).simple_response(scope, guard.receive, guard.send, named)
+            await Cors(answer, **self._cors).simple_response(
+                scope, guard.receive, guard.send, named
+            )
 
 
 LINGER_SECONDS = 1.0
 UNREAD_BYTES_MAX = 64 << 10
-"""An unread body of up to this size does not close its connection: most likely it has come already."""
+"""An unread body of up to this size does not close its connection: most likely it has
+come already.
+"""
 
 
 class BodyGuard:
     """Counts the bytes of a request's body on their way in, and completes the head of the answer.
 
-    A body that is held whole counts among all such bodies until its request ends: an error's traceback may
-    keep it until then. While it is waited for, it may be given up because others need the room.
+    A body that is held whole counts among all such bodies until its request ends: an error's
+    traceback may keep it until then. While it is waited for, it may be given up because others need
+    the room.
 
     bytes_max  the most that the body may have; None: it is never held whole, and has no limit
     sender     the client, as one of those whose bodies are held
@@ -223,7 +257,9 @@ class BodyGuard:
         self.status = 0
 
     def check_head(self) -> None:
-        """Raise what is wrong with the head: Host (RFC 9112, 3.2), codings (6.1), a body beyond the limit."""
+        """Raise what is wrong with the head: Host (RFC 9112, 3.2),
+        codings (6.1), a body beyond the limit.
+        """
         n_hosts = 0
         for name, value in self._scope["headers"]:
             if name == b"host":
@@ -238,8 +274,8 @@ class BodyGuard:
     async def receive(self) -> Message:
         """Return the next message; raise BodyTooLarge once the bytes are more than the limit.
 
-        Of a body that is held whole: BodyTimeout when it does not come in time, and Overloaded when there is
-        no room for it.
+        Of a body that is held whole: BodyTimeout when it does not come in time, and Overloaded when
+        there is no room for it.
         """
         is_whole = self.bytes_max is not None
         if is_whole and self._unread and BODY_IS_HERE not in self._scope.get("extensions", ()):
@@ -269,7 +305,9 @@ class BodyGuard:
             if not self._is_given_up:
                 raise BodyTimeout(f"expected the whole body within {seconds:g} seconds") from None
         if self._is_given_up:
-            raise Overloaded("expected room for a body that comes as slowly, found too many faster ones")
+            raise Overloaded(
+                "expected room for a body that comes as slowly, found too many faster ones"
+            )
         return message
 
     def _give_up(self) -> None:
@@ -319,7 +357,9 @@ class BodyGuard:
 
 
 class UnparsedRequests:
-    """Makes the last answer of a connection whose bytes are no HTTP, or the head of which is too long."""
+    """Makes the last answer of a connection whose bytes are no
+    HTTP, or the head of which is too long.
+    """
 
     def __init__(self, requests: RequestLog, head_bytes_max: int, root_path: str = "") -> None:
         self._requests = requests
@@ -329,16 +369,24 @@ class UnparsedRequests:
     def refuse(
         self, target: bytes, n_head_bytes: int, fault: BaseException | None
     ) -> tuple[int, bytes, bytes]:
-        """Return the status, the headers and the body of the answer; all but Date and Connection are there.
+        """Return the status, the headers and the body of the answer; all
+        but Date and Connection are there.
 
         target        what has been read of the request's target
         n_head_bytes  how long the head was found to be; 0: not too long
         """
         path = target.partition(b"?")[0][:256].decode("latin-1")
-        root_path, request_id = self._root_path, new_request_id()
-        scope: Scope = {"path": inner_path(path, root_path), "root_path": root_path, "request_id": request_id}
+        root_path = self._root_path
+        request_id = new_request_id()
+        scope: Scope = {
+            "path": inner_path(path, root_path),
+            "root_path": root_path,
+            "request_id": request_id,
+        }
         if n_head_bytes:
-            expected = f"expected at most {self._head_bytes_max} bytes of a request's target and headers"
+            expected = (
+                f"expected at most {self._head_bytes_max} bytes of a request's target and headers"
+            )
             error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
         else:
             found = "found bytes that are none" if fault is None else f"found: {fault}"
@@ -347,4 +395,8 @@ class UnparsedRequests:
         ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
         self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
         named = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
-        return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)
+        return (
+            answer.status_code,
+            b"".join([b"%b: %b\r\n" % header for header in named]),
+            bytes(answer.body),
+        )

@@ -1,4 +1,6 @@
-"""What is kept of a request for figures, log lines and traces: its stages, its span, and how it ended."""
+"""What is kept of a request for figures, log lines and traces: its
+stages, its span, and how it ended.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,8 +23,13 @@ def timings_of(scope: Scope) -> StageTimings:
     return timings
 
 
-def timings_of_block(scope: Scope, stages: StageTimes) -> tuple[StageTimings, Callable[[object], None]]:
-    """Return timings for a block of a stream, and what counts them when it is answered. Event loop only."""
+def timings_of_block(
+    scope: Scope, stages: StageTimes
+) -> tuple[StageTimings, Callable[[object], None]]:
+    """Return timings for a block of a stream, and what counts them when it is answered.
+
+    Event loop only.
+    """
     whole: StageTimings = scope.setdefault(TIMINGS, StageTimings())
     timings = StageTimings(is_traced=whole.is_traced)
 
@@ -34,7 +41,9 @@ def timings_of_block(scope: Scope, stages: StageTimes) -> tuple[StageTimings, Ca
 
 
 def trace_id_of(scope: Scope) -> dict[str, str]:
-    """Return the field of a log line that says which trace a request belongs to; empty: to none known."""
+    """Return the field of a log line that says which trace a
+    request belongs to; empty: to none known.
+    """
     trace: Trace | None = scope.get(TRACE)
     return {} if trace is None else {"trace_id": trace.id}
 
@@ -46,7 +55,9 @@ def span_of(scope: Scope) -> str | None:
 
 
 class AnsweredBy(NamedTuple):
-    """Which version a request was answered by, and the alias that it was named by; None: by its number."""
+    """Which version a request was answered by, and the alias that it
+    was named by; None: by its number.
+    """
 
     model: str
     version: int

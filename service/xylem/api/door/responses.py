@@ -33,11 +33,14 @@ def etag_of(content: bytes) -> str:
 
 
 def unless_known(request: Request, answer: Response, etag: str) -> Response:
-    """Return a 200 with its tag, or the 304 for a client that has what the tag says (RFC 9110, 13.1.2)."""
+    """Return a 200 with its tag, or the 304 for a client that has
+    what the tag says (RFC 9110, 13.1.2).
+    """
     answer.headers.update({"etag": etag, "cache-control": "no-cache", "vary": "Accept-Encoding"})
     known = request.headers.get("if-none-match", "").replace("W/", "").split(",")
     if etag.removeprefix("W/") in map(str.strip, known) or known == ["*"]:
-        answer.status_code, answer.body = 304, b""
+        answer.status_code = 304
+        answer.body = b""
         del answer.headers["content-length"], answer.headers["content-type"]
     return answer
 
@@ -49,7 +52,11 @@ class ClosingStream(StreamingResponse):
     """
 
     def __init__(
-        self, content: AsyncIterable[bytes], on_end: Callable[[], None], headers: dict[str, str], media: str
+        self,
+        content: AsyncIterable[bytes],
+        on_end: Callable[[], None],
+        headers: dict[str, str],
+        media: str,
     ) -> None:
         super().__init__(content, headers=headers, media_type=media)
         self._on_end = on_end
@@ -70,8 +77,8 @@ async def stream_of(
 ) -> Response:
     """Return the answer that is sent in pieces, none of them empty.
 
-    run  makes a piece elsewhere, by a function and its arguments; the first one before the answer begins: it
-         may be a refusal
+    run  makes a piece elsewhere, by a function and its arguments; the first one before the answer
+         begins: it may be a refusal
     """
     first = await run(next, pieces, b"")
 

@@ -1,7 +1,8 @@
-"""Clients that the server waits for, and the bytes that it holds meanwhile: of bodies, and of answers.
+"""Clients that the server waits for, and the bytes that it holds
+meanwhile: of bodies, and of answers.
 
-Each kind has a budget of bytes for all clients together. When there is no room, the slowest client is given
-up, not the one that comes: so clients that hardly move cannot keep others out.
+Each kind has a budget of bytes for all clients together. When there is no room, the slowest client
+is given up, not the one that comes: so clients that hardly move cannot keep others out.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ class SlowClient:
 
     n_moved      returns how many bytes the client has moved since it is waited for
     give_up      called when there is no room for it
-    is_answered  returns whether its request is in flight only because the client has not read the answer
+    is_answered  returns whether its request is in flight only because the client has not read the
+                 answer
     n_held       bytes that the server holds for it
     """
 
@@ -35,7 +37,8 @@ class SlowClient:
 
 
 class SlowClients:
-    """The clients of one kind that are waited for, and what is held for all of that kind. Event loop only.
+    """The clients of one kind that are waited for, and what is held for
+    all of that kind. Event loop only.
 
     bytes_max  the most bytes that may be held; `limit` is the name of that limit
     n_bytes    those that are held, also for clients that are no longer waited for
@@ -49,7 +52,8 @@ class SlowClients:
         self.waiting: dict[SlowClient, float] = {}
 
     def hold(self, client: SlowClient, n_bytes: int) -> None:
-        """Hold so many bytes more for a client. While there is no room, the slowest client is given up.
+        """Hold so many bytes more for a client. While there is no
+        room, the slowest client is given up.
 
         Raises Overloaded if that is this one, or none is waited for.
         """
@@ -61,11 +65,15 @@ class SlowClients:
         self.n_bytes += n_bytes
 
     def give_up_slowest(self, client: SlowClient | None = None) -> bool:
-        """Give up the client that moved the fewest bytes a second; return whether there is one but this."""
+        """Give up the client that moved the fewest bytes a second;
+        return whether there is one but this.
+        """
         now = asyncio.get_running_loop().time()
         slowest = min(
             self.waiting,
-            key=lambda waiting: (waiting.n_moved() + HEAD_START) / (now - self.waiting[waiting] + 1),
+            key=lambda waiting: (
+                (waiting.n_moved() + HEAD_START) / (now - self.waiting[waiting] + 1)
+            ),
             default=client,
         )
         if slowest is None or slowest is client:
@@ -82,7 +90,9 @@ class SlowClients:
 
 
 def unread_bytes(transport: asyncio.Transport) -> int:
-    """Return how many written bytes the client has not received: the transport's and the system's."""
+    """Return how many written bytes the client has not received: the transport's and
+    the system's.
+    """
     n_sent = array("i", [0])
     with contextlib.suppress(OSError):  # no such call for this kind of connection
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)

@@ -1,8 +1,8 @@
 """Lines in, lines out, both streamed, in memory that does not grow with them.
 
-Three tasks a request: one reads lines ahead, one begins to answer blocks of them, one writes the answers in
-order. While a block is worked on the next one fills, so that blocks are small when lines trickle in and large
-when they pour.
+Three tasks a request: one reads lines ahead, one begins to answer blocks of them, one writes the
+answers in order. While a block is worked on the next one fills, so that blocks are small when lines
+trickle in and large when they pour.
 """
 
 import asyncio
@@ -24,10 +24,11 @@ from xylem.serving import Answered, LineBlock, describe_error, dump_line, log_un
 
 
 class LineReader:
-    """Splits a streamed body into lines while earlier ones are worked on; drops a byte order mark in front.
+    """Splits a streamed body into lines while earlier ones are worked
+    on; drops a byte order mark in front.
 
-    It holds at most `block_bytes_max` bytes and what one more message brings. Ask for `take` in one task and
-    run `read` in another.
+    It holds at most `block_bytes_max` bytes and what one more message brings. Ask for `take` in one
+    task and run `read` in another.
     """
 
     def __init__(self, receive: Receive, limits: Limits, rows_max: int) -> None:
@@ -48,8 +49,8 @@ class LineReader:
     async def read(self) -> None:
         """Read the body to its end.
 
-        Raises ClientDisconnect. A body that brings too little in the time that it is waited for, which is not
-        all the time, ends with a `fault`; so does one that cannot be unpacked.
+        Raises ClientDisconnect. A body that brings too little in the time that it is waited for,
+        which is not all the time, ends with a `fault`; so does one that cannot be unpacked.
         """
         try:
             async for chunk, more in paced(self._receive, self._limits):
@@ -60,9 +61,11 @@ class LineReader:
                     self._changed.notify_all()
                     await self._changed.wait_for(self._has_room)
         except TimeoutError as slow:
-            least, seconds = self._limits.batch_bytes_min, self._limits.body_seconds_max
+            least = self._limits.batch_bytes_min
+            seconds = self._limits.body_seconds_max
             self.fault = BodyTimeout(
-                f"expected {least} bytes of the body (limit batch_bytes_min), or its end, within {seconds:g} "
+                f"expected {least} bytes of the body (limit batch_bytes_min), or its end, "
+                f"within {seconds:g} "
                 f"seconds, found {slow.args[0]}"
             )
         except BadInput as fault:
@@ -72,7 +75,9 @@ class LineReader:
             self._changed.notify_all()
 
     async def take(self) -> LineBlock:
-        """Return the lines that wait, as many as a block may have; wait for one; none: the body has ended."""
+        """Return the lines that wait, as many as a block may have; wait
+        for one; none: the body has ended.
+        """
         async with self._changed:
             await self._changed.wait_for(lambda: self._waiting or self._ended)
             lines = self._waiting[: self._rows_max]
@@ -126,7 +131,9 @@ def _size(line: bytes | None) -> int:
 
 
 Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
-"""Begins to answer a block, when those before have begun; what it returns is the answer, once it is there."""
+"""Begins to answer a block, when those before have begun; what it
+returns is the answer, once it is there.
+"""
 
 
 STALLED_SECONDS = 1.0  # a stream has stalled that waits so long for its client to read
@@ -134,7 +141,9 @@ STALLED_SECONDS = 1.0  # a stream has stalled that waits so long for its client 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """What a stream is at: its blocks that are begun and not sent, and since when one is being sent."""
+    """What a stream is at: its blocks that are begun and not
+    sent, and since when one is being sent.
+    """
 
     blocks: int = 0
     sends_since: float = math.inf
@@ -167,11 +176,16 @@ class Streams:
         return sum(now - each.sends_since >= STALLED_SECONDS for each in self._open)
 
     def answer(
-        self, begin: Begin, on_answer: Callable[[Answered], None], rows_max: int, headers: dict[str, str]
+        self,
+        begin: Begin,
+        on_answer: Callable[[Answered], None],
+        rows_max: int,
+        headers: dict[str, str],
     ) -> Response:
         """Return the answer that reads its request while it is written.
 
-        A body that is cut off, and a service that cannot go on, end it with a line that is an error.
+        A body that is cut off, and a service that cannot go on, end it with a line that is an
+        error.
 
         on_answer   called with each block's answer before it is sent
         """
@@ -187,7 +201,9 @@ class Streams:
         send: Send,
     ) -> None:
         if self.open >= self._limits.batches_max:
-            raise Overloaded(f"expected at most {self._limits.batches_max} batches at a time, found more")
+            raise Overloaded(
+                f"expected at most {self._limits.batches_max} batches at a time, found more"
+            )
         reader = LineReader(receive, self._limits, rows_max)
         # one waits for that before to be written; with it and the next, three blocks are in work
         answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(1)
@@ -231,7 +247,10 @@ async def _write(send: Send, lines: bytes) -> None:
 
 
 async def _dispatch(
-    reader: LineReader, begin: Begin, answers: asyncio.Queue[Awaitable[Answered] | None], progress: _Progress
+    reader: LineReader,
+    begin: Begin,
+    answers: asyncio.Queue[Awaitable[Answered] | None],
+    progress: _Progress,
 ) -> None:
     """Begin each block, and hand what it becomes to the writer."""
     while (block := await reader.take()).lines:

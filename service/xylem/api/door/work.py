@@ -1,4 +1,6 @@
-"""Work too long for the event loop: a bounded number of threads, and a bounded queue in front of them."""
+"""Work too long for the event loop: a bounded number of threads,
+and a bounded queue in front of them.
+"""
 
 import asyncio
 import threading
@@ -13,9 +15,13 @@ T = TypeVar("T")
 
 
 class WorkPool:
-    """Threads for blocking calls; what neither a thread nor a place in the queue is free for is refused."""
+    """Threads for blocking calls; what neither a thread nor a place
+    in the queue is free for is refused.
+    """
 
-    def __init__(self, threads: int, queue_max: int, seconds_max: float, calls: str = "predictions") -> None:
+    def __init__(
+        self, threads: int, queue_max: int, seconds_max: float, calls: str = "predictions"
+    ) -> None:
         self._calls = calls
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="xylem-work")
         self._n_threads = threads
@@ -28,11 +34,13 @@ class WorkPool:
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what the call returns. Event loop only.
 
-        Raises Overloaded when the queue is full, and TimedOut after the limit: a call that waits is then
-        dropped, one that runs holds its thread until it ends.
+        Raises Overloaded when the queue is full, and TimedOut after the limit: a call that waits is
+        then dropped, one that runs holds its thread until it ends.
         """
         if self.pending >= self._pending_max:
-            raise Overloaded(f"expected at most {self._pending_max} {self._calls} at a time, found more")
+            raise Overloaded(
+                f"expected at most {self._pending_max} {self._calls} at a time, found more"
+            )
         with self._lock:
             self.pending += 1
         call = self._threads.submit(function, *arguments)
@@ -46,7 +54,9 @@ class WorkPool:
         return future.result()
 
     async def read(self, read: Callable[..., T], body: bytes, *arguments: object) -> T:
-        """Return what a call makes of a body: of a long one in a thread. Raises what it and `run` raise."""
+        """Return what a call makes of a body: of a long one in a
+        thread. Raises what it and `run` raise.
+        """
         if len(body) <= LONG_BYTES:
             return read(body, *arguments)
         return await self.run(read, body, *arguments)

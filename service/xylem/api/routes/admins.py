@@ -16,7 +16,8 @@ from xylem.serving import code_of
 
 
 def needs(scope: str) -> Any:
-    """Return what a router depends on whose routes need a scope: `APIRouter(dependencies=[needs("admin")])`.
+    """Return what a router depends on whose routes need a scope:
+    `APIRouter(dependencies=[needs("admin")])`.
 
     The key is looked at before the body is read. Requests whose scope is open pass without one.
     """
@@ -42,7 +43,9 @@ def may(request: Request, scope: AccessScope) -> bool:
 def router_of(
     tag: str, scope: str | None = None, route_class: type[APIRoute] = APIRoute, prefix: str = ""
 ) -> APIRouter:
-    """Return a router whose routes need a scope (None: no key); their operations are named as functions."""
+    """Return a router whose routes need a scope (None: no key); their
+    operations are named as functions.
+    """
     return APIRouter(
         prefix=prefix,
         tags=[tag],
@@ -70,15 +73,19 @@ def keeps_rows(request: Request, services: Services, model: str) -> bool:
 
 
 class RawRoute(APIRoute):
-    """A route whose endpoint takes the request and the services, and whose dependencies take the request.
+    """A route whose endpoint takes the request and the services, and
+    whose dependencies take the request.
 
-    It calls them itself: what FastAPI does to find out what each takes costs more than a prediction, and its
-    stacks of what dependencies leave to be closed half as much. These leave nothing.
+    It calls them itself: what FastAPI does to find out what each takes costs more than a
+    prediction, and its stacks of what dependencies leave to be closed half as much. These leave
+    nothing.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._checks = [each.dependency for each in self.dependencies if each.dependency is not None]
+        self._checks = [
+            each.dependency for each in self.dependencies if each.dependency is not None
+        ]
         self.app = self._answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +99,9 @@ class RawRoute(APIRoute):
 class TaggedRoute(APIRoute):
     """A route whose answers have a tag, and are not sent again to who has them."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+    def get_route_handler(  # type: ignore[override]
+        self,
+    ) -> Callable[[Request], Awaitable[Response]]:
         """Return FastAPI's handler, with the tag of what it answers."""
         handle = super().get_route_handler()
 
@@ -114,11 +123,13 @@ class AuditedRoute(APIRoute):
         for each in self.dependant.dependencies:
             self.openapi_extra = {**getattr(each.call, OPENAPI, {}), **(self.openapi_extra or {})}
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+    def get_route_handler(  # type: ignore[override]
+        self,
+    ) -> Callable[[Request], Awaitable[Response]]:
         """Return FastAPI's handler, with the log around it.
 
-        An entry is written before anything is changed. Where that cannot be done, nothing is, and the answer
-        is 503. What came of it is written into the entry at the end.
+        An entry is written before anything is changed. Where that cannot be done, nothing is, and
+        the answer is 503. What came of it is written into the entry at the end.
         """
         handle = super().get_route_handler()
         if self.methods == {"GET"}:

@@ -1,4 +1,6 @@
-"""/v1/admin/models/{model}/aliases/{alias}: its canary, its shadow, and the labels that it denies."""
+"""/v1/admin/models/{model}/aliases/{alias}: its canary, its shadow, and the labels
+that it denies.
+"""
 
 from collections.abc import Collection
 from typing import Annotated
@@ -17,11 +19,25 @@ from xylem.api.schemas.registry import (
     ShadowRequest,
     SplitChanged,
 )
-from xylem_store import DENIED, SPLIT, Cause, Change, with_canary, with_shadow, without_canary, without_shadow
+from xylem_store import (
+    DENIED,
+    SPLIT,
+    Cause,
+    Change,
+    with_canary,
+    with_shadow,
+    without_canary,
+    without_shadow,
+)
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/aliases/{alias}")
 
-_CANARY = {"version": 4, "weight": 0.1, "stable_weight": 0.9, "reason": "a tenth of the users first"}
+_CANARY = {
+    "version": 4,
+    "weight": 0.1,
+    "stable_weight": 0.9,
+    "reason": "a tenth of the users first",
+}
 _SHADOW = {"version": 5, "share": 0.25, "reason": "does it answer alike?"}
 _DENIED = {"labels": ["role::program"], "reason": "retired"}
 _Canary = Annotated[CanaryRequest, json_body(CanaryRequest, _CANARY)]
@@ -29,7 +45,9 @@ _Shadow = Annotated[ShadowRequest, json_body(ShadowRequest, _SHADOW)]
 _Denied = Annotated[DeniedRequest, json_body(DeniedRequest, _DENIED)]
 
 
-async def _split(services: Services, model: str, alias: str, change: Change, cause: Cause) -> SplitChanged:
+async def _split(
+    services: Services, model: str, alias: str, change: Change, cause: Cause
+) -> SplitChanged:
     found = await services.change(services.registry.change, model, alias, SPLIT, change, cause)
     return SplitChanged(**split_facts(found))
 
@@ -48,13 +66,18 @@ async def _deny(
 async def put_canary(
     model: ModelName, alias: str, body: _Canary, request: Request, services: Wired
 ) -> SplitChanged:
-    """Repeat it for another share. A promotion without a version finishes it; a rollback ends it."""
+    """Repeat it for another share.
+
+    A promotion without a version finishes it; a rollback ends it.
+    """
     change = with_canary(body.version, body.weight, body.stable_weight)
     return await _split(services, model, alias, change, cause_of(request, body.reason))
 
 
 @router.delete("/canary", summary="End a canary")
-async def end_canary(model: ModelName, alias: str, request: Request, services: Wired) -> SplitChanged:
+async def end_canary(
+    model: ModelName, alias: str, request: Request, services: Wired
+) -> SplitChanged:
     """The alias's version answers all requests; a shadow stays."""
     return await _split(services, model, alias, without_canary, cause_of(request))
 
@@ -63,13 +86,17 @@ async def end_canary(model: ModelName, alias: str, request: Request, services: W
 async def put_shadow(
     model: ModelName, alias: str, body: _Shadow, request: Request, services: Wired
 ) -> SplitChanged:
-    """Its answers are compared with the returned ones and counted (`/metrics`), and never returned."""
+    """Its answers are compared with the returned ones and counted (`/metrics`), and
+    never returned.
+    """
     change = with_shadow(body.version, body.share)
     return await _split(services, model, alias, change, cause_of(request, body.reason))
 
 
 @router.delete("/shadow", summary="End a shadow")
-async def end_shadow(model: ModelName, alias: str, request: Request, services: Wired) -> SplitChanged:
+async def end_shadow(
+    model: ModelName, alias: str, request: Request, services: Wired
+) -> SplitChanged:
     """A canary stays."""
     return await _split(services, model, alias, without_shadow, cause_of(request))
 
@@ -88,11 +115,16 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
 async def put_denied(
     model: ModelName, alias: str, body: _Denied, request: Request, services: Wired
 ) -> AliasDenied:
-    """Replaces the labels before. They stay denied when the alias moves, until they are removed here."""
+    """Replaces the labels before.
+
+    They stay denied when the alias moves, until they are removed here.
+    """
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))
 
 
 @router.delete("/denied", summary="Allow all labels again")
-async def end_denied(model: ModelName, alias: str, request: Request, services: Wired) -> AliasDenied:
+async def end_denied(
+    model: ModelName, alias: str, request: Request, services: Wired
+) -> AliasDenied:
     """Answers of the alias may have all labels of its version again."""
     return await _deny(services, model, alias, (), cause_of(request))

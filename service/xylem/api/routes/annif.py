@@ -1,4 +1,6 @@
-"""Annif's REST API: /v1/projects, whose clients have subjects suggested for texts (docs/annif.md)."""
+"""Annif's REST API: /v1/projects, whose clients have subjects suggested for texts
+(docs/annif.md).
+"""
 
 import asyncio
 import contextlib
@@ -35,16 +37,20 @@ from xylem_store import AliasNotFound, Store, StoreError, is_alias, is_version
 router = router_of("annif", "predict", RawRoute)
 learn_router = router_of("annif", "feedback", RawRoute)
 
-_ROOT, _ONE = "/v1/projects", "/v1/projects/{project_id}"
+_ROOT = "/v1/projects"
+_ONE = "/v1/projects/{project_id}"
 _PATH: dict[str, Any] = {
     "name": "project_id",
     "in": "path",
     "required": True,
     "schema": {"type": "string"},
-    "description": "NAME: the version that the alias latest of this model names; or NAME@ALIAS, NAME@VERSION",
+    "description": "NAME: the version that the alias latest of this model names; or "
+    "NAME@ALIAS, NAME@VERSION",
 }
 _FORM = content(next(iter(FORM)).decode(), SuggestForm, {"text": "a text editor", "limit": 5})
-_DOCUMENTS = content("application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]})
+_DOCUMENTS = content(
+    "application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]}
+)
 _LEARNED = {"text": "a text editor", "subjects": [{"uri": "role::program"}]}
 _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
@@ -125,7 +131,9 @@ async def suggest_batch(request: Request, services: Wired) -> Response:
     openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
 )
 async def learn(request: Request, services: Wired) -> Response:
-    """Each document is an event of feedback, which moves thresholds, and a row where rows are kept."""
+    """Each document is an event of feedback, which moves thresholds, and a row where
+    rows are kept.
+    """
     check_media(request.scope, JSON)
     served = await find_version(request, services.live, *_reference(request))
     body = await read_body(request)
@@ -139,11 +147,15 @@ def _reference(request: Request) -> _Reference:
     """Return what a path's project names. Raises AliasNotFound."""
     model, at, ref = request.path_params["project_id"].partition("@")
     if at and not (is_alias(ref) or is_version(ref)):
-        raise AliasNotFound(f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}")
+        raise AliasNotFound(
+            f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}"
+        )
     return _Reference(model, ref or DEFAULT_ALIAS)
 
 
-def _project(store: Store, reference: _Reference, version: int, served: ServedVersion | None) -> Project:
+def _project(
+    store: Store, reference: _Reference, version: int, served: ServedVersion | None
+) -> Project:
     """Return what Annif says of a project. Reads the disk. Raises what the store does."""
     manifest = kept_manifest(store, reference.model, version)
     languages, default = languages_of(None if served is None else served.info.current)

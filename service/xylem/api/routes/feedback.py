@@ -1,4 +1,6 @@
-"""POST /v1/models/{model}/feedback: true labels in, each event counted once; JSON, or streamed NDJSON."""
+"""POST /v1/models/{model}/feedback: true labels in, each event
+counted once; JSON, or streamed NDJSON.
+"""
 
 import asyncio
 import json
@@ -25,7 +27,9 @@ from xylem.serving import (
 )
 
 router = router_of("feedback", "feedback", RawRoute)
-admin_router = router_of("feedback", "admin", AuditedRoute, "/v1/admin/models/{model}/feedback-rows")
+admin_router = router_of(
+    "feedback", "admin", AuditedRoute, "/v1/admin/models/{model}/feedback-rows"
+)
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
 _BODIES = (
@@ -49,9 +53,10 @@ _SAYS = "What became of each event, in their order"
 async def feedback(request: Request, services: Wired) -> Response:
     """Each event moves the thresholds that `threshold: tuned` predicts at.
 
-    It counts once, however often it is sent, and is durable once the answer says `applied`. An event with an
-    instance belongs to the version of the path, one with a prediction_id to the version that predicted.
-    NDJSON is streamed both ways and has no limit of length: read answers while you write.
+    It counts once, however often it is sent, and is durable once the answer says `applied`. An
+    event with an instance belongs to the version of the path, one with a prediction_id to the
+    version that predicted. NDJSON is streamed both ways and has no limit of length: read answers
+    while you write.
     """
     check_media(request.scope, JSON | NDJSON)
     served = await find_served(request, services.live)
@@ -77,13 +82,18 @@ async def feedback(request: Request, services: Wired) -> Response:
     summary="Rows of feedback that are kept, the oldest first",
     response_class=Response,
     responses=answers(
-        200, "The rows, lines of a data file", {"application/x-ndjson": {"schema": {"type": "string"}}}
+        200,
+        "The rows, lines of a data file",
+        {"application/x-ndjson": {"schema": {"type": "string"}}},
     ),
 )
 async def export_feedback_rows(
     model: ModelName, query: Annotated[RowsQuery, query_of(RowsQuery)], services: Wired
 ) -> Response:
-    """Each is a line that a training reads, with the id of its event. `days`: only the last days."""
+    """Each is a line that a training reads, with the id of its event.
+
+    `days`: only the last days.
+    """
     run = services.admin_work.run
     pages = await run(_kept(services).pages, model, query.days)
     return await stream_of(pages, run, "application/x-ndjson")
@@ -91,7 +101,10 @@ async def export_feedback_rows(
 
 @admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")
 async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wired) -> RowsDeleted:
-    """They are deleted from the database when the answer comes. Versions that were trained on them stay."""
+    """They are deleted from the database when the answer comes.
+
+    Versions that were trained on them stay.
+    """
     delete = _kept(services).delete_feedback_rows
     return await services.admin_work.run(delete, model, body.event_ids, body.day)
 

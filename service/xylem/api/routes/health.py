@@ -32,8 +32,8 @@ async def livez() -> Alive:
 async def readyz(request: Request, services: Wired, response: Response) -> Readiness:
     """Ready when the kernels are compiled and the models are verified; without models at once.
 
-    Open models answer earlier. `waits_for` names what comes first: kernels to compile, with their number,
-    the database, or models.
+    Open models answer earlier. `waits_for` names what comes first: kernels to compile, with their
+    number, the database, or models.
 
     Not ready: before that, if no model can be served, and after SIGTERM.
 
@@ -47,8 +47,12 @@ async def readyz(request: Request, services: Wired, response: Response) -> Readi
     status = services.live.status()
     return Readiness(
         status=state,
-        models=[ServedAlias(model=m, alias=name, version=a.version) for (m, name), a in status.aliases],
-        failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
+        models=[
+            ServedAlias(model=m, alias=name, version=a.version) for (m, name), a in status.aliases
+        ],
+        failures=[
+            ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures
+        ],
         store_error=status.store_error,
         waits_for=services.waits_for,
     )
@@ -66,6 +70,8 @@ async def metrics(request: Request, services: Wired) -> Response:
     is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
     media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
     if services.neighbours is None:
-        return Response(await services.metrics.page(is_openmetrics=is_openmetrics), media_type=media)
+        return Response(
+            await services.metrics.page(is_openmetrics=is_openmetrics), media_type=media
+        )
     pages = await services.neighbours.pages(is_openmetrics=is_openmetrics)
     return Response(join_pages(pages), media_type=media)

@@ -1,5 +1,5 @@
-"""/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its files;
-/v1/admin/schedules: jobs that come by themselves.
+"""/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its
+files; /v1/admin/schedules: jobs that come by themselves.
 """
 
 import asyncio
@@ -102,7 +102,8 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
     """Add the routes of a kind of jobs: to submit, to list, to look at one."""
 
     async def submit(request: Request, services: Wired) -> Response:
-        work, limits = services.admin_work, services.limits
+        work = services.admin_work
+        limits = services.limits
         body = await work.read(parse_json, await read_body(request), limits)
         key = request.headers.get("idempotency-key")
         job = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
@@ -129,7 +130,9 @@ def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
 
     async def list_jobs(request: Request, services: Wired) -> Response:
         wanted = parse_query(request.scope["query_string"], query, services.limits).model_dump()
-        found = await services.admin_work.run(partial(services.jobs.list, **{"kind": kind, **wanted}))
+        found = await services.admin_work.run(
+            partial(services.jobs.list, **{"kind": kind, **wanted})
+        )
         return json_response({"jobs": [job.as_json() for job in found]})
 
     name = "" if kind is None else f"{kind}_"
@@ -165,7 +168,9 @@ async def cancel_job(job: str, services: Wired) -> Response:
 
 
 @router.post(
-    "/jobs/{job}/retry", summary="Queue a job again that failed or was cancelled", response_model=JobAnswer
+    "/jobs/{job}/retry",
+    summary="Queue a job again that failed or was cancelled",
+    response_model=JobAnswer,
 )
 async def retry_job(job: str, services: Wired) -> Response:
     """A version that it had published stays, and is not published again."""
@@ -193,7 +198,9 @@ async def show_job_log(job: str, services: Wired) -> Response:
     "/jobs/{job}/events",
     summary="A job as it changes, as server-sent events",
     response_class=Response,
-    responses=answers(200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}),
+    responses=answers(
+        200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}
+    ),
 )
 async def follow_job(job: str, request: Request, services: Wired) -> Response:
     """Each event has the job as `GET` answers it, and its revision as id.
@@ -220,7 +227,9 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
 async def _events(
     first: Job | None, looks: AsyncIterator[Job | None], services: Services
 ) -> AsyncIterator[bytes]:
-    """Yield an event for each job that was found changed, and a sign of life where none is for long."""
+    """Yield an event for each job that was found changed, and a
+    sign of life where none is for long.
+    """
     if first is not None:
         yield _event(first)
     spoke = time.monotonic()
@@ -251,7 +260,10 @@ def _event(job: Job) -> bytes:
     },
 )
 async def download_job_result(job: str, services: Wired) -> Response:
-    """A line for each line of the file. `Range` gets a part, so an interrupted download can continue."""
+    """A line for each line of the file.
+
+    `Range` gets a part, so an interrupted download can continue.
+    """
     path = await services.admin_work.run(services.jobs.result_file, job)
     return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
 
@@ -266,11 +278,15 @@ _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
 
 @router.get("/data", summary="The files of the data directory", responses=problems(422))
 async def list_data(services: Wired) -> UploadedFileList:
-    """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs know them by."""
+    """Files below the service's data directory (`XYLEM_DATA_DIR`),
+    by the names that jobs know them by.
+    """
     return UploadedFileList(files=await services.admin_work.run(services.jobs.data.list))
 
 
-@router.put("/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE))
+@router.put(
+    "/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE)
+)
 async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
     """The body is the file. It appears when all has arrived; an interrupted upload leaves nothing.
 
@@ -283,7 +299,9 @@ async def put_data(name: str, request: Request, services: Wired) -> UploadedFile
         return await asyncio.to_thread(upload.finish)
 
 
-@router.delete("/data/{name:path}", summary="Remove a file", status_code=204, response_class=Response)
+@router.delete(
+    "/data/{name:path}", summary="Remove a file", status_code=204, response_class=Response
+)
 async def delete_data(name: str, services: Wired) -> Response:
     """A job that reads it fails, and says why."""
     await services.admin_work.run(services.jobs.data.delete, name)
@@ -304,7 +322,8 @@ _SCHEDULE: dict[str, Any] = {
 
 
 @router.post(
-    "/schedules", summary="Submit jobs automatically: by a cron line, or after a number of feedback rows"
+    "/schedules",
+    summary="Submit jobs automatically: by a cron line, or after a number of feedback rows",
 )
 async def create_schedule(
     body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _SCHEDULE)], services: Wired
@@ -325,4 +344,6 @@ async def list_schedules(services: Wired) -> ScheduleList:
 @router.delete("/schedules/{schedule}", summary="Remove a schedule")
 async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
     """A job that it submitted continues."""
-    return ScheduleAnswer(**await services.admin_work.run(services.schedules.delete_schedule, schedule))
+    return ScheduleAnswer(
+        **await services.admin_work.run(services.schedules.delete_schedule, schedule)
+    )

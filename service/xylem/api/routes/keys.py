@@ -54,14 +54,18 @@ async def revoke_key(key: str, services: Wired) -> KeyFacts:
 
 async def _change(services: Services, change: Callable[..., Any], *arguments: object) -> Any:
     """Change the keys, and have that in force here at once; should that fail, it is soon."""
-    found = await services.admin_work.run(change, AccessKeys(services.learning.database), *arguments)
+    found = await services.admin_work.run(
+        change, AccessKeys(services.learning.database), *arguments
+    )
     with contextlib.suppress(Unavailable):
         await services.admin_work.run(services.ring.refresh)
     return found
 
 
 @router.get("/audit", summary="The audit log")
-async def show_audit(query: Annotated[AuditQuery, query_of(AuditQuery)], services: Wired) -> AuditPage:
+async def show_audit(
+    query: Annotated[AuditQuery, query_of(AuditQuery)], services: Wired
+) -> AuditPage:
     """The newest first: whose key, when, what, and the outcome. Reads are not logged."""
     entries = await services.admin_work.run(services.audit.page, query.before, query.limit)
     return AuditPage(entries=[AuditFacts(**entry.facts()) for entry in entries])

@@ -1,4 +1,6 @@
-"""GET /v1/models/{model}/labels, and of one label: what speaks for it, and its threshold over time."""
+"""GET /v1/models/{model}/labels, and of one label: what speaks for it, and its
+threshold over time.
+"""
 
 from fastapi import Request, Response
 
@@ -46,7 +48,8 @@ async def labels(request: Request, services: Wired) -> Response:
 async def label_features(request: Request, services: Wired) -> Response:
     """The features that the label's own classifiers weigh most, the largest in size first.
 
-    Models whose labels have no weights of features are refused: decision trees, and softmax nodes."""
+    Models whose labels have no weights of features are refused: decision trees, and softmax nodes.
+    """
     query = parse_query(request.scope["query_string"], LabelFeaturesQuery, services.limits)
     served = await find_served(request, services.live)
     return json_response(await services.threshold_work.run(describe_features, served, query))
@@ -64,9 +67,12 @@ async def label_features(request: Request, services: Wired) -> Response:
 async def threshold_history(request: Request, services: Wired) -> Response:
     """What the database still has: the last thousands of changes, and some states before them.
 
-    At most 200 points: if there are more, the first, the last, and some between at even distances."""
+    At most 200 points: if there are more, the first, the last, and some between at even distances.
+    """
     query = parse_query(request.scope["query_string"], LabelQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
     database = services.learning.database
-    return json_response(await services.threshold_work.run(describe_history, served, database, query))
+    return json_response(
+        await services.threshold_work.run(describe_history, served, database, query)
+    )

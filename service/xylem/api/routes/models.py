@@ -47,12 +47,14 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     return ModelDetails(**dict(summary), version_details=details)
 
 
-@router.get("/v1/models/{model}/versions/{version}", summary="A version, and its figures on validation rows")
+@router.get(
+    "/v1/models/{model}/versions/{version}", summary="A version, and its figures on validation rows"
+)
 async def show_version(model: ModelName, version: VersionPath, services: Wired) -> VersionFigures:
     """The figures of the training: by number of training rows of a label, by score, and by label.
 
-    `validation` is null for a version that was trained without validation rows, by an earlier release, or
-    elsewhere.
+    `validation` is null for a version that was trained without validation rows, by an earlier
+    release, or elsewhere.
     """
     number = version_number(version)
     return await services.threshold_work.run(describe_figures, services.store, model, number)
@@ -71,23 +73,30 @@ def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | U
         try:
             found.append(VersionSummary.model_validate(kept_manifest(store, info.name, version)))
         except StoreError as error:
-            found.append(UnreadableVersion(version=version, error=VersionFault(**describe_error(error))))
+            found.append(
+                UnreadableVersion(version=version, error=VersionFault(**describe_error(error)))
+            )
     return found
 
 
 @lru_cache(1024)
 def kept_manifest(store: Store, name: str, version: int) -> Manifest:
-    """Return the manifest of a version, which never changes, and is read once. Raises what the store does."""
+    """Return the manifest of a version, which never changes, and is read once.
+
+    Raises what the store does.
+    """
     return store.manifest(name, version)
 
 
 def summarize(info: ModelInfo, served: Mapping[tuple[str, str], Alias]) -> ModelSummary:
     """Return what a model has, its aliases as they are served.
 
-    The looking thread may put a new state between the two readings: an alias that is new to `served` is given
-    as the store has it.
+    The looking thread may put a new state between the two readings: an alias that is new to
+    `served` is given as the store has it.
     """
-    now = {name: served.get((info.name, name), alias) for name, alias in sorted(info.documents.items())}
+    now = {
+        name: served.get((info.name, name), alias) for name, alias in sorted(info.documents.items())
+    }
     return ModelSummary(
         name=info.name,
         versions=sorted(info.versions),

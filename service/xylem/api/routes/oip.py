@@ -44,7 +44,9 @@ _HEADER: dict[str, Any] = {
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The labels of each instance, in their order",
-        "headers": {HEADER: {"schema": {"type": "integer"}, "description": "where binary data follow"}},
+        "headers": {
+            HEADER: {"schema": {"type": "integer"}, "description": "where binary data follow"}
+        },
     }
 }
 
@@ -60,13 +62,17 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses={**_ANSWERS, **problems(409)},
 )
 async def infer(request: Request, services: Wired) -> Response:
-    """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
+    """Instances are a tensor of texts, or the three of compressed
+    sparse rows; labels come as tensors.
+    """
     return await reply_in(TENSORS, request, services)
 
 
 @of_version(about_router, "GET", "", "Tensors of", {}, root="/v2", response_model=ModelMetadata)
 async def model_metadata(request: Request, services: Wired) -> Response:
-    """The tensors that a model takes (text, or the three of sparse rows), and those of its answer's."""
+    """The tensors that a model takes (text, or the three of
+    sparse rows), and those of its answer's.
+    """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
@@ -75,9 +81,12 @@ async def model_metadata(request: Request, services: Wired) -> Response:
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
-        "inputs": [_tensor(name, kind, 1) for name, kind in INPUTS.items() if takes_texts or name != "text"],
+        "inputs": [
+            _tensor(name, kind, 1) for name, kind in INPUTS.items() if takes_texts or name != "text"
+        ],
         "outputs": [
-            _tensor(name, kind, 1 if name in ("lengths", "exact") else 2) for name, kind in OUTPUTS.items()
+            _tensor(name, kind, 1 if name in ("lengths", "exact") else 2)
+            for name, kind in OUTPUTS.items()
         ],
     }
     return json_response(found)
@@ -112,5 +121,7 @@ async def server_live() -> ServerLive:
 async def server_ready(services: Wired) -> ServerReady:
     """Ready when /readyz is."""
     if not services.ready:
-        raise Unavailable("expected a service that is ready, found one that opens its models or stops")
+        raise Unavailable(
+            "expected a service that is ready, found one that opens its models or stops"
+        )
     return ServerReady(ready=True)

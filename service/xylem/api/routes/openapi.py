@@ -1,7 +1,7 @@
 """The OpenAPI document: what FastAPI derives from the routes, and the models that it cannot see.
 
-Routes that read bodies or write answers themselves name the models of these; here they are added. A schema
-that names a limit gets the limit's value.
+Routes that read bodies or write answers themselves name the models of these; here they are added. A
+schema that names a limit gets the limit's value.
 """
 
 import json
@@ -34,7 +34,8 @@ TAGS = {
     "thresholds": "Thresholds in force, and the counts behind them",
     "models": "The models of the store",
     "jobs": "Work that takes long: training, tuning, batches; and the files for it",
-    "registry": "Aliases and versions: promote, roll back, delete, import, export, and their history",
+    "registry": "Aliases and versions: promote, roll back, delete, import, export, and their "
+    "history",
     "keys": "Keys, and the audit log of admins",
     "service": "State, figures and this document",
 }
@@ -73,9 +74,16 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     # trainers come with these, so not before they are needed
     from xylem.admin import KINDS, TuneThresholdsRequest, parameter_schemas
 
-    job_models: list[type[BaseModel]] = [TuneThresholdsRequest, *(kind.request for kind in KINDS.values())]
+    job_models: list[type[BaseModel]] = [
+        TuneThresholdsRequest,
+        *(kind.request for kind in KINDS.values()),
+    ]
     schemas = document["components"]["schemas"]
-    for name, model in {**COMPONENTS, **MODELS, **{one.__name__: one for one in job_models}}.items():
+    for name, model in {
+        **COMPONENTS,
+        **MODELS,
+        **{one.__name__: one for one in job_models},
+    }.items():
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         schemas[name] = {**schema, "title": name}
@@ -84,17 +92,25 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     }
     for name in _FRAMEWORKS:
         schemas.pop(name, None)
-    keyed = {route.unique_id for route in app.routes if isinstance(route, APIRoute) and route.dependencies}
+    keyed = {
+        route.unique_id
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.dependencies
+    }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             needs_key = operation["operationId"] in keyed
             responses = operation["responses"]
-            for status in [status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)]:
+            for status in [
+                status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)
+            ]:
                 del responses[status]
             responses |= _refusals(path, method, operation, needs_key=needs_key)
             if needs_key:
                 operation["security"] = [{"key": []}]
-    for field in (field for schema in schemas.values() for field in schema.get("properties", {}).values()):
+    for field in (
+        field for schema in schemas.values() for field in schema.get("properties", {}).values()
+    ):
         default = field.pop("default", None)
         if default is not None:  # openapi-typescript would take it for a field that is always there
             says = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
@@ -105,8 +121,12 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     return document
 
 
-def _refusals(path: str, method: str, operation: dict[str, Any], *, needs_key: bool) -> dict[str, Any]:
-    """Return the problems that an operation may answer with, by what it takes; it names others itself."""
+def _refusals(
+    path: str, method: str, operation: dict[str, Any], *, needs_key: bool
+) -> dict[str, Any]:
+    """Return the problems that an operation may answer with, by
+    what it takes; it names others itself.
+    """
     takes_body = "requestBody" in operation
     takes_query = any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
     changes = path.startswith("/v1/admin") and method != "get"
@@ -125,5 +145,7 @@ def _fill_limits(value: Any, limits: Limits) -> None:
         limit = value.get(LIMIT_KEY)
         if isinstance(limit, str) and value.get("type") in _MOST:
             value[_MOST[value["type"]]] = getattr(limits, limit)
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for part in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         _fill_limits(part, limits)

@@ -1,4 +1,6 @@
-"""How routes are declared: their paths, and what the OpenAPI document says that their types do not."""
+"""How routes are declared: their paths, and what the OpenAPI document says that their
+types do not.
+"""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -71,10 +73,11 @@ def of_version(
     root: str = "/v1",
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Return what adds an endpoint to a router under the paths of a version's `what`; empty: its own.
+    """Return what adds an endpoint to a router under the paths of
+    a version's `what`; empty: its own.
 
-    The endpoint asks `find_served` for the version. The path's parts are no parameters of it: FastAPI would
-    check each, and any string may stand there.
+    The endpoint asks `find_served` for the version. The path's parts are no parameters of it:
+    FastAPI would check each, and any string may stand there.
 
     summary  ends with a preposition: what follows says which version
     root     or "/v2", that of the Open Inference Protocol, which knows no aliases
@@ -86,7 +89,7 @@ def of_version(
                 f"{root}/models/{{model}}{way.path}/{what}".removesuffix("/"),
                 endpoint,
                 methods=[method],
-                operation_id=f"{operation_of(endpoint.__name__)}{way.suffix and 'With'}{way.suffix}",
+                operation_id=operation_of(endpoint.__name__) + (way.suffix and f"With{way.suffix}"),
                 summary=f"{summary} {way.says}",
                 openapi_extra={
                     **openapi_extra,
@@ -100,14 +103,20 @@ def of_version(
 
 
 OPENAPI = "openapi_extra"
-"""The attribute of a dependency that says what it reads, as FastAPI's `openapi_extra` of its route."""
+"""The attribute of a dependency that says what it reads, as FastAPI's `openapi_extra`
+of its route.
+"""
 
 COMPONENTS: dict[str, Any] = {}
-"""Models of bodies that routes read or write themselves, by the names under which operations name them."""
+"""Models of bodies that routes read or write themselves, by the
+names under which operations name them.
+"""
 
 
 def content(media: str, model: str | type[Any], example: object = None) -> dict[str, Any]:
-    """Return a body of one kind: of a model, or of what has this name in the document's components."""
+    """Return a body of one kind: of a model, or of what has this name in the
+    document's components.
+    """
     if not isinstance(model, str):
         COMPONENTS[model.__name__] = model
     name = model if isinstance(model, str) else model.__name__
@@ -131,7 +140,9 @@ def takes_json(model: str | type[Any], example: object) -> dict[str, Any]:
 
 def answers(status: int, says: str, *bodies: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
     """Return FastAPI's `responses` for one status."""
-    return {status: {"description": says, "content": {m: said for b in bodies for m, said in b.items()}}}
+    return {
+        status: {"description": says, "content": {m: said for b in bodies for m, said in b.items()}}
+    }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -144,10 +155,17 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:
-    """Return FastAPI's `openapi_extra` of a route that takes the fields of a model as its query string."""
+    """Return FastAPI's `openapi_extra` of a route that takes the
+    fields of a model as its query string.
+    """
     properties = model.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
     parameters = [
-        {"name": name, "in": "query", "schema": schema, "description": schema.pop("description", "")}
+        {
+            "name": name,
+            "in": "query",
+            "schema": schema,
+            "description": schema.pop("description", ""),
+        }
         for name, schema in properties.items()
         if name not in without
     ]

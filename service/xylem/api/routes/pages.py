@@ -1,4 +1,5 @@
-"""The pages: `/`, to try models, correct them, train and promote; and `/docs`, which renders `/openapi.json`.
+"""The pages: `/`, to try models, correct them, train and promote; and
+`/docs`, which renders `/openapi.json`.
 
 Anybody may see them: what they show asks for keys where they are needed.
 """
@@ -26,7 +27,8 @@ _DOCS = {
 """Swagger UI renders the document; its files are those of its release (swagger-ui/README.md)."""
 
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'%s; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+    "'self'%s; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _OF_DOCS = _POLICY % " data:"
@@ -34,7 +36,12 @@ _OF_CONSOLE = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-type
 """Nothing from elsewhere, no script or style but in these files, and no markup made of text."""
 
 _HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
 
 
 class StaticFile(NamedTuple):
@@ -47,7 +54,9 @@ class StaticFile(NamedTuple):
 
     def answer(self, request: Request) -> Response:
         """Return the file, or that it is as the browser has it."""
-        return unless_known(request, Response(self.content, 200, self.headers, self.media), self.etag)
+        return unless_known(
+            request, Response(self.content, 200, self.headers, self.media), self.etag
+        )
 
 
 router = APIRouter(include_in_schema=False)
@@ -56,7 +65,9 @@ docs_router = router_of("service")
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """Return the files by path, read once: at the first request, so that nothing waits for them before."""
+    """Return the files by path, read once: at the first request, so
+    that nothing waits for them before.
+    """
     console = {f"/console/{path.name}": path for path in CONSOLE.iterdir() if path.suffix in _TYPES}
     found = {}
     for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
@@ -91,7 +102,8 @@ async def openapi(request: Request) -> Response:
 @lru_cache(1)
 def _document(app: FastAPI) -> StaticFile:
     """Return the document of an app, which is made when it is first asked for."""
-    content, headers = dump(app.openapi()), {**_HEADERS, "content-security-policy": _OF_DOCS}
+    content = dump(app.openapi())
+    headers = {**_HEADERS, "content-security-policy": _OF_DOCS}
     return StaticFile(content, "application/json", etag_of(content), headers)
 
 

@@ -79,7 +79,10 @@ _MEDIA = "application/x-ndjson"
 _LINES = '{"text": "a text editor"}\n{"text": "a game of chess"}\n'
 _HEADERS = {
     "xylem-model": {"schema": {"type": "string"}, "description": "the model"},
-    "xylem-version": {"schema": {"type": "integer"}, "description": "the version of the whole batch"},
+    "xylem-version": {
+        "schema": {"type": "integer"},
+        "description": "the version of the whole batch",
+    },
 }
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _SAYS = "An answer line for each line, in their order; of the media type of the request"
@@ -102,20 +105,24 @@ _ANSWER[200]["headers"] = _HEADERS
 async def batch(request: Request, services: Wired) -> Response:
     """NDJSON both ways, streamed: a line of the body is an instance, a line answers it.
 
-    Read answers while you write, or the service stops reading. A line that cannot be used is answered by an
-    error in its place. A connection that ends without the last chunk was cut off. The options are the query
-    string's, and hold for every line.
+    Read answers while you write, or the service stops reading. A line that cannot be used is
+    answered by an error in its place. A connection that ends without the last chunk was cut off.
+    The options are the query string's, and hold for every line.
     """
     check_media(request.scope, NDJSON | OCTETS)
     limits = services.limits
     options = parse_options(request.scope["query_string"], limits)
-    served = (await choose_served(request, services.live, *reference_of(request.path_params))).served
+    served = (
+        await choose_served(request, services.live, *reference_of(request.path_params))
+    ).served
     answer = answers_of(served, options, limits)
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
         timings, count = timings_of_block(request.scope, services.metrics.stages)
-        answering = loop.run_in_executor(services.batch_threads, partial(answer, block, timings=timings))
+        answering = loop.run_in_executor(
+            services.batch_threads, partial(answer, block, timings=timings)
+        )
         answering.add_done_callback(count)
         return answering
 

@@ -1,4 +1,6 @@
-"""/v1/admin/models: aliases moved and removed, versions deleted, brought out and in, and their history."""
+"""/v1/admin/models: aliases moved and removed, versions deleted,
+brought out and in, and their history.
+"""
 
 import asyncio
 import tempfile
@@ -46,7 +48,9 @@ def cause_of(request: Request, why: str = "") -> Cause:
     return Cause(f"{principal.name} ({principal.key_id})", why)
 
 
-async def _move(services: Services, call: Callable[..., AliasChange], *arguments: Any) -> AliasMoved:
+async def _move(
+    services: Services, call: Callable[..., AliasChange], *arguments: Any
+) -> AliasMoved:
     return AliasMoved(**move_facts(await services.change(call, *arguments)))
 
 
@@ -56,21 +60,27 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
 
 
 @router.post("/promote", summary="Make an alias name a version")
-async def promote(model: ModelName, body: _Promote, request: Request, services: Wired) -> AliasMoved:
+async def promote(
+    model: ModelName, body: _Promote, request: Request, services: Wired
+) -> AliasMoved:
     """All of the version is verified first: one that is damaged, or another model's, is refused."""
     cause = cause_of(request, body.reason)
     return await _move(services, services.registry.promote, model, body.version, body.alias, cause)
 
 
 @router.post("/rollback", summary="Move an alias back to a version that it named before")
-async def rollback(model: ModelName, body: _Rollback, request: Request, services: Wired) -> AliasMoved:
+async def rollback(
+    model: ModelName, body: _Rollback, request: Request, services: Wired
+) -> AliasMoved:
     """One step back in the history of the alias, or to a version."""
     cause = cause_of(request, body.reason)
     return await _move(services, services.registry.rollback, model, body.alias, cause, body.to)
 
 
 @router.delete("", summary="Delete a model")
-async def delete_model(model: ModelName, query: _DeleteModel, request: Request, services: Wired) -> Removed:
+async def delete_model(
+    model: ModelName, query: _DeleteModel, request: Request, services: Wired
+) -> Removed:
     """Deletes its versions, aliases and thresholds. `confirm` repeats the name: `?confirm=NAME`."""
     delete = partial(services.registry.delete_model, confirm=query.confirm)
     return await _remove(services, delete, model, cause_of(request))
@@ -80,13 +90,18 @@ async def delete_model(model: ModelName, query: _DeleteModel, request: Request, 
 async def delete_version(
     model: ModelName, version: VersionPath, query: _DeleteVersion, request: Request, services: Wired
 ) -> Removed:
-    """A version that an alias names is refused. `with_aliases=true` removes aliases too, never `latest`."""
+    """A version that an alias names is refused.
+
+    `with_aliases=true` removes aliases too, never `latest`.
+    """
     delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
     return await _remove(services, delete, model, version_number(version), cause_of(request))
 
 
 @router.delete("/aliases/{alias}", summary="Remove an alias")
-async def delete_alias(model: ModelName, alias: str, request: Request, services: Wired) -> AliasMoved:
+async def delete_alias(
+    model: ModelName, alias: str, request: Request, services: Wired
+) -> AliasMoved:
     """The version that it names stays. `latest` cannot be removed."""
     return await _move(services, services.registry.delete_alias, model, alias, cause_of(request))
 
@@ -99,13 +114,19 @@ async def show_history(
     moves = await services.admin_work.run(
         services.registry.history, model, query.alias, query.before, query.limit
     )
-    return History(model=model, changes=[AliasChanged(**history_facts(model, move)) for move in moves])
+    return History(
+        model=model, changes=[AliasChanged(**history_facts(model, move)) for move in moves]
+    )
 
 
 @router.get("/versions/{version}/provenance", summary="Where a version came from")
 async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
-    """The data, the code, the parameters, the version before it, its figures, and its later promotions."""
-    found = await services.admin_work.run(provenance, services.store, model, version_number(version))
+    """The data, the code, the parameters, the version before it, its
+    figures, and its later promotions.
+    """
+    found = await services.admin_work.run(
+        provenance, services.store, model, version_number(version)
+    )
     return Provenance(**found)
 
 
@@ -122,7 +143,8 @@ async def export_model(
     model: ModelName, query: Annotated[ArchiveQuery, query_of(ArchiveQuery)], services: Wired
 ) -> Response:
     """The file of `xylem models export`. All of it is verified before the first byte is sent."""
-    store, loop = services.store, asyncio.get_running_loop()
+    store = services.store
+    loop = asyncio.get_running_loop()
 
     def archive() -> Iterator[bytes]:
         version = store.resolve(model, query.version)
@@ -135,7 +157,10 @@ async def export_model(
 
 @router.post("/archive", summary="Publish the version in an archive", openapi_extra=takes(_TAR))
 async def import_model(
-    model: ModelName, query: Annotated[ImportQuery, query_of(ImportQuery)], request: Request, services: Wired
+    model: ModelName,
+    query: Annotated[ImportQuery, query_of(ImportQuery)],
+    request: Request,
+    services: Wired,
 ) -> Published:
     """The body is an export of this service or of another. All of it is verified, then published as
     the next version of the model. A damaged or interrupted archive publishes nothing.

@@ -44,7 +44,9 @@ CATCH_UP_SECONDS = 5.0
 
 
 KERNELS_OF_A_MODEL = 40
-"""About so many kernels are compiled or loaded until the first model answers; others add one or two."""
+"""About so many kernels are compiled or loaded until the first
+model answers; others add one or two.
+"""
 
 
 class Services(NamedTuple):
@@ -87,7 +89,8 @@ class Services(NamedTuple):
         return self.settings.limits
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:
-        """Return what a change of the store returns, once this replica serves it, or CATCH_UP_SECONDS later.
+        """Return what a change of the store returns, once this replica
+        serves it, or CATCH_UP_SECONDS later.
 
         The others see it at their next look at the store.
         """
@@ -110,7 +113,14 @@ class Services(NamedTuple):
 
     def close(self) -> None:
         """Let the threads end."""
-        for pool in (self.live, self.work, self.threshold_work, self.admin_work, self.desk, self.shadows):
+        for pool in (
+            self.live,
+            self.work,
+            self.threshold_work,
+            self.admin_work,
+            self.desk,
+            self.shadows,
+        ):
             pool.close()
         for threads in (self.batch_threads, self.archive_threads):
             threads.shutdown(wait=False, cancel_futures=True)
@@ -128,7 +138,8 @@ M = TypeVar("M", bound=RequestModel)
 
 
 def json_body(model: type[M], example: object = None) -> Any:
-    """Return the dependency that reads a request's body, whose fields have the limits of the settings.
+    """Return the dependency that reads a request's body, whose
+    fields have the limits of the settings.
 
     FastAPI would read it without them, and with no bound on its time. An AuditedRoute describes it.
     """
@@ -152,7 +163,8 @@ def query_of(model: type[M]) -> Any:
 
 
 async def find_served(request: Request, live: LiveServed) -> ServedVersion:
-    """Return what serves the version that a request's path names: a version, an alias, else `latest`.
+    """Return what serves the version that a request's path names:
+    a version, an alias, else `latest`.
 
     Raises ModelNotFound, VersionNotFound, AliasNotFound, Unavailable and ModelUnavailable.
     """
@@ -160,7 +172,9 @@ async def find_served(request: Request, live: LiveServed) -> ServedVersion:
 
 
 async def find_version(request: Request, live: LiveServed, model: str, ref: str) -> ServedVersion:
-    """Return what serves a version, named by number or alias, and note that it answers the request."""
+    """Return what serves a version, named by number or alias, and note that it
+    answers the request.
+    """
     served = await live.find(model, ref)
     _note(request, served, None if is_version(ref) else ref)
     return served
@@ -169,7 +183,8 @@ async def find_version(request: Request, live: LiveServed, model: str, ref: str)
 async def choose_served(
     request: Request, live: LiveServed, model: str, ref: str
 ) -> ChosenVersion[ServedVersion]:
-    """Return what answers a prediction: for an alias with a canary, the version that the key falls to.
+    """Return what answers a prediction: for an alias with a canary,
+    the version that the key falls to.
 
     Raises what `find_version` does.
     """
@@ -177,7 +192,9 @@ async def choose_served(
     split = None if is_version(ref) else live.splits.get((model, ref))
     if split is None:
         return ChosenVersion(served)
-    chosen = split.choose(served, request.scope[OWN].canary_key or request.scope["request_id"].encode())
+    chosen = split.choose(
+        served, request.scope[OWN].canary_key or request.scope["request_id"].encode()
+    )
     _note(request, chosen.served, ref)
     return chosen
 
@@ -187,7 +204,11 @@ def _note(request: Request, served: ServedVersion, alias: str | None) -> None:
 
 
 async def reply_in(
-    dialect: Dialect[Any], request: Request, services: Services, model: str | None = None, ref: str = ""
+    dialect: Dialect[Any],
+    request: Request,
+    services: Services,
+    model: str | None = None,
+    ref: str = "",
 ) -> Response:
     """Return the answer to a request in a dialect.
 
@@ -206,9 +227,11 @@ async def reply_in(
         reply = dialect.answer_read(query, chosen.served, services.limits, timings)
     else:
         reply = dialect.answer(body, chosen.served, services.limits, timings)
-    if isinstance(reply, Longer):  # a thread's search ends when nobody waits for it, or at its deadline
+    # a thread's search ends when nobody waits for it, or at its deadline
+    if isinstance(reply, Longer):
         timings.begin()
-        stop, strike = np.zeros(1, np.uint8), None
+        stop = np.zeros(1, np.uint8)
+        strike = None
         if reply.deadline_ms is not None:
             strike = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
         try:

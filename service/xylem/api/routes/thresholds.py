@@ -14,7 +14,13 @@ from xylem.api.door.admission import read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of
-from xylem.api.routes.operations import ModelName, of_version, problems, query_parameters, takes_json
+from xylem.api.routes.operations import (
+    ModelName,
+    of_version,
+    problems,
+    query_parameters,
+    takes_json,
+)
 from xylem.api.routes.requests import Services, Wired, find_served, json_body
 from xylem.api.schemas.labels import (
     CandidateRequest,
@@ -53,7 +59,9 @@ async def thresholds(request: Request, services: Wired) -> Response:
     query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
-    found = services.threshold_work.run(describe_thresholds, served, services.learning.database, query)
+    found = services.threshold_work.run(
+        describe_thresholds, served, services.learning.database, query
+    )
     return json_response(await found)
 
 
@@ -67,7 +75,9 @@ async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
 async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
     """Puts the candidate in force, with what it learnt."""
-    return await _change(model, body, services, partial(take_shadow, services.learning.database, switch=True))
+    return await _change(
+        model, body, services, partial(take_shadow, services.learning.database, switch=True)
+    )
 
 
 @admin_router.post("/drop", summary="Remove the candidate")
@@ -91,7 +101,8 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
     `xylem thresholds --json`.
 
-    A job does it, and the request waits for it, an hour at most. `threshold-tuning-jobs` does not wait.
+    A job does it, and the request waits for it, an hour at most. `threshold-tuning-jobs` does not
+    wait.
     """
     limits = services.limits
     body = await services.admin_work.read(parse_json, await read_body(request), limits)
@@ -103,14 +114,19 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
         raise Overloaded("expected fewer requests that wait for jobs (limit event_streams_max)")
     async with services.followers:
         wanted["version"] = served.version
-        submit = services.admin_work.run(services.jobs.submit, _TUNING, wanted, None, span_of(request.scope))
+        submit = services.admin_work.run(
+            services.jobs.submit, _TUNING, wanted, None, span_of(request.scope)
+        )
         found = await _result(await submit, services)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return json_response(found)
 
 
 def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
-    """Return the request of the job that a body asks for. Blocking. Raises BadFields with all its faults."""
+    """Return the request of the job that a body asks for.
+
+    Blocking. Raises BadFields with all its faults.
+    """
     from xylem.admin import check_request  # readers of files: not before they are needed
 
     if isinstance(body, dict):
@@ -126,11 +142,14 @@ async def _result(job: Job, services: Services) -> Any:
     Raises JobFailed, TimedOut, JobConflict for one that somebody cancelled, Unavailable.
     """
     seconds = services.limits.tune_seconds_max
-    give_up_at, gives_up = time.monotonic() + seconds, False
+    give_up_at = time.monotonic() + seconds
+    gives_up = False
     async for look in services.jobs.follow(job.id, 0, services.admin_work.run):
         job = look or job
         if services.draining():
-            raise Unavailable(f"expected job {job.id} to end before the server stops, found it {job.state}")
+            raise Unavailable(
+                f"expected job {job.id} to end before the server stops, found it {job.state}"
+            )
         if not gives_up and not job.has_ended and time.monotonic() > give_up_at:
             gives_up = True
             with contextlib.suppress(JobConflict):  # it has ended
@@ -140,7 +159,9 @@ async def _result(job: Job, services: Services) -> Any:
     if job.state == "failed":
         raise JobFailed(f"job {job.id}: {job.error}", job.error_code)
     if gives_up:
-        raise TimedOut(f"expected to tune within {seconds:g} seconds, found it not done: job {job.id}")
+        raise TimedOut(
+            f"expected to tune within {seconds:g} seconds, found it not done: job {job.id}"
+        )
     raise JobConflict(f"job {job.id}: expected it to succeed, found it {job.state}")
 
 

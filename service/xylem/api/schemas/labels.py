@@ -1,4 +1,6 @@
-"""The labels of a version, what speaks for one, their thresholds in force, and how admins change these."""
+"""The labels of a version, what speaks for one, their thresholds in
+force, and how admins change these.
+"""
 
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
@@ -38,7 +40,9 @@ class LabelThreshold(TypedDict):
     id: int
     threshold: Float32
     hits: Annotated[int, Field(description="rows in which it was true and predicted")]
-    marks: Annotated[int, Field(description="rows in which it was true, plus those it was predicted in")]
+    marks: Annotated[
+        int, Field(description="rows in which it was true, plus those it was predicted in")
+    ]
 
 
 class ShadowSummary(TypedDict):
@@ -69,7 +73,9 @@ class Thresholds(VersionAnswer):
     method: str
     start: dict[str, float]
     n_events: Annotated[int, Field(description="events of feedback that were counted")]
-    macro_f: Annotated[float, Field(description="mean F-measure, percent, of the labels with marks")]
+    macro_f: Annotated[
+        float, Field(description="mean F-measure, percent, of the labels with marks")
+    ]
     shadow: ShadowSummary | None
     checkpoints: list[ThresholdCheckpoint]
     n_labels: Annotated[int, Field(description="labels that the query selects")]
@@ -134,15 +140,20 @@ LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits
 
 
 class LabelsQuery(InfoQuery):
-    """Which labels to show, in which order, and what of their label info: what is told is searched too."""
+    """Which labels to show, in which order, and what of their label
+    info: what is told is searched too.
+    """
 
     search: str = Field(
         default="",
         max_length=200,
-        description="only labels with this part, or with one of it in the names that are asked for, in "
+        description="only labels with this part, or with one of it in the names that are "
+        "asked for, in "
         "capitals or not; a number stands in quotes",
     )
-    order: LabelOrder = Field(default="id", description="by what they are ordered; of equals the smaller id")
+    order: LabelOrder = Field(
+        default="id", description="by what they are ordered; of equals the smaller id"
+    )
     descending: bool = Field(default=False, description="the largest first")
     marks_below: _MarksBelow = 0
     offset: _Offset = 0
@@ -168,7 +179,9 @@ class LabelFeaturesQuery(LabelQuery):
 
 
 class LabelSummary(DescribedLabel):
-    """A label: how often it was seen, and its threshold; null where it was not counted, or is not set yet."""
+    """A label: how often it was seen, and its threshold; null where it
+    was not counted, or is not set yet.
+    """
 
     label: str
     id: int

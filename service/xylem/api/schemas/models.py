@@ -122,7 +122,8 @@ class Readiness(BaseModel):
     store_error: str | None = None
     waits_for: str | None = Field(
         default=None,
-        description="what comes before the models are open: kernels, the database, models; null: nothing",
+        description="what comes before the models are open: kernels, the database, models; "
+        "null: nothing",
         examples=["kernels 12 of 40, 60 s left"],
     )
 
@@ -142,7 +143,9 @@ BandFigures = TypedDict(
         "macro_f": _Percent,
     },
 )
-"""Figures, in percent, of the labels that have so many training rows; null for a share of nothing."""
+"""Figures, in percent, of the labels that have so many training rows; null for a
+share of nothing.
+"""
 
 
 class ReliabilityFigures(TypedDict):
@@ -171,11 +174,13 @@ class ValidationFigures(TypedDict):
     threshold: Annotated[float, Field(description="at which labels were decided")]
     bands: Annotated[list[BandFigures], Field(max_length=16)] | None
     calibration_error: Annotated[
-        float | None, Field(description="mean distance between score and share of true labels, 0 to 1")
+        float | None,
+        Field(description="mean distance between score and share of true labels, 0 to 1"),
     ]
     reliability: Annotated[list[ReliabilityFigures], Field(max_length=100)]
     labels: Annotated[
-        list[LabelFigures], Field(max_length=1000, description="the labels that are true most often")
+        list[LabelFigures],
+        Field(max_length=1000, description="the labels that are true most often"),
     ]
     labels_true: Annotated[int, Field(description="labels that are true in some row")]
 

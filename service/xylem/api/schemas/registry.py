@@ -38,7 +38,10 @@ class CanaryRequest(RequestModel):
     version: VersionNumber
     weight: float = Field(ge=0.0001, le=0.9999, description="the part: a multiple of 0.0001")
     stable_weight: float | None = Field(
-        default=None, ge=0.0001, le=0.9999, description="the share of the alias's version; both add up to 1"
+        default=None,
+        ge=0.0001,
+        le=0.9999,
+        description="the share of the alias's version; both add up to 1",
     )
     reason: _Reason = Field(default="", description="kept in the history")
 
@@ -75,7 +78,9 @@ class AliasDenied(BaseModel):
     alias: str
     version: int = Field(description="that the alias names")
     labels: list[str]
-    unknown: list[str] = Field(description="those that the version does not have; kept for other versions")
+    unknown: list[str] = Field(
+        description="those that the version does not have; kept for other versions"
+    )
 
 
 class AliasMoved(BaseModel):
@@ -113,7 +118,16 @@ class AliasChanged(BaseModel):
     model: str
     alias: str
     action: str = Field(
-        examples=["promoted", "rolled-back", "published", "removed", "refused", "split", "denied", "found"]
+        examples=[
+            "promoted",
+            "rolled-back",
+            "published",
+            "removed",
+            "refused",
+            "split",
+            "denied",
+            "found",
+        ]
     )
     from_version: int | None
     to_version: int | None
@@ -163,7 +177,8 @@ class Provenance(BaseModel):
     job: str | None
     rule: dict[str, Any] | None
     calibration: dict[str, Any] | None = Field(
-        default=None, description="what its scores were fitted to, and how well; null: not calibrated"
+        default=None,
+        description="what its scores were fitted to, and how well; null: not calibrated",
     )
     promotions: list[AliasChanged]
 
@@ -205,17 +220,24 @@ class CreateKeyRequest(RequestModel):
     """A key to make."""
 
     name: str
-    scopes: Annotated[list[str], FailFast()] = Field(description="some of predict, feedback, admin, metrics")
-    lifetime_seconds: float | None = Field(default=None, gt=0, le=_YEARS_100, description="null: for ever")
+    scopes: Annotated[list[str], FailFast()] = Field(
+        description="some of predict, feedback, admin, metrics"
+    )
+    lifetime_seconds: float | None = Field(
+        default=None, gt=0, le=_YEARS_100, description="null: for ever"
+    )
     no_rows: Annotated[list[str], FailFast(), Field(max_length=100)] = Field(
-        default=[], description="models of which no rows are kept of the feedback that it sends; `*` is all"
+        default=[],
+        description="models of which no rows are kept of the feedback that it sends; `*` is all",
     )
 
 
 class RotateKeyRequest(RequestModel):
     """How a key is replaced by the next one."""
 
-    overlap_seconds: float = Field(default=0.0, ge=0, le=_YEARS_100, description="how long both are valid")
+    overlap_seconds: float = Field(
+        default=0.0, ge=0, le=_YEARS_100, description="how long both are valid"
+    )
     lifetime_seconds: float | None = Field(
         default=None, gt=0, le=_YEARS_100, description="null: that of the old one"
     )
@@ -251,7 +273,10 @@ class AuditQuery(RequestModel):
     """Which entries of the audit log to show."""
 
     before: int | None = Field(
-        default=None, ge=0, le=INTEGER_MAX, description="only entries with a lower id: the next page"
+        default=None,
+        ge=0,
+        le=INTEGER_MAX,
+        description="only entries with a lower id: the next page",
     )
     limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="at most so many")
 

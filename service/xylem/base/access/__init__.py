@@ -1,1 +1,3 @@
-"""Who may ask for what: keys with scopes, what is open without one, and a log of what admins did. No HTTP."""
+"""Who may ask for what: keys with scopes, what is open without one, and
+a log of what admins did. No HTTP.
+"""

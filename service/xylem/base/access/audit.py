@@ -1,7 +1,8 @@
 """The audit log: what admins did, kept in the database. It holds no secrets and no bodies.
 
-The newest ROWS_MAX entries are kept, whatever their age; that is 10,000 a day for ten days, or ten a day for
-27 years. Keep a copy elsewhere if you need more: `page` reads from the newest to the oldest.
+The newest ROWS_MAX entries are kept, whatever their age; that is 10,000 a day for ten days, or ten
+a day for 27 years. Keep a copy elsewhere if you need more: `page` reads from the newest to the
+oldest.
 """
 
 import re
@@ -19,7 +20,9 @@ from xylem.base.db.tables import AUDIT_LOG
 ROWS_MAX = 100_000
 
 BEGUN = "begun"
-"""The outcome of an action that has begun. It stays if the end of the action could not be written."""
+"""The outcome of an action that has begun.
+It stays if the end of the action could not be written.
+"""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -61,7 +64,8 @@ class AuditLog:
     ) -> int:
         """Add an entry, and return its id; the oldest beyond ROWS_MAX goes.
 
-        Control characters become blanks, what looks like a key its id alone, and what is too long is cut.
+        Control characters become blanks, what looks like a key its id alone, and what is too long
+        is cut.
         """
         given = {"who": who.name, "action": action, "target": target}
         given |= {"outcome": outcome, "request_id": request_id}
@@ -70,7 +74,9 @@ class AuditLog:
             length = AUDIT_LOG.c[name].type.length  # type: ignore[attr-defined]
             values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
         with self._database.write() as connection:
-            made = connection.execute(insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values))
+            made = connection.execute(
+                insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values)
+            )
             number: int = made.inserted_primary_key[0]  # type: ignore[index]
             connection.execute(delete(AUDIT_LOG).where(AUDIT_LOG.c.id <= number - ROWS_MAX))
         return number
@@ -78,7 +84,9 @@ class AuditLog:
     def conclude(self, number: int, outcome: str) -> None:
         """Write the outcome of an entry that was BEGUN."""
         with self._database.write() as connection:
-            connection.execute(update(AUDIT_LOG).where(AUDIT_LOG.c.id == number).values(outcome=outcome))
+            connection.execute(
+                update(AUDIT_LOG).where(AUDIT_LOG.c.id == number).values(outcome=outcome)
+            )
 
     def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
         """Return up to `limit` entries, the newest first: those with an id below `before`."""

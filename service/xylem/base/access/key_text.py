@@ -1,8 +1,9 @@
-"""What keys open, and the text of a key: `xk_ID_SECRET`, ID 12 of a-z and 2-7, SECRET 43 of URL-safe base64.
+"""What keys open, and the text of a key: `xk_ID_SECRET`, ID 12 of a-z and
+2-7, SECRET 43 of URL-safe base64.
 
-What is kept is the SHA-256 of the whole text. No slow hash (argon2, scrypt): those make up for secrets that
-people choose, of which an attacker can try all likely ones. A secret of 256 random bits has no likely ones: a
-fast hash gives nothing away, and is checked on every request.
+What is kept is the SHA-256 of the whole text. No slow hash (argon2, scrypt): those make up for
+secrets that people choose, of which an attacker can try all likely ones. A secret of 256 random
+bits has no likely ones: a fast hash gives nothing away, and is checked on every request.
 """
 
 import base64
@@ -34,7 +35,9 @@ def parse_scopes(names: list[str]) -> frozenset[AccessScope]:
     unknown = [name for name in names if name not in ALL_SCOPES]
     if unknown or not names:
         found = ", ".join(map(repr, unknown)) or "none"
-        raise BadParameter(f"scopes: expected some of {', '.join(AccessScope)}, found {found[:100]}")
+        raise BadParameter(
+            f"scopes: expected some of {', '.join(AccessScope)}, found {found[:100]}"
+        )
     return frozenset(map(AccessScope, names))
 
 
@@ -49,8 +52,8 @@ def is_loopback(host: str) -> bool:
 def open_scopes(settings: Settings) -> frozenset[AccessScope]:
     """Return the scopes that need no key: those of `XYLEM_OPEN_SCOPES`.
 
-    Where that is not set: predict, feedback and metrics when the server listens on a loopback address, else
-    none. `admin` is never among them.
+    Where that is not set: predict, feedback and metrics when the server listens on a loopback
+    address, else none. `admin` is never among them.
     """
     if settings.open_scopes is not None:
         return frozenset(map(AccessScope, settings.open_scopes))

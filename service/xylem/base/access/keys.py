@@ -9,15 +9,23 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from xylem.base.access.key_text import ID_PLACE, AccessScope, digest_of, is_id, make_secret, without_secrets
+from xylem.base.access.key_text import (
+    ID_PLACE,
+    AccessScope,
+    digest_of,
+    is_id,
+    make_secret,
+    without_secrets,
+)
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import ACCESS_KEYS
 from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from xylem_store import is_model
 
 KEYS_MAX = 1000
-"""Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest
-admin key never does."""
+"""Keys of a database. Where there would be more, the oldest that is not in force any more
+goes; the newest admin key never does.
+"""
 
 NO_ROWS_MAX = 100  # models that a key names as those of which it has no rows kept
 ALL_MODELS = "*"
@@ -54,7 +62,9 @@ class AccessKey(NamedTuple):
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
 
     def facts(self, now: float | None = None) -> dict[str, Any]:
-        """Return what JSON says of the key: no secret, no hash; times as RFC 3339, null for never."""
+        """Return what JSON says of the key: no secret, no hash; times as RFC 3339,
+        null for never.
+        """
         return {
             "id": self.id,
             "name": self.name,
@@ -79,12 +89,15 @@ class MadeKey(NamedTuple):
         return f"MadeKey({self.key.id})"
 
     def facts(self) -> dict[str, Any]:
-        """Return what JSON says of the key, its text as `key`: for the answer that shows it, no log."""
+        """Return what JSON says of the key, its text as `key`:
+        for the answer that shows it, no log.
+        """
         return {**self.key.facts(), "key": self.text}
 
 
 class AccessKeys:
-    """The keys of a database. Thread-safe; every call is one transaction, and raises DatabaseUnavailable.
+    """The keys of a database. Thread-safe; every call is one
+    transaction, and raises DatabaseUnavailable.
 
     What changes here holds in this process and every other one within two seconds: see `ring`.
     """
@@ -129,7 +142,8 @@ class AccessKeys:
     def rotate(
         self, key_id: str, overlap_seconds: float = 0.0, lifetime_seconds: float | None = None
     ) -> MadeKey:
-        """Make the next key of the same name and scopes; the old one expires when the overlap is over.
+        """Make the next key of the same name and scopes; the old
+        one expires when the overlap is over.
 
         An overlap lengthens no life. Without a lifetime the new key has that of the old one. Raises
         KeyNotFound for a key that is not in force, BadParameter and LimitExceeded.
@@ -137,7 +151,8 @@ class AccessKeys:
         if not 0 <= overlap_seconds <= LIFETIME_SECONDS_MAX:
             raise BadParameter(f"overlap: expected seconds from 0, found {overlap_seconds:g}")
         with self._database.write() as connection:
-            key, now = find_key(connection, key_id), time.time()
+            key = find_key(connection, key_id)
+            now = time.time()
             if key.state(now) != "active":
                 raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
             if lifetime_seconds is None and key.expires_at is not None:
@@ -164,7 +179,9 @@ def add_key(
         raise BadParameter(f"scopes: expected some of {', '.join(AccessScope)}, found none")
     if lifetime_seconds is not None and not 0 < lifetime_seconds <= LIFETIME_SECONDS_MAX:
         raise BadParameter(f"lifetime: expected seconds above 0, found {lifetime_seconds:g}")
-    if len(no_rows) > NO_ROWS_MAX or not all(model == ALL_MODELS or is_model(model) for model in no_rows):
+    if len(no_rows) > NO_ROWS_MAX or not all(
+        model == ALL_MODELS or is_model(model) for model in no_rows
+    ):
         expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
         raise BadParameter(f"no_rows: {expected}, found {', '.join(no_rows)!r:.100}")
     now = time.time()
@@ -173,12 +190,27 @@ def add_key(
         newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
         over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
         if not over:
-            raise LimitExceeded(f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one")
+            raise LimitExceeded(
+                f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one"
+            )
         connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
     text = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
-    key = AccessKey(text[ID_PLACE], name, scopes, digest_of(text), now, expires_at, None, None, no_rows)
-    values = key._asdict() | {"scopes": " ".join(sorted(scopes)), "no_rows": " ".join(no_rows) or None}
+    key = AccessKey(
+        id=text[ID_PLACE],
+        name=name,
+        scopes=scopes,
+        hash=digest_of(text),
+        created_at=now,
+        expires_at=expires_at,
+        revoked_at=None,
+        last_used_at=None,
+        no_rows=no_rows,
+    )
+    values = key._asdict() | {
+        "scopes": " ".join(sorted(scopes)),
+        "no_rows": " ".join(no_rows) or None,
+    }
     connection.execute(insert(ACCESS_KEYS).values(values))
     return MadeKey(key, text)
 
@@ -201,8 +233,8 @@ def find_key(connection: Connection, key_id: str) -> AccessKey:
 def ensure_admin_key(database: Database) -> str | None:
     """Make an admin key where the database never had one, and return its text; else None.
 
-    Of several processes that begin at once one makes it. One that was revoked is not made up for: `xylem keys
-    create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
+    Of several processes that begin at once one makes it. One that was revoked is not made up for:
+    `xylem keys create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
     """
     with database.read() as connection:  # a start takes no lock where there is one
         if _has_admin_key(connection):
@@ -220,15 +252,21 @@ def _has_admin_key(connection: Connection) -> bool:
 
 
 def show_admin_key(text: str) -> None:
-    """Write a new admin key to standard error, as a line for a person; it goes to no log of ours."""
-    sys.stderr.write(f"xylem: no admin key was there, so one was made. It is shown this once: {text}\n")
+    """Write a new admin key to standard error, as a line for a person; it goes to no
+    log of ours.
+    """
+    sys.stderr.write(
+        f"xylem: no admin key was there, so one was made. It is shown this once: {text}\n"
+    )
     sys.stderr.flush()
 
 
 def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:
     """Write when keys were used last."""
     ids = list(ids)
-    connection.execute(update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(ids)).values(last_used_at=now))
+    connection.execute(
+        update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(ids)).values(last_used_at=now)
+    )
 
 
 def moment(seconds: float | None) -> str | None:
@@ -246,4 +284,6 @@ def _key_of(row: Row[Any]) -> AccessKey:
     """Return the key of a row; scopes of a newer release are left out: they open nothing here."""
     known = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
     no_rows = tuple((row.no_rows or "").split())
-    return AccessKey(**{**row._mapping, "scopes": known, "hash": bytes(row.hash), "no_rows": no_rows})
+    return AccessKey(
+        **{**row._mapping, "scopes": known, "hash": bytes(row.hash), "no_rows": no_rows}
+    )

@@ -1,10 +1,11 @@
 """KeyRing: what the service asks on each request. All keys are in memory, read again each second.
 
-A request costs a hash and a look-up, no database. A key that is revoked or made, here or by another process,
-is known within REFRESH_SECONDS and the time of one read. While the database cannot be read, keys that are
-known go on being honoured for HONOUR_SECONDS after the last read, so that a database that restarts stops
-nobody; a key that is not known is then refused with 503 and not 401, because it may have been made meanwhile.
-After that time every key is, but that of `XYLEM_ADMIN_KEY`, which needs no database.
+A request costs a hash and a look-up, no database. A key that is revoked or made, here or by another
+process, is known within REFRESH_SECONDS and the time of one read. While the database cannot be
+read, keys that are known go on being honoured for HONOUR_SECONDS after the last read, so that a
+database that restarts stops nobody; a key that is not known is then refused with 503 and not 401,
+because it may have been made meanwhile. After that time every key is, but that of
+`XYLEM_ADMIN_KEY`, which needs no database.
 """
 
 import hashlib
@@ -75,9 +76,11 @@ class KeyRing:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the database of the keys; nothing is opened yet: until `start` every key is refused with 503.
+        """Take the database of the keys; nothing is opened yet: until
+        `start` every key is refused with 503.
 
-        on_first_key  is given the text of the admin key that is made where there is none; None: none is made
+        on_first_key  is given the text of the admin key that is made where there is none; None:
+                      none is made
         clock         seconds since 1970, for what expires
         ticks         seconds, for how long ago the keys were read
         """
@@ -102,9 +105,9 @@ class KeyRing:
     def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
         """Return who asks, from the header Authorization (`Bearer KEY`), None where there is none.
 
-        A key with the scope `admin` opens every scope: it could make a key for it. Where `scope` is open the
-        header is not looked at. Raises AccessRefused (no key, or an unknown one), KeyRevoked, KeyExpired,
-        ScopeMissing, and DatabaseUnavailable where that cannot be said now.
+        A key with the scope `admin` opens every scope: it could make a key for it. Where `scope` is
+        open the header is not looked at. Raises AccessRefused (no key, or an unknown one),
+        KeyRevoked, KeyExpired, ScopeMissing, and DatabaseUnavailable where that cannot be said now.
         """
         if scope in self.open:
             return ANYBODY
@@ -116,7 +119,9 @@ class KeyRing:
         key = self._keys.get(text[ID_PLACE])
         if key is None or not hmac.compare_digest(digest, key.hash):
             if age > STALE_SECONDS:
-                raise DatabaseUnavailable("expected to read which keys there are, found no database for it")
+                raise DatabaseUnavailable(
+                    "expected to read which keys there are, found no database for it"
+                )
             raise AccessRefused("expected a key of this service, found one that is unknown")
         if age > HONOUR_SECONDS:
             raise DatabaseUnavailable(
@@ -127,15 +132,17 @@ class KeyRing:
         if key.expires_at is not None and key.expires_at <= self._clock():
             raise KeyExpired(f"key {key.id}: expected one in force, found that it has expired")
         if scope not in key.scopes and AccessScope.ADMIN not in key.scopes:
-            raise ScopeMissing(f"key {key.id}: expected one with the scope {scope}, found one without")
+            raise ScopeMissing(
+                f"key {key.id}: expected one with the scope {scope}, found one without"
+            )
         self._used.add(key.id)
         return Principal(key.id, key.name)
 
     def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
         """Return whether rows of a model may be kept of the feedback that comes with a header.
 
-        What is open comes without a key, and may. A key that is brought is asked, also where it need not be;
-        one that is not known says no.
+        What is open comes without a key, and may. A key that is brought is asked, also where it
+        need not be; one that is not known says no.
         """
         key_id = self.key_id(authorization)
         if authorization is None or key_id == ENVIRONMENT.key_id:
@@ -154,13 +161,19 @@ class KeyRing:
         return id_of(text.decode("latin-1"))
 
     def close(self) -> None:
-        """Stop following, and write which keys were used last. Blocking, as long as the database takes."""
+        """Stop following, and write which keys were used last.
+
+        Blocking, as long as the database takes.
+        """
         self._following.stop()
         with suppress(XylemError):  # the end does not wait for them
             self._write_uses()
 
     def refresh(self) -> None:
-        """Read the keys now: after one was made or revoked in this process. Raises DatabaseUnavailable."""
+        """Read the keys now: after one was made or revoked in this process.
+
+        Raises DatabaseUnavailable.
+        """
         with self._refreshing:
             if self._is_first and self._on_first_key is not None:
                 text = ensure_admin_key(self._database)
@@ -179,7 +192,8 @@ class KeyRing:
             self._write_uses()
 
     def _write_uses(self) -> None:
-        used, self._used = self._used, set()
+        used = self._used
+        self._used = set()
         self._wrote_uses_at = self._ticks()
         if used:
             with self._database.write() as connection:
@@ -193,5 +207,7 @@ def _bearer(authorization: bytes | None) -> bytes:
     scheme, _, key = authorization.partition(b" ")
     key = key.strip()
     if scheme.lower() != b"bearer" or not key or len(key) > KEY_BYTES_MAX:
-        raise AccessRefused("expected Authorization: Bearer and a key, found a header of another form")
+        raise AccessRefused(
+            "expected Authorization: Bearer and a key, found a header of another form"
+        )
     return key

@@ -7,15 +7,17 @@ from sqlalchemy import Connection, extract, func, select
 
 from xylem.base.db.engine import Compiled
 
-# So long the clock must have gone right before anything is deleted by its age: a clock that is set wrong is
-# mostly set right within minutes, while what is too old may wait for an hour.
+# So long the clock must have gone right before anything is deleted by its age: a clock that is set
+# wrong is mostly set right within minutes, while what is too old may wait for an hour.
 AGREEMENT_SECONDS = 3600.0
 _NOW = Compiled(select(extract("epoch", func.clock_timestamp())))
 TOLERANCE_SECONDS = 60.0  # by which a clock is slewed in an hour, and much more
 
 
 def now(connection: Connection) -> float:
-    """Return the seconds since 1970: by PostgreSQL's clock, because those of its clients may differ."""
+    """Return the seconds since 1970: by PostgreSQL's clock,
+    because those of its clients may differ.
+    """
     if connection.dialect.name == "postgresql":
         return float(_NOW.run(connection).fetchone()[0])
     return time.time()
@@ -32,7 +34,9 @@ class AgeClock:
         self._agreed_since = 0.0
 
     def trusted_now(self, connection: Connection) -> float | None:
-        """Return the time now; None until the clocks have agreed for AGREEMENT_SECONDS since a first call."""
+        """Return the time now; None until the clocks have agreed for
+        AGREEMENT_SECONDS since a first call.
+        """
         time_of_day = now(connection)
         ticks = time.monotonic()
         offset = time_of_day - ticks

@@ -1,4 +1,6 @@
-"""Database: connections to SQLite or PostgreSQL, migrated before the first use; failures as our errors."""
+"""Database: connections to SQLite or PostgreSQL, migrated before the
+first use; failures as our errors.
+"""
 
 import contextlib
 import math
@@ -11,7 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url, update
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Insert,
+    Table,
+    create_engine,
+    event,
+    make_url,
+    update,
+)
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
@@ -31,12 +43,12 @@ STATEMENT_SECONDS = 30  # the longest statement, and wait for a lock, on Postgre
 IDLE_SECONDS = 60  # the longest pause between two statements of a transaction, on PostgreSQL
 CONNECTIONS_KEPT = 5  # connections that stay open when nobody uses them, at most
 
-# A database counts as failing for so long after it could not be written: on a disk that is full small writes
-# go on for a while, and would hide that the larger ones fail.
+# A database counts as failing for so long after it could not be written: on a disk that is full
+# small writes go on for a while, and would hide that the larger ones fail.
 WRITE_FAULT_SECONDS = 30.0
 
-# What a connection has unless the URL says otherwise. A PostgreSQL to which the network has gone is given up
-# after 25 seconds; without that, after hours.
+# What a connection has unless the URL says otherwise. A PostgreSQL to which the network has gone is
+# given up after 25 seconds; without that, after hours.
 _OPTIONS = {
     "sqlite": {"timeout": CONNECT_SECONDS},
     "postgresql": {
@@ -51,18 +63,21 @@ _OPTIONS = {
 # What it always has: we begin transactions ourselves.
 _FIXED_OPTIONS = {"sqlite": {}, "postgresql": {"client_encoding": "utf8", "autocommit": True}}
 
-# Each transaction sets its own limits, in the message that begins it, which costs no round trip more. A
-# pooler refuses them as options of the connection, and hands what one session sets to another client.
+# Each transaction sets its own limits, in the message that begins it, which costs no round trip
+# more. A pooler refuses them as options of the connection, and hands what one session sets to
+# another client.
 _LIMITS = (
     f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; "
     f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
 )
 
-# SQLSTATE of a server that takes no writes (any more): it is read-only, or stops. After a failover new
-# connections lead to another server, while open ones may stay at the old one, where reading goes on.
+# SQLSTATE of a server that takes no writes (any more): it is read-only, or stops. After a failover
+# new connections lead to another server, while open ones may stay at the old one, where reading
+# goes on.
 _NOT_THE_SERVER = ("25006", "57P01", "57P02", "57P03")
 
-# Device and inode of a file, and of one that is only read its size and time; None: there is no file.
+# Device and inode of a file, and of one that is only read its size
+# and time; None: there is no file.
 FileIdentity = tuple[int, ...] | None
 
 
@@ -74,34 +89,42 @@ def default_url(store: Path) -> str:
 class Database:
     """One database. Thread-safe.
 
-    What a `write` block did is committed when the block ends, and then survives kill -9 and a loss of power:
-    SQLite writes ahead and syncs the log at each commit (synchronous=FULL), PostgreSQL does by default.
+    What a `write` block did is committed when the block ends, and then survives kill -9 and a loss
+    of power: SQLite writes ahead and syncs the log at each commit (synchronous=FULL), PostgreSQL
+    does by default.
     """
 
     def __init__(self, url: str, connections_max: int = 15, *, creates: bool = True) -> None:
         """Take a URL as SQLAlchemy has it; nothing is opened yet. Raises BadParameter.
 
         connections_max  at a time: who asks for one more waits CONNECT_SECONDS for it
-        creates          whether the first use may create the file of SQLite. A later use never does: a file
-                         that is gone was removed or moved, and an empty one would hide that
+        creates          whether the first use may create the file of SQLite. A later use never
+                         does: a file that is gone was removed or moved, and an empty one would hide
+                         that
         """
         self._engine = _engine(url, connections_max)
         self.shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
         """Which database it is, without what may be secret: for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
-        is_sqlite = self._engine.dialect.name == "sqlite"  # PostgreSQL's pool tries each connection first
+        # PostgreSQL's pool tries each connection first
+        is_sqlite = self._engine.dialect.name == "sqlite"
         self._path = Path(self._engine.url.database or "").absolute() if is_sqlite else None
-        # of the file that it was opened for, the connection of the last writer, while nobody uses it
+        # of the file that it was opened for, the connection of the
+        # last writer, while nobody uses it
         self._kept: dict[FileIdentity, Connection] = {}
         self._creates = creates
         self._migrating = threading.Lock()
         self._migrated = False
-        self.file: FileIdentity = None  # which file has the tables of this release; none on PostgreSQL
-        self.failing_until = -math.inf  # by the monotonic clock: nothing could be written a moment ago
+        # which file has the tables of this release; none on PostgreSQL
+        self.file: FileIdentity = None
+        # by the monotonic clock: nothing could be written a moment ago
+        self.failing_until = -math.inf
 
     @classmethod
     def of(cls, settings: Settings, *, creates: bool = True) -> Self:
-        """Return the database of the settings: theirs, else the one beside the store. Raises BadParameter."""
+        """Return the database of the settings: theirs, else the one
+        beside the store. Raises BadParameter.
+        """
         return cls(
             settings.database_url or default_url(settings.store),
             settings.database_connections,
@@ -120,29 +143,37 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction, committed at the end, rolled back when the block raises.
+        """Yield a connection in a transaction, committed at the end,
+        rolled back when the block raises.
 
-        On SQLite there is one such transaction at a time. Raises DatabaseUnavailable and DatabaseUnsupported:
-        then nothing was done, or, when the connection broke in the commit itself, everything.
+        On SQLite there is one such transaction at a time. Raises DatabaseUnavailable and
+        DatabaseUnsupported: then nothing was done, or, when the connection broke in the commit
+        itself, everything.
         """
         file = self._migrate()
         try:
             with self._errors(), self._begin(file) as connection:
                 yield connection
             if self._identity() != file:
-                raise self._unavailable("another file, or none, in its place since the transaction began")
+                raise self._unavailable(
+                    "another file, or none, in its place since the transaction began"
+                )
         except DatabaseUnavailable:
             self.failing_until = time.monotonic() + WRITE_FAULT_SECONDS
             raise
 
     def try_writing(self) -> None:
-        """Find out whether a database that could not be written can be by now: see `failing_until`."""
+        """Find out whether a database that could not be written can be by now: see
+        `failing_until`.
+        """
         with contextlib.suppress(DatabaseUnavailable), self.write() as connection:
             connection.execute(update(SCHEMA_VERSION).values(number=SCHEMA_VERSION.c.number))
 
     @contextlib.contextmanager
     def _begin(self, file: FileIdentity) -> Iterator[Connection]:
-        """Yield a connection in a writing transaction: one that was kept costs a third of a new one."""
+        """Yield a connection in a writing transaction: one that
+        was kept costs a third of a new one.
+        """
         connection = self._kept.pop(file, None) or self._writing.connect()
         try:
             with connection.begin():
@@ -156,9 +187,10 @@ class Database:
     def _migrate(self) -> FileIdentity:
         """Return which file has the database, after it was brought to the tables of this release.
 
-        SQLite goes on with a file that is open though another one, or none, stands in its place: what is
-        written to it then is lost. So each transaction begins with a look at the path, which costs 2 us. The
-        connections to the old file are closed, and the new one is brought to the tables of this release.
+        SQLite goes on with a file that is open though another one, or none, stands in its place:
+        what is written to it then is lost. So each transaction begins with a look at the path,
+        which costs 2 us. The connections to the old file are closed, and the new one is brought to
+        the tables of this release.
         """
         with self._migrating:
             file = self._identity()
@@ -167,7 +199,10 @@ class Database:
             if not self._migrated or file != self.file:
                 self.close()
                 is_read = file is not None and self._path is not None and is_read_only(self._path)
-                with self._errors(), (self._engine if is_read else self._writing).begin() as connection:
+                with (
+                    self._errors(),
+                    (self._engine if is_read else self._writing).begin() as connection,
+                ):
                     migrate(connection)
                 self._creates = False
                 self.file = file or self._identity()
@@ -192,7 +227,9 @@ class Database:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise the database's failures as DatabaseUnavailable: one line, no statements, no passwords."""
+        """Raise the database's failures as DatabaseUnavailable: one
+        line, no statements, no passwords.
+        """
         try:
             yield
         except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
@@ -213,7 +250,9 @@ def _engine(url: str, connections_max: int) -> Engine:
         parsed = _parsed(url)
         backend = parsed.get_backend_name()
         is_postgresql = backend == "postgresql"
-        options = {name: value for name, value in _OPTIONS[backend].items() if name not in parsed.query}
+        options = {
+            name: value for name, value in _OPTIONS[backend].items() if name not in parsed.query
+        }
         engine = create_engine(
             parsed,
             connect_args={**options, **_FIXED_OPTIONS[backend]},
@@ -223,12 +262,18 @@ def _engine(url: str, connections_max: int) -> Engine:
             max_overflow=max(connections_max - CONNECTIONS_KEPT, 0),
         )
         if is_postgresql:
-            from xylem.base.db.postgresql import connect  # and the driver, which need not be there for SQLite
+            # and the driver, which need not be there for SQLite
+            from xylem.base.db.postgresql import connect
 
             event.listen(engine, "do_connect", connect)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError, TypeError) as error:
-        # ValueError and TypeError: a port, host or option that is none; they may repeat a part of the URL
-        reason = error if isinstance(error, SQLAlchemyError | ModuleNotFoundError) else type(error).__name__
+        # ValueError and TypeError: a port, host or option that is none;
+        # they may repeat a part of the URL
+        reason = (
+            error
+            if isinstance(error, SQLAlchemyError | ModuleNotFoundError)
+            else type(error).__name__
+        )
         raise BadParameter(f"{_EXPECTED}, found one that cannot be used: {reason}") from None
     if is_postgresql:
         event.listen(engine, "begin", _begin_postgresql)
@@ -246,10 +291,11 @@ _EXPECTED = (
 
 
 def _parsed(url: str) -> URL:
-    """Return the parts of a URL. Raises BadParameter, which never repeats what may be a part of a password.
+    """Return the parts of a URL. Raises BadParameter, which never
+    repeats what may be a part of a password.
 
-    SQLAlchemy takes the first @ for the end of the password. What follows another one would be shown as the
-    host or the name of the database.
+    SQLAlchemy takes the first @ for the end of the password. What follows another one would be
+    shown as the host or the name of the database.
     """
     scheme, _, location = url.partition("://")
     backend = scheme.partition("+")[0]
@@ -259,13 +305,18 @@ def _parsed(url: str) -> URL:
     hosts = authority.rpartition("@")[2]
     if backend == "postgresql" and "," in hosts and ":" in hosts:
         raise BadParameter(
-            "database: expected several hosts as postgresql+psycopg://USER:PASSWORD@/NAME?host=HOST1:5432&"
-            "host=HOST2:5432&target_session_attrs=read-write, found them between commas with their ports"
+            "database: expected several hosts as "
+            "postgresql+psycopg://USER:PASSWORD@/NAME?host=HOST1:5432&"
+            "host=HOST2:5432&target_session_attrs=read-write, found them between commas with "
+            "their ports"
         )
     parsed = make_url(url)
-    if backend == "postgresql" and ("@" in location[len(authority) :] or "@" in (parsed.host or "")):
+    if backend == "postgresql" and (
+        "@" in location[len(authority) :] or "@" in (parsed.host or "")
+    ):
         raise BadParameter(
-            "database: expected one @, in front of the host, found another one: in a name or password @ is "
+            "database: expected one @, in front of the host, found another one: in a name or "
+            "password @ is "
             "written %40, / is %2F, ? is %3F and : is %3A"
         )
     if backend == "sqlite" and (parsed.database in (None, "", ":memory:") or "uri" in parsed.query):
@@ -281,17 +332,21 @@ def is_read_only(file: Path) -> bool:
 
 
 def _connect_sqlite(_: object, __: object, arguments: tuple[str], named: dict[str, Any]) -> Any:
-    """Connect to a file that can only be read, as it is; None, for SQLAlchemy to connect, to any other one.
+    """Connect to a file that can only be read, as it is; None, for
+    SQLAlchemy to connect, to any other one.
 
-    A reader, too, needs SQLite's file -shm, which it cannot make there. What another process has written
-    ahead, to -wal, is read where it left that file; without any, nothing is lost by reading the file alone.
+    A reader, too, needs SQLite's file -shm, which it cannot make there. What another process has
+    written ahead, to -wal, is read where it left that file; without any, nothing is lost by reading
+    the file alone.
     """
     file = Path(arguments[0])
     if not file.exists() or not is_read_only(file):
         return None
     log = Path(f"{file}-wal")
     has_log = log.exists() and log.stat().st_size > 0
-    return sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable={int(not has_log)}", uri=True, **named)
+    return sqlite3.connect(
+        f"{file.as_uri()}?mode=ro&immutable={int(not has_log)}", uri=True, **named
+    )
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
@@ -305,8 +360,8 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 def _write_ahead(connection: Any) -> None:
     """Have a SQLite file write ahead, as it does from then on.
 
-    Of several that change a new file at once SQLite refuses all but one, without the wait that it has for
-    transactions: so this waits.
+    Of several that change a new file at once SQLite refuses all but one, without the wait that it
+    has for transactions: so this waits.
     """
     until = time.monotonic() + CONNECT_SECONDS
     while True:
@@ -320,13 +375,17 @@ def _write_ahead(connection: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction; a writing one takes the lock at once, so that no other comes in between."""
+    """Begin a transaction; a writing one takes the lock at once, so that no other
+    comes in between.
+    """
     writes = connection.get_execution_options().get("xylem_write", False)
     connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _begin_postgresql(connection: Connection) -> None:
-    """Begin a transaction with its limits, in one message; a reading one sees one state of the database."""
+    """Begin a transaction with its limits, in one message; a reading
+    one sees one state of the database.
+    """
     writes = connection.get_execution_options().get("xylem_write", False)
     isolation = "" if writes else "ISOLATION LEVEL REPEATABLE READ"
     connection.connection.cursor().execute(f"BEGIN {isolation}; {_LIMITS}")
@@ -339,10 +398,11 @@ def insert_new(connection: Connection, table: Table) -> Insert:
 
 
 class Compiled:
-    """A statement of SQLAlchemy Core that is compiled once, and run on the driver's own cursor. Thread-safe.
+    """A statement of SQLAlchemy Core that is compiled once, and run on
+    the driver's own cursor. Thread-safe.
 
-    For what runs for every block of feedback: SQLAlchemy takes 40 us to execute a statement that SQLite is
-    done with in 4, and keeps the interpreter from other threads meanwhile.
+    For what runs for every block of feedback: SQLAlchemy takes 40 us to execute a statement that
+    SQLite is done with in 4, and keeps the interpreter from other threads meanwhile.
 
     columns   those that an insert or an update sets, besides its values; none: all of an insert
     """
@@ -353,10 +413,11 @@ class Compiled:
         self._texts: dict[str, str] = {}
 
     def run(self, connection: Connection, **parameters: object) -> Any:
-        """Run it in the connection's transaction; return the driver's cursor, whose rows are tuples.
+        """Run it in the connection's transaction; return the
+        driver's cursor, whose rows are tuples.
 
-        Values are handed over as they are: integers, floats, text and bytes are. Raises the driver's errors,
-        which `Database.read` and `Database.write` know.
+        Values are handed over as they are: integers, floats, text and bytes are. Raises the
+        driver's errors, which `Database.read` and `Database.write` know.
         """
         dialect = connection.dialect
         text = self._texts.get(dialect.name)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
-    """Yield the database of a store, closed in the end; where there is none, an empty one for the moment.
+    """Yield the database of a store, closed in the end; where there is
+    none, an empty one for the moment.
 
     create  whether one is made beside the store then
 
@@ -34,7 +35,8 @@ def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
 
 @contextmanager
 def ready_database(store: Path) -> Iterator[Database]:
-    """Yield the database of a store, made where it is not there, which answers and can be written to.
+    """Yield the database of a store, made where it is not there,
+    which answers and can be written to.
 
     Raises BadParameter and DatabaseUnavailable.
     """

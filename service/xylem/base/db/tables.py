@@ -1,30 +1,33 @@
 """The tables, and the numbered steps that bring a database to them, each run once, in order.
 
-A table `schema_version` has the number of the last step. Who owns all tables and only goes forward needs no
-library for that (alembic).
+A table `schema_version` has the number of the last step. Who owns all tables and only goes forward
+needs no library for that (alembic).
 
-threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the changes of
-                       its thresholds as they were committed; who changes them locks the row. Predictions
-                       made under an epoch below `base_epoch` say nothing about the thresholds of now.
-                       `digest` is that of the version's manifest: a version of another store has the same
-                       name, and other labels. NULL in rows of before: the first version that comes has it
+threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the
+                       changes of its thresholds as they were committed; who changes them locks the
+                       row. Predictions made under an epoch below `base_epoch` say nothing about the
+                       thresholds of now. `digest` is that of the version's manifest: a version of
+                       another store has the same name, and other labels. NULL in rows of before:
+                       the first version that comes has it
 threshold_log          a row for each epoch: what a block of feedback added (`codec`), or
                        that the state was replaced by the checkpoint of that epoch
 threshold_checkpoints  the whole state at some epochs
-threshold_shadows      at most one row for each version: the candidate that is scored beside the thresholds in
-                       force since epoch `since`. State and scores are those of `epoch`; the log has the rest
+threshold_shadows      at most one row for each version: the candidate that is scored beside the
+                       thresholds in force since epoch `since`. State and scores are those of
+                       `epoch`; the log has the rest
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
-feedback_rows          instances of such events with their true labels, where they are kept: a line of JSON
-                       each, numbered as they came (`xylem.thresholds.store.feedback_rows`)
+feedback_rows          instances of such events with their true labels, where they are kept: a line
+                       of JSON each, numbered as they came (`xylem.thresholds.store.feedback_rows`)
 secrets                keys that replicas share
-access_keys            a row for each key of the service (`xylem.base.access`): never the key, but its hash
+access_keys            a row for each key of the service (`xylem.base.access`): never the key, but
+                       its hash
 audit_log              a row for each action of an admin (`xylem.base.access.audit`)
-jobs                   a row for each job, those that have ended too (`xylem.admin.jobs`). Times are seconds
-                       since 1970; `claim` is a secret of the worker that has the job until `lease_until`;
-                       `traceparent` is the span of the request that made it
+jobs                   a row for each job, those that have ended too (`xylem.admin.jobs`). Times are
+                       seconds since 1970; `claim` is a secret of the worker that has the job until
+                       `lease_until`; `traceparent` is the span of the request that made it
 schedules              a row for each schedule of jobs (`xylem.admin.jobs.schedules`)
-job_totals             for each kind of jobs and each state in which they end, how many have and how long they
-                       ran: sums that outlive the jobs
+job_totals             for each kind of jobs and each state in which they end, how many have and how
+                       long they ran: sums that outlive the jobs
 """
 
 from collections.abc import Callable
@@ -225,31 +228,37 @@ SCHEMA_VERSION = Table(
 
 
 ADDED = (VERSIONS.c.digest,)
-"""Columns that a database of this schema may lack. They may be NULL, and releases of before pass over them:
-a step would stop those, which serve on beside."""
+"""Columns that a database of this schema may lack. They may be NULL, and releases of before pass
+over them: a step would stop those, which serve on beside.
+"""
 
 STEPS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
-"""Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
+"""Step i makes schema i + 1 of schema i.
+A step that was released leads to the same schema ever after.
+"""
 
 
 def migrate(connection: Connection) -> None:
-    """Run the steps that a database lacks, in the caller's transaction, which on SQLite holds the write lock.
+    """Run the steps that a database lacks, in the caller's transaction,
+    which on SQLite holds the write lock.
 
-    Of several processes one migrates while the others wait. Raises DatabaseUnsupported for a newer schema,
-    and for a database that cannot have every text.
+    Of several processes one migrates while the others wait. Raises DatabaseUnsupported for a newer
+    schema, and for a database that cannot have every text.
     """
     if connection.dialect.name == "postgresql":
         encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
         if encoding != "UTF8":
             raise DatabaseUnsupported(
-                f"expected a database of encoding UTF8, found {encoding}: create it with ENCODING 'UTF8'"
+                f"expected a database of encoding UTF8, found {encoding}: create it with "
+                "ENCODING 'UTF8'"
             )
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     SCHEMA_VERSION.create(connection, checkfirst=True)
     number = connection.execute(select(func.max(SCHEMA_VERSION.c.number))).scalar_one() or 0
     if number > len(STEPS):
         raise DatabaseUnsupported(
-            f"expected a database of schema {len(STEPS)} or older, found {number}: a newer release made it"
+            f"expected a database of schema {len(STEPS)} or older, found {number}: a newer "
+            "release made it"
         )
     for step in STEPS[number:]:
         step(connection)

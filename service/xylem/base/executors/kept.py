@@ -1,4 +1,6 @@
-"""Results of steps that are kept in files until the work is done: begun again, it goes on from them."""
+"""Results of steps that are kept in files until the work is done:
+begun again, it goes on from them.
+"""
 
 import fcntl
 import inspect
@@ -12,7 +14,17 @@ from typing import Any, BinaryIO, get_type_hints
 
 from xylem.base.errors import Unavailable
 from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Held, Named, R, Step, T, digest_of, function_of, packed, unpacked
+from xylem.base.executors.values import (
+    Held,
+    Named,
+    R,
+    Step,
+    T,
+    digest_of,
+    function_of,
+    packed,
+    unpacked,
+)
 from xylem_store import source_digest
 
 _NAME_BYTES = 32
@@ -22,7 +34,8 @@ _LOCK = "lock"
 
 @contextmanager
 def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
-    """Yield a crew that keeps the results of `crew` in a directory, which goes when the block has ended well.
+    """Yield a crew that keeps the results of `crew` in a directory, which
+    goes when the block has ended well.
 
     resume  whether results that are there are taken; else they are removed first
 
@@ -34,7 +47,10 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fault = "expected no other training that keeps its steps there, found one: wait for it, or end it"
+            fault = (
+                "expected no other training that keeps its steps there, found one: wait "
+                "for it, or end it"
+            )
             raise Unavailable(f"{directory}: {fault}") from None
         if not resume:
             for file in directory.iterdir():
@@ -62,16 +78,18 @@ class _Keeping(Crew):
         self._last: tuple[Any, str] = None, ""
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on the items whose results are not there yet; `done` is called for all of them.
+        """Run `step` on the items whose results are not there
+        yet; `done` is called for all of them.
 
-        A file for each step and its fields, named by them and by the sources of Xylem. Raises Unavailable
-        when the disk refuses.
+        A file for each step and its fields, named by them and by the sources of Xylem. Raises
+        Unavailable when the disk refuses.
         """
         if step is not self._last[0]:
             self._last = step, _name_of(step)
         kind = get_type_hints(function_of(step))["return"]
         with (self._directory / self._last[1]).open("a+b") as file:
-            there, names = _read(file), dict[int, bytes]()
+            there = _read(file)
+            names = dict[int, bytes]()
 
             def missing() -> Iterator[T]:
                 for item in items:
@@ -79,14 +97,17 @@ class _Keeping(Crew):
                     if name in there:
                         done(item, unpacked(kind, os.pread(file.fileno(), *there[name])))
                     else:
-                        names[id(item)] = name  # items live until they are done, and steps may write to them
+                        # items live until they are done, and steps may write to them
+                        names[id(item)] = name
                         yield item
 
             def keep(item: T, result: R) -> None:
                 content = packed(result)
                 length = len(content).to_bytes(8, "little")
                 try:
-                    file.write(b"".join([names.pop(id(item)), length, content, sha256(content).digest()]))
+                    file.write(
+                        b"".join([names.pop(id(item)), length, content, sha256(content).digest()])
+                    )
                     file.flush()
                 except OSError as error:
                     fault = f"expected space to keep the results of steps, found: {error.strerror}"
@@ -103,9 +124,14 @@ class _Keeping(Crew):
         """Put a value where steps reach it, named by what stands in it."""
         return Named(self._crew.hold(value), digest_of(value).hex())
 
-    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
-        """Run a step on every item, as `Crew.split`; results are made anew, and named by their cause."""
-        name, found = _name_of(step), self._crew.split(step, items, n)
+    def split(
+        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
+    ) -> list[list[Held[R]]]:
+        """Run a step on every item, as `Crew.split`; results are
+        made anew, and named by their cause.
+        """
+        name = _name_of(step)
+        found = self._crew.split(step, items, n)
         return [
             [Named(part, digest_of(name, item, number).hex()) for number, part in enumerate(parts)]
             for item, parts in zip(items, found, strict=True)
@@ -113,14 +139,21 @@ class _Keeping(Crew):
 
 
 def _name_of(step: Any) -> str:
-    """Return the name of a step and its fields: a digest of them and of the sources that it reaches."""
+    """Return the name of a step and its fields: a digest of them
+    and of the sources that it reaches.
+    """
     function = function_of(step)
-    where = f"{function.__module__}.{function.__qualname__}", source_digest(Path(inspect.getfile(function)))
+    where = (
+        f"{function.__module__}.{function.__qualname__}",
+        source_digest(Path(inspect.getfile(function))),
+    )
     return digest_of(where, step).hex()[:_NAME_BYTES]
 
 
 def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
-    """Return the length and place of the result of each item; cut off what a killed process wrote half."""
+    """Return the length and place of the result of each item; cut
+    off what a killed process wrote half.
+    """
     there: dict[bytes, tuple[int, int]] = {}
     end = 0
     file.seek(0)

@@ -33,7 +33,8 @@ class _InFile(NamedTuple):
 class Crew:
     """So many threads, and the flag that ends their work early.
 
-    stop  uint8[1]  1 when the work has been given up: kernels may look at it, their results are dropped
+    stop  uint8[1]  1 when the work has been given up: kernels may look at it, their results are
+          dropped
     """
 
     def __init__(self, threads: int) -> None:
@@ -48,20 +49,28 @@ class Crew:
         return file
 
     def hold(self, value: R) -> Held[R]:
-        """Put a value where steps reach it, out of this process's memory. Raises Unavailable: no space."""
+        """Put a value where steps reach it, out of this process's memory.
+
+        Raises Unavailable: no space.
+        """
         content = memoryview(packed(value))
         start = end = self._scratch.seek(0, os.SEEK_END)
         try:
             while content:
                 written = self._scratch.write(content)
-                content, end = content[written:], end + written
+                content = content[written:]
+                end = end + written
         except OSError as error:
             fault = f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
             raise Unavailable(f"stream: {fault}") from None
         return _InFile(self._scratch, type(value), start, end - start)
 
-    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
-        """Run a step with n results on every item; they stay where they were made: return where that is."""
+    def split(
+        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
+    ) -> list[list[Held[R]]]:
+        """Run a step with n results on every item; they stay where
+        they were made: return where that is.
+        """
         found: dict[Held[T], list[Held[R]]] = {}
 
         def done(item: Held[T], results: list[R]) -> None:
@@ -71,11 +80,14 @@ class Crew:
         return [found[item] for item in items]
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on every item, as `run`, in any order; each thread has a workspace of its own."""
+        """Run `step` on every item, as `run`, in any order; each thread has a
+        workspace of its own.
+        """
         self.run(self._in_threads(step), items, done)
 
     def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
-        """Yield the results of `step`, in the order of the items; some items are taken ahead of them.
+        """Yield the results of `step`, in the order of the items;
+        some items are taken ahead of them.
 
         With one thread no item is, and the step runs in the caller's thread.
         """
@@ -84,7 +96,8 @@ class Crew:
             for item in items:
                 yield step.run(item, workspace, self.stop)
             return
-        work, running = self._in_threads(step), deque[Future[R]]()
+        work = self._in_threads(step)
+        running = deque[Future[R]]()
         with ThreadPoolExecutor(self.threads, thread_name_prefix="map") as pool:
             try:
                 for item in items:
@@ -113,10 +126,11 @@ class Crew:
         call()
 
     def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Call `work` on every item, and `done(item, result)` in the caller's thread as results come.
+        """Call `work` on every item, and `done(item, result)` in
+        the caller's thread as results come.
 
-        When the caller's thread is interrupted, or a call fails, items not yet begun are dropped, those
-        being worked on are told to stop and waited for, and the exception goes on.
+        When the caller's thread is interrupted, or a call fails, items not yet begun are dropped,
+        those being worked on are told to stop and waited for, and the exception goes on.
         """
         todo = iter(items)
         running: dict[Future[R], T] = {}

@@ -41,7 +41,9 @@ RETRIES = 10
 """So often a step is begun again after its process or node has died."""
 
 BUNDLE_SECONDS = 0.5
-"""Items are sent together until a bundle takes about so long: a task alone costs some milliseconds."""
+"""Items are sent together until a bundle takes about so long: a task alone costs some
+milliseconds.
+"""
 
 BUNDLE_MAX = 256
 
@@ -50,7 +52,8 @@ LOG_MAX = 4000  # characters of what a step that failed wrote, and of its frames
 LOOK_SECONDS = 30.0
 """The pause between two looks at how many processors the cluster has, when no step ends."""
 
-IDLE_LOOKS_MAX = 20  # so many looks in a row may find no processor at all: nodes may be on their way
+# so many looks in a row may find no processor at all: nodes may be on their way
+IDLE_LOOKS_MAX = 20
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 _CURRENT = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
@@ -63,9 +66,10 @@ def connect(address: str) -> Iterator[Any]:
 
     address  "auto", HOST:PORT of a cluster that this machine is a node of, or ray://HOST:PORT
 
-    In a process that is connected already the connection stays as it is, else it ends with the block. Raises
-    BadParameter: Ray is not installed, the address is none, or versions differ between nodes; Unavailable:
-    nobody answers there, within CONNECT_SECONDS, or a node does not within NODE_SECONDS.
+    In a process that is connected already the connection stays as it is, else it ends with the
+    block. Raises BadParameter: Ray is not installed, the address is none, or versions differ
+    between nodes; Unavailable: nobody answers there, within CONNECT_SECONDS, or a node does not
+    within NODE_SECONDS.
     """
     try:
         import ray
@@ -74,12 +78,17 @@ def connect(address: str) -> Iterator[Any]:
     is_ours = not ray.is_initialized()
     if is_ours:
         _reach(address)
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what it will do
+        # else Ray warns of what it will do
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
-            ray.init(address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
+            ray.init(
+                address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR
+            )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise Unavailable(f"ray: expected to join the cluster at {address}, found {found}") from None
+            raise Unavailable(
+                f"ray: expected to join the cluster at {address}, found {found}"
+            ) from None
     try:
         _check_nodes(ray)
         yield ray
@@ -89,17 +98,23 @@ def connect(address: str) -> Iterator[Any]:
 
 
 def _reach(address: str) -> None:
-    """Raise BadParameter or Unavailable where nobody listens: Ray waits two minutes, and then exits."""
+    """Raise BadParameter or Unavailable where nobody listens: Ray
+    waits two minutes, and then exits.
+    """
     place = address.removeprefix("ray://")
     if address == "auto":
-        place = os.environ.get("RAY_ADDRESS", "") or (_CURRENT.read_text() if _CURRENT.is_file() else "")
+        place = os.environ.get("RAY_ADDRESS", "") or (
+            _CURRENT.read_text() if _CURRENT.is_file() else ""
+        )
         if not place:
             fault = "expected a cluster that runs on this machine, found none: ray start --head"
             raise Unavailable(f"ray: {fault}, or give its address")
         place = place.strip().removeprefix("ray://")
     host, colon, port = place.rpartition(":")
     if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-        raise BadParameter(f"ray: expected auto, HOST:PORT or ray://HOST:PORT, found {address[:100]!r}")
+        raise BadParameter(
+            f"ray: expected auto, HOST:PORT or ray://HOST:PORT, found {address[:100]!r}"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except OSError as error:
@@ -134,13 +149,16 @@ def _check_nodes(ray: Any) -> None:
 
 
 def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
-    """Do a call on each node; yield the name of the node, and what the call returned or the error it raised.
+    """Do a call on each node; yield the name of the node, and what the
+    call returned or the error it raised.
 
     Raises Unavailable for a node that does not answer.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    errors, task, begun = ray.exceptions, ray.remote(call), []
+    errors = ray.exceptions
+    task = ray.remote(call)
+    begun = []
     for node in ray.nodes():
         if node["Alive"]:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -152,22 +170,28 @@ def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
         except (errors.TaskUnschedulableError, errors.NodeDiedError):
             continue  # it has died, but was not yet known to have: it takes no steps
         except errors.GetTimeoutError:
-            fault = f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found that it does not"
+            fault = (
+                f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found "
+                "that it does not"
+            )
             raise Unavailable(f"ray: {fault}") from None
         except (errors.RayError, ImportError) as error:
             answer = error
         yield name, answer
 
 
-_workspaces: dict[str, Any] = {}  # in a process of a node: the workspace of the step that it ran last
+# in a process of a node: the workspace of the step that it ran last
+_workspaces: dict[str, Any] = {}
 
 
 def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, list[R]]:
-    """Return the seconds that some items took, and their results; the step's arrays stay where they are.
+    """Return the seconds that some items took, and their results; the
+    step's arrays stay where they are.
 
     An error comes with what was written before it.
     """
-    began, written = time.perf_counter(), io.StringIO()
+    began = time.perf_counter()
+    written = io.StringIO()
     step = mapped(step, shared)
     if number not in _workspaces:
         _workspaces.clear()
@@ -175,7 +199,9 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
     stop = np.zeros(1, np.uint8)
     try:
         with redirect_stdout(written), redirect_stderr(written):
-            results = [step.run(mapped(item, writeable), _workspaces[number], stop) for item in items]
+            results = [
+                step.run(mapped(item, writeable), _workspaces[number], stop) for item in items
+            ]
     except BaseException as error:
         _workspaces.clear()  # it was not left as it was found
         error.add_note(f"written before: {written.getvalue()[-LOG_MAX:]}")
@@ -201,7 +227,9 @@ def _split(step: Step[Held[T], list[R]], item: Held[T]) -> list[Any]:
 
 @contextmanager
 def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
-    """Yield who runs steps: the nodes of a cluster (`connect`); without an address, threads here."""
+    """Yield who runs steps: the nodes of a cluster (`connect`); without an address,
+    threads here.
+    """
     if address is None:
         yield Crew(threads)
         return
@@ -210,10 +238,11 @@ def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[C
 
 
 class RayCrew(Crew):
-    """A crew whose steps are run by the nodes of a cluster; what it is given besides, by threads here.
+    """A crew whose steps are run by the nodes of a cluster; what it
+    is given besides, by threads here.
 
-    The fields of a step are put into the object store once, and each node fetches them once; a task takes a
-    processor. Results do not depend on the nodes, nor on how items are bundled.
+    The fields of a step are put into the object store once, and each node fetches them once; a task
+    takes a processor. Results do not depend on the nodes, nor on how items are bundled.
     """
 
     def __init__(self, threads: int, ray: Any, ahead: int = AHEAD) -> None:
@@ -230,12 +259,16 @@ class RayCrew(Crew):
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `Crew.steps`.
 
-        A step whose process or node dies is begun again elsewhere. Raises what a step raises, and Unavailable
-        where it dies RETRIES times more, or no node is left. An interrupt ends what runs.
+        A step whose process or node dies is begun again elsewhere. Raises what a step raises, and
+        Unavailable where it dies RETRIES times more, or no node is left. An interrupt ends what
+        runs.
         """
-        todo, size, ahead = iter(items), 1, list[T]()
+        todo = iter(items)
+        size = 1
+        ahead = list[T]()
         number, fields = self._sent(step)
-        task, running = self._task(), dict[Any, list[T]]()
+        task = self._task()
+        running = dict[Any, list[T]]()
         try:
             while True:
                 wanted = self._ahead * self._processors()
@@ -245,14 +278,17 @@ class RayCrew(Crew):
                     n_next = min(size, -(-len(ahead) // wanted))
                     if not n_next:
                         break
-                    bundle, ahead = ahead[:n_next], ahead[n_next:]
+                    bundle = ahead[:n_next]
+                    ahead = ahead[n_next:]
                     running[task.remote(number, fields, bundle)] = bundle
                 if not running:
                     return
                 ref = self._next(running)
                 bundle = running.pop(ref)
                 seconds, results = self._result(ref)
-                size = max(1, min(BUNDLE_MAX, 2 * size, int(BUNDLE_SECONDS / (seconds / len(bundle)))))
+                size = max(
+                    1, min(BUNDLE_MAX, 2 * size, int(BUNDLE_SECONDS / (seconds / len(bundle))))
+                )
                 for item, result in zip(bundle, results, strict=True):
                     done(item, result)
         except BaseException:
@@ -267,8 +303,11 @@ class RayCrew(Crew):
             yield result
 
     def _in_turn(self, tasks: Iterable[Any]) -> Iterator[tuple[float, list[Any]]]:
-        """Yield what tasks return, in their order; as many are begun as processors have work for."""
-        running, todo = deque[Any](), iter(tasks)
+        """Yield what tasks return, in their order; as many are begun as processors
+        have work for.
+        """
+        running = deque[Any]()
+        todo = iter(tasks)
         try:
             while True:
                 running += islice(todo, max(0, self._ahead * self._processors() - len(running)))
@@ -282,7 +321,8 @@ class RayCrew(Crew):
 
     def _task(self) -> Any:
         """Return what begins a task that runs a bundle of items."""
-        # by default Ray fills the node of this process first, and finds others free only after a while
+        # by default Ray fills the node of this process first, and
+        # finds others free only after a while
         how = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
         return self._ray.remote(_run_bundle).options(**how)
 
@@ -291,18 +331,24 @@ class RayCrew(Crew):
             self._ray.cancel(ref, force=True)
 
     def _sent(self, step: Any) -> Any:
-        """Return a name for a step, and where it is in the object store; the last one is there already."""
+        """Return a name for a step, and where it is in the object
+        store; the last one is there already.
+        """
         if step is not self._last:
             self._last = self._where = None  # the one before goes first
-            self._where, self._last = (uuid.uuid4().hex, self._ray.put(step)), step
+            self._where = (uuid.uuid4().hex, self._ray.put(step))
+            self._last = step
         return self._where
 
     def hold(self, value: R) -> Held[R]:
         """Put a value into the object store."""
         return _InStore(self._ray.put(value))
 
-    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
-        """Run a step on every item, as `Crew.split`: the results stay in the object store of the node.
+    def split(
+        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
+    ) -> list[list[Held[R]]]:
+        """Run a step on every item, as `Crew.split`: the results
+        stay in the object store of the node.
 
         Those that a node takes with it are made again, by the step, which is kept for that.
         """
@@ -328,7 +374,9 @@ class RayCrew(Crew):
                     _raise_of(error)
                 raise type(error.cause)(f"node {name}: {error.cause}")
             if error is not None:
-                raise Unavailable(f"ray: expected node {name} to answer, found {type(error).__name__}")
+                raise Unavailable(
+                    f"ray: expected node {name} to answer, found {type(error).__name__}"
+                )
 
     def _processors(self) -> int:
         """Return how many processors all nodes had a second ago, or now: nodes come and go."""
@@ -338,7 +386,10 @@ class RayCrew(Crew):
         return self._found
 
     def _next(self, running: Iterable[Any]) -> Any:
-        """Return a task that has ended. Raises Unavailable when there is long no processor to run one."""
+        """Return a task that has ended.
+
+        Raises Unavailable when there is long no processor to run one.
+        """
         idle = 0
         while idle < IDLE_LOOKS_MAX:
             finished, _ = self._ray.wait(list(running), timeout=LOOK_SECONDS)
@@ -346,10 +397,14 @@ class RayCrew(Crew):
                 return finished[0]
             idle = 0 if self._ray.cluster_resources().get("CPU") else idle + 1
         seconds = IDLE_LOOKS_MAX * LOOK_SECONDS
-        raise Unavailable(f"ray: expected a node with a processor, found none for {seconds:g} seconds")
+        raise Unavailable(
+            f"ray: expected a node with a processor, found none for {seconds:g} seconds"
+        )
 
     def _result(self, ref: Any) -> tuple[float, list[Any]]:
-        """Return what a task returned, in memory of this process: the object store is for others."""
+        """Return what a task returned, in memory of this process: the object store is
+        for others.
+        """
         errors = self._ray.exceptions
         try:
             seconds, results = self._ray.get(ref)

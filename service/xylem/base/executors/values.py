@@ -1,4 +1,6 @@
-"""Steps, pieces of a work that depend on nothing but their fields and item; and these as arrays and bytes."""
+"""Steps, pieces of a work that depend on nothing but their fields and
+item; and these as arrays and bytes.
+"""
 
 import dataclasses
 import hashlib
@@ -29,27 +31,36 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Held(Protocol[R_co]):
-    """A value that stays where it was made until a step gets it; hashable, and small in messages."""
+    """A value that stays where it was made until a step gets it; hashable, and small
+    in messages.
+    """
 
     def get(self) -> R_co:
         """Return the value; its arrays are not written to."""
 
 
 class Step(Protocol[T_contra, R_co]):
-    """A frozen dataclass: its fields are what all items share, arrays and NamedTuples of arrays among them.
+    """A frozen dataclass: its fields are what all items share, arrays
+    and NamedTuples of arrays among them.
 
-    Fields, items and results go to other processes, and its class is found there by its name: it stands in
-    a module. The same fields and item give the same result, bit for bit, in whatever process and order.
+    Fields, items and results go to other processes, and its class is found there by its name: it
+    stands in a module. The same fields and item give the same result, bit for bit, in whatever
+    process and order.
 
-    A result is kept in a file as the type that `run` is annotated with: NamedTuples, lists and numbers of
-    arrays.
+    A result is kept in a file as the type that `run` is annotated with: NamedTuples, lists and
+    numbers of arrays.
     """
 
     def workspace(self) -> Any:
-        """Return arrays that calls work in, one call after the other; each leaves them as it found them."""
+        """Return arrays that calls work in, one call after the other;
+        each leaves them as it found them.
+        """
 
     def run(self, item: T_contra, workspace: Any, stop: NDArray[np.uint8]) -> R_co:
-        """Return the result of an item. Once stop[0] is 1 it ends early, and its result is dropped."""
+        """Return the result of an item.
+
+        Once stop[0] is 1 it ends early, and its result is dropped.
+        """
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,9 @@ def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
         return {key: mapped(part, of_array) for key, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (field.name for field in dataclasses.fields(value))
-        return dataclasses.replace(value, **{name: mapped(getattr(value, name), of_array) for name in fields})
+        return dataclasses.replace(
+            value, **{name: mapped(getattr(value, name), of_array) for name in fields}
+        )
     return value
 
 
@@ -112,7 +125,8 @@ class _SameMemory:
 
 
 def shared(array: Array) -> Array:
-    """Return an array over the same memory that is not marked read-only: kernels are compiled for those.
+    """Return an array over the same memory that is not marked
+    read-only: kernels are compiled for those.
 
     The memory is other processes' too: who gets the array does not write to it.
     """
@@ -139,7 +153,9 @@ def packed(value: Any) -> bytes:
     """Return a result as bytes: the length of its layout, the layout as JSON, and the arrays."""
     arrays: list[Array] = []
     layout = json.dumps(_layout(value, arrays)).encode()
-    return b"".join([len(layout).to_bytes(8, "little"), layout, *(array.tobytes() for array in arrays)])
+    return b"".join(
+        [len(layout).to_bytes(8, "little"), layout, *(array.tobytes() for array in arrays)]
+    )
 
 
 def unpacked(kind: Any, content: bytes) -> Any:
@@ -150,7 +166,8 @@ def unpacked(kind: Any, content: bytes) -> Any:
 
 
 def _layout(value: Any, arrays: list[Array]) -> Any:
-    """Return what stands in a value as JSON takes it, each array as its type and shape; add it to `arrays`.
+    """Return what stands in a value as JSON takes it, each array as its
+    type and shape; add it to `arrays`.
 
     Raises TypeError for a value that is no array, number or text, nor made of such.
     """
@@ -173,14 +190,20 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
         return [_layout(getattr(value, field.name), arrays) for field in dataclasses.fields(value)]
     if hasattr(value, "model_dump_json"):  # a trainer's parameters
         return value.model_dump_json()
-    raise TypeError(f"expected arrays, numbers and what is made of them, found {type(value).__name__}")
+    raise TypeError(
+        f"expected arrays, numbers and what is made of them, found {type(value).__name__}"
+    )
 
 
 def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
-    """Return the value of type `kind` that has a layout. Raises ValueError where the bytes are cut off."""
+    """Return the value of type `kind` that has a layout.
+
+    Raises ValueError where the bytes are cut off.
+    """
     if layout is None:
         return None
-    origin, inner = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inner = get_args(kind)
     if origin is np.ndarray:
         dtype, shape = layout
         array: Array = np.empty(shape, dtype)

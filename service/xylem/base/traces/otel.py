@@ -1,9 +1,9 @@
-"""Spans as messages of OpenTelemetry's protocol, sent by its exporter over HTTP, as its standard variables
-say.
+"""Spans as messages of OpenTelemetry's protocol, sent by its exporter over
+HTTP, as its standard variables say.
 
-Requests that have ended wait in a bounded queue, from which a thread of its own makes their spans and sends
-them: a receiver that is down, or slow, costs spans and never a request. The SDK makes an object of its own
-for each span and each attribute first, and takes seven times as long.
+Requests that have ended wait in a bounded queue, from which a thread of its own makes their spans
+and sends them: a receiver that is down, or slow, costs spans and never a request. The SDK makes an
+object of its own for each span and each attribute first, and takes seven times as long.
 """
 
 import logging
@@ -32,17 +32,25 @@ from xylem.base.traces.tracer import REQUEST_ID, SPAN_ID, EndedTrace, SpanShape
 from xylem_store import code_version
 
 _KINDS = {"server": Span.SPAN_KIND_SERVER, "consumer": Span.SPAN_KIND_CONSUMER}
-_IS_BEGUN, _IS_CONTINUED = 0x100, 0x300
+_IS_BEGUN = 0x100
+_IS_CONTINUED = 0x300
 """Flags: that it is known whether the span above is another process's; and that it is."""
 
 _IDS = (1 << 64) - 1  # so many ids of spans there are; 0 is none
-_KEPT = 256  # shapes of spans, and values of `tracestate`, that are remembered: a caller's requests have few
+# shapes of spans, and values of `tracestate`, that are remembered: a caller's requests have few
+_KEPT = 256
 
 
 def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
-    """Add the spans of the parts, and then that of the whole. The id of a part follows that before it."""
-    trace, since = ended.trace, ended.since
-    trace_id, span_id, part_id = bytes.fromhex(trace.id), trace.span_id.to_bytes(8, "big"), trace.span_id
+    """Add the spans of the parts, and then that of the whole.
+
+    The id of a part follows that before it.
+    """
+    trace = ended.trace
+    since = ended.since
+    trace_id = bytes.fromhex(trace.id)
+    span_id = trace.span_id.to_bytes(8, "big")
+    part_id = trace.span_id
     state = _checked(trace.state) if trace.state else ""
     for names, at in ended.stretches:
         for name, (began, end) in zip(names, pairwise(at), strict=True):
@@ -100,11 +108,15 @@ CLOSE_SECONDS = 2.0
 
 WHOLE_MAX = 10_000_000  # the most that a variable of the queue may say
 STRETCHES_A_PLACE = 16
-"""Stretches of a span in one place of the queue. A long stream takes several: memory has a bound."""
+"""Stretches of a span in one place of the queue.
+A long stream takes several: memory has a bound.
+"""
 
 
 class QueueLimits(NamedTuple):
-    """How many spans wait, how long, and how many are sent at once: of requests, with their parts."""
+    """How many spans wait, how long, and how many are sent at once: of requests, with
+    their parts.
+    """
 
     size: int
     seconds: float
@@ -114,15 +126,17 @@ class QueueLimits(NamedTuple):
 class OtlpSender:
     """Sends spans, by a thread of its own. Thread-safe.
 
-    What a sampled request does here is to append to a queue: the SDK's own, with what is around it, took five
-    times as long where one request in a hundred is sampled, and finds nothing of it in the caches.
+    What a sampled request does here is to append to a queue: the SDK's own, with what is around it,
+    took five times as long where one request in a hundred is sampled, and finds nothing of it in
+    the caches.
 
     n_dropped  spans that found no room since it was logged last
     """
 
     def __init__(self, part: str, environment: Mapping[str, str]) -> None:
         variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-        variable = next(filter(environment.get, variables), variables[0])  # the first wins: it is for traces
+        # the first wins: it is for traces
+        variable = next(filter(environment.get, variables), variables[0])
         if (protocol := environment.get(variable) or "http/protobuf") != "http/protobuf":
             raise BadParameter(f"{variable}: expected http/protobuf, found {protocol[:100]!r}")
         self._limits = queue_limits(environment)
@@ -143,7 +157,9 @@ class OtlpSender:
             expected = "expected OpenTelemetry 1.45, whose exporter sends bytes"
             raise BadParameter(f"XYLEM_TRACES: {expected}, found {found}")
         scope = InstrumentationScope("xylem", code_version())
-        none = ReadableSpan("", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope)
+        none = ReadableSpan(
+            "", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope
+        )
         self._empty: ExportTraceServiceRequest = encode_spans([none])
         del self._empty.resource_spans[0].scope_spans[0].spans[:]
         self._waiting: deque[EndedTrace | None] = deque()
@@ -196,9 +212,12 @@ class OtlpSender:
                     self._exporter._client.export(request.SerializeToString())
             except Exception as error:  # no span is worth the thread
                 log(logging.ERROR, "trace_failed", error=error)
-        n_dropped, self.n_dropped = self.n_dropped, 0
+        n_dropped = self.n_dropped
+        self.n_dropped = 0
         if n_dropped:
-            detail = f"expected room for {self._limits.size} spans that wait, found none for {n_dropped}"
+            detail = (
+                f"expected room for {self._limits.size} spans that wait, found none for {n_dropped}"
+            )
             log(logging.WARNING, "spans_dropped", detail=detail)
 
 

@@ -11,7 +11,8 @@ from xylem.base.traces.tracer import Tracer, sampling_of
 def are_on(settings: Settings) -> bool:
     """Return whether traces are sent.
 
-    Raises BadParameter for a variable of OpenTelemetry that is not understood, and without its packages.
+    Raises BadParameter for a variable of OpenTelemetry that is not understood, and without its
+    packages.
     """
     if not settings.traces or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
@@ -31,7 +32,9 @@ def are_on(settings: Settings) -> bool:
 
 
 def open_tracer(settings: Settings, part: str) -> Tracer | None:
-    """Return what traces a part of the service, serve or jobs; None: traces are off. Raises as `are_on`."""
+    """Return what traces a part of the service, serve or jobs; None:
+    traces are off. Raises as `are_on`.
+    """
     if not are_on(settings):
         return None
     # a quarter of a second, and many modules: only where they are wanted

@@ -1,4 +1,6 @@
-"""Spans: which trace a request continues (W3C Trace Context), when they began and ended; handed on."""
+"""Spans: which trace a request continues (W3C Trace Context), when they began and
+ended; handed on.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +15,16 @@ TRACESTATE_MAX = 512
 """The most bytes of a `tracestate` that is kept; of a longer one nothing is."""
 
 _TRACEPARENT = re.compile(
-    rb"(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?"
+    rb"(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}"
+    rb"-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?"
 )
-find_unsampled = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]").fullmatch
+find_unsampled = re.compile(
+    rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]"
+).fullmatch
 """Finds a right `traceparent` of version 00 that says not to sample; None: it is no such one."""
 
-TRACE_ID, SPAN_ID = slice(3, 35), slice(36, 52)
+TRACE_ID = slice(3, 35)
+SPAN_ID = slice(36, 52)
 """Where a right `traceparent` has the hexadecimal digits of the ids."""
 
 ID_BITS = 64
@@ -31,13 +37,17 @@ _SAMPLERS = {
     "parentbased_always_off": (0, True),
     "parentbased_traceidratio": (None, True),
 }
-"""For each sampler of the standard its bound (None: a ratio), and whether it does as the parent does."""
+"""For each sampler of the standard its bound (None: a ratio), and
+whether it does as the parent does.
+"""
 
 
 def parse_traceparent(value: bytes) -> str | None:
-    """Return a `traceparent` as version 00 has it; None: it breaks the rules, and is as if it were not there.
+    """Return a `traceparent` as version 00 has it; None: it breaks the
+    rules, and is as if it were not there.
 
-    A version that is not known yet may say more behind what version 00 says (W3C Trace Context, 3.2.4).
+    A version that is not known yet may say more behind what version 00 says (W3C Trace Context,
+    3.2.4).
     """
     found = _TRACEPARENT.fullmatch(value)
     if found is None:
@@ -49,7 +59,9 @@ def parse_traceparent(value: bytes) -> str | None:
 
 
 def is_sampled(parent: str) -> bool:
-    """Return whether a right `traceparent` says to sample: the lowest bit of the flags behind the ids."""
+    """Return whether a right `traceparent` says to sample: the
+    lowest bit of the flags behind the ids.
+    """
     return parent[-1] in "13579bdf"
 
 
@@ -63,8 +75,14 @@ class Sampling(NamedTuple):
     follows: bool
 
     def samples(self, parent: str) -> bool:
-        """Return whether a trace is sampled that another process has begun, with this `traceparent`."""
-        return is_sampled(parent) if self.follows else int(parent[TRACE_ID][-ID_BITS // 4 :], 16) < self.bound
+        """Return whether a trace is sampled that another process
+        has begun, with this `traceparent`.
+        """
+        return (
+            is_sampled(parent)
+            if self.follows
+            else int(parent[TRACE_ID][-ID_BITS // 4 :], 16) < self.bound
+        )
 
 
 def new_id() -> int:
@@ -99,7 +117,8 @@ REQUEST_ID = "xylem.request_id"
 
 
 class Trace(NamedTuple):
-    """A span that has begun; or a trace that is continued, and not sampled here: it has no span of ours.
+    """A span that has begun; or a trace that is continued, and not
+    sampled here: it has no span of ours.
 
     id       the trace's, as logs and exemplars have it: 32 hexadecimal digits
     span_id  the span's; 0: it has none
@@ -134,7 +153,8 @@ class SpanShape(NamedTuple):
 
 
 class EndedTrace(NamedTuple):
-    """A sampled span that has ended, with its parts, as it waits to be sent: little is made of it before.
+    """A sampled span that has ended, with its parts, as it waits to be
+    sent: little is made of it before.
 
     began       by `perf_counter_ns`, as when it ended
     since       what is added to such a time to have nanoseconds since 1970
@@ -152,7 +172,8 @@ class EndedTrace(NamedTuple):
 class Tracer:
     """Begins and ends spans. Thread-safe.
 
-    send   hands on a span that has ended, of a trace that is sampled; does not block, and raises nothing
+    send   hands on a span that has ended, of a trace that is sampled; does not block, and raises
+           nothing
     close  sends what waits, for a while at most
     """
 
@@ -165,8 +186,11 @@ class Tracer:
         self.send = send
         self.close = close
 
-    def begin(self, traceparent: bytes | None = None, tracestate: bytes | None = None) -> Trace | None:
-        """Return the span of a request with these headers, or of a job; None: a new trace, not sampled.
+    def begin(
+        self, traceparent: bytes | None = None, tracestate: bytes | None = None
+    ) -> Trace | None:
+        """Return the span of a request with these headers, or of a
+        job; None: a new trace, not sampled.
 
         A trace that is not sampled is returned where others began it: its id is worth a log line.
         """
@@ -178,7 +202,9 @@ class Tracer:
             if parent is not None:
                 if not self._sampling.samples(parent):
                     return Trace(parent[TRACE_ID], 0, parent)
-                state = b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
+                state = (
+                    b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
+                )
                 return Trace(parent[TRACE_ID], new_id(), parent, state.decode("latin-1"))
         if random() >= self._share:
             return None
@@ -186,7 +212,19 @@ class Tracer:
         return Trace(f"{new_id():016x}{low:016x}", new_id())
 
     def end(self, trace: Trace, shape: SpanShape, began: int, stretches: Sequence[Stretch]) -> None:
-        """Hand on a span that ends now, with its parts, if it is sampled; as `EndedTrace` has it."""
+        """Hand on a span that ends now, with its parts, if it is sampled; as
+        `EndedTrace` has it.
+        """
         if trace.span_id:
             now = perf_counter_ns()
-            self.send(EndedTrace(trace, shape, None, began, now, time_ns() - now, stretches))
+            self.send(
+                EndedTrace(
+                    trace=trace,
+                    shape=shape,
+                    request_id=None,
+                    began=began,
+                    ended=now,
+                    since=time_ns() - now,
+                    stretches=stretches,
+                )
+            )

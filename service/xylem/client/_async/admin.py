@@ -44,25 +44,33 @@ class AsyncAdmin(AsyncBase):
         data: str | Sequence[str | Mapping[str, Any]],
         **fields: Unpack[TrainingFields],
     ) -> Job:
-        """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
+        """Submit a training of a new version; `data` and `valid` name
+        files of the server's data directory.
 
-        Or `data` is a list of files and of `{"feedback": {"model": ..., "days": ...}}`, and `valid` is
-        `{"feedback": 0.2}`, the newest part of that.
+        Or `data` is a list of files and of `{"feedback": {"model": ..., "days": ...}}`, and `valid`
+        is `{"feedback": 0.2}`, the newest part of that.
 
-        A key for idempotency is made if none is given: a submission that is sent again is the same job.
+        A key for idempotency is made if none is given: a submission that is sent again is the same
+        job.
         """
         return await self._submit("training", model=model, trainer=trainer, data=data, **fields)
 
     async def combine(self, model: str, members: Sequence[str], data: str, **fields: Any) -> Job:
         """Submit a combination of versions, each NAME or NAME@VERSION; `fields` as `vocabulary`."""
-        return await self._submit("combine", model=model, members=list(members), data=data, **fields)
+        return await self._submit(
+            "combine", model=model, members=list(members), data=data, **fields
+        )
 
     async def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
-        """Submit another vocabulary for a combined version; `fields`: `version`, `language`, `by`."""
+        """Submit another vocabulary for a combined version; `fields`: `version`,
+        `language`, `by`.
+        """
         return await self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
     async def tune(self, model: str, data: str, **fields: Any) -> Job:
-        """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
+        """Submit a tuning of thresholds on a file of the data
+        directory; `fields`: `method`, `version`.
+        """
         return await self._submit("threshold-tuning", model=model, data=data, **fields)
 
     async def batch_job(self, model: str, data: str, **fields: Any) -> Job:
@@ -84,16 +92,23 @@ class AsyncAdmin(AsyncBase):
         limit: int | None = None,
     ) -> list[Job]:
         """List jobs, the newest first; of a state, a model or a kind."""
-        return (await self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))).jobs
+        return (
+            await self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))
+        ).jobs
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Look at a job until it has ended, however that is. Raises WaitTimeout after `timeout` seconds."""
+        """Look at a job until it has ended, however that is.
+
+        Raises WaitTimeout after `timeout` seconds.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_SECONDS
         while not (found := await self.job(job_id)).is_ended:
             left = pause if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(f"expected job {found.id} to end in {timeout:g} s, found it {found.state}")
+                raise WaitTimeout(
+                    f"expected job {found.id} to end in {timeout:g} s, found it {found.state}"
+                )
             await async_sleep(min(pause, left))
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
         return found
@@ -111,17 +126,22 @@ class AsyncAdmin(AsyncBase):
         return (await self._send(get(job_path(job_id, "/log")))).decode("utf-8", "replace")
 
     def events(self, job_id: str) -> AsyncGenerator[ServerEvent]:
-        """Yield the events of a job until the server ends them; a connection that breaks is opened again."""
+        """Yield the events of a job until the server ends them; a
+        connection that breaks is opened again.
+        """
         return self._events(job_path(job_id, "/events"))
 
     async def download_result(self, job_id: str, to: str | PathLike[str]) -> int:
-        """Write the result of a job to a file; return its bytes. What was cut off goes on where it ended."""
+        """Write the result of a job to a file; return its bytes. What
+        was cut off goes on where it ended.
+        """
         return await self._download(job_path(job_id, "/result"), Path(to))
 
     async def create_schedule(
         self, kind: str, job: Mapping[str, Any], cron: str | None = None, rows: int | None = None
     ) -> JsonObject:
-        """Have jobs come by themselves: at the times of a cron line, or whenever rows of feedback have come.
+        """Have jobs come by themselves: at the times of a cron line, or
+        whenever rows of feedback have come.
 
         `job` is the body of a job of the kind, as `training`.
         """
@@ -150,19 +170,31 @@ class AsyncAdmin(AsyncBase):
         """Delete a file of the server's data directory."""
         await self._send(Request("DELETE", f"/v1/admin/data/{segment(name)}"))
 
-    async def export_feedback_rows(self, model: str, to: str | PathLike[str], days: int | None = None) -> int:
-        """Write the rows that are kept of a model's feedback, lines of JSON, to a file; return its bytes."""
-        return await self._download(f"{admin_path(model, '/feedback-rows')}{query(days=days)}", Path(to))
+    async def export_feedback_rows(
+        self, model: str, to: str | PathLike[str], days: int | None = None
+    ) -> int:
+        """Write the rows that are kept of a model's feedback, lines of
+        JSON, to a file; return its bytes.
+        """
+        return await self._download(
+            f"{admin_path(model, '/feedback-rows')}{query(days=days)}", Path(to)
+        )
 
     async def delete_feedback_rows(
         self, model: str, event_ids: Sequence[str] | None = None, day: str | None = None
     ) -> JsonObject:
         """Remove rows of feedback: of some events, or of a day, as 2026-11-23."""
         ids = None if event_ids is None else list(event_ids)
-        return await self.call("POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day)
+        return await self.call(
+            "POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day
+        )
 
     async def promote(
-        self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None
+        self,
+        model: str,
+        version: int | None = None,
+        alias: str = "latest",
+        reason: str | None = None,
     ) -> JsonObject:
         """Make an alias name a version; without one, its canary."""
         return await self.call(
@@ -172,16 +204,30 @@ class AsyncAdmin(AsyncBase):
     async def rollback(
         self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
     ) -> JsonObject:
-        """Make an alias name the version that it named before, or `to`; while it has a canary, end that."""
-        return await self.call("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
+        """Make an alias name the version that it named before, or
+        `to`; while it has a canary, end that.
+        """
+        return await self.call(
+            "POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason
+        )
 
     async def history(
-        self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
+        self,
+        model: str,
+        alias: str | None = None,
+        before: int | None = None,
+        limit: int | None = None,
     ) -> JsonObject:
-        """Return what the aliases of a model named, when, and who changed them; pages end `before` an id."""
-        return await self.call("GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit)
+        """Return what the aliases of a model named, when, and who
+        changed them; pages end `before` an id.
+        """
+        return await self.call(
+            "GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit
+        )
 
-    async def export_archive(self, model: str, to: str | PathLike[str], version: int | None = None) -> int:
+    async def export_archive(
+        self, model: str, to: str | PathLike[str], version: int | None = None
+    ) -> int:
         """Write a version, as an archive, to a file; return its bytes."""
         path = f"{admin_path(model, '/archive')}{query(version=version)}"
         return await self._download(path, Path(to))

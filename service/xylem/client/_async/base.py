@@ -1,4 +1,6 @@
-"""What makes calls: connections by httpcore, the key, patience; answers whole, as events, or into files."""
+"""What makes calls: connections by httpcore, the key, patience;
+answers whole, as events, or into files.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from xylem.client.calls import JsonObject, Request, Target, read_object, request
 from xylem.client.events import EventParser, ServerEvent
 from xylem.client.results import read_as
 from xylem.client.runtime import AsyncSemaphore, async_file_parts, async_sleep
-from xylem.errors import Attempts, BadAnswer, ClientError, ConnectionFailed, Retries, refusal_of, wait_after
+from xylem.errors import (
+    Attempts,
+    BadAnswer,
+    ClientError,
+    ConnectionFailed,
+    Retries,
+    refusal_of,
+    wait_after,
+)
 
 ANSWER_BYTES_MAX = 256 << 20
 """Of an answer that is held in memory."""
@@ -34,10 +44,11 @@ def _failure(error: Exception) -> ConnectionFailed:
 
 
 class AsyncWire:
-    """Connections to one server, each for one request at a time; the last one that was used is used first.
+    """Connections to one server, each for one request at a time; the
+    last one that was used is used first.
 
-    A pool of httpcore, or of httpx, looks at all its connections for each request: at 64 of them that took
-    more processor time than all else (docs/adr/0017-one-connection-a-call.md).
+    A pool of httpcore, or of httpx, looks at all its connections for each request: at 64 of them
+    that took more processor time than all else (docs/adr/0017-one-connection-a-call.md).
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
@@ -51,7 +62,8 @@ class AsyncWire:
         self._is_closed = False
 
     async def exchange(self, request: Request) -> bytes:
-        """Send a request; return the body of its answer, which may take as long as a wait after its head.
+        """Send a request; return the body of its answer, which may
+        take as long as a wait after its head.
 
         At most 64 are under way, others wait for their turn. Raises ClientError.
         """
@@ -60,13 +72,18 @@ class AsyncWire:
             return await answer.read(self._timeout)
 
     async def open(self, request: Request) -> AsyncAnswer:
-        """Send a request; return its answer, with its body still to be read, to be closed by who asks.
+        """Send a request; return its answer, with its body still to
+        be read, to be closed by who asks.
 
-        Raises ClientError: for a status other than those of success, too. RuntimeError after `close`.
+        Raises ClientError: for a status other than those of success, too. RuntimeError after
+        `close`.
         """
         if self._is_closed:
             raise RuntimeError("expected a client that is open, found one that was closed")
-        headers = [*self._headers, *((name.encode(), value.encode()) for name, value in request.headers)]
+        headers = [
+            *self._headers,
+            *((name.encode(), value.encode()) for name, value in request.headers),
+        ]
         content: Any = request.body
         if isinstance(content, Path):
             headers.append((b"content-length", b"%d" % content.stat().st_size))
@@ -83,7 +100,11 @@ class AsyncWire:
         try:
             response = await connection.handle_async_request(
                 httpcore.Request(
-                    request.method, url, headers=headers, content=content, extensions=self._extensions
+                    request.method,
+                    url,
+                    headers=headers,
+                    content=content,
+                    extensions=self._extensions,
                 )
             )
         except _FAULTS as error:
@@ -95,7 +116,9 @@ class AsyncWire:
         raise refusal_of(answer.status, answer.headers, body)
 
     async def release(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        """Keep a connection for the next request, if it can have one; drop one that was idle for long."""
+        """Keep a connection for the next request, if it can have
+        one; drop one that was idle for long.
+        """
         now = time.monotonic()
         if connection.is_idle() and not self._is_closed:
             self._idle.append((connection, now))
@@ -129,7 +152,8 @@ class AsyncAnswer:
     ) -> None:
         self.status = response.status
         self.headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in response.headers
         }
         self._wire = wire
         self._connection = connection
@@ -153,13 +177,16 @@ class AsyncAnswer:
     async def read(self, seconds_max: float) -> bytes:
         """Return the body, and close the answer. Raises ConnectionFailed and BadAnswer."""
         found: list[bytes] = []
-        n_bytes, deadline = 0, time.monotonic() + seconds_max
+        n_bytes = 0
+        deadline = time.monotonic() + seconds_max
         try:
             async for part in self._response.aiter_stream():
                 found.append(part)
                 n_bytes += len(part)
                 if n_bytes > ANSWER_BYTES_MAX:
-                    raise BadAnswer(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more")
+                    raise BadAnswer(
+                        f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more"
+                    )
                 if time.monotonic() > deadline:
                     expected = f"the whole answer within {seconds_max:g} seconds"
                     raise ConnectionFailed(f"expected {expected}, found part of it")
@@ -214,7 +241,10 @@ class AsyncBase:
         await self._wire.close()
 
     async def _send(self, request: Request) -> bytes:
-        """Return the body of the answer to a request, which may be sent again. Raises ClientError."""
+        """Return the body of the answer to a request, which may be sent again.
+
+        Raises ClientError.
+        """
         attempts = Attempts(self._retries)
         while True:
             try:
@@ -227,15 +257,19 @@ class AsyncBase:
         return read_as(kind, await self._send(request))
 
     async def call(self, method: str, path: str, **fields: Any) -> JsonObject:
-        """Return the object that answers a request of any path, such as /v1/admin/keys. Raises ClientError.
+        """Return the object that answers a request of any path, such as
+        /v1/admin/keys. Raises ClientError.
 
         fields  of its query, of PUT and POST of its body; those that are None are left out
         """
         return read_object(await self._send(request_of(method, path, fields)))
 
     async def _events(self, path: str) -> AsyncGenerator[ServerEvent]:
-        """Yield the events of a path until the server ends them; after a failure go on after the last."""
-        parser, attempts = EventParser(), Attempts(self._retries)
+        """Yield the events of a path until the server ends them;
+        after a failure go on after the last.
+        """
+        parser = EventParser()
+        attempts = Attempts(self._retries)
         while True:
             headers = [("accept", "text/event-stream")]
             if parser.last_id:
@@ -258,7 +292,8 @@ class AsyncBase:
         It is written to `to`.part, and renamed once it is whole. Raises ClientError.
         """
         part = to.with_name(f"{to.name}.part")
-        attempts, request = Attempts(self._retries), Request("GET", path, repeatable=True)
+        attempts = Attempts(self._retries)
+        request = Request("GET", path, repeatable=True)
         while True:
             try:
                 async with await self._wire.open(request) as answer:

@@ -60,7 +60,8 @@ async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[byt
             n_bytes += len(block[-1])
             if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
                 yield block
-                block, n_bytes = [], 0
+                block = []
+                n_bytes = 0
     except Exception:
         yield block
         raise
@@ -68,14 +69,16 @@ async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[byt
 
 
 class AsyncClient(AsyncAdmin):
-    """A client of a server of Xylem, for one event loop. Close it, or use it as a context manager.
+    """A client of a server, for one event loop. Close it, or use it as a context manager.
 
-    Calls raise ProblemError (the server refused), ConnectionFailed (no answer) or BadAnswer (an answer that
-    cannot be used). Redirects are not followed; proxies of the environment are not used.
+    Calls raise ProblemError (the server refused), ConnectionFailed (no answer) or BadAnswer (an
+    answer that cannot be used). Redirects are not followed; proxies of the environment are not
+    used.
 
     url      as http://HOST:PORT, or https://HOST/PREFIX
     key      sent with each request, and shown nowhere
-    timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer after its head
+    timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer
+             after its head
     retries  how often a call that may safely be repeated is: a number, or `xylem.Retries`
     tls      which certificates are trusted; by default those that the system trusts
     """
@@ -88,8 +91,12 @@ class AsyncClient(AsyncAdmin):
         alias: str | None = None,
         **options: Unpack[PredictOptions],
     ) -> Predictions:
-        """Predict the labels of instances, by what `latest` names unless a version or an alias is given."""
-        return await self._read(Predictions, calls.predict(model, instances, version, alias, options))
+        """Predict the labels of instances, by what `latest` names
+        unless a version or an alias is given.
+        """
+        return await self._read(
+            Predictions, calls.predict(model, instances, version, alias, options)
+        )
 
     async def score(
         self,
@@ -101,10 +108,11 @@ class AsyncClient(AsyncAdmin):
         labels: Sequence[str] | None = None,
         sequence: bool = False,
     ) -> Scores:
-        """Return the exact scores of labels that are named, or of a model of next words those of texts.
+        """Return the exact scores of labels that are named, or of a
+        model of next words those of texts.
 
-        An instance names its own `labels`, or says `"sequence": True`. `labels` and `sequence` here are for
-        those that say neither. A label that the model does not know is refused.
+        An instance names its own `labels`, or says `"sequence": True`. `labels` and `sequence` here
+        are for those that say neither. A label that the model does not know is refused.
         """
         request = calls.score(model, instances, version, alias, labels, sequence=sequence)
         return await self._read(Scores, request)
@@ -116,10 +124,11 @@ class AsyncClient(AsyncAdmin):
         version: int | None = None,
         alias: str | None = None,
     ) -> Feedback:
-        """Send true labels: events with `labels` and an `instance` or a `prediction_id` (docs/feedback.md).
+        """Send true labels: events with `labels` and an `instance` or a
+        `prediction_id` (docs/feedback.md).
 
-        An event without an `event_id` is given one. Each id counts once. So repeat a failed call only if your
-        events have ids.
+        An event without an `event_id` is given one. Each id counts once. So repeat a failed call
+        only if your events have ids.
         """
         done: Feedback | None = None
         results: list[FeedbackVerdict] = []
@@ -150,7 +159,9 @@ class AsyncClient(AsyncAdmin):
         limit: int = 100,
         marks_below: int | None = None,
     ) -> Thresholds:
-        """Return a page of the thresholds of a version; `next_offset` is where the next one begins."""
+        """Return a page of the thresholds of a version; `next_offset` is where the
+        next one begins.
+        """
         path = f"{model_path(model, version, alias)}/thresholds"
         request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
         return await self._read(Thresholds, request)
@@ -163,10 +174,11 @@ class AsyncClient(AsyncAdmin):
         alias: str | None = None,
         **options: Unpack[BatchOptions],
     ) -> AsyncGenerator[Prediction | LineError]:
-        """Yield a prediction, or an error, for each instance, in their order: a request a thousand of them.
+        """Yield a prediction, or an error, for each instance, in their
+        order: a request a thousand of them.
 
-        Memory does not grow with their number. Instances that take long to come should be asynchronous:
-        others are asked in the event loop. See docs/batch.md.
+        Memory does not grow with their number. Instances that take long to come should be
+        asynchronous: others are asked in the event loop. See docs/batch.md.
         """
         answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
         async with aclosing(answers):
@@ -184,17 +196,22 @@ class AsyncClient(AsyncAdmin):
     ) -> AsyncGenerator[list[bytes]]:
         """Yield the answers to blocks of lines of JSON, as they came; lines have no line feed.
 
-        A block is a request, or several where it is long. What comes a few lines at a time is answered
-        before more is asked for.
+        A block is a request, or several where it is long. What comes a few lines at a time is
+        answered before more is asked for.
         """
         sent: deque[_Sent] = deque()
-        n_lines, fault, source = 0, None, async_each(blocks)
+        n_lines = 0
+        fault = None
+        source = async_each(blocks)
         try:
             while fault is None:
                 try:
                     block = await anext(source, None)
-                except Exception as error:  # of the caller's source: raised after the answers before it
-                    fault, block = error, ()
+                except (
+                    Exception
+                ) as error:  # of the caller's source: raised after the answers before it
+                    fault = error
+                    block = ()
                 if block is None:
                     break
                 for part in parts_of(block, n_lines):
@@ -204,8 +221,10 @@ class AsyncClient(AsyncAdmin):
                     sent.append(asked)
                     asked.answer = await self._opened(asked)
                     told = asked.answer.headers.get("xylem-version", "")
-                    if version is None and told.isdigit():  # from now on all answers are of one version
-                        version, alias = int(told), None
+                    # from now on all answers are of one version
+                    if version is None and told.isdigit():
+                        version = int(told)
+                        alias = None
                         asked.request = batch_request(model, version, None, part.body, options)
                     while len(sent) >= (UNDER_WAY if part.is_long else 1):
                         yield await self._answers(sent.popleft())

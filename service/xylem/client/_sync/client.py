@@ -60,7 +60,8 @@ def _blocks_of(instances: Source[Instance]) -> Iterator[list[bytes]]:
             n_bytes += len(block[-1])
             if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
                 yield block
-                block, n_bytes = [], 0
+                block = []
+                n_bytes = 0
     except Exception:
         yield block
         raise
@@ -68,14 +69,16 @@ def _blocks_of(instances: Source[Instance]) -> Iterator[list[bytes]]:
 
 
 class Client(Admin):
-    """A client of a server of Xylem, which threads may share. Close it, or use it as a context manager.
+    """A client of a server, which threads may share. Close it, or use it as a context manager.
 
-    Calls raise ProblemError (the server refused), ConnectionFailed (no answer) or BadAnswer (an answer that
-    cannot be used). Redirects are not followed; proxies of the environment are not used.
+    Calls raise ProblemError (the server refused), ConnectionFailed (no answer) or BadAnswer (an
+    answer that cannot be used). Redirects are not followed; proxies of the environment are not
+    used.
 
     url      as http://HOST:PORT, or https://HOST/PREFIX
     key      sent with each request, and shown nowhere
-    timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer after its head
+    timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer
+             after its head
     retries  how often a call that may safely be repeated is: a number, or `xylem.Retries`
     tls      which certificates are trusted; by default those that the system trusts
     """
@@ -88,7 +91,9 @@ class Client(Admin):
         alias: str | None = None,
         **options: Unpack[PredictOptions],
     ) -> Predictions:
-        """Predict the labels of instances, by what `latest` names unless a version or an alias is given."""
+        """Predict the labels of instances, by what `latest` names
+        unless a version or an alias is given.
+        """
         return self._read(Predictions, calls.predict(model, instances, version, alias, options))
 
     def score(
@@ -101,10 +106,11 @@ class Client(Admin):
         labels: Sequence[str] | None = None,
         sequence: bool = False,
     ) -> Scores:
-        """Return the exact scores of labels that are named, or of a model of next words those of texts.
+        """Return the exact scores of labels that are named, or of a
+        model of next words those of texts.
 
-        An instance names its own `labels`, or says `"sequence": True`. `labels` and `sequence` here are for
-        those that say neither. A label that the model does not know is refused.
+        An instance names its own `labels`, or says `"sequence": True`. `labels` and `sequence` here
+        are for those that say neither. A label that the model does not know is refused.
         """
         request = calls.score(model, instances, version, alias, labels, sequence=sequence)
         return self._read(Scores, request)
@@ -116,10 +122,11 @@ class Client(Admin):
         version: int | None = None,
         alias: str | None = None,
     ) -> Feedback:
-        """Send true labels: events with `labels` and an `instance` or a `prediction_id` (docs/feedback.md).
+        """Send true labels: events with `labels` and an `instance` or a
+        `prediction_id` (docs/feedback.md).
 
-        An event without an `event_id` is given one. Each id counts once. So repeat a failed call only if your
-        events have ids.
+        An event without an `event_id` is given one. Each id counts once. So repeat a failed call
+        only if your events have ids.
         """
         done: Feedback | None = None
         results: list[FeedbackVerdict] = []
@@ -150,7 +157,9 @@ class Client(Admin):
         limit: int = 100,
         marks_below: int | None = None,
     ) -> Thresholds:
-        """Return a page of the thresholds of a version; `next_offset` is where the next one begins."""
+        """Return a page of the thresholds of a version; `next_offset` is where the
+        next one begins.
+        """
         path = f"{model_path(model, version, alias)}/thresholds"
         request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
         return self._read(Thresholds, request)
@@ -163,9 +172,11 @@ class Client(Admin):
         alias: str | None = None,
         **options: Unpack[BatchOptions],
     ) -> Generator[Prediction | LineError]:
-        """Yield a prediction, or an error, for each instance, in their order: a request a thousand of them.
+        """Yield a prediction, or an error, for each instance, in their
+        order: a request a thousand of them.
 
-        Memory does not grow with their number. See docs/batch.md.
+        Memory does not grow with their number. Instances that take long to come should be
+        asynchronous: others are asked in the event loop. See docs/batch.md.
         """
         answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
         with closing(answers):
@@ -183,17 +194,22 @@ class Client(Admin):
     ) -> Generator[list[bytes]]:
         """Yield the answers to blocks of lines of JSON, as they came; lines have no line feed.
 
-        A block is a request, or several where it is long. What comes a few lines at a time is answered
-        before more is asked for.
+        A block is a request, or several where it is long. What comes a few lines at a time is
+        answered before more is asked for.
         """
         sent: deque[_Sent] = deque()
-        n_lines, fault, source = 0, None, each(blocks)
+        n_lines = 0
+        fault = None
+        source = each(blocks)
         try:
             while fault is None:
                 try:
                     block = next(source, None)
-                except Exception as error:  # of the caller's source: raised after the answers before it
-                    fault, block = error, ()
+                except (
+                    Exception
+                ) as error:  # of the caller's source: raised after the answers before it
+                    fault = error
+                    block = ()
                 if block is None:
                     break
                 for part in parts_of(block, n_lines):
@@ -203,8 +219,10 @@ class Client(Admin):
                     sent.append(asked)
                     asked.answer = self._opened(asked)
                     told = asked.answer.headers.get("xylem-version", "")
-                    if version is None and told.isdigit():  # from now on all answers are of one version
-                        version, alias = int(told), None
+                    # from now on all answers are of one version
+                    if version is None and told.isdigit():
+                        version = int(told)
+                        alias = None
                         asked.request = batch_request(model, version, None, part.body, options)
                     while len(sent) >= (UNDER_WAY if part.is_long else 1):
                         yield self._answers(sent.popleft())

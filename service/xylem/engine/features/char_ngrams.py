@@ -1,12 +1,12 @@
 """Texts to character n-grams within words, as scikit-learn's analyzer `char_wb` finds them.
 
-What stands between two blanks is a word, with a blank before and after it. Its n-grams are of the lengths
-asked for; a word too short for one, blanks and all, counts as a whole. Deviation: control characters are
-blanks.
+What stands between two blanks is a word, with a blank before and after it. Its n-grams are of the
+lengths asked for; a word too short for one, blanks and all, counts as a whole. Deviation: control
+characters are blanks.
 
-Names of a few bytes are found by one read of memory. A table of names is larger than a processor's near
-caches. To find a name in a NameTable takes three reads that wait for each other: of its slot, its offset and
-its bytes. Here a slot holds the bytes, and the id.
+Names of a few bytes are found by one read of memory. A table of names is larger than a processor's
+near caches. To find a name in a NameTable takes three reads that wait for each other: of its slot,
+its offset and its bytes. Here a slot holds the bytes, and the id.
 """
 
 import numpy as np
@@ -31,7 +31,9 @@ SHORT_BYTES = 8
 """A name of so many bytes at most is its own key."""
 
 SLOTS_A_NAME = 2  # half of the slots are empty, so that most searches end at the first one
-_8, _32, _48 = np.uint64(8), np.uint64(32), np.uint64(48)
+_8 = np.uint64(8)
+_32 = np.uint64(32)
+_48 = np.uint64(48)
 _NONE = np.uint64(0)
 _LONG = np.uint64(0xFF << 56)
 _HASH_BITS = np.uint64((1 << 48) - 1)
@@ -40,7 +42,8 @@ _LENGTH_MAX = 0xFF
 
 @inlined
 def key_and_byte(key: np.uint64, n_bytes: int, byte: np.uint8) -> np.uint64:
-    """Return the key of `n_bytes` bytes, whose key this is, and one more: SHORT_BYTES in all at most.
+    """Return the key of `n_bytes` bytes, whose key this is, and
+    one more: SHORT_BYTES in all at most.
 
     The key of no bytes is 0. None has it else: no name has a byte of 0.
     """
@@ -49,7 +52,8 @@ def key_and_byte(key: np.uint64, n_bytes: int, byte: np.uint8) -> np.uint64:
 
 @inlined
 def long_key(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
-    """Return the key of a name of more than SHORT_BYTES bytes: its length, up to 255, and bits of its hash.
+    """Return the key of a name of more than SHORT_BYTES bytes: its
+    length, up to 255, and bits of its hash.
 
     Long names may share one, but no short one has it, as no byte of UTF-8 is 0xFF.
     """
@@ -71,7 +75,8 @@ def first_slot(key: np.uint64, n_slots: int, seed: int) -> np.int64:
 
 
 def short_names(names: NameTable, seed: int) -> U64:
-    """Return the table of these names, uint64[n_slots, 2]: a key, or 0 for none, and the id of the name.
+    """Return the table of these names, uint64[n_slots, 2]: a key, or
+    0 for none, and the id of the name.
 
     seed  as `new_seed` makes it; searches are given the same
 
@@ -85,7 +90,8 @@ def _fill(offsets: I64, utf8: U8, seed: int) -> U64:
     n_names = len(offsets) - 1
     table = np.zeros((SLOTS_A_NAME * n_names + 1, 2), np.uint64)
     for name in range(n_names):
-        start, end = offsets[name], offsets[name + 1]
+        start = offsets[name]
+        end = offsets[name + 1]
         key = np.uint64(0)
         if end - start > SHORT_BYTES:
             key = long_key(utf8, start, end, seed)
@@ -95,7 +101,8 @@ def _fill(offsets: I64, utf8: U8, seed: int) -> U64:
         slot = first_slot(key, len(table), seed)
         while table[slot, 0] != _NONE:
             slot = slot_next(slot, len(table))
-        table[slot, 0], table[slot, 1] = key, name
+        table[slot, 0] = key
+        table[slot, 1] = name
     return table
 
 
@@ -108,7 +115,9 @@ def key_slot(table: U64, slot: np.int64, key: np.uint64) -> np.int64:
 
 
 @inlined
-def long_slot(table: U64, slot: np.int64, offsets: I64, utf8: U8, query: U8, start: int) -> np.int64:
+def long_slot(
+    table: U64, slot: np.int64, offsets: I64, utf8: U8, query: U8, start: int
+) -> np.int64:
     """Return the first slot from `slot` on that holds the name at `start` of `query`, or is empty.
 
     slot           holds the key of that name, which has up to 254 bytes, or is empty
@@ -118,7 +127,8 @@ def long_slot(table: U64, slot: np.int64, offsets: I64, utf8: U8, query: U8, sta
     while table[slot, 0] != _NONE:
         if table[slot, 0] == key:
             name = np.int64(table[slot, 1])
-            i, length = 0, offsets[name + 1] - offsets[name]
+            i = 0
+            length = offsets[name + 1] - offsets[name]
             while i < length and utf8[offsets[name] + i] == query[start + i]:
                 i += 1
             if i == length:
@@ -134,14 +144,19 @@ _DIGITS = 1 << _DIGIT_BITS
 
 @kernel
 def pad_words(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64]:
-    """Return (padded uint8[..], ptr int64[n + 1]): the texts with one blank before, between and after words.
+    """Return (padded uint8[..], ptr int64[n + 1]): the texts with one
+    blank before, between and after words.
 
-    A text without words is empty. Parameters: what `encoded` returned, and the classes of characters.
+    A text without words is empty. Parameters: what `encoded` returned, and the classes of
+    characters.
     """
-    n_texts, at = len(text_ptr) - 1, 0
-    padded, ptr = np.empty(len(utf8) + 2 * n_texts, np.uint8), np.zeros(n_texts + 1, np.int64)
+    n_texts = len(text_ptr) - 1
+    at = 0
+    padded = np.empty(len(utf8) + 2 * n_texts, np.uint8)
+    ptr = np.zeros(n_texts + 1, np.int64)
     for text in range(n_texts):
-        i, inside = text_ptr[text], False
+        i = text_ptr[text]
+        inside = False
         while i < text_ptr[text + 1]:
             size = size_at(utf8, i)
             is_space = of_classes[code_at(utf8, i, size)] & SPACE != 0
@@ -171,7 +186,8 @@ def _padded_end(padded: U8, start: int) -> int:
 
 
 def ngrams_a_character(shortest: int, longest: int) -> int:
-    """Return how many n-grams a character begins at most, blanks beside words counted as characters.
+    """Return how many n-grams a character begins at most, blanks
+    beside words counted as characters.
 
     The blank between two words is of both, and so counted twice as an n-gram of one character.
     """
@@ -189,26 +205,29 @@ def _room(n_bytes: int, shortest: int, longest: int) -> int:
 
 @kernel
 def char_spans(padded: U8, ptr: I64, shortest: int, longest: int) -> tuple[I64, I64, I64]:
-    """Return (row_ptr, start, end) of the n-grams of `shortest` to `longest` characters, as NgramSpans."""
-    n_texts, n = len(ptr) - 1, 0
+    """Return (row_ptr, start, end) of the n-grams of `shortest` to
+    `longest` characters, as NgramSpans.
+    """
+    n_texts = len(ptr) - 1
+    n = 0
     room = _room(len(padded), shortest, longest)
-    row_ptr, starts, ends = (
-        np.zeros(n_texts + 1, np.int64),
-        np.empty(room, np.int64),
-        np.empty(room, np.int64),
-    )
+    row_ptr = np.zeros(n_texts + 1, np.int64)
+    starts = np.empty(room, np.int64)
+    ends = np.empty(room, np.int64)
     for text in range(n_texts):
         start = ptr[text]
         while start + 1 < ptr[text + 1]:
             end = _padded_end(padded, start)
             i = start
             while i < end:
-                j, length = i, 0
+                j = i
+                length = 0
                 while j < end and length < longest:
                     j += size_at(padded, j)
                     length += 1
                     if length >= shortest or (i == start and j == end):
-                        starts[n], ends[n] = i, j
+                        starts[n] = i
+                        ends[n] = j
                         n += 1
                 i += size_at(padded, i)
             start = end - 1
@@ -220,18 +239,25 @@ def char_spans(padded: U8, ptr: I64, shortest: int, longest: int) -> tuple[I64, 
 def char_counts(
     offsets: I64, names: U8, table: U64, seed: int, padded: U8, ptr: I64, lengths: tuple[int, int]
 ) -> tuple[I64, I32, F32]:
-    """Return rows of counts of the n-grams that are names: (indptr int64[n + 1], ids ascending, counts).
+    """Return rows of counts of the n-grams that are names: (indptr
+    int64[n + 1], ids ascending, counts).
 
-    offsets, names  of the vocabulary (NameTable), of which `short_names` made the table with the seed
+    offsets, names  of the vocabulary (NameTable), of which `short_names` made the table with the
+                    seed
 
     The n-grams are those of `char_spans`, of lengths[0] to lengths[1] characters. Linear.
     """
-    n_texts, most = len(ptr) - 1, 0
+    n_texts = len(ptr) - 1
+    most = 0
     for text in range(n_texts):
         most = max(most, ptr[text + 1] - ptr[text])
     room = _room(most, lengths[0], lengths[1])
-    keys, slots, starts = np.empty(room, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64)
-    found, spare, held = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint64)
+    keys = np.empty(room, np.uint64)
+    slots = np.empty(room, np.int64)
+    starts = np.empty(room, np.int64)
+    found = np.empty(room, np.int32)
+    spare = np.empty(room, np.int32)
+    held = np.empty(room, np.uint64)
     indptr = np.zeros(n_texts + 1, np.int64)
     ids = np.empty(_room(len(padded), lengths[0], lengths[1]), np.int32)
     counts = np.empty(len(ids), np.float32)
@@ -252,7 +278,13 @@ def char_counts(
 
 @inlined
 def _write_keys(
-    padded: U8, start: int, stop: int, lengths: tuple[int, int], seed: int, keys_out: U64, starts_out: I64
+    padded: U8,
+    start: int,
+    stop: int,
+    lengths: tuple[int, int],
+    seed: int,
+    keys_out: U64,
+    starts_out: I64,
 ) -> int:
     """Write key and start of each n-gram of padded[start:stop]; return how many."""
     shortest, longest = lengths
@@ -261,7 +293,9 @@ def _write_keys(
         end = _padded_end(padded, start)
         i = start
         while i < end:
-            j, length, key = i, 0, np.uint64(0)
+            j = i
+            length = 0
+            key = np.uint64(0)
             while j < end and length < longest:
                 for _ in range(size_at(padded, j)):
                     if j - i < SHORT_BYTES:
@@ -312,7 +346,9 @@ def _look_up(
 
 @inlined
 def _sort(ids: I32, spare: I32, n: int, n_ids: int) -> I32:
-    """Return ids[:n], all below n_ids, sorted by counting digit after digit: in `ids` or in `spare`."""
+    """Return ids[:n], all below n_ids, sorted by counting digit
+    after digit: in `ids` or in `spare`.
+    """
     places = np.empty(_DIGITS, np.int64)
     shift = 0
     while (n_ids - 1) >> shift > 0:

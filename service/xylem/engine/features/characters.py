@@ -1,4 +1,6 @@
-"""Texts to bytes, and what each character is to a word: letters, marks, blanks, scripts without blanks."""
+"""Texts to bytes, and what each character is to a word: letters,
+marks, blanks, scripts without blanks.
+"""
 
 import functools
 import re
@@ -12,9 +14,14 @@ from xylem.base import offsets
 from xylem.engine.kernels.text.texts import LINE_END
 from xylem_store import I32, I64, U8, inlined
 
-WORD, MARK, UNSPACED, SPACE = 1, 2, 4, 8
-"""Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes with the
-letter before it, a letter of a script that is written without blanks, a blank or control character."""
+WORD = 1
+MARK = 2
+UNSPACED = 4
+SPACE = 8
+"""Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes
+with the letter before it, a letter of a script that is written without blanks, a blank or control
+character.
+"""
 
 _N_CODES = 0x110000
 
@@ -39,7 +46,8 @@ _UNSPACED = (
 )
 """First and last code points of the blocks of scripts that are written without blanks."""
 
-_READY_CODES = 0x1FB00  # characters from here on, rare Han among them, are left to Python; emoji are not
+# characters from here on, rare Han among them, are left to Python; emoji are not
+_READY_CODES = 0x1FB00
 _JAMO = 0x1100, 0x11FF  # parts of Korean syllables: two that stand together may be one character
 _ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTER SIGMA}"
 """In lower case the first is two characters, and the second another one at the end of a word."""
@@ -57,7 +65,8 @@ class TextReading(NamedTuple):
 
     lowercase  in lower case
     unicode    in normalisation form C, so that a letter is the same however its marks were typed
-    clean      without soft hyphens; words divided at the end of a line are joined, ligatures are letters
+    clean      without soft hyphens; words divided at the end of a line are joined, ligatures are
+               letters
     """
 
     lowercase: bool
@@ -67,9 +76,10 @@ class TextReading(NamedTuple):
 
 @functools.cache
 def classes(unicode: bool) -> U8:
-    r"""Return the class of every code point, uint8[0x110000]; about 15 milliseconds at the first call.
+    r"""Return the class of every code point, uint8[0x110000].
 
-    WORD is `\w`, SPACE is `\s` and the control characters. Without `unicode` there is no MARK, no UNSPACED.
+    WORD is `\w`, SPACE is `\s` and the control characters. Without `unicode` there is no MARK and
+    no UNSPACED. The first call takes about 15 milliseconds.
     """
     found = np.zeros(_N_CODES, np.uint8)
     every = np.arange(_WORDS_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
@@ -79,8 +89,11 @@ def classes(unicode: bool) -> U8:
     found[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
     if unicode:
         for first, last in _MARKS:
-            others = first + np.flatnonzero(found[first : last + 1] == 0)  # no mark is part of a word
-            found[[code for code in others.tolist() if unicodedata.category(chr(code))[0] == "M"]] |= MARK
+            # no mark is part of a word
+            others = first + np.flatnonzero(found[first : last + 1] == 0)
+            found[
+                [code for code in others.tolist() if unicodedata.category(chr(code))[0] == "M"]
+            ] |= MARK
         for first, last in _UNSPACED:
             block = found[first : last + 1]
             block[block & WORD != 0] |= UNSPACED
@@ -89,11 +102,13 @@ def classes(unicode: bool) -> U8:
 
 @functools.cache
 def ready_codes(reading: TextReading) -> I32:
-    """Return what each character becomes where a text is made ready, int32[..]; about 5 ms at the first call.
+    """Return what each character becomes where a text is made ready,
+    int32[..]; about 5 ms at the first call.
 
-    -1: that depends on what stands beside it, or it becomes several: such texts are for `encoded`. A
-    combining mark is one where `unicode` asks for normalisation form C, as are the parts of Korean syllables.
-    With `clean` the ends of lines are LINE_END: after a hyphen they are for `encoded`.
+    -1: that depends on what stands beside it, or it becomes several: such texts are for `encoded`.
+    A combining mark is one where `unicode` asks for normalisation form C, as are the parts of
+    Korean syllables. With `clean` the ends of lines are LINE_END: after a hyphen they are for
+    `encoded`.
     """
     codes = np.arange(_READY_CODES, dtype="<u4")
     every = codes.tobytes().decode("utf-32-le", "surrogatepass")
@@ -139,8 +154,9 @@ def _ready(text: str, reading: TextReading) -> bytes:
 def cleaned(text: str) -> str:
     """Return a text as it was before it was set in lines: see `TextReading.clean`.
 
-    A word is divided where a letter, a hyphen, the end of a line and a letter follow each other, with blanks
-    or further ends of lines beside that end. A capital letter begins another word: "Nord-", "Ostsee". Linear.
+    A word is divided where a letter, a hyphen, the end of a line and a letter follow each other,
+    with blanks or further ends of lines beside that end. A capital letter begins another word:
+    "Nord-", "Ostsee". Linear.
     """
     if "\n" in text or "\r" in text:
         text = _DIVIDED.sub(_joined, text)
@@ -152,10 +168,17 @@ def cleaned(text: str) -> str:
 
 def _joined(found: re.Match[str]) -> str:
     """Return what stays of the end of a line with a hyphen: nothing within a word."""
-    text, start, end = found.string, found.start(), found.end()
-    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    text = found.string
+    start = found.start()
+    end = found.end()
+    before = text[max(0, start - 1) : start]
+    after = text[end : end + 1]
     ends_word = before.isalpha() or (before != "" and unicodedata.category(before)[0] == "M")
-    return "" if ends_word and after.isalpha() and not (after.isupper() or after.istitle()) else found[0]
+    return (
+        ""
+        if ends_word and after.isalpha() and not (after.isupper() or after.istitle())
+        else found[0]
+    )
 
 
 @inlined
@@ -182,12 +205,16 @@ BLOCK_TEXTS = 4096
 BLOCK_CHARACTERS = 1 << 22  # so many characters at most, unless one text has more
 
 
-def in_blocks(texts: Sequence[str], characters_max: int = BLOCK_CHARACTERS) -> Iterator[Sequence[str]]:
+def in_blocks(
+    texts: Sequence[str], characters_max: int = BLOCK_CHARACTERS
+) -> Iterator[Sequence[str]]:
     """Yield the texts in blocks of bounded size; one block, though empty, when there are none."""
-    first, n_characters = 0, 0
+    first = 0
+    n_characters = 0
     for i, text in enumerate(texts):
         if i > first and (i - first == BLOCK_TEXTS or n_characters + len(text) > characters_max):
             yield texts[first:i]
-            first, n_characters = i, 0
+            first = i
+            n_characters = 0
         n_characters += len(text)
     yield texts[first:]

@@ -96,7 +96,8 @@ class WeightedNames(NamedTuple):
 
 
 class CharsFeaturizer(TextFeaturizer):
-    """Character n-grams of a fitted vocabulary, weighted; before them words, where the parameters have them.
+    """Character n-grams of a fitted vocabulary, weighted; before them
+    words, where the parameters have them.
 
     Feature ids follow the words sorted by bytes, then the n-grams sorted by bytes.
     """
@@ -115,7 +116,8 @@ class CharsFeaturizer(TextFeaturizer):
         super().__init__(parameters, n_words + chars.names.n_names, forms)
         self.words = words
         self.chars = chars
-        names, lengths = chars.names, (parameters.char_min, parameters.char_max)
+        names = chars.names
+        lengths = (parameters.char_min, parameters.char_max)
         seed = new_seed()
         vocabulary = names.offsets, names.utf8, short_names(names, seed), seed, chars.idf
         weighing = parameters.sublinear_tf, NORM_CODES[parameters.norm]
@@ -124,11 +126,20 @@ class CharsFeaturizer(TextFeaturizer):
         self.text_rows = self._chars = TextRows(char_rows, table, per_character)
         if isinstance(parameters, WordsCharsParameters) and words is not None:
             features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
-            self._words = TextRows(word_rows, word_table(words.names, words.idf, parameters), features)
-            share, norm = parameters.char_share, parameters.norm
-            by_norm = {"none": (1.0, 1.0), "l1": (1.0 - share, share), "l2": np.sqrt((1.0 - share, share))}
+            self._words = TextRows(
+                word_rows, word_table(words.names, words.idf, parameters), features
+            )
+            share = parameters.char_share
+            norm = parameters.norm
+            by_norm = {
+                "none": (1.0, 1.0),
+                "l1": (1.0 - share, share),
+                "l2": np.sqrt((1.0 - share, share)),
+            }
             scales = np.array(by_norm[norm], np.float32)
-            both = TextTable(self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm])
+            both = TextTable(
+                self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm]
+            )
             self.text_rows = TextRows(text_rows, both, features + per_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -142,11 +153,15 @@ class CharsFeaturizer(TextFeaturizer):
         return found | weights if self.parameters.use_idf else found
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
-        """Return the rows of texts with these words, and with the n-grams of their own characters."""
+        """Return the rows of texts with these words, and with the n-grams of their
+        own characters.
+        """
         utf8, text_ptr = encoded(texts, self.parameters.reading)
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
-        return SparseRows(*side_by_side(word_part, char_part, self.text_rows.table), self.n_features)
+        return SparseRows(
+            *side_by_side(word_part, char_part, self.text_rows.table), self.n_features
+        )
 
 
 @kernel
@@ -154,7 +169,8 @@ def text_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     """Return texts as weighted rows of words, then characters: (indptr, indices, values).
 
     utf8, text_ptr  what `encoded` returned
-    table_at        of a TextTable: each part is scaled alone, then multiplied by its scale, then the row
+    table_at        of a TextTable: each part is scaled alone, then multiplied by its scale, then
+                    the row
 
     Linear in the bytes of the texts.
     """
@@ -184,23 +200,29 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
     table = struct_at(TextTable, table_at)
     word_ptr, word_ids, word_values = words
     char_ptr, char_ids, char_values = chars
-    of_words, of_chars, n_words = table.scales[0], table.scales[1], table.n_words
+    of_words = table.scales[0]
+    of_chars = table.scales[1]
+    n_words = table.n_words
     indptr = word_ptr + char_ptr
     indices = np.empty(len(word_ids) + len(char_ids), np.int32)
     values = np.empty(len(indices), np.float32)
     at = 0
     for row in range(len(indptr) - 1):
         for i in range(word_ptr[row], word_ptr[row + 1]):
-            indices[at], values[at] = word_ids[i], word_values[i] * of_words
+            indices[at] = word_ids[i]
+            values[at] = word_values[i] * of_words
             at += 1
         for i in range(char_ptr[row], char_ptr[row + 1]):
-            indices[at], values[at] = n_words + char_ids[i], char_values[i] * of_chars
+            indices[at] = n_words + char_ids[i]
+            values[at] = char_values[i] * of_chars
             at += 1
     normalise_rows(indptr, values, table.norm)
     return indptr, indices, values
 
 
-def _count_chars(texts: Sequence[str], chosen: CharsParameters | WordsCharsParameters) -> NgramCounts:
+def _count_chars(
+    texts: Sequence[str], chosen: CharsParameters | WordsCharsParameters
+) -> NgramCounts:
     utf8, text_ptr = encoded(texts, chosen.reading)
     padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
     spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
@@ -208,21 +230,27 @@ def _count_chars(texts: Sequence[str], chosen: CharsParameters | WordsCharsParam
 
 
 def fit_chars(
-    texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters, crew: Crew | None = None
+    texts: Sequence[str],
+    parameters: CharsParameters | WordsCharsParameters,
+    crew: Crew | None = None,
 ) -> CharsFeaturizer:
     """Return the featurizer of these texts.
 
     crew  who counts n-grams, block by block; else this thread does
 
-    Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); words as `fit_tfidf`. Deviations: those of
-    `fit_tfidf` and of `char_ngrams`. Raises BadData when no text has a word, BadParameter when the bounds
-    leave none, or no n-gram of characters. Cost: one pass over the texts, two with words, and a sort of the
-    vocabulary. Memory: every distinct n-gram of the texts, also those that do not stay. Deterministic.
+    Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); words as `fit_tfidf`. Deviations:
+    those of `fit_tfidf` and of `char_ngrams`. Raises BadData when no text has a word, BadParameter
+    when the bounds leave none, or no n-gram of characters. Cost: one pass over the texts, two with
+    words, and a sort of the vocabulary. Memory: every distinct n-gram of the texts, also those that
+    do not stay. Deterministic.
     """
-    words, forms, sums = None, None, NgramSums()
+    words = None
+    forms = None
+    sums = NgramSums()
     if isinstance(parameters, WordsCharsParameters):
         fitted, _ = fit_tfidf(texts, parameters, crew)
-        words, forms = WeightedNames(fitted.names, fitted.idf), fitted.forms
+        words = WeightedNames(fitted.names, fitted.idf)
+        forms = fitted.forms
     blocks = in_blocks(texts, characters_max=FIT_CHARACTERS)
     for counts in (crew or Crew(1)).mapped(Calls(_count_chars, (parameters,)), blocks):
         sums.add(counts)
@@ -232,7 +260,8 @@ def fit_chars(
     kept = sums.frequency >= least
     if not kept.any():
         raise BadParameter(
-            f"features.char_min_df: expected a bound with an n-gram in {least:g} of the {len(texts)} texts "
+            f"features.char_min_df: expected a bound with an n-gram in {least:g} of the "
+            f"{len(texts)} texts "
             "or more, found none"
         )
     names, idf, _ = sums.choose(kept, parameters.char_max_features, len(texts), parameters)
@@ -240,13 +269,18 @@ def fit_chars(
 
 
 def load_chars(
-    parameters: CharsParameters | WordsCharsParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
+    parameters: CharsParameters | WordsCharsParameters,
+    arrays: Mapping[str, NDArray[Any]],
+    n_features: int,
 ) -> CharsFeaturizer:
     """Return the featurizer whose arrays these are. Raises Corrupt."""
     chars = take_names(arrays, CHARS)
-    words, forms, found = None, None, chars.n_names
+    words = None
+    forms = None
+    found = chars.n_names
     if isinstance(parameters, WordsCharsParameters):
-        names, forms = take_names(arrays), load_forms(parameters, arrays)
+        names = take_names(arrays)
+        forms = load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
         found += names.n_names
     if found != n_features:

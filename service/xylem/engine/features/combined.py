@@ -1,4 +1,5 @@
-"""The rows of combined versions: of each text the members' rows side by side, and features of names.
+"""The rows of combined versions: of each text the members' rows
+side by side, and features of names.
 
 Rows of members with softmax nodes are dense: the member's embedding makes them of its sparse rows.
 """
@@ -46,7 +47,8 @@ class RowEmbedding:
 
     def __init__(self, embedding: Embedding) -> None:
         self._u = embedding.u.view(f"u{embedding.u.itemsize}")
-        self._r, self._mean = embedding.r, embedding.mean
+        self._r = embedding.r
+        self._mean = embedding.mean
         self.dim = embedding.u.shape[1]
         self._dims = np.arange(self.dim, dtype=np.int32)
         self._one_row = np.array([0, self.dim])
@@ -71,7 +73,8 @@ class RowEmbedding:
 
 
 class ColumnBlock(NamedTuple):
-    """Columns first .. end - 1 of a combined row: the features of a member, or of several that have the same.
+    """Columns first .. end - 1 of a combined row: the features of a
+    member, or of several that have the same.
 
     makes      makes the rows of texts
     embedding  makes them dense, of a member that takes such rows; None: they stay as they are
@@ -94,7 +97,8 @@ class ColumnBlock(NamedTuple):
         """Return whether words have the forms of these parameters, and not those of the texts."""
         if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
             return False
-        mine, names = self.makes.parameters, WordParameters.model_fields.keys() - {"norm"}
+        mine = self.makes.parameters
+        names = WordParameters.model_fields.keys() - {"norm"}
         return all(getattr(mine, name, None) == getattr(of, name) for name in names)
 
 
@@ -144,9 +148,15 @@ class CombinedFeaturizer(Featurizer):
         self.names = names
         end = self.blocks[-1].end
         super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
-        readers = [block.makes.forms for block in self.blocks] + ([] if names is None else [names.forms])
-        self.items_a_character = sum(1 if forms is None else forms.items_a_character for forms in readers)
-        self._shares = [names is not None and block.has_words(names.parameters) for block in self.blocks]
+        readers = [block.makes.forms for block in self.blocks] + (
+            [] if names is None else [names.forms]
+        )
+        self.items_a_character = sum(
+            1 if forms is None else forms.items_a_character for forms in readers
+        )
+        self._shares = [
+            names is not None and block.has_words(names.parameters) for block in self.blocks
+        ]
 
         first = self.blocks[0]
         is_alone = len(self.blocks) == 1 and first.embedding is None and names is None
@@ -175,8 +185,11 @@ def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
     if len(parts) == 1:
         return parts[0]
     firsts = offsets([part.n_features for part in parts])
-    columns = [part.indices + np.int32(first) for part, first in zip(parts, firsts.tolist(), strict=False)]
-    indices, values = np.concatenate(columns), np.concatenate([part.values for part in parts])
+    columns = [
+        part.indices + np.int32(first) for part, first in zip(parts, firsts.tolist(), strict=False)
+    ]
+    indices = np.concatenate(columns)
+    values = np.concatenate([part.values for part in parts])
     n_rows = parts[0].n_rows
     if n_rows == 1:  # as of most requests
         return SparseRows(np.array((0, len(indices))), indices, values, int(firsts[-1]))
@@ -202,9 +215,11 @@ def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
     for member in members:
         same = [i for i, owner in enumerate(owners) if _have_same_features(owner, member)]
         if not same:
-            first, manifest = blocks[-1].end if blocks else 0, member.manifest
+            first = blocks[-1].end if blocks else 0
+            manifest = member.manifest
             featurizer = load_featurizer(manifest.features, member.arrays, manifest.n_features)
-            embedding, n_columns = None, featurizer.n_features
+            embedding = None
+            n_columns = featurizer.n_features
             if manifest.link == "softmax":
                 embedding = RowEmbedding(assemble_embedding(manifest.n_features, member.arrays))
                 n_columns = embedding.dim
@@ -216,10 +231,16 @@ def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
 
 def _have_same_features(one: Model, other: Model) -> bool:
     """Return whether rows of one version are those of another."""
-    mine, others = one.manifest, other.manifest
+    mine = one.manifest
+    others = other.manifest
     if "softmax" in (mine.link, others.link) or mine.n_features != others.n_features:
         return False
-    names = {name for name in one.arrays.keys() | other.arrays.keys() if name.startswith("features/")}
-    if dict(mine.features) != dict(others.features) or not names <= one.arrays.keys() & other.arrays.keys():
+    names = {
+        name for name in one.arrays.keys() | other.arrays.keys() if name.startswith("features/")
+    }
+    if (
+        dict(mine.features) != dict(others.features)
+        or not names <= one.arrays.keys() & other.arrays.keys()
+    ):
         return False
     return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in names)

@@ -1,7 +1,8 @@
 """Texts as windows of words: what comes next is predicted from the words before it.
 
-Source: Jernite, Choromanska and Sontag 2017, section 6, after Mnih and Hinton 2009: a word is conditioned on
-the `window` words before it. Features are words at places: id = place * words + word, place 0 the last word.
+Source: Jernite, Choromanska and Sontag 2017, section 6, after Mnih and Hinton 2009: a word is
+conditioned on the `window` words before it. Features are words at places: id = place * words +
+word, place 0 the last word.
 """
 
 import re
@@ -28,13 +29,17 @@ from xylem_store import (
     group_of,
 )
 
-START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+START = "<s>"
+END = "</s>"
+UNKNOWN = "<unk>"
 """Before a text, after it, and any word that the vocabulary lacks."""
 
 _SPECIAL = (START, END, UNKNOWN)
 
 _find_tokens = re.compile(r"\w+(?:'\w+)?|[^\w\s]").findall
-"""Words, with what follows an apostrophe; each other character that is no space is a word of its own."""
+"""Words, with what follows an apostrophe; each other character
+that is no space is a word of its own.
+"""
 
 
 class ContextFeaturizer(Featurizer):
@@ -63,11 +68,14 @@ class ContextFeaturizer(Featurizer):
         return self._rows_of(np.array(rows, np.int32).reshape(len(texts), window))
 
     def windows_of(self, texts: Sequence[str]) -> tuple[SparseRows, LabelRows]:
-        """Return a row for each word of each text, and one for its end: what stands before, and that word."""
+        """Return a row for each word of each text, and one for its end:
+        what stands before, and that word.
+        """
         window = self.parameters.window
         coded = [self._encode(text) for text in texts]
         padded = np.fromiter(
-            chain.from_iterable([*[self._start] * window, *ids, self.end] for ids in coded), np.int32
+            chain.from_iterable([*[self._start] * window, *ids, self.end] for ids in coded),
+            np.int32,
         )
         sizes = np.array([len(ids) + 1 for ids in coded])
         first = np.cumsum(sizes + window) - sizes  # of each text, after its padding
@@ -113,7 +121,9 @@ def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> Cont
         and word.isprintable()
     ]
     if len(frequent) + len(_SPECIAL) > N_NAMES_MAX // parameters.window:
-        raise BadData(f"expected at most {N_NAMES_MAX // parameters.window} words, found {len(frequent)}")
+        raise BadData(
+            f"expected at most {N_NAMES_MAX // parameters.window} words, found {len(frequent)}"
+        )
     frequent.sort(key=lambda item: (-item[1], item[0]))
     return ContextFeaturizer(parameters, build_names([*_SPECIAL, *(word for word, _ in frequent)]))
 
@@ -123,7 +133,9 @@ def load_context(
 ) -> ContextFeaturizer:
     """Return the featurizer of a model version. Raises Corrupt."""
     if n_features % parameters.window:
-        raise Corrupt("manifest", f"features that are {parameters.window} times the words", str(n_features))
+        raise Corrupt(
+            "manifest", f"features that are {parameters.window} times the words", str(n_features)
+        )
     words = take_feature_names(arrays, n_features // parameters.window)
     if any(find_name(words, name) < 0 for name in _SPECIAL):
         raise Corrupt(NAMES, f"the words {', '.join(_SPECIAL)}", "one missing")

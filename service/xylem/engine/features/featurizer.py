@@ -14,11 +14,13 @@ from xylem.engine.features.word_forms import WordForms
 class Featurizer:
     """Turns instances into rows of one model; immutable, so any number of threads may share it.
 
-    Every kind takes ids and values (`transform_csr`); texts and named features only where
-    the kind has a meaning for them, else BadInstance says which instances the model takes. All rows are
-    normalised as `parameters.norm` says. Rows may be empty: a text without known words is a row of none.
+    Every kind takes ids and values (`transform_csr`); texts and named features only where the kind
+    has a meaning for them, else BadInstance says which instances the model takes. All rows are
+    normalised as `parameters.norm` says. Rows may be empty: a text without known words is a row of
+    none.
 
-    items_a_character  how often a character of a text counts where work is bounded by items, as `SHORT_ITEMS`
+    items_a_character  how often a character of a text counts where work is bounded by items, as
+                       `SHORT_ITEMS`
     """
 
     takes: str = "ids and values"
@@ -38,7 +40,9 @@ class Featurizer:
         return self.parameters.kind
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the fitted state, all of it, under the names that a version stores it by; here none."""
+        """Return the fitted state, all of it, under the names that
+        a version stores it by; here none.
+        """
         return {}
 
     def config(self) -> dict[str, Scalar]:
@@ -56,19 +60,22 @@ class Featurizer:
         """
         raise self._refuse("named features")
 
-    def transform_csr(self, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any]) -> SparseRows:
+    def transform_csr(
+        self, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any]
+    ) -> SparseRows:
         """Return rows for compressed sparse rows of feature ids in any order, checked and copied.
 
-        Values of a repeated id are summed. Raises BadInstance for arrays that are no such rows, an id out of
-        range, a value that is not finite.
+        Values of a repeated id are summed. Raises BadInstance for arrays that are no such rows, an
+        id out of range, a value that is not finite.
         """
         return self.normalised(rows_of_csr(indptr, indices, values, self.n_features))
 
     def transform_dataset(self, dataset: Dataset) -> SparseRows:
-        """Return the rows of a data set. Raises BadInstance when its instances are of a kind not taken.
+        """Return the rows of a data set. Raises BadInstance when its
+        instances are of a kind not taken.
 
-        Feature ids of a file are another numbering than that of words or names, so that only models of such
-        files take them.
+        Feature ids of a file are another numbering than that of words or names, so that only models
+        of such files take them.
         """
         if dataset.texts is not None:
             return self.transform_texts(dataset.texts)

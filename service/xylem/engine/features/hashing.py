@@ -1,4 +1,6 @@
-"""Text to rows under the hash of its n-grams, named features to rows under the hash of their names."""
+"""Text to rows under the hash of its n-grams, named features to rows under the hash
+of their names.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -37,9 +39,11 @@ class HashTable(NamedTuple):
 
 
 class HashingFeaturizer(TextFeaturizer):
-    """Counts of n-grams, or values by name, under the low bits of `hash_bytes`; no vocabulary is fitted.
+    """Counts of n-grams, or values by name, under the low bits of
+    `hash_bytes`; no vocabulary is fitted.
 
-    Source: Weinberger et al. 2009, "Feature hashing for large scale multitask learning", equation 1.
+    Source: Weinberger et al. 2009, "Feature hashing for large scale multitask learning", equation
+    1.
     """
 
     takes = "text, named features or ids and values"
@@ -48,8 +52,11 @@ class HashingFeaturizer(TextFeaturizer):
     def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
         super().__init__(parameters, parameters.n_features, forms)
         chosen = parameters
-        ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
-        table = HashTable(classes(chosen.unicode), *ngrams, self.n_features - 1, chosen.signed, norm)
+        ngrams = (chosen.ngram_min, chosen.ngram_max)
+        norm = NORM_CODES[chosen.norm]
+        table = HashTable(
+            classes(chosen.unicode), *ngrams, self.n_features - 1, chosen.signed, norm
+        )
         self.text_rows = TextRows(hashed_rows, table, ngrams_a_word(*ngrams))
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
@@ -59,7 +66,8 @@ class HashingFeaturizer(TextFeaturizer):
         # a lone surrogate becomes bytes of its own
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
         ptr = offsets(map(len, names))
-        indices, signs = np.empty(len(names), np.int32), np.empty(len(names), np.float32)
+        indices = np.empty(len(names), np.int32)
+        signs = np.empty(len(names), np.float32)
         utf8 = np.frombuffer(b"".join(names), np.uint8)
         _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
@@ -85,7 +93,8 @@ def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handl
     """Do as `hashed_rows`, of words as `split` returns them."""
     table = struct_at(HashTable, table_at)
     indptr, starts, ends = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
-    indices, values = np.empty(len(starts), np.int32), np.empty(len(starts), np.float32)
+    indices = np.empty(len(starts), np.int32)
+    values = np.empty(len(starts), np.float32)
     _hash(words, starts, ends, table.mask, table.signed, indices, values)
     n, _ = sort_and_sum_rows(indptr, indices, values)
     normalise_rows(indptr, values, table.norm)
@@ -93,7 +102,9 @@ def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handl
 
 
 @kernel
-def _hash(utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I32, values_out: F32) -> None:
+def _hash(
+    utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I32, values_out: F32
+) -> None:
     """Write the features of names by the low bits of their hashes, and the signs of their values.
 
     mask    features less one
@@ -102,4 +113,6 @@ def _hash(utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I
     for i in range(len(start)):
         h = hash_bytes(utf8, start[i], end[i])
         indices_out[i] = np.int64(h & np.uint64(mask))
-        values_out[i] = np.float32(-1.0) if signed != 0 and (h >> np.uint64(63)) else np.float32(1.0)
+        values_out[i] = (
+            np.float32(-1.0) if signed != 0 and (h >> np.uint64(63)) else np.float32(1.0)
+        )

@@ -1,6 +1,8 @@
-"""Languages of stemmers, lemmas and stop words, by their ISO 639-1 codes; the libraries are imported late.
+"""Languages of stemmers, lemmas and stop words, by their ISO 639-1
+codes; the libraries are imported late.
 
-`pip install 'xylem-serve[languages]'`: snowballstemmer stems, simplemma has lemmas, stop-words has lists.
+`pip install 'xylem-serve[languages]'`: snowballstemmer stems, simplemma has lemmas, stop-words has
+lists.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,31 +16,38 @@ from xylem.base import BadData, BadParameter, fault, refuse_special, unknown
 EXTRA = "pip install 'xylem-serve[languages]'"
 
 _NAME_PAIRS = (
-    "ar=arabic bg=bulgarian ca=catalan cs=czech da=danish de=german el=greek en=english eo=esperanto "
-    "es=spanish et=estonian eu=basque fa=persian fi=finnish fr=french ga=irish gu=gujarati he=hebrew "
-    "hi=hindi hu=hungarian hy=armenian id=indonesian it=italian ja=japanese ko=korean lt=lithuanian "
+    "ar=arabic bg=bulgarian ca=catalan cs=czech da=danish de=german el=greek en=english "
+    "eo=esperanto "
+    "es=spanish et=estonian eu=basque fa=persian fi=finnish fr=french ga=irish gu=gujarati "
+    "he=hebrew "
+    "hi=hindi hu=hungarian hy=armenian id=indonesian it=italian ja=japanese ko=korean "
+    "lt=lithuanian "
     "ms=malaysian nb=norwegian ne=nepali nl=dutch pl=polish pt=portuguese ro=romanian ru=russian "
-    "sk=slovak sr=serbian st=sesotho sv=swedish ta=tamil tr=turkish uk=ukrainian vi=vietnamese yi=yiddish "
+    "sk=slovak sr=serbian st=sesotho sv=swedish ta=tamil tr=turkish uk=ukrainian "
+    "vi=vietnamese yi=yiddish "
     "zh=chinese"
 )
 _NAMES = dict(pair.split("=") for pair in _NAME_PAIRS.split(" "))
 """What libraries call the languages, by their codes."""
 
 _STEMMER_CODES = (
-    "ar ca cs da de el en eo es et eu fa fi fr ga hi hu hy id it lt nb ne nl pl pt ro ru sr st sv ta tr yi"
+    "ar ca cs da de el en eo es et eu fa fi fr ga hi hu hy id it lt nb ne nl pl "
+    "pt ro ru sr st sv ta tr yi"
 )
 STEMMERS = {code: _NAMES[code] for code in _STEMMER_CODES.split(" ")}
 """What snowballstemmer calls the languages that it stems."""
 
 _LEMMA_CODES = (
-    "ar bg ca cs cy da de el en eo es et fa fi fr ga gd gl gv he hi hu hy id is it ka la lb lt lv mk ml ms "
+    "ar bg ca cs cy da de el en eo es et fa fi fr ga gd gl gv he hi hu hy id is it ka la lb "
+    "lt lv mk ml ms "
     "nb nl nn pl pt ro ru se sk sl sq sv sw tl tr uk"
 )
 LEMMAS = tuple(_LEMMA_CODES.split(" "))
 """The languages of simplemma that have a code of two letters."""
 
 _STOP_LIST_CODES = (
-    "ar bg ca cs da de el en es fa fi fr gu he hi hu id it ja ko ms nb nl pl pt ro ru sk sv tr uk vi zh"
+    "ar bg ca cs da de el en es fa fi fr gu he hi hu id it ja ko ms nb nl pl "
+    "pt ro ru sk sv tr uk vi zh"
 )
 STOP_LISTS = {code: _NAMES[code] for code in _STOP_LIST_CODES.split(" ")}
 """What stop-words calls the languages that it has lists of."""
@@ -49,12 +58,18 @@ FILE_SUFFIX = ".txt"
 STOP_FILE_BYTES_MAX = 1 << 20
 
 _CODES = {name: code for code, name in _NAMES.items()}
-_KNOWN: dict[str, Sequence[str]] = {"stem": [*STEMMERS], "lemmas": LEMMAS, "stop_words": [*STOP_LISTS]}
+_KNOWN: dict[str, Sequence[str]] = {
+    "stem": [*STEMMERS],
+    "lemmas": LEMMAS,
+    "stop_words": [*STOP_LISTS],
+}
 _LIBRARIES = {"stem": "snowballstemmer", "lemmas": "simplemma", "stop_words": "stop-words"}
 
 
 def check_language(code: str | None, option: str) -> str | None:
-    """Return what an option of words may be: None, a language's code, a file; raise the fault of another."""
+    """Return what an option of words may be: None, a language's code,
+    a file; raise the fault of another.
+    """
     known = _KNOWN[option]
     if code is None or code in known or not _uses(option, code):
         return code
@@ -66,7 +81,11 @@ def check_language(code: str | None, option: str) -> str | None:
 
 def libraries_of(parameters: object) -> dict[str, str]:
     """Return the libraries that parameters of features use, and their versions."""
-    names = [name for option, name in _LIBRARIES.items() if _uses(option, getattr(parameters, option, None))]
+    names = [
+        name
+        for option, name in _LIBRARIES.items()
+        if _uses(option, getattr(parameters, option, None))
+    ]
     return {name: version(name) for name in names}
 
 
@@ -87,23 +106,31 @@ def _imported(option: str, name: str) -> ModuleType:
 
 def stemmer_of(code: str) -> Callable[[str], str]:
     """Return what stems a word of a language; for one thread at a time. Raises BadParameter."""
-    stem: Callable[[str], str] = _imported("stem", "snowballstemmer").stemmer(STEMMERS[code]).stemWord
+    stem: Callable[[str], str] = (
+        _imported("stem", "snowballstemmer").stemmer(STEMMERS[code]).stemWord
+    )
     return stem
 
 
 def lemmas_of(code: str) -> Callable[[str], str]:
-    """Return what knows the lemma of a word of a language; for one thread at a time. Raises BadParameter."""
+    """Return what knows the lemma of a word of a language; for one
+    thread at a time. Raises BadParameter.
+    """
     library = _imported("lemmas", "simplemma")
     strategies = _imported("lemmas", "simplemma.strategies")
     dictionaries = _imported("lemmas", "simplemma.strategies.dictionaries")
     # 50 MiB in place of 440, of Finnish, at the same speed
-    strategy = strategies.DefaultStrategy(dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY)
+    strategy = strategies.DefaultStrategy(
+        dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY
+    )
     lemmatizer = library.Lemmatizer(cache_max_size=1, lemmatization_strategy=strategy)
     return lambda word: str(lemmatizer.lemmatize(word, code))
 
 
 def stop_list(words: str) -> list[str]:
-    """Return the stop words of a language, or in a file: one a line. Raises BadParameter and BadData."""
+    """Return the stop words of a language, or in a file: one a
+    line. Raises BadParameter and BadData.
+    """
     if not words.endswith(FILE_SUFFIX):
         return list(_imported("stop_words", "stop_words").get_stop_words(words, cache=False))
     try:
@@ -113,7 +140,9 @@ def stop_list(words: str) -> list[str]:
     except OSError as error:
         raise BadData(f"{words}: expected a file of stop words, found: {error.strerror}") from error
     if len(data) > STOP_FILE_BYTES_MAX:
-        raise BadData(f"{words}: expected at most {STOP_FILE_BYTES_MAX} bytes of stop words, found more")
+        raise BadData(
+            f"{words}: expected at most {STOP_FILE_BYTES_MAX} bytes of stop words, found more"
+        )
     try:
         return data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

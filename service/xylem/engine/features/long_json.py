@@ -1,7 +1,8 @@
 """Long JSON: how much it holds, before any of it is made, and its reading in pieces.
 
-A library that reads JSON holds the interpreter's lock for the whole text: 8 ms for 1 MB of numbers, 70 ms for
-8 MB of names. Here kernels look at the text without the lock, and the library reads it piece by piece.
+A library that reads JSON holds the interpreter's lock for the whole text: 8 ms for 1 MB of numbers,
+70 ms for 8 MB of names. Here kernels look at the text without the lock, and the library reads it
+piece by piece.
 """
 
 import itertools
@@ -16,8 +17,15 @@ PIECE_BYTES = 1 << 14
 """A piece has so many bytes, and less than twice as many if it can be cut."""
 
 _DEPTH_MAX = 1024  # what is deeper is refused by the library that reads JSON
-_QUOTE, _BACKSLASH, _COMMA, _COLON, _U = 34, 92, 44, 58, 117
-_OPEN_LIST, _CLOSE_LIST, _OPEN, _CLOSE = 91, 93, 123, 125
+_QUOTE = 34
+_BACKSLASH = 92
+_COMMA = 44
+_COLON = 58
+_U = 117
+_OPEN_LIST = 91
+_CLOSE_LIST = 93
+_OPEN = 123
+_CLOSE = 125
 
 
 class JsonSize(NamedTuple):
@@ -40,8 +48,8 @@ class JsonSize(NamedTuple):
 def size_of(body: bytes) -> JsonSize:
     """Return what a JSON text holds.
 
-    It need not be JSON, and what is deeper than 1,024 is not looked at. Without the interpreter's lock, and
-    without memory; about a nanosecond a byte.
+    It need not be JSON, and what is deeper than 1,024 is not looked at. Without the interpreter's
+    lock, and without memory; about a nanosecond a byte.
     """
     return JsonSize(*map(int, _size_of(np.frombuffer(body, np.uint8))))
 
@@ -83,7 +91,11 @@ class _Pieces:
         return found
 
     def _items(self, start: int, end: int) -> Any:
-        return [self.load(start, end)] if self._is_long(start, end) else self._read(start, end, b"[", b"]")
+        return (
+            [self.load(start, end)]
+            if self._is_long(start, end)
+            else self._read(start, end, b"[", b"]")
+        )
 
     def _fields(self, start: int, end: int) -> Any:
         if not self._is_long(start, end):
@@ -108,7 +120,13 @@ class _Pieces:
 @kernel
 def _size_of(data: U8) -> tuple[int, int, int, int, int]:
     commas = np.zeros(_DEPTH_MAX, np.int64)
-    n, deepest, items, outer, longest, depth, i = 0, 0, 1, 0, 0, 0, 0
+    n = 0
+    deepest = 0
+    items = 1
+    outer = 0
+    longest = 0
+    depth = 0
+    i = 0
     while i < len(data):
         byte = data[i]
         if byte == _QUOTE:
@@ -136,12 +154,18 @@ def _size_of(data: U8) -> tuple[int, int, int, int, int]:
 
 @kernel
 def _cuts_of(data: U8, start: int, end: int, piece_bytes: int) -> I64:
-    """Return where the container that data[start:end] is can be cut: its bracket, commas, its other bracket.
+    """Return where the container that data[start:end] is can be cut: its
+    bracket, commas, its other bracket.
 
-    No part between is twice as long as `piece_bytes` if it has more than one item. Empty: it does not end.
+    No part between is twice as long as `piece_bytes` if it has more than one item. Empty: it does
+    not end.
     """
     cuts = np.empty(2 * (end - start) // piece_bytes + 3, np.int64)
-    cuts[0], n, depth, last, i = start, 1, 0, start, start
+    cuts[0] = start
+    n = 1
+    depth = 0
+    last = start
+    i = start
     while i < end:
         byte = data[i]
         is_close = byte in (_CLOSE_LIST, _CLOSE)
@@ -152,9 +176,11 @@ def _cuts_of(data: U8, start: int, end: int, piece_bytes: int) -> I64:
             depth += 1
         elif (byte == _COMMA and depth == 1) or (is_close and depth == 0):
             if i - last > piece_bytes and last > cuts[n - 1]:
-                cuts[n], n = last, n + 1
+                cuts[n] = last
+                n = n + 1
             if i - cuts[n - 1] > piece_bytes or depth == 0:
-                cuts[n], n = i, n + 1
+                cuts[n] = i
+                n = n + 1
             last = i
             if depth == 0:
                 return cuts[:n]
@@ -184,7 +210,9 @@ def _value_at(data: U8, start: int, end: int) -> int:
 
 @inlined
 def _past_string(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place of the quote that ends the string from data[i] on, its bytes, each escape as one)."""
+    """Return (the place of the quote that ends the string from data[i]
+    on, its bytes, each escape as one).
+    """
     n_bytes = 0
     while i < len(data) and data[i] != _QUOTE:
         if data[i] == _BACKSLASH:

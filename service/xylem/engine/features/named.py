@@ -53,14 +53,17 @@ def _finish_known(norm: int, indptr: I64, ids: I32, values: F32) -> int:
     n = start = 0
     for row in range(len(indptr) - 1):
         for i in range(start, indptr[row + 1]):
-            ids[n], values[n] = ids[i], values[i]
+            ids[n] = ids[i]
+            values[n] = values[i]
             n += ids[i] >= 0
         start = indptr[row + 1]
         indptr[row + 1] = n
     return finish_rows(norm, indptr, ids, values)
 
 
-def fit_named(instances: Sequence[dict[str, float]], parameters: NamedParameters) -> NamedFeaturizer:
+def fit_named(
+    instances: Sequence[dict[str, float]], parameters: NamedParameters
+) -> NamedFeaturizer:
     """Return the featurizer of these instances.
 
     Raises BadData when there is no name, or for one that no table can hold.

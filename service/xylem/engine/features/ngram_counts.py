@@ -1,4 +1,6 @@
-"""The n-grams of a block of texts with their counts, the sums of many blocks, and a vocabulary that grows."""
+"""The n-grams of a block of texts with their counts, the sums of many
+blocks, and a vocabulary that grows.
+"""
 
 from typing import NamedTuple
 
@@ -36,7 +38,8 @@ class Vocabulary:
         self._seed = new_seed()
 
     def add(self, utf8: U8, start: I64, end: I64) -> I32:
-        """Return the id of every utf8[start[i]:end[i]], new ones added; -1: more than NAME_BYTES_MAX bytes.
+        """Return the id of every utf8[start[i]:end[i]], new ones added;
+        -1: more than NAME_BYTES_MAX bytes.
 
         Raises BadData when there would be more than N_NAMES_MAX.
         """
@@ -45,7 +48,9 @@ class Vocabulary:
             raise BadData(f"expected at most {N_NAMES_MAX} distinct n-grams, found more")
         self._reserve(more, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
         ids = np.empty(more, np.int32)
-        self.n = _add(self._offsets, self._utf8, self._slots, self._seed, self.n, utf8, start, end, ids)
+        self.n = _add(
+            self._offsets, self._utf8, self._slots, self._seed, self.n, utf8, start, end, ids
+        )
         return ids
 
     def names(self, ids: I64) -> list[str]:
@@ -59,14 +64,16 @@ class Vocabulary:
 
     def _reserve(self, more: int, more_bytes: int) -> None:
         """Make room for so many more strings, each of them new."""
-        n, used = self.n + more, int(self._offsets[self.n]) + more_bytes
+        n = self.n + more
+        used = int(self._offsets[self.n]) + more_bytes
         if n + 1 > len(self._offsets):
             self._offsets.resize(2 * n, refcheck=False)
         if used > len(self._utf8):
             self._utf8.resize(2 * used, refcheck=False)
         if 3 * n > 2 * len(self._slots):
             self._slots = np.full(3 * n, -1, np.int32)
-            old_n, self.n = self.n, 0  # all strings are put into the new table, where they already lie
+            old_n = self.n  # all strings are put into the new table, where they already lie
+            self.n = 0
             self.add(self._utf8, self._offsets[:old_n], self._offsets[1 : old_n + 1])
 
 
@@ -77,7 +84,15 @@ def rows_meant(bound: int | float, n_rows: int) -> float:
 
 @kernel
 def _add(
-    offsets: I64, utf8: U8, slots: I32, seed: int, n: int, query: U8, start: I64, end: I64, ids_out: I32
+    offsets: I64,
+    utf8: U8,
+    slots: I32,
+    seed: int,
+    n: int,
+    query: U8,
+    start: I64,
+    end: I64,
+    ids_out: I32,
 ) -> int:
     """Find or append every span; return the number of strings after."""
     for q in range(len(start)):
@@ -126,7 +141,9 @@ def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
 @kernel
 def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
     """Return in how many rows each of n ids is, and how often in all; ids below 0 are none."""
-    frequency, totals, last_row = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int64)
+    frequency = np.zeros(n, np.int64)
+    totals = np.zeros(n, np.int64)
+    last_row = np.full(n, -1, np.int64)
     for row in range(len(row_ptr) - 1):
         for i in range(row_ptr[row], row_ptr[row + 1]):
             if ids[i] >= 0:
@@ -155,14 +172,20 @@ class NgramSums:
         return ids
 
     def choose(
-        self, kept: Bools, most: int | None, n_texts: int, parameters: CharsParameters | TfidfParameters
+        self,
+        kept: Bools,
+        most: int | None,
+        n_texts: int,
+        parameters: CharsParameters | TfidfParameters,
     ) -> tuple[NameTable, F32, I64]:
-        """Return the n-grams of n_texts texts that stay, their weights (none: ones), and the old id of each.
+        """Return the n-grams of n_texts texts that stay, their weights
+        (none: ones), and the old id of each.
 
         They are sorted by bytes.
 
         kept  bool[n], those that may stay
-        most  only so many stay, the most frequent; of two that are as frequent the one smaller by bytes
+        most  only so many stay, the most frequent; of two that are as frequent the one smaller by
+              bytes
         """
         old = np.flatnonzero(kept)
         names = self.vocabulary.names(old)

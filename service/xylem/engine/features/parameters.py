@@ -41,16 +41,24 @@ def _check_power_of_two(value: int) -> int:
 _CODE = Expected("null or the code of a language, as fi")
 
 Scaling: TypeAlias = Annotated[
-    Norm, Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none")
+    Norm,
+    Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none"),
 ]
 Sublinear: TypeAlias = Annotated[bool, Field(description="use 1 + ln(count) instead of the count")]
 UseIdf: TypeAlias = Annotated[bool, Field(description="weight by the inverse document frequency")]
-SmoothIdf: TypeAlias = Annotated[bool, Field(description="compute it as if one more text had every n-gram")]
+SmoothIdf: TypeAlias = Annotated[
+    bool, Field(description="compute it as if one more text had every n-gram")
+]
 RowsOrShare: TypeAlias = Annotated[
     int | float,
     AfterValidator(_check_share),
     WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "number", "minimum": 0, "maximum": 1}]}
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "number", "minimum": 0, "maximum": 1},
+            ]
+        }
     ),
     Expected("a number of rows from 1, or a share of them from 0.0 to 1.0"),
 ]
@@ -67,24 +75,30 @@ class _FeatureParameters(Parameters):
     def _bounds_fit(self) -> Self:
         """Refuse a longest n-gram that is shorter than the shortest."""
         for least, most in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
-            low, high = getattr(self, least, 0), getattr(self, most, 0)
+            low = getattr(self, least, 0)
+            high = getattr(self, most, 0)
             if low > high:
                 raise fault(f"expected at least {least}, {low}, found {high}", most)
         return self
 
 
 class _TextParameters(_FeatureParameters):
-    """Parameters of kinds that read a text. Versions made before there were `unicode`, `clean` lack them."""
+    """Parameters of kinds that read a text.
+
+    Versions made before there were `unicode`, `clean` lack them.
+    """
 
     lowercase: bool = Field(default=True, description="convert the text to lower case first")
     unicode: bool = Field(
         default=True,
-        description="normalise to NFC, keep combining marks in their words, and split scripts that are "
+        description="normalise to NFC, keep combining marks in their words, and split "
+        "scripts that are "
         "written without spaces into characters and pairs of characters",
     )
     clean: bool = Field(
         default=True,
-        description="remove soft hyphens, join words divided at the end of a line, and split ligatures",
+        description="remove soft hyphens, join words divided at the end of a line, and split "
+        "ligatures",
     )
 
     @property
@@ -96,12 +110,12 @@ class _TextParameters(_FeatureParameters):
 class WordParameters(_TextParameters):
     """Parameters of kinds whose features are words: which words count, and by what form."""
 
-    stem: Annotated[str | None, AfterValidator(partial(check_language, option="stem")), _CODE] = Field(
-        default=None, description="count words by their stems (snowballstemmer)"
+    stem: Annotated[str | None, AfterValidator(partial(check_language, option="stem")), _CODE] = (
+        Field(default=None, description="count words by their stems (snowballstemmer)")
     )
-    lemmas: Annotated[str | None, AfterValidator(partial(check_language, option="lemmas")), _CODE] = Field(
-        default=None, description="count words by their lemmas (simplemma)"
-    )
+    lemmas: Annotated[
+        str | None, AfterValidator(partial(check_language, option="lemmas")), _CODE
+    ] = Field(default=None, description="count words by their lemmas (simplemma)")
     stop_words: Annotated[
         str | None,
         AfterValidator(partial(check_language, option="stop_words")),
@@ -123,12 +137,18 @@ class _NgramParameters(WordParameters):
 
 
 class TfidfParameters(_NgramParameters):
-    """Words and word n-grams of a text, counted and weighted as scikit-learn's TfidfVectorizer does."""
+    """Words and word n-grams of a text, counted and weighted as
+    scikit-learn's TfidfVectorizer does.
+    """
 
     kind: ClassVar[str] = "tfidf"
 
-    min_df: RowsOrShare = Field(default=1, description="leave out n-grams that occur in fewer texts")
-    max_df: RowsOrShare = Field(default=1.0, description="leave out n-grams that occur in more texts")
+    min_df: RowsOrShare = Field(
+        default=1, description="leave out n-grams that occur in fewer texts"
+    )
+    max_df: RowsOrShare = Field(
+        default=1.0, description="leave out n-grams that occur in more texts"
+    )
     max_features: Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None = Field(
         default=None, description="keep at most so many n-grams, the most frequent ones"
     )
@@ -139,7 +159,9 @@ class TfidfParameters(_NgramParameters):
 
 
 class _CharParameters(_FeatureParameters):
-    """Parameters of kinds that count character n-grams within words, a blank at both ends of a word."""
+    """Parameters of kinds that count character n-grams within
+    words, a blank at both ends of a word.
+    """
 
     char_min: int = Field(
         default=3, ge=1, le=CHAR_MAX, description="shortest n-grams within words, in characters"
@@ -159,7 +181,9 @@ class _CharParameters(_FeatureParameters):
 
 
 class CharsParameters(_CharParameters, _TextParameters):
-    """Character n-grams within words, weighted as scikit-learn's TfidfVectorizer(analyzer="char_wb") does."""
+    """Character n-grams within words, weighted as scikit-learn's
+    TfidfVectorizer(analyzer="char_wb") does.
+    """
 
     kind: ClassVar[str] = "chars"
 
@@ -170,7 +194,9 @@ class CharsParameters(_CharParameters, _TextParameters):
 
 
 class WordsCharsParameters(_CharParameters, TfidfParameters):
-    """Words and word n-grams, and beside them character n-grams within words; each part is scaled alone."""
+    """Words and word n-grams, and beside them character n-grams
+    within words; each part is scaled alone.
+    """
 
     kind: ClassVar[str] = "words+chars"
 
@@ -178,7 +204,8 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
         default=0.75,
         ge=0,
         le=1,
-        description="share of the characters in a row's sum of squares (norm l2) or sum (l1); words have "
+        description="share of the characters in a row's sum of squares (norm l2) or sum "
+        "(l1); words have "
         "the rest",
     )
 
@@ -189,15 +216,20 @@ class AutoParameters(WordParameters):
     kind: ClassVar[str] = "auto"
 
     rows: int = Field(
-        default=50_000, ge=50, le=1_000_000, description="maximum number of training rows for its trials"
+        default=50_000,
+        ge=50,
+        le=1_000_000,
+        description="maximum number of training rows for its trials",
     )
     norm: Scaling = "l2"
 
 
 class HashingParameters(_NgramParameters):
-    """Words and word n-grams of a text, counted under the hash of their bytes: no vocabulary, no limit to it.
+    """Words and word n-grams of a text, counted under the hash of their
+    bytes: no vocabulary, no limit to it.
 
-    For named features, the values under the hash of their names; then the n-grams' parameters mean nothing.
+    For named features, the values under the hash of their names; then the n-grams' parameters mean
+    nothing.
     """
 
     kind: ClassVar[str] = "hashing"
@@ -207,11 +239,15 @@ class HashingParameters(_NgramParameters):
         AfterValidator(_check_power_of_two),
         Expected(f"a power of two from {HASHED_FEATURES_MIN} to {HASHED_FEATURES_MAX}"),
     ] = Field(
-        default=1 << 20, ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="number of features"
+        default=1 << 20,
+        ge=HASHED_FEATURES_MIN,
+        le=HASHED_FEATURES_MAX,
+        description="number of features",
     )
     signed: bool = Field(
         default=True,
-        description="add or subtract, by another bit of the hash, so that collisions cancel out on average",
+        description="add or subtract, by another bit of the hash, so that collisions cancel "
+        "out on average",
     )
     norm: Scaling = "l2"
 
@@ -239,7 +275,10 @@ class ContextParameters(_FeatureParameters):
 
     window: int = Field(default=4, ge=1, le=16, description="words before the next one that count")
     min_count: int = Field(
-        default=2, ge=1, le=1_000_000, description="words that occur less often become one word, <unk>"
+        default=2,
+        ge=1,
+        le=1_000_000,
+        description="words that occur less often become one word, <unk>",
     )
     norm: Literal["none"] = Field(default="none", description="a window is not scaled")
 
@@ -255,21 +294,26 @@ FeatureParameters: TypeAlias = (
     | ContextParameters
 )
 
-PARAMETERS: dict[str, type[FeatureParameters]] = {cls.kind: cls for cls in get_args(FeatureParameters)}
+PARAMETERS: dict[str, type[FeatureParameters]] = {
+    cls.kind: cls for cls in get_args(FeatureParameters)
+}
 """The parameter class of each kind of features."""
 
 
 def parameters_of(config: Mapping[str, Any]) -> FeatureParameters:
-    """Return the parameters in a configuration as `as_config` makes it; keys may be missing, but for `kind`.
+    """Return the parameters in a configuration as `as_config` makes it;
+    keys may be missing, but for `kind`.
 
-    Raises BadParameter for a key or kind that is unknown, a value of another type or out of its range.
+    Raises BadParameter for a key or kind that is unknown, a value of another type or out of its
+    range.
     """
     given = dict(config)
     return _class_of(given.pop("kind", None))(**given)
 
 
 def check_features(given: Mapping[str, Any]) -> None:
-    """Raise BadParameter when no data makes these values right: so much is known before any is read.
+    """Raise BadParameter when no data makes these values right:
+    so much is known before any is read.
 
     given  by name, without PREFIX. Without `kind` they must be right for one kind at least.
     """
@@ -289,19 +333,25 @@ def check_features(given: Mapping[str, Any]) -> None:
 def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
     """Return the parameters as a manifest keeps them: the kind and every field, but what is off.
 
-    Of `unicode`, `clean` and WORD_FORMS it does not say that they are off: versions made before there were
-    any do not, and older releases do not know them. A file of stop words is known by its base name.
+    Of `unicode`, `clean` and WORD_FORMS it does not say that they are off: versions made before
+    there were any do not, and older releases do not know them. A file of stop words is known by its
+    base name.
     """
     off = _off(type(parameters))
     chosen = parameters.model_dump().items()
-    config = {"kind": parameters.kind, **{k: value for k, value in chosen if k not in off or value != off[k]}}
+    config = {
+        "kind": parameters.kind,
+        **{k: value for k, value in chosen if k not in off or value != off[k]},
+    }
     if str(config.get("stop_words")).endswith(FILE_SUFFIX):
         config["stop_words"] = Path(config["stop_words"]).name
     return config
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest's configuration with what it leaves out: what is off, as `as_config` says."""
+    """Return a manifest's configuration with what it leaves out: what is off, as
+    `as_config` says.
+    """
     return {**_off(_class_of(config.get("kind"))), **config}
 
 

@@ -48,8 +48,8 @@ def fit_featurizer(
 
     crew  who counts the words of texts and makes their rows, block by block; else this thread does
 
-    Raises BadParameter when the data set has no instances of the kind that the parameters are for, BadData
-    when its instances have no feature. Deterministic.
+    Raises BadParameter when the data set has no instances of the kind that the parameters are for,
+    BadData when its instances have no feature. Deterministic.
     """
     if dataset.texts is not None and type(parameters) is TfidfParameters:
         return fit_tfidf(dataset.texts, parameters, crew)
@@ -72,7 +72,9 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
             raise BadData("expected instances with a feature, found none")
         return Featurizer(parameters, dataset.rows.n_features)
     kind = default_kind(dataset)
-    raise BadParameter(f"features.kind: expected one for such data, as {kind}, found {parameters.kind}")
+    raise BadParameter(
+        f"features.kind: expected one for such data, as {kind}, found {parameters.kind}"
+    )
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,16 @@ def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features:
         return HashingFeaturizer(parameters, fit_forms(parameters))
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return Featurizer(parameters, n_features)
-    raise BadParameter(f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}")
+    raise BadParameter(
+        f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}"
+    )
 
 
 def load_featurizer(
     config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
 ) -> Featurizer:
-    """Return the featurizer of a model version: its manifest's features, its arrays, its number of features.
+    """Return the featurizer of a model version: its manifest's features,
+    its arrays, its number of features.
 
     Raises Corrupt when a parameter or array is missing, unknown, out of range or damaged.
     """
@@ -143,11 +148,15 @@ def load_featurizer(
     if isinstance(parameters, RawParameters):
         return Featurizer(parameters, n_features)
     if parameters.n_features != n_features:
-        raise Corrupt("manifest", f"features.n_features to be {n_features}", str(parameters.n_features))
+        raise Corrupt(
+            "manifest", f"features.n_features to be {n_features}", str(parameters.n_features)
+        )
     return HashingFeaturizer(parameters, load_forms(parameters, arrays))
 
 
-def feature_names(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FeatureNames | None:
+def feature_names(
+    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> FeatureNames | None:
     """Return the names of a model version's features; None when its kind has none. Raises Corrupt.
 
     Of windows of words: the words; feature f is word f modulo their number.

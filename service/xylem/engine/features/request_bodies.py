@@ -1,8 +1,8 @@
 """Bodies of predict requests: instances of one kind, and the usual options, no more.
 
-Such a body becomes rows of the model by kernels: to parse it, check each number and bring the rows into
-their form costs more than to predict them. What is more, or not right, is left to the models of requests,
-which say what is wrong with it.
+Such a body becomes rows of the model by kernels: to parse it, check each number and bring the rows
+into their form costs more than to predict them. What is more, or not right, is left to the models
+of requests, which say what is wrong with it.
 """
 
 from typing import NamedTuple
@@ -53,8 +53,16 @@ _BEAM_WIDTH = np.frombuffer(b'"beam_width"', np.uint8)
 _THRESHOLD = np.frombuffer(b'"threshold"', np.uint8)
 _TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
 _EXACT = np.frombuffer(b'"exact"', np.uint8)
-_TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
-_QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
+_TRUE = np.frombuffer(b"true", np.uint8)
+_FALSE = np.frombuffer(b"false", np.uint8)
+_QUOTE = 34
+_ZERO = 48
+_E = 101
+_F = 102
+_H = 104
+_I = 105
+_O = 111
+_T = 116
 COUNT_LIMIT = 1 << 31
 
 
@@ -93,8 +101,8 @@ class BodyQuery(NamedTuple):
 class RequestBodies(Uncopyable):
     """Reads bodies for a model's featurizer into buffers of its own: one thread at a time.
 
-    arrays    where the rows are until the next body is read: the first fields of SparseRows, which bound
-              them, and float32[2], the number that labels must reach, and room for others
+    arrays    where the rows are until the next body is read: the first fields of SparseRows, which
+              bound them, and float32[2], the number that labels must reach, and room for others
     texts     what texts are read by, and into; texts_at: its handle
     """
 
@@ -109,7 +117,8 @@ class RequestBodies(Uncopyable):
             np.zeros(2, np.float32),
         )
         self.texts = body_texts(featurizer, 0, 0, 0)
-        if isinstance(featurizer, TextFeaturizer):  # as many characters as there is room for their features
+        # as many characters as there is room for their features
+        if isinstance(featurizer, TextFeaturizer):
             by = featurizer.text_rows
             characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
             texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
@@ -119,7 +128,8 @@ class RequestBodies(Uncopyable):
         self.texts_at = handle_of(self.texts)
 
     def read(self, message: bytes, start: int) -> BodyQuery:
-        """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
+        """Return the query that message[start:] is, its rows,
+        checked and in their form, in `arrays`.
 
         The counts that it asks for are not checked against the limits. About a nanosecond a byte.
         """
@@ -127,7 +137,8 @@ class RequestBodies(Uncopyable):
         return BodyQuery(*read_body(data_of(message), start, self.constants, *out))
 
     def rows_read(self, asked: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
-        """Return the rows in `arrays`, what was asked for them and the number that labels must reach.
+        """Return the rows in `arrays`, what was asked for them and
+        the number that labels must reach.
 
         Those of texts are made first.
         """
@@ -135,11 +146,16 @@ class RequestBodies(Uncopyable):
             return None
         indptr, indices, values, number = self.arrays
         if asked.n_values == TEXTS:
-            asked = asked._replace(n_values=write_rows(self.texts_at, asked.n_rows, self.arrays[:3]))
+            asked = asked._replace(
+                n_values=write_rows(self.texts_at, asked.n_rows, self.arrays[:3])
+            )
             if asked.n_values == 0:
                 return None
-        n_rows, n_values = asked.n_rows, asked.n_values
-        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], self.constants[0])
+        n_rows = asked.n_rows
+        n_values = asked.n_values
+        rows = SparseRows(
+            indptr[: n_rows + 1], indices[:n_values], values[:n_values], self.constants[0]
+        )
         return rows, asked, number.item(0)
 
 
@@ -159,13 +175,17 @@ def read_body(
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
 
-    constants   features of the model, code of the norm, top_r and beam_width if the body does not say them
+    constants   features of the model, code of the norm, top_r and beam_width if the body does not
+                say them
     rows_out    indptr, indices, values, which bound the rows
-    number_out  where a number as threshold goes; it is between 0 and 1: how these two round is for others
+    number_out  where a number as threshold goes; it is between 0 and 1: how these two round is for
+                others
     texts_at    of BodyTexts, where the instances are read to if they are texts
     """
     n_features, norm, top_r, beam_width = constants
-    i, n_rows, are_texts = after(data, start, OPEN), 0, False
+    i = after(data, start, OPEN)
+    n_rows = 0
+    are_texts = False
     options = top_r, beam_width, NO_THRESHOLD, 0
     while True:
         i = skip_blanks(data, i)
@@ -191,7 +211,9 @@ def read_body(
 
 @inlined
 def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
-    """Sort, sum and normalise rows in place; return how many values they have now, -1: one is not finite."""
+    """Sort, sum and normalise rows in place; return how many values
+    they have now, -1: one is not finite.
+    """
     n_values, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
         return -1
@@ -203,7 +225,8 @@ def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
 def read_option(
     data: U8, i: int, options: tuple[int, int, int, int], number_out: F32
 ) -> tuple[int, tuple[int, int, int, int]]:
-    """Read the key at data[i] and what follows it; return (the place after it, the options as they are now).
+    """Read the key at data[i] and what follows it; return (the place
+    after it, the options as they are now).
 
     options  the last four fields of BodyQuery; a number as threshold goes to `number_out`
     """
@@ -231,12 +254,15 @@ def _read_instances(
     texts = struct_at(BodyTexts, texts_at)
     if are_texts and len(texts.ready) == 0:
         return len(data) - 1, 0
-    n_rows, n_characters = 0, 0
+    n_rows = 0
+    n_characters = 0
     while n_rows + 1 < len(indptr):
         if are_texts:
             i, n_characters = read_text(data, i, texts, n_rows, n_characters)
         else:
-            i, indptr[n_rows + 1] = read_instance(data, i, n_features, indices, values, indptr[n_rows])
+            i, indptr[n_rows + 1] = read_instance(
+                data, i, n_features, indices, values, indptr[n_rows]
+            )
         n_rows += 1
         i = skip_blanks(data, i)
         if data[i] == CLOSE_LIST:
@@ -249,7 +275,9 @@ def _read_instances(
 
 @inlined
 def _read_count(data: U8, i: int) -> tuple[int, int]:
-    """Read the integer, 1 at least, that follows a key; return (the place after it, the integer)."""
+    """Read the integer, 1 at least, that follows a key; return (the place after it,
+    the integer).
+    """
     i = skip_blanks(data, after(data, i, COLON))
     number, end = parse_id(data, i, COUNT_LIMIT)
     if not is_digit(data[i]) or data[i] == _ZERO:

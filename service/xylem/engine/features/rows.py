@@ -1,4 +1,6 @@
-"""Feature ids and values, from anywhere, to checked rows; counts to weighted and normalised ones."""
+"""Feature ids and values, from anywhere, to checked rows; counts to weighted and
+normalised ones.
+"""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,9 @@ def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
     for i, numbers in enumerate(values):
         if not _NUMBER.issuperset(map(type, numbers)):
             wrong = next(value for value in numbers if type(value) not in _NUMBER)
-            raise BadInstance(f"expected numbers, found {wrong!r:.40}").at(f"instances[{i}].features")
+            raise BadInstance(f"expected numbers, found {wrong!r:.40}").at(
+                f"instances[{i}].features"
+            )
     try:
         return np.frombuffer(array("f", chain.from_iterable(values)), np.float32)
     except OverflowError as error:
@@ -43,19 +47,27 @@ def rows_of_csr(
     """
     if any(array.ndim != 1 for array in (indptr, indices, values)):
         raise BadInstance("expected indptr, indices and values in one dimension, found more")
-    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu" or values.dtype.kind not in "iuf":
+    if (
+        indptr.dtype.kind not in "iu"
+        or indices.dtype.kind not in "iu"
+        or values.dtype.kind not in "iuf"
+    ):
         found = ", ".join(str(array.dtype) for array in (indptr, indices, values))
         raise BadInstance(
             f"expected integers, integers and numbers as indptr, indices and values, found {found}"
         )
     if len(indices) != len(values):
-        raise BadInstance(f"expected as many values as indices, {len(indices)}, found {len(values)}")
+        raise BadInstance(
+            f"expected as many values as indices, {len(indices)}, found {len(values)}"
+        )
     starts = np.array(indptr, np.int64)
     features = np.empty(len(indices), np.int32)
     wide = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
     ascends, least, greatest = narrow_features(starts, wide, features)
     if not ascends:
-        raise BadInstance(f"expected indptr to ascend from 0 to the {len(indices)} indices, found another")
+        raise BadInstance(
+            f"expected indptr to ascend from 0 to the {len(indices)} indices, found another"
+        )
     if len(indices) and (least < 0 or greatest >= n_features):
         found = f"{least} to {greatest}"
         raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {found}")
@@ -65,7 +77,9 @@ def rows_of_csr(
 
 
 def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRows:
-    """Return rows sorted and summed; the arrays are used up. Raises BadInstance for one not finite."""
+    """Return rows sorted and summed; the arrays are used up. Raises BadInstance for
+    one not finite.
+    """
     n, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
         raise BadInstance(
@@ -125,7 +139,8 @@ def normalise_rows(indptr: I64, values: F32, code: int) -> None:
 def weighted_rows(
     counts: tuple[I64, I32, F32], idf: F32, sublinear_tf: int, norm: int
 ) -> tuple[I64, I32, F32]:
-    """Return rows of counts (indptr, indices, values) as rows of weights, scaled; the arrays are used up.
+    """Return rows of counts (indptr, indices, values) as rows of
+    weights, scaled; the arrays are used up.
 
     idf, sublinear_tf  as `weigh_counts` takes them
     norm               one of NORM_CODES

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from xylem_store import Corrupt, NameTable, name_of, names_in, take
 
 NAMES = "features/names"
-"""The group that holds the table of feature names: of the words, if n-grams of characters are beside them."""
+"""The group that holds the table of feature names: of the words, if
+n-grams of characters are beside them.
+"""
 
 CHARS = "features/chars"
 """The group that holds the table of n-grams of characters."""
@@ -39,8 +41,12 @@ def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTa
     return names_in(arrays, group)
 
 
-def take_idf(arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_used: bool) -> NDArray[Any]:
-    """Return the weights of features, float32[n_features], or none if they are not used; raise Corrupt."""
+def take_idf(
+    arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_used: bool
+) -> NDArray[Any]:
+    """Return the weights of features, float32[n_features], or none
+    if they are not used; raise Corrupt.
+    """
     if not is_used:
         return np.empty(0, np.float32)
     idf = take(arrays, name, "float32", (n_features,))

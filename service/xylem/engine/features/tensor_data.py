@@ -55,12 +55,15 @@ def read_size(data: U8, i: int) -> tuple[int, int]:
 @inlined
 def _read_strings(data: U8, i: int, texts: BodyTexts) -> tuple[int, int]:
     """Read strings from after the bracket to after its fellow; return (that place, how many)."""
-    n, n_characters = 0, 0
+    n = 0
+    n_characters = 0
     i, is_end = first_item(data, i)
     while not is_end:
         if n + 1 >= len(texts.text_ptr):
             return len(data) - 1, n
-        i, texts.text_ptr[n + 1], n_characters = read_string(data, i, texts, texts.text_ptr[n], n_characters)
+        i, texts.text_ptr[n + 1], n_characters = read_string(
+            data, i, texts, texts.text_ptr[n], n_characters
+        )
         if i == len(data) - 1:
             return i, n
         n += 1
@@ -70,7 +73,9 @@ def _read_strings(data: U8, i: int, texts: BodyTexts) -> tuple[int, int]:
 
 @inlined
 def unpack(data: U8, at: int, n_bytes: int) -> int:
-    """Return the integer of so many bytes at data[at], the least byte first; negative only with 8."""
+    """Return the integer of so many bytes at data[at], the least byte first; negative
+    only with 8.
+    """
     number = np.int64(0)
     for k in range(n_bytes):
         number |= np.int64(data[at + k]) << (8 * k)
@@ -79,12 +84,14 @@ def unpack(data: U8, at: int, n_bytes: int) -> int:
 
 @inlined
 def copy_rows(data: U8, end: int, n_features: int, tensors: I64, rows: RowArrays) -> int:
-    """Copy the binary data, which begin at data[end]; return how many rows they and the others make, 0: none.
+    """Copy the binary data, which begin at data[end]; return how many rows
+    they and the others make, 0: none.
 
     The ends of the rows must ascend to the number of indices, and there must be as many values.
     """
     indptr, indices, values = rows
-    n_rows, n = tensors[INDPTR, 0] - 1, tensors[INDICES, 0]
+    n_rows = tensors[INDPTR, 0] - 1
+    n = tensors[INDICES, 0]
     if n_rows < 1 or n_rows >= len(indptr) or n > len(indices) or tensors[VALUES, 0] != n:
         return 0
     is_right = True
@@ -102,7 +109,8 @@ def copy_rows(data: U8, end: int, n_features: int, tensors: I64, rows: RowArrays
             is_right &= feature < n_features
             indices[k] = feature
     if tensors[VALUES, 1] >= 0:
-        at, bits = end + tensors[VALUES, 1], values.view(np.uint32)
+        at = end + tensors[VALUES, 1]
+        bits = values.view(np.uint32)
         for k in range(n):
             bits[k] = unpack(data, at + 4 * k, 4)
     return n_rows if is_right else 0
@@ -113,7 +121,9 @@ def copy_texts(data: U8, start: int, n_bytes: int, n: int, texts: BodyTexts) -> 
     """Read n texts from n_bytes of binary data at `start`; return whether these are just such."""
     if n < 1 or n >= len(texts.text_ptr):
         return False
-    i, end, n_characters = start, start + n_bytes, 0
+    i = start
+    end = start + n_bytes
+    n_characters = 0
     for text in range(n):
         if end - i < _LENGTH_BYTES:
             return False
@@ -123,7 +133,9 @@ def copy_texts(data: U8, start: int, n_bytes: int, n: int, texts: BodyTexts) -> 
             return False
         stop = i + length
         at = texts.text_ptr[text]
-        i, texts.text_ptr[text + 1], n_characters = read_bytes(data, i, stop, texts, at, n_characters)
+        i, texts.text_ptr[text + 1], n_characters = read_bytes(
+            data, i, stop, texts, at, n_characters
+        )
         if i != stop:
             return False
     return i == end

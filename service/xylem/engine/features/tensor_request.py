@@ -1,7 +1,9 @@
-"""Bodies of the Open Inference Protocol with texts or sparse rows, in JSON or as binary data behind it.
+"""Bodies of the Open Inference Protocol with texts or sparse rows,
+in JSON or as binary data behind it.
 
-As `request_bodies` does with bodies of predict: one call of a kernel makes rows of the model of such a body,
-and what it does not take is left to the models of requests, which say what is wrong with it.
+As `request_bodies` does with bodies of predict: one call of a kernel makes rows of the model of
+such a body, and what it does not take is left to the models of requests, which say what is wrong
+with it.
 """
 
 import numpy as np
@@ -73,7 +75,10 @@ _BINARY_SIZE, _BINARY, _ALL_BINARY = (
     np.frombuffer(f'"{key}"'.encode(), np.uint8)
     for key in ("binary_data_size", "binary_data", "binary_data_output")
 )
-_QUOTE, _BACKSLASH, _TILDE, _BLANK = 34, 92, 126, 32
+_QUOTE = 34
+_BACKSLASH = 92
+_TILDE = 126
+_BLANK = 32
 
 
 class TensorBodies(RequestBodies):
@@ -108,15 +113,17 @@ def read_tensors(
     """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
 
     data       uint8[..]   the body's end is two bytes before its end, as `data_of` makes it
-    span       where the JSON of the body begins and ends; binary data are between that and the body's end
-    constants  features of the model, code of the norm, top_r and beam_width if the body does not say them
+    span       where the JSON of the body begins and ends; binary data are between that and the
+               body's end
+    constants  features of the model, code of the norm, top_r and beam_width if the body does not
+               say them
     rows_out   indptr, indices, values, which bound the rows; number_out as `read_body` has it
     form_out   int64[FORM_SIZE]  what the answer has (`xylem.engine.kernels.text.tensors`)
     texts_at   of BodyTexts, where the instances are read to if they are texts
 
-    Takes a part of what the protocol allows: one tensor of texts, or the three of sparse rows, each with its
-    name before its data; an id of printable ASCII without escapes; options as `read_body` takes them. Work is
-    bounded by the body's length.
+    Takes a part of what the protocol allows: one tensor of texts, or the three of sparse rows, each
+    with its name before its data; an id of printable ASCII without escapes; options as `read_body`
+    takes them. Work is bounded by the body's length.
     """
     start, end = span
     n_features, norm, top_r, beam_width = constants
@@ -125,7 +132,11 @@ def read_tensors(
     tensors = np.full((N_TENSORS, 2), np.int64(NOT_SAID))
     form_out[IDENTITY] = form_out[IDENTITY_END] = form_out[N_OUTPUTS] = 0
     options = top_r, beam_width, NO_THRESHOLD, 0
-    i, seen, n_binary, is_binary, more = after(data, start, OPEN), 0, 0, 0, True
+    i = after(data, start, OPEN)
+    seen = 0
+    n_binary = 0
+    is_binary = 0
+    more = True
     while more:
         key, i = _key_at(data, i, _MEMBERS, _MEMBERS_PTR)
         if key < 0 or seen >> key & 1:
@@ -143,12 +154,14 @@ def read_tensors(
     i = after(data, i, CLOSE)
     if i < end:
         i = skip_blanks(data, i)
-    begins, indptr[0] = indptr[0], 0  # where the rows of each body begin, whatever this one said
+    begins = indptr[0]  # where the rows of each body begin, whatever this one said
+    indptr[0] = 0
     if i != end or not seen >> _INPUTS & 1 or end + n_binary != len(data) - 2:
         return 0, 0, 0, 0, 0, 0
     if tensors[TEXT, 0] >= 0:
         is_right = tensors[TEXT, 1] < 0 or copy_texts(data, end, n_binary, tensors[TEXT, 0], texts)
-        n_rows, n_values = tensors[TEXT, 0] if is_right else 0, TEXTS
+        n_rows = tensors[TEXT, 0] if is_right else 0
+        n_values = TEXTS
     else:
         n_rows, n_values = _finish_rows(data, end, (n_features, norm), begins, tensors, rows_out)
     if n_rows == 0:
@@ -161,13 +174,15 @@ def read_tensors(
 def _finish_rows(
     data: U8, end: int, constants: tuple[int, int], begins: int, tensors: I64, rows: RowArrays
 ) -> tuple[int, int]:
-    """Bring the rows of the three tensors into their form; return (how many, their values); 0, 0: not right.
+    """Bring the rows of the three tensors into their form; return (how
+    many, their values); 0, 0: not right.
 
     constants  features of the model, code of the norm
     begins     where the rows begin if that is said in JSON
     """
     n_features, norm = constants
-    if tensors[INDPTR, 0] < 2:  # the ends of no row: there may be no bytes to read the first of them
+    # the ends of no row: there may be no bytes to read the first of them
+    if tensors[INDPTR, 0] < 2:
         return 0, 0
     if tensors[INDPTR, 1] >= 0:
         begins = unpack(data, end + tensors[INDPTR, 1], 8)
@@ -180,7 +195,9 @@ def _finish_rows(
 
 @inlined
 def _settle_form(top_r: int, is_binary: int, form: I64) -> None:
-    """Say how many places a row has, and of outputs that did not say it how they come; none named are all."""
+    """Say how many places a row has, and of outputs that did not say it
+    how they come; none named are all.
+    """
     form[PLACES] = top_r
     if form[N_OUTPUTS] == 0:
         form[N_OUTPUTS] = N_ALL
@@ -188,7 +205,8 @@ def _settle_form(top_r: int, is_binary: int, form: I64) -> None:
             form[FIRST_OUTPUT + k] = 2 * k + is_binary
         return
     for k in range(form[N_OUTPUTS]):
-        output, said = form[FIRST_OUTPUT + k] // 3, form[FIRST_OUTPUT + k] % 3
+        output = form[FIRST_OUTPUT + k] // 3
+        said = form[FIRST_OUTPUT + k] % 3
         form[FIRST_OUTPUT + k] = 2 * output + (is_binary if said == 2 else said)
 
 
@@ -197,7 +215,8 @@ def _word_at(data: U8, i: int, words: U8, ptr: I64) -> tuple[int, int]:
     """Return (which of the words stands here, the place after it); -1 and the last place: none."""
     i = skip_blanks(data, i)
     for word in range(len(ptr) - 1):
-        at, k = i, ptr[word]
+        at = i
+        k = ptr[word]
         while k < ptr[word + 1] and data[at] == words[k]:
             at += 1
             k += 1
@@ -215,7 +234,9 @@ def _key_at(data: U8, i: int, words: U8, ptr: I64) -> tuple[int, int]:
 
 @inlined
 def _after_comma(data: U8, i: int) -> tuple[int, bool]:
-    """Return the place after blanks and a comma, and True; without a comma that after blanks, and False."""
+    """Return the place after blanks and a comma, and True; without a
+    comma that after blanks, and False.
+    """
     i = skip_blanks(data, i)
     return (i + 1, True) if data[i] == COMMA else (i, False)
 
@@ -235,8 +256,11 @@ def _read_identity(data: U8, i: int, form: I64) -> int:
 def _read_parameters(
     data: U8, i: int, options: tuple[int, int, int, int], number_out: F32
 ) -> tuple[int, tuple[int, int, int, int], int]:
-    """Read the object of parameters; return (the place after it, options, whether outputs are binary)."""
-    is_binary, more = 0, True
+    """Read the object of parameters; return (the place after it,
+    options, whether outputs are binary).
+    """
+    is_binary = 0
+    more = True
     i = skip_blanks(data, after(data, i, OPEN))
     if data[i] == CLOSE:
         return i + 1, options, is_binary
@@ -253,14 +277,17 @@ def _read_parameters(
 
 @inlined
 def _read_outputs(data: U8, i: int, form: I64) -> int:
-    """Read the list of outputs; return the place after it. Each becomes 3 * its place in OUTPUTS + 0, 1 or 2.
+    """Read the list of outputs; return the place after it. Each becomes 3
+    * its place in OUTPUTS + 0, 1 or 2.
 
     2: it does not say whether it comes as binary data.
     """
     i = skip_blanks(data, after(data, i, OPEN_LIST))
     if data[i] == CLOSE_LIST:
         return i + 1
-    n, named, more = 0, 0, True
+    n = 0
+    named = 0
+    more = True
     while more:
         output, said, i = _read_output(data, i)
         if output < 0 or named >> output & 1:
@@ -275,8 +302,12 @@ def _read_outputs(data: U8, i: int, form: I64) -> int:
 
 @inlined
 def _read_output(data: U8, i: int) -> tuple[int, int, int]:
-    """Read an output that is asked for; return (which, whether as binary data, the place after it)."""
-    output, said, more = -1, 2, True
+    """Read an output that is asked for; return (which, whether as binary data, the
+    place after it).
+    """
+    output = -1
+    said = 2
+    more = True
     i = after(data, i, OPEN)
     while more:
         key, i = _key_at(data, i, _FIELDS, _FIELDS_PTR)
@@ -297,8 +328,11 @@ def _read_output(data: U8, i: int) -> tuple[int, int, int]:
 def _read_inputs(
     data: U8, i: int, n_features: int, rows: RowArrays, texts: BodyTexts, tensors: I64
 ) -> tuple[int, int]:
-    """Read the list of one tensor or three; return (the place after it, bytes of their binary data)."""
-    i, n_binary = after(data, i, OPEN_LIST), 0
+    """Read the list of one tensor or three; return (the place
+    after it, bytes of their binary data).
+    """
+    i = after(data, i, OPEN_LIST)
+    n_binary = 0
     for k in range(3):
         i, n_binary = _read_tensor(data, i, n_binary, n_features, rows, texts, tensors)
         if k == 0 and tensors[TEXT, 0] >= 0:
@@ -310,14 +344,26 @@ def _read_inputs(
 
 @inlined
 def _read_tensor(
-    data: U8, i: int, n_binary: int, n_features: int, rows: RowArrays, texts: BodyTexts, tensors: I64
+    data: U8,
+    i: int,
+    n_binary: int,
+    n_features: int,
+    rows: RowArrays,
+    texts: BodyTexts,
+    tensors: I64,
 ) -> tuple[int, int]:
     """Read a tensor; return (the place after it, bytes of binary data of all so far).
 
-    tensors  int64[N_TENSORS, 2]  of each: elements, and where its binary data begin among them, -1: in JSON
+    tensors  int64[N_TENSORS, 2]  of each: elements, and where its binary data begin among them, -1:
+             in JSON
     """
-    i, more = after(data, i, OPEN), True
-    tensor, datatype, n, n_data, n_bytes = NOT_SAID, NOT_SAID, NOT_SAID, NOT_SAID, NOT_SAID
+    i = after(data, i, OPEN)
+    more = True
+    tensor = NOT_SAID
+    datatype = NOT_SAID
+    n = NOT_SAID
+    n_data = NOT_SAID
+    n_bytes = NOT_SAID
     while more:
         key, i = _key_at(data, i, _FIELDS, _FIELDS_PTR)
         if key == _NAME and tensor < 0:

@@ -1,4 +1,6 @@
-"""What features of texts have in common: a kernel makes the rows, for data sets and for requests alike."""
+"""What features of texts have in common: a kernel makes the rows,
+for data sets and for requests alike.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,7 +26,8 @@ from xylem_store import Uncopyable, handle_of
 class TextRows(Uncopyable):
     """How the rows of texts are made.
 
-    kernel                (utf8, text_ptr, table) -> (indptr, indices, values): of what `encoded` returned
+    kernel                (utf8, text_ptr, table) -> (indptr, indices, values): of what `encoded`
+                          returned
     table                 the handle that it is given, of a struct, which must stay where it is
     features_a_character  how many features a character makes at most
     """
@@ -32,18 +35,30 @@ class TextRows(Uncopyable):
     def __init__(
         self, kernel: Callable[..., RowArrays], struct: tuple[Any, ...], features_a_character: int
     ) -> None:
-        self.kernel, self.table, self._held = kernel, handle_of(struct), struct
+        self.kernel = kernel
+        self.table = handle_of(struct)
+        self._held = struct
         self.features_a_character = features_a_character
 
 
-def body_texts(featurizer: Featurizer, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
+def body_texts(
+    featurizer: Featurizer, n_texts: int, characters_max: int, bytes_max: int
+) -> BodyTexts:
     """Return what texts are read by, and room for so many texts and characters of all of them.
 
     bytes_max  of a text. None are read where the model takes none, or Python looks for their words.
     """
     if not isinstance(featurizer, TextFeaturizer) or featurizer.forms is not None:
         empty = np.empty(0, np.int64)
-        return BodyTexts(0, empty, np.empty(0, np.int32), np.empty(0, np.uint8), empty, 0, 0)
+        return BodyTexts(
+            rows_by=0,
+            table=empty,
+            ready=np.empty(0, np.int32),
+            utf8=np.empty(0, np.uint8),
+            text_ptr=empty,
+            characters_max=0,
+            bytes_max=0,
+        )
     parameters = featurizer.parameters
     return BodyTexts(
         rows_by=0,
@@ -66,7 +81,9 @@ class TextFeaturizer(Featurizer, ABC):
     text_rows: TextRows
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the stop words; of kinds with a vocabulary also that, and its weights if they are used."""
+        """Return the stop words; of kinds with a vocabulary also
+        that, and its weights if they are used.
+        """
         return self.forms.arrays() if self.forms else {}
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
@@ -75,9 +92,13 @@ class TextFeaturizer(Featurizer, ABC):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:
-            return self.rows_of_words(texts, self.forms.of(split_words(texts, self.parameters.reading)))
+            return self.rows_of_words(
+                texts, self.forms.of(split_words(texts, self.parameters.reading))
+            )
         utf8, text_ptr = encoded(texts, self.parameters.reading)
-        return SparseRows(*self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features)
+        return SparseRows(
+            *self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features
+        )
 
     @abstractmethod
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
@@ -87,5 +108,6 @@ class TextFeaturizer(Featurizer, ABC):
         """Return the rows of the first n texts that a kernel has read."""
         text_ptr = texts.text_ptr[: n + 1]
         utf8 = texts.utf8[: text_ptr[n]]
-        utf8.flags.writeable = False  # as `encoded` returns it: else the kernel would be compiled once more
+        # as `encoded` returns it: else the kernel would be compiled once more
+        utf8.flags.writeable = False
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, texts.table), self.n_features)

@@ -1,7 +1,9 @@
-"""Lines of NDJSON that are sparse rows, or texts, and nothing else, read without the interpreter's lock.
+"""Lines of NDJSON that are sparse rows, or texts, and nothing else,
+read without the interpreter's lock.
 
-Reading a line by a JSON library and checking each number costs more than to predict it. Other lines are left
-to that way, which says what is wrong with them: the kernels take a part of what JSON allows, read as JSON is.
+Reading a line by a JSON library and checking each number costs more than to predict it. Other lines
+are left to that way, which says what is wrong with them: the kernels take a part of what JSON
+allows, read as JSON is.
 """
 
 from collections.abc import Sequence
@@ -17,16 +19,18 @@ from xylem_store import F32, I64, U8, handle_of, kernel
 
 
 def read_sparse_lines(lines: Sequence[bytes], features_max: int) -> tuple[I64, I64, F32] | None:
-    """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}` as compressed rows, not checked yet.
+    """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}`
+    as compressed rows, not checked yet.
 
-    Parameters: lines without their ends; features_max the most features of one. Returns indptr int64[n + 1],
-    indices int64[nnz] in [0, 2^31) and values float32[nnz], float32(float(text)) each and finite. None when a
-    line has other keys or another order, more features, an id or a number that needs more care, or is wrong.
-    Cost: about a nanosecond a byte.
+    Parameters: lines without their ends; features_max the most features of one. Returns indptr
+    int64[n + 1], indices int64[nnz] in [0, 2^31) and values float32[nnz], float32(float(text)) each
+    and finite. None when a line has other keys or another order, more features, an id or a number
+    that needs more care, or is wrong. Cost: about a nanosecond a byte.
     """
     data = np.frombuffer(b"\n".join([*lines, b"\0"]), np.uint8)
     indptr = np.zeros(len(lines) + 1, np.int64)
-    indices, values = np.empty(len(data) // 2, np.int64), np.empty(len(data) // 2, np.float32)
+    indices = np.empty(len(data) // 2, np.int64)
+    values = np.empty(len(data) // 2, np.float32)
     if not _read(data, features_max, indptr, indices, values):
         return None
     n = int(indptr[-1])
@@ -39,7 +43,8 @@ def _read(data: U8, features_max: int, indptr_out: I64, indices_out: I64, values
 
     Every line ends with END, which nothing within a line is.
     """
-    i, start = 0, 0
+    i = 0
+    start = 0
     for row in range(len(indptr_out) - 1):
         i, n = read_instance(data, i, 1 << 31, indices_out, values_out, start)
         i = skip_blanks(data, i)
@@ -58,8 +63,9 @@ def text_rows_of_lines(
 ) -> SparseRows | None:
     """Return the rows of lines such as `{"text": "a text"}`, as the featurizer makes them.
 
-    None when it takes no texts or Python looks for their words; when a line has more, a longer text, a
-    character that is for Python (`ready_codes`), or is wrong; or when all are more than 16 MB. Thread-safe.
+    None when it takes no texts or Python looks for their words; when a line has more, a longer
+    text, a character that is for Python (`ready_codes`), or is wrong; or when all are more than 16
+    MB. Thread-safe.
     """
     data = np.frombuffer(b"\n".join([*lines, b"\0"]), np.uint8)
     if not isinstance(featurizer, TextFeaturizer) or len(data) > _BYTES_MAX:

@@ -64,18 +64,25 @@ class WordTable(NamedTuple):
 def word_table(names: NameTable, idf: F32, parameters: TfidfParameters) -> WordTable:
     """Return what kernels need to make rows of these words."""
     chosen = parameters
-    ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
+    ngrams = (chosen.ngram_min, chosen.ngram_max)
+    norm = NORM_CODES[chosen.norm]
     return WordTable(*names, idf, classes(chosen.unicode), *ngrams, chosen.sublinear_tf, norm)
 
 
 class TfidfFeaturizer(TextFeaturizer):
-    """Words and n-grams of a fitted vocabulary, weighted; feature ids follow the n-grams sorted by bytes."""
+    """Words and n-grams of a fitted vocabulary, weighted; feature ids
+    follow the n-grams sorted by bytes.
+    """
 
     takes = "text or ids and values"
     parameters: TfidfParameters
 
     def __init__(
-        self, parameters: TfidfParameters, names: NameTable, idf: F32, forms: WordForms | None = None
+        self,
+        parameters: TfidfParameters,
+        names: NameTable,
+        idf: F32,
+        forms: WordForms | None = None,
     ) -> None:
         super().__init__(parameters, names.n_names, forms)
         self.names = names
@@ -109,10 +116,14 @@ def rows_of_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Hand
     """Do as `word_rows`, of words as `split` returns them."""
     table = struct_at(WordTable, table_at)
     spans = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
-    indptr, indices = _look_up(table.offsets, table.utf8, table.slots, words, spans[0], spans[1], spans[2])
+    indptr, indices = _look_up(
+        table.offsets, table.utf8, table.slots, words, spans[0], spans[1], spans[2]
+    )
     values = np.ones(len(indices), np.float32)
     n, _ = sort_and_sum_rows(indptr, indices, values)
-    return weighted_rows((indptr, indices[:n], values[:n]), table.idf, table.sublinear_tf, table.norm)
+    return weighted_rows(
+        (indptr, indices[:n], values[:n]), table.idf, table.sublinear_tf, table.norm
+    )
 
 
 @kernel
@@ -120,7 +131,8 @@ def _look_up(
     offsets: I64, names: U8, slots: I32, utf8: U8, row_ptr: I64, start: I64, end: I64
 ) -> tuple[I64, I32]:
     """Return (indptr, ids) of the spans that are names."""
-    indptr, ids = np.zeros(len(row_ptr), np.int64), np.empty(len(start), np.int32)
+    indptr = np.zeros(len(row_ptr), np.int64)
+    ids = np.empty(len(start), np.int32)
     n = 0
     for row in range(len(row_ptr) - 1):
         for i in range(row_ptr[row], row_ptr[row + 1]):
@@ -133,7 +145,9 @@ def _look_up(
 
 
 class _WordCounts(NamedTuple):
-    """The n-grams of some texts, and these texts as rows of counts, by the numbers of the n-grams there."""
+    """The n-grams of some texts, and these texts as rows of counts,
+    by the numbers of the n-grams there.
+    """
 
     ngrams: NgramCounts
     rows: SparseRows
@@ -141,7 +155,9 @@ class _WordCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class _CountWords:
-    """Counts the n-grams of a block of texts; `stops` are the stop words, as a version stores them."""
+    """Counts the n-grams of a block of texts; `stops` are the stop words, as a
+    version stores them.
+    """
 
     parameters: TfidfParameters
     stops: dict[str, NDArray[Any]]
@@ -158,7 +174,9 @@ class _CountWords:
         ngrams, ids = counts_of(words.utf8, spans)
         kept = ids >= 0
         ones = np.ones(np.count_nonzero(kept), np.float32)
-        return _WordCounts(ngrams, tidied(offsets(kept)[spans.row_ptr], ids[kept], ones, len(ngrams.totals)))
+        return _WordCounts(
+            ngrams, tidied(offsets(kept)[spans.row_ptr], ids[kept], ones, len(ngrams.totals))
+        )
 
 
 def fit_tfidf(
@@ -168,13 +186,15 @@ def fit_tfidf(
 
     crew  who counts words, block by block; else this thread does
 
-    Source: scikit-learn's TfidfVectorizer. Deviations: an n-gram longer than NAME_BYTES_MAX bytes is no
-    feature; of two n-grams that are equally frequent, max_features keeps the one that is smaller by bytes;
-    weights are float32. Raises BadData when no text has a word, BadParameter when min_df and max_df leave no
-    n-gram. Cost: one pass over the texts and a sort of the vocabulary; memory: the counts and the vocabulary.
-    Deterministic.
+    Source: scikit-learn's TfidfVectorizer. Deviations: an n-gram longer than NAME_BYTES_MAX bytes
+    is no feature; of two n-grams that are equally frequent, max_features keeps the one that is
+    smaller by bytes; weights are float32. Raises BadData when no text has a word, BadParameter when
+    min_df and max_df leave no n-gram. Cost: one pass over the texts and a sort of the vocabulary;
+    memory: the counts and the vocabulary. Deterministic.
     """
-    forms, sums, parts = fit_forms(parameters), NgramSums(), list[SparseRows]()
+    forms = fit_forms(parameters)
+    sums = NgramSums()
+    parts = list[SparseRows]()
     step = _CountWords(parameters, forms.arrays() if forms else {})
     for counts in (crew or Crew(1)).mapped(step, in_blocks(texts)):
         ids = sums.add(counts.ngrams)
@@ -185,13 +205,15 @@ def fit_tfidf(
     kept = (sums.frequency >= low) & (sums.frequency <= high)
     if not kept.any():
         raise BadParameter(
-            f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to {high:g} of the "
+            f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to "
+            f"{high:g} of the "
             f"{len(texts)} texts, found none"
         )
     names, idf, old = sums.choose(kept, parameters.max_features, len(texts), parameters)
     featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     counted = SparseRows.join(parts)
-    ids = inverse(old, sums.vocabulary.n)[counted.indices]  # feature i was old[i]; -1: it does not stay
+    # feature i was old[i]; -1: it does not stay
+    ids = inverse(old, sums.vocabulary.n)[counted.indices]
     kept = ids >= 0
     rows = tidied(offsets(kept)[counted.indptr], ids[kept], counted.values[kept], len(old))
     weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))

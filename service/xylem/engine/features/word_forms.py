@@ -24,11 +24,13 @@ FORMS_MAX = 1 << 16  # so many words are remembered with their forms, those met 
 WORD_BYTES_MAX = 100
 """A longer word is its own form: stemmers take time that grows with its square."""
 
-STEM_ITEMS, LEMMA_ITEMS = 16, 64
-"""How often a character counts whose word may have to be stemmed, or its lemma found, against a feature id.
+STEM_ITEMS = 16
+LEMMA_ITEMS = 64
+"""How often a character counts whose word may have to be stemmed, or its
+lemma found, against a feature id.
 
-A word that nobody has met takes up to 15 us a character (Arabic, of two letters), its lemma up to 40 (Finnish
-and Russian, of twenty letters); in most languages 2 to 8.
+A word that nobody has met takes up to 15 us a character (Arabic, of two letters), its lemma up to
+40 (Finnish and Russian, of twenty letters); in most languages 2 to 8.
 """
 
 
@@ -56,7 +58,8 @@ class WordForms:
 
     def of(self, words: Words) -> Words:
         """Return the forms of words; two that touched and both stay touch still."""
-        data, known = words.utf8.tobytes(), self._known
+        data = words.utf8.tobytes()
+        known = self._known
         each = data.split(b" ")  # faster than slices, where a space stands between all words
         if len(each) != len(words.start):
             spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
@@ -76,14 +79,22 @@ class WordForms:
 
 
 @kernel
-def _replaced(word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64) -> tuple[U8, I64, I64, I64]:
+def _replaced(
+    word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64
+) -> tuple[U8, I64, I64, I64]:
     """Return the fields of Words of the forms, in place of words whose start and end are given.
 
-    joined  uint8[..], the forms one after the other; sizes int64[m], their lengths: 0 of a word that goes
+    joined  uint8[..], the forms one after the other; sizes int64[m], their lengths: 0 of a word
+            that goes
     """
-    m, n, at, before = len(sizes), 0, 0, 0
-    utf8, ptr = np.empty(len(joined) + m, np.uint8), np.zeros(len(word_ptr), np.int64)
-    starts, ends = np.empty(m, np.int64), np.empty(m, np.int64)
+    m = len(sizes)
+    n = 0
+    at = 0
+    before = 0
+    utf8 = np.empty(len(joined) + m, np.uint8)
+    ptr = np.zeros(len(word_ptr), np.int64)
+    starts = np.empty(m, np.int64)
+    ends = np.empty(m, np.int64)
     for text in range(len(word_ptr) - 1):
         for i in range(word_ptr[text], word_ptr[text + 1]):
             if sizes[i] == 0:
@@ -112,7 +123,8 @@ def words_of(texts: Sequence[str], parameters: WordParameters, forms: WordForms 
 def fit_forms(parameters: WordParameters) -> WordForms | None:
     """Return what the parameters make of words, None where words stay as they are.
 
-    Raises BadParameter where a library is not installed, BadData for a file that is no list of words.
+    Raises BadParameter where a library is not installed, BadData for a file that is no list of
+    words.
     """
     if not _are_asked(parameters):
         return None
@@ -147,7 +159,8 @@ def _are_asked(parameters: WordParameters) -> bool:
 
 
 def _reform_of(parameters: WordParameters) -> tuple[Callable[[str], str] | None, int]:
-    """Return what makes a stem or a lemma of a word, in lower case where texts are, and `items_a_character`.
+    """Return what makes a stem or a lemma of a word, in lower case where
+    texts are, and `items_a_character`.
 
     That is 1 where Python only looks words up among stop words.
     """

@@ -22,7 +22,8 @@ _SHORTEST = 2  # characters of a word, at least; one of a script without blanks 
 
 
 class Words(NamedTuple):
-    """The words of texts: word j is utf8[start[j]:end[j]], of text i from word_ptr[i] to word_ptr[i + 1].
+    """The words of texts: word j is utf8[start[j]:end[j]], of text i
+    from word_ptr[i] to word_ptr[i + 1].
 
     A space stands between two words; nothing between two that touch, in a script without blanks.
 
@@ -39,7 +40,8 @@ class Words(NamedTuple):
 
 
 class NgramSpans(NamedTuple):
-    """The n-grams of texts: those of text i are utf8[start[j]:end[j]], row_ptr[i] <= j < row_ptr[i + 1].
+    """The n-grams of texts: those of text i are
+    utf8[start[j]:end[j]], row_ptr[i] <= j < row_ptr[i + 1].
 
     row_ptr  int64[n + 1]
     start    int64[m]
@@ -60,8 +62,9 @@ def texts_between(utf8: U8, start: I64, end: I64) -> list[str]:
 def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
 
-    With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it stands in,
-    and each character of a script without blanks (with its marks) is a word. A text may hold anything.
+    With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it
+    stands in, and each character of a script without blanks (with its marks) is a word. A text may
+    hold anything.
     """
     return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
 
@@ -73,18 +76,22 @@ def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
 
 @inlined
 def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, bool]:
-    """Return (end, whether it is a word, whether of a script without blanks) of what begins at i."""
+    """Return (end, whether it is a word, whether of a script without blanks) of what
+    begins at i.
+    """
     size = size_at(utf8, i)
     kind = of_classes[code_at(utf8, i, size)]
     unspaced = kind & UNSPACED != 0
     more = MARK if unspaced else (WORD | MARK if kind & WORD else 0)
-    n, i = 1, i + size
+    n = 1
+    i = i + size
     while more and i < stop:
         size = size_at(utf8, i)
         kind = of_classes[code_at(utf8, i, size)]
         if kind & more == 0 or kind & UNSPACED:
             break
-        n, i = n + 1, i + size
+        n = n + 1
+        i = i + size
     return i, unspaced or (more != 0 and n >= _SHORTEST), unspaced
 
 
@@ -92,11 +99,16 @@ def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, b
 def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
     """Return the fields of Words, of what `encoded` returned and the classes of characters."""
     room = len(utf8) // 2 + 1  # a word has two bytes or more
-    out, word_ptr = np.empty(len(utf8) + room, np.uint8), np.zeros(len(text_ptr), np.int64)
-    starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-    n, at = 0, 0
+    out = np.empty(len(utf8) + room, np.uint8)
+    word_ptr = np.zeros(len(text_ptr), np.int64)
+    starts = np.empty(room, np.int64)
+    ends = np.empty(room, np.int64)
+    n = 0
+    at = 0
     for text in range(len(text_ptr) - 1):
-        i, stop, touches = text_ptr[text], text_ptr[text + 1], False
+        i = text_ptr[text]
+        stop = text_ptr[text + 1]
+        touches = False
         while i < stop:
             end, is_word, unspaced = _word_end(utf8, i, stop, of_classes)
             if is_word:
@@ -109,7 +121,8 @@ def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
                     at += 1
                 ends[n] = at
                 n += 1
-            i, touches = end, unspaced
+            i = end
+            touches = unspaced
         word_ptr[text + 1] = n
     return out[:at], word_ptr, starts[:n], ends[:n]
 
@@ -123,16 +136,22 @@ def _longest(start: I64, end: I64, first: int, last: int, ngram_max: int) -> int
 
 
 @kernel
-def ngram_spans(word_ptr: I64, start: I64, end: I64, ngram_min: int, ngram_max: int) -> tuple[I64, I64, I64]:
-    """Return the fields of NgramSpans, of n-grams of ngram_min to ngram_max words, by first word and length.
+def ngram_spans(
+    word_ptr: I64, start: I64, end: I64, ngram_min: int, ngram_max: int
+) -> tuple[I64, I64, I64]:
+    """Return the fields of NgramSpans, of n-grams of ngram_min to
+    ngram_max words, by first word and length.
 
     Of two words that touch there is always the pair, unless ngram_min is more.
     """
-    n, n_texts = 0, len(word_ptr) - 1
+    n = 0
+    n_texts = len(word_ptr) - 1
     for text in range(n_texts):
         for first in range(word_ptr[text], word_ptr[text + 1]):
             n += max(0, _longest(start, end, first, word_ptr[text + 1], ngram_max) - ngram_min + 1)
-    row_ptr, starts, ends = np.zeros(n_texts + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    row_ptr = np.zeros(n_texts + 1, np.int64)
+    starts = np.empty(n, np.int64)
+    ends = np.empty(n, np.int64)
     n = 0
     for text in range(n_texts):
         for first in range(word_ptr[text], word_ptr[text + 1]):

@@ -29,7 +29,9 @@ class ModelFile:
             raise self.fault(expected, found)
 
     def json_object(self, text: bytes, place: str = "") -> dict[str, Any]:
-        """Return the JSON object that a text of the file is; `place` says which text. Raises BadModel."""
+        """Return the JSON object that a text of the file is;
+        `place` says which text. Raises BadModel.
+        """
         try:
             found = orjson.loads(text)
         except orjson.JSONDecodeError as error:
@@ -57,8 +59,8 @@ class ModelFiles:
     def read(self, name: str, bytes_max: int | None = None) -> ModelFile:
         """Return the file `name` of the directory; "" is the path itself.
 
-        Raises BadModel for one that is missing, no regular file, unreadable, or of more than `bytes_max`
-        bytes. Takes memory of the file's size.
+        Raises BadModel for one that is missing, no regular file, unreadable, or of more than
+        `bytes_max` bytes. Takes memory of the file's size.
         """
         path = self.path / name if name else self.path
         try:
@@ -66,7 +68,9 @@ class ModelFiles:
             if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait
                 raise BadModel(f"{path}: expected a regular file, found another kind")
             if bytes_max is not None and status.st_size > bytes_max:
-                raise BadModel(f"{path}: expected at most {bytes_max} bytes, found {status.st_size}")
+                raise BadModel(
+                    f"{path}: expected at most {bytes_max} bytes, found {status.st_size}"
+                )
             with path.open("rb") as file:
                 data = file.read(status.st_size)
         except OSError as error:

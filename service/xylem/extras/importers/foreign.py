@@ -55,7 +55,8 @@ class Branches(NamedTuple):
 
 
 class ForeignColumns(NamedTuple):
-    """Linear scorers as the columns of a sparse matrix (features x scorers), and their constant terms.
+    """Linear scorers as the columns of a sparse matrix (features x
+    scorers), and their constant terms.
 
     indptr   int64[n + 1]
     indices  int64[..]     features, in any order within a column
@@ -72,7 +73,9 @@ class ForeignColumns(NamedTuple):
 def check_columns(
     file: ModelFile, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_rows: int
 ) -> None:
-    """Raise BadModel unless these are the arrays of a sparse matrix by columns, of `n_rows` rows."""
+    """Raise BadModel unless these are the arrays of a sparse matrix by columns, of
+    `n_rows` rows.
+    """
     ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
     file.expect(ascending, "offsets of columns that ascend from 0", "others")
     same = int(indptr[-1]) == len(indices) == len(values)
@@ -109,7 +112,8 @@ def split_bias(
     kept = offsets(~is_bias)
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(constant, column[is_bias], values[is_bias].astype(np.float64) * bias)
-        weights, constant = values[~is_bias].astype(np.float64) * factor, constant * factor
+        weights = values[~is_bias].astype(np.float64) * factor
+        constant = constant * factor
     return ForeignColumns(
         kept[indptr],
         indices[~is_bias].astype(np.int64),
@@ -119,19 +123,23 @@ def split_bias(
 
 
 def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Chunk]) -> Tree:
-    """Return the tree with these branches, its nodes numbered breadth-first, those above no label left out.
+    """Return the tree with these branches, its nodes numbered
+    breadth-first, those above no label left out.
 
-    chunk_of  called with an inner node and those of its children that are kept, both as `branches` numbers
-              them: returns the children's scorers
-    Raises BadModel for a node that is missing or reached twice, a label that two leaves or an inner node
-    have, a tree without labels, or of more than DEPTH_MAX levels. Cost: O(nodes), and the chunks'.
+    chunk_of  called with an inner node and those of its children that are kept, both as `branches`
+              numbers them: returns the children's scorers
+    Raises BadModel for a node that is missing or reached twice, a label that two leaves or an inner
+    node have, a tree without labels, or of more than DEPTH_MAX levels. Cost: O(nodes), and the
+    chunks'.
     """
     order, parent = _breadth_first(file, branches)
     n_nodes = len(branches.label)
     keep = branches.label >= 0
     for nodes in reversed(order[1:]):
         above = parent[nodes[keep[nodes]]]
-        file.expect(not bool((branches.label[above] >= 0).any()), "labels at leaves only", "an inner one")
+        file.expect(
+            not bool((branches.label[above] >= 0).any()), "labels at leaves only", "an inner one"
+        )
         keep[above] = True
     root_is_inner = len(order) > 1 and bool(keep[branches.root])
     file.expect(root_is_inner, "a tree of at least one label below its root", "none")
@@ -162,7 +170,9 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]
     order: list[I64] = []
     while len(level):
         fault = "every node to be reached once from the root"
-        file.expect(not bool(reached[level].any()) and len(np.unique(level)) == len(level), fault, "a loop")
+        file.expect(
+            not bool(reached[level].any()) and len(np.unique(level)) == len(level), fault, "a loop"
+        )
         file.expect(len(order) < DEPTH_MAX, f"at most {DEPTH_MAX} levels", "more")
         reached[level] = True
         order.append(level)
@@ -181,11 +191,16 @@ def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: I64) -> Ch
     lengths = columns.indptr[which + 1] - columns.indptr[which]
     places = ranges(columns.indptr[which], lengths)
     child = np.repeat(np.arange(len(which), dtype=np.int32), lengths)
-    features, weights = columns.indices[places], columns.weights[places]
+    features = columns.indices[places]
+    weights = columns.weights[places]
     used = weights != 0
-    features, weights, child = features[used], weights[used], child[used]
+    features = features[used]
+    weights = weights[used]
+    child = child[used]
     order = np.argsort(features, kind="stable")
-    features, weights, child = features[order], weights[order], child[order]
+    features = features[order]
+    weights = weights[order]
+    child = child[order]
     twice = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
     file.expect(not bool(twice.any()), "a feature once in a column", "one twice")
     return Chunk.of(features, child, weights, columns.bias[which])

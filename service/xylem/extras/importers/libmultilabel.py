@@ -1,7 +1,8 @@
-"""libmultilabel: the pickle that linear.utils.save_pipeline writes of a tree model or an ensemble of them.
+"""libmultilabel: the pickle that linear.utils.save_pipeline writes of a
+tree model or an ensemble of them.
 
-Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The pickle is read as data by
-`xylem.extras.importers.pickled`: no name in it is ever imported.
+Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The pickle is read as
+data by `xylem.extras.importers.pickled`: no name in it is ever imported.
 """
 
 import re
@@ -25,7 +26,8 @@ from xylem.extras.importers.foreign import (
 from xylem.extras.importers.pickled import Noted, read_pickle, shown
 from xylem_store import I64, Tree
 
-SLOPE = 3.0  # libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
+# libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
+SLOPE = 3.0
 BIAS_MAX = 1e6
 TREES_MAX = 1000
 
@@ -36,8 +38,8 @@ _DTYPES = {"i4": "<i4", "i8": "<i8", "f4": "<f4", "f8": "<f8"}
 def read_libmultilabel(files: ModelFiles) -> Imported:
     """Return the model in a pickle of libmultilabel. Raises BadModel.
 
-    Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its features
-    of texts are not imported: rows are ids and values, as its vectorizer gives them.
+    Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its
+    features of texts are not imported: rows are ids and values, as its vectorizer gives them.
     """
     file = files.read("linear_pipeline.pickle" if files.path.is_dir() else "")
     pipeline = read_pickle(file)
@@ -49,9 +51,12 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         models = _state(file, model, model.name, ("tree_models",))["tree_models"]
         fits = type(models) is list and 0 < len(models) <= TREES_MAX
         file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
-    found, n_bytes = [], 0
+    found = []
+    n_bytes = 0
     for item in models:
-        tree_model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
+        tree_model = _state(
+            file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr")
+        )
         columns, n_known = _read_weights(file, tree_model["flat_model"])
         n_bytes += columns.weights.nbytes + columns.bias.nbytes
         # no library writes trees that share their arrays: a small file could hold any number
@@ -61,7 +66,15 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
     alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
     file.expect(alike, "trees of the same features and labels", "others")
     settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
-    return Imported(list(trees), "logistic", n_labels[0], True, n_features[0], "none", settings)
+    return Imported(
+        trees=list(trees),
+        link="logistic",
+        n_labels=n_labels[0],
+        all_labels=True,
+        n_features=n_features[0],
+        norm="none",
+        settings=settings,
+    )
 
 
 def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -84,8 +97,11 @@ def _read_tree(
     file.expect(ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others")
     collector = _Collector(file, starts)
     n_labels = collector.add_all(model["root"])
-    branches, column = collector.branches, np.array(collector.columns)
-    tree = plant(file, branches, lambda _, children: chunk_of_columns(file, columns, column[children]))
+    branches = collector.branches
+    column = np.array(collector.columns)
+    tree = plant(
+        file, branches, lambda _, children: chunk_of_columns(file, columns, column[children])
+    )
     most = int(branches.label.max())
     file.expect(most < n_labels, f"labels below {n_labels}", most)
     return tree, n_features, n_labels
@@ -106,7 +122,9 @@ class _Collector(Nested):
         n_labels = len(self._labels_of(root))
         while waiting:
             item, node = waiting.pop()
-            self.file.expect(id(item) not in self._seen, "every node below one node", "one below two")
+            self.file.expect(
+                id(item) not in self._seen, "every node below one node", "one below two"
+            )
             self._seen.add(id(item))
             waiting += self._add_below(item, node)
         return n_labels
@@ -114,12 +132,16 @@ class _Collector(Nested):
     def _add_below(self, item: Any, node: int) -> list[tuple[Any, int]]:
         """Add the labels, or the nodes, right below a node; return those nodes."""
         state = self._node(item)
-        index, children = state["index"], state["children"]
+        index = state["index"]
+        children = state["children"]
         known = type(index) is int and 0 <= index < len(self._starts) - 1
         self.file.expect(known and type(children) is list, "an index and children", shown(index))
-        first, last = int(self._starts[index]), int(self._starts[index + 1])
+        first = int(self._starts[index])
+        last = int(self._starts[index + 1])
         labels = [-1] * len(children) if children else self._labels_of(item).tolist()
-        self.file.expect(len(labels) == last - first, f"{len(labels)} columns of a node", last - first)
+        self.file.expect(
+            len(labels) == last - first, f"{len(labels)} columns of a node", last - first
+        )
         self.children[node] = below = [self.new(label) for label in labels]
         self.columns += range(first, last)
         return list(zip(children, below, strict=True)) if children else []
@@ -150,23 +172,33 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     fits = type(shape) is tuple and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
     file.expect(fits and len(shape) == 2, f"a matrix of two sizes below {IDS_MAX}", "others")
     n_rows, n_columns = shape
-    indptr, indices = _array(file, matrix["indptr"], "i"), _array(file, matrix["indices"], "i")
+    indptr = _array(file, matrix["indptr"], "i")
+    indices = _array(file, matrix["indices"], "i")
     values = _array(file, matrix["data"], "f")
     file.expect(len(indptr) == n_columns + 1, f"{n_columns + 1} offsets", len(indptr))
     check_columns(file, indptr, indices, values, n_rows)
     n_features = n_rows - (bias > 0)
     file.expect(n_features > 0, "at least one feature", n_features)
-    return split_bias(file, (indptr, indices, values), n_features, max(bias, 0.0), SLOPE), n_features
+    return split_bias(
+        file, (indptr, indices, values), n_features, max(bias, 0.0), SLOPE
+    ), n_features
 
 
 def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
-    """Return an array in one dimension, of integers or floats, as numpy pickles it by protocol 5."""
+    """Return an array in one dimension, of integers or floats, as numpy pickles it by
+    protocol 5.
+    """
     made = type(item) is Noted and item.made and item.name.endswith(".numeric._frombuffer")
-    file.expect(made and type(item.args) is tuple and len(item.args) == 4, "an array of numpy", shown(item))
+    file.expect(
+        made and type(item.args) is tuple and len(item.args) == 4, "an array of numpy", shown(item)
+    )
     data, dtype, shape, order = item.args
     typed = type(dtype) is Noted and dtype.made and dtype.name == "numpy.dtype"
-    file.expect(typed and type(dtype.args) is tuple and len(dtype.args) > 0, "a type of numpy", shown(dtype))
-    code, state = dtype.args[0], dtype.state
+    file.expect(
+        typed and type(dtype.args) is tuple and len(dtype.args) > 0, "a type of numpy", shown(dtype)
+    )
+    code = dtype.args[0]
+    state = dtype.state
     little = type(state) is tuple and len(state) > 1 and state[1] == "<"
     known = type(code) is str and code in _DTYPES and code[0] == kind and little
     file.expect(known, f"numbers of type {kind}4 or {kind}8, little-endian", shown(code))

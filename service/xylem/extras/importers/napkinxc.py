@@ -1,12 +1,15 @@
-"""napkinXC: the directory that PLT writes: args.bin, tree.bin and weights.bin, little-endian and unaligned.
+"""napkinXC: the directory that PLT writes: args.bin, tree.bin and
+weights.bin, little-endian and unaligned.
 
-args.bin     version (text), bias f32, norm u8, hash i32, features threshold f32, model type i32, its name
-             (text), ensemble i32; a text is its length u64 and its bytes
-tree.bin     labels i32, nodes i32, (number, label or -1) i32 a node, root i32, the parent or -1 i32 a node
-weights.bin  nodes i32, and for each: classes i32, first class i32, loss i32; with two classes also (size,
-             non-zeros) u64 twice, sparse u8, f32[size] or (index i32, weight f32) a non-zero, gradients u8
-Index 1 is the bias's; feature f has index f + 2. Source: files of napkinxc 0.7.2, and its src/base.cpp,
-src/vector.cpp, src/args.cpp and src/models/label_tree.cpp.
+args.bin     version (text), bias f32, norm u8, hash i32, features threshold f32, model type i32,
+             its name (text), ensemble i32; a text is its length u64 and its bytes
+tree.bin     labels i32, nodes i32, (number, label or -1) i32 a node, root i32, the parent or -1 i32
+             a node
+weights.bin  nodes i32, and for each: classes i32, first class i32, loss i32; with two classes also
+             (size, non-zeros) u64 twice, sparse u8, f32[size] or (index i32, weight f32) a
+             non-zero, gradients u8
+Index 1 is the bias's; feature f has index f + 2. Source: files of napkinxc 0.7.2, and its
+src/base.cpp, src/vector.cpp, src/args.cpp and src/models/label_tree.cpp.
 """
 
 import math
@@ -33,7 +36,9 @@ from xylem_store import F32, I64, Link
 
 VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
 LINKS: tuple[Link, ...] = ("logistic", "hinge2")
-"""By the number of the loss; napkinXC has further ones, of which it predicts no probability alike."""
+"""By the number of the loss; napkinXC has further ones, of which it predicts no
+probability alike.
+"""
 
 CONSTANT = 10.0  # the margin, up or down, of a node whose training rows were all of one class
 _BIAS_INDEX = 1
@@ -44,9 +49,10 @@ _PAIR = np.dtype([("index", "<i4"), ("weight", "<f4")])
 def read_napkinxc(files: ModelFiles) -> Imported:
     """Return the probabilistic label tree in a directory of napkinXC. Raises BadModel.
 
-    napkinXC multiplies by the root's own probability: it is the scorer of a node above the root here, left
-    out where it is the constant that it is when every training row has a label (0.99995). Labels without any
-    training row may be in no tree: the files do not say how many labels there are.
+    napkinXC multiplies by the root's own probability: it is the scorer of a node above the root
+    here, left out where it is the constant that it is when every training row has a label
+    (0.99995). Labels without any training row may be in no tree: the files do not say how many
+    labels there are.
     """
     version, bias, has_norm = _read_settings(files.read("args.bin"))
     tree_file = files.read("tree.bin")
@@ -56,12 +62,23 @@ def read_napkinxc(files: ModelFiles) -> Imported:
     root = branches.root
     if columns.indptr[root] < columns.indptr[root + 1] or columns.bias[root] != CONSTANT:
         child_ptr = np.append(branches.child_ptr, len(branches.child) + 1)
-        child, label = np.append(branches.child, root), np.append(branches.label, -1)
+        child = np.append(branches.child, root)
+        label = np.append(branches.label, -1)
         branches = Branches(child_ptr, child, label, len(branches.label))
-    tree = plant(tree_file, branches, lambda _, children: chunk_of_columns(weights_file, columns, children))
+    tree = plant(
+        tree_file, branches, lambda _, children: chunk_of_columns(weights_file, columns, children)
+    )
     n_labels = 1 + int(branches.label.max())
     facts: dict[str, Setting] = {"version": version, "bias": bias, "norm": has_norm}
-    return Imported([tree], link, n_labels, False, n_features, "l2" if has_norm else "none", facts)
+    return Imported(
+        trees=[tree],
+        link=link,
+        n_labels=n_labels,
+        all_labels=False,
+        n_features=n_features,
+        norm="l2" if has_norm else "none",
+        settings=facts,
+    )
 
 
 class _Reader:
@@ -110,7 +127,9 @@ def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
     """Return the version, the bias, and whether rows are scaled to length 1."""
     reader = _Reader(file)
     version = reader.text()
-    file.expect(version in VERSIONS, f"a model of napkinXC {' or '.join(VERSIONS)}", f"{version!r:.40}")
+    file.expect(
+        version in VERSIONS, f"a model of napkinXC {' or '.join(VERSIONS)}", f"{version!r:.40}"
+    )
     bias, norm, hashed, threshold = reader.take("<fBif")
     file.expect(math.isfinite(bias), "a bias that is finite", bias)
     file.expect(norm in (0, 1), "norm to be 0 or 1", norm)
@@ -147,7 +166,9 @@ def _read_tree(file: ModelFile) -> Branches:
 
 
 def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignColumns, Link, int]:
-    """Return the scorers of all nodes, the bias's weights times the bias; their link and least features."""
+    """Return the scorers of all nodes, the bias's weights times the
+    bias; their link and least features.
+    """
     reader = _Reader(file)
     n_scorers = reader.integer(0, IDS_MAX, "nodes")
     file.expect(n_scorers == n_nodes, f"{n_nodes} nodes, as tree.bin", n_scorers)
@@ -160,7 +181,8 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignCo
         n_classes = reader.integer(0, 2, "classes")
         first_class = reader.integer(0, 1, "a first class")
         loss = reader.integer(0, len(LINKS) - 1, "a loss")
-        index, weight = np.empty(0, np.int64), np.empty(0, np.float32)
+        index = np.empty(0, np.int64)
+        weight = np.empty(0, np.float32)
         if n_classes < 2:
             constant[node] = CONSTANT if first_class else -CONSTANT
         else:
@@ -173,7 +195,8 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignCo
     reader.done()
     file.expect(len(losses) <= 1, "one loss for all nodes", "two")
     indptr = offsets(map(len, indices))
-    index, weight = np.concatenate(indices), np.concatenate(weights)
+    index = np.concatenate(indices)
+    weight = np.concatenate(weights)
     check_columns(file, indptr, index, weight, n_features + _FIRST_INDEX)
     feature = np.where(index == _BIAS_INDEX, n_features, index - _FIRST_INDEX)
     file.expect(len(feature) == 0 or feature.min() >= 0, "no weight of index 0", "one")
@@ -183,7 +206,9 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignCo
 
 
 def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:
-    """Return indices and weights that are not zero, and the least number of features that they are of."""
+    """Return indices and weights that are not zero, and the least
+    number of features that they are of.
+    """
     file = reader.file
     size, n_used, again, n_used_again = (int(value) for value in reader.take("<QQQQ"))
     file.expect((size, n_used) == (again, n_used_again), "sizes that are the same twice", "others")
@@ -192,7 +217,8 @@ def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:
     file.expect(is_sparse in (0, 1), "sparse or dense weights", is_sparse)
     if is_sparse:
         pairs = reader.array(_PAIR, n_used)
-        index, weight = pairs["index"].astype(np.int64), pairs["weight"].astype(np.float32)
+        index = pairs["index"].astype(np.int64)
+        weight = pairs["weight"].astype(np.float32)
         within = n_used == 0 or (index.min() >= _BIAS_INDEX and index.max() < size)
         file.expect(within, f"indices from {_BIAS_INDEX} to {size - 1}", "others")
         n_features = size - _FIRST_INDEX

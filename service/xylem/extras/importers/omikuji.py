@@ -1,10 +1,12 @@
-"""omikuji: the directory that Model.save writes: settings.json, and tree0.cbor, tree1.cbor and so on.
+"""omikuji: the directory that Model.save writes: settings.json,
+and tree0.cbor, tree1.cbor and so on.
 
-A tree is nested: {"Branch": {"weights", "children"}}, at the bottom {"Leaf": {"weights", "labels"}}. Weights
-are a matrix (features x children or labels), {"Dense": {"v": 1, "dim", "data"}} row by row, or {"Sparse":
-{"outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data"}}: row outer_inds[i] has the children
-inner_inds[indptr[i]:indptr[i + 1]]. The last row is the bias's. Source: files of omikuji 0.5, and its
-src/mat_util.rs. Other releases name their fields otherwise, and are refused.
+A tree is nested: {"Branch": {"weights", "children"}}, at the bottom {"Leaf": {"weights",
+"labels"}}. Weights are a matrix (features x children or labels), {"Dense": {"v": 1, "dim", "data"}}
+row by row, or {"Sparse": {"outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data"}}:
+row outer_inds[i] has the children inner_inds[indptr[i]:indptr[i + 1]]. The last row is the bias's.
+Source: files of omikuji 0.5, and its src/mat_util.rs. Other releases name their fields otherwise,
+and are refused.
 """
 
 from typing import Any
@@ -17,7 +19,11 @@ from xylem.extras.importers.foreign import IDS_MAX, Imported, Nested, Setting, f
 from xylem_store import F32, I64, U8, Chunk, Link, kernel
 
 NESTED_MAX = 300  # how deep arrays and maps may stand in each other
-_UINT, _TEXT, _ARRAY, _MAP, _FLOAT = 0, 3, 4, 5, 7
+_UINT = 0
+_TEXT = 3
+_ARRAY = 4
+_MAP = 5
+_FLOAT = 7
 
 
 @kernel
@@ -39,7 +45,8 @@ def _read_arguments(data: U8, at: int, values_out: I64, sizes_out: U8) -> int:
         for _ in range(n_bytes):
             value = (value << 8) | np.int64(data[at])
             at += 1
-        values_out[i], sizes_out[i] = value, n_bytes
+        values_out[i] = value
+        sizes_out[i] = n_bytes
     return at
 
 
@@ -76,7 +83,9 @@ class _Reader:
             return self._text(size)
         if major == _ARRAY:
             return self._array(size, nested)
-        self._file.expect(major == _MAP, "maps, arrays, text and numbers", f"type {major} at byte {self.at}")
+        self._file.expect(
+            major == _MAP, "maps, arrays, text and numbers", f"type {major} at byte {self.at}"
+        )
         self._check_left(2 * size)
         found: dict[str, Any] = {}
         for _ in range(size):
@@ -111,15 +120,20 @@ class _Reader:
 
     def _arguments(self, n: int) -> tuple[I64, U8]:
         """Return the arguments of the next n items, and their sizes; go behind them."""
-        values, sizes = np.empty(n, np.int64), np.empty(n, np.uint8)
+        values = np.empty(n, np.int64)
+        sizes = np.empty(n, np.uint8)
         end = _read_arguments(self._data, self.at, values, sizes)
-        self._file.expect(end >= 0, "items of one type and a length", f"others behind byte {self.at}")
+        self._file.expect(
+            end >= 0, "items of one type and a length", f"others behind byte {self.at}"
+        )
         self.at = end
         return values, sizes
 
     def _integers(self, n: int) -> I64:
         values, _ = self._arguments(n)
-        self._file.expect(bool((values >= 0).all()), "integers below 2^63", f"more before byte {self.at}")
+        self._file.expect(
+            bool((values >= 0).all()), "integers below 2^63", f"more before byte {self.at}"
+        )
         return values
 
     def _floats(self, n: int) -> F32:
@@ -127,7 +141,8 @@ class _Reader:
         bits, sizes = self._arguments(n)
         fits = np.isin(sizes, (2, 4)).all()
         self._file.expect(bool(fits), "floats of 16 or 32 bits", f"others before byte {self.at}")
-        short, long = bits.astype(np.uint16).view(np.float16), bits.astype(np.uint32).view(np.float32)
+        short = bits.astype(np.uint16).view(np.float16)
+        long = bits.astype(np.uint32).view(np.float32)
         return np.where(sizes == 2, short, long).astype(np.float32)
 
 
@@ -137,10 +152,11 @@ _SPARSE = ("outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data
 
 
 def read_omikuji(files: ModelFiles) -> Imported:
-    """Return the model in a directory of omikuji. Raises BadModel, also where a tree's file is missing.
+    """Return the model in a directory of omikuji. Raises BadModel,
+    also where a tree's file is missing.
 
-    omikuji scales rows to length 1, adds the bias, and averages the trees' probabilities. Labels without any
-    training row are in no tree: the files do not say how many labels there are.
+    omikuji scales rows to length 1, adds the bias, and averages the trees' probabilities. Labels
+    without any training row are in no tree: the files do not say how many labels there are.
     """
     settings = files.read_settings("settings.json")
     n_features = settings.integer("n_features", 1, IDS_MAX)
@@ -158,7 +174,15 @@ def read_omikuji(files: ModelFiles) -> Imported:
         trees.append(plant(file, collector.branches, collector.chunk_of))
     n_labels = 1 + max(int(tree.node_label.max()) for tree in trees)
     facts: dict[str, Setting] = {"trees": n_trees, "loss": loss}
-    return Imported(trees, LINKS[loss], n_labels, False, n_features, "l2", facts)
+    return Imported(
+        trees=trees,
+        link=LINKS[loss],
+        n_labels=n_labels,
+        all_labels=False,
+        n_features=n_features,
+        norm="l2",
+        settings=facts,
+    )
 
 
 class _Collector(Nested):
@@ -180,13 +204,17 @@ class _Collector(Nested):
             self.children[node] = [self.add(part) for part in parts]
         else:
             labels = _array(self.file, parts, np.int64)
-            self.file.expect(len(labels) == 0 or labels.max() < IDS_MAX, f"labels below {IDS_MAX}", "others")
+            self.file.expect(
+                len(labels) == 0 or labels.max() < IDS_MAX, f"labels below {IDS_MAX}", "others"
+            )
             self.children[node] = [self.new(label) for label in labels.tolist()]
         self._chunks[node] = _chunk(self.file, weights, self._n_features, len(self.children[node]))
         return node
 
     def chunk_of(self, node: int, children: I64) -> Chunk:
-        """Return a node's chunk; omikuji has no branch without labels, so none of its children is missing."""
+        """Return a node's chunk; omikuji has no branch without labels,
+        so none of its children is missing.
+        """
         every = len(children) == len(self.children[node])
         self.file.expect(every, "labels below every branch", "a branch without any")
         return self._chunks[node]
@@ -211,7 +239,9 @@ def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
     """Return an array of int64 or float32; an empty one was read as a list."""
     found = np.empty(0, dtype) if type(item) is list and not item else item
     is_array = isinstance(found, np.ndarray) and found.dtype == dtype
-    file.expect(is_array, f"an array of {'integers' if dtype is np.int64 else 'floats'}", f"{item!r:.80}")
+    file.expect(
+        is_array, f"an array of {'integers' if dtype is np.int64 else 'floats'}", f"{item!r:.80}"
+    )
     return np.asarray(found)
 
 
@@ -228,12 +258,18 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
         row, child = np.nonzero(weights.reshape(expected))
         return _split(row, child, weights[weights != 0], n_features, n_children)
     outer, inner, indptr, rows, child, data = _fields(file, fields, _SPARSE)
-    file.expect((outer, inner) == (n_features + 1, n_children), "a matrix that fits", f"{outer} x {inner}")
+    file.expect(
+        (outer, inner) == (n_features + 1, n_children), "a matrix that fits", f"{outer} x {inner}"
+    )
     indptr, rows, child = (_array(file, part, np.int64) for part in (indptr, rows, child))
     weights = finite_weights(file, _array(file, data, np.float32))
-    ascending = len(indptr) == len(rows) + 1 and indptr[0] == 0 and bool((np.diff(indptr) > 0).all())
+    ascending = (
+        len(indptr) == len(rows) + 1 and indptr[0] == 0 and bool((np.diff(indptr) > 0).all())
+    )
     file.expect(ascending, "offsets of rows that ascend from 0", "others")
-    file.expect(indptr[-1] == len(child) == len(weights), "an id and a weight for each offset", "others")
+    file.expect(
+        indptr[-1] == len(child) == len(weights), "an id and a weight for each offset", "others"
+    )
     row = np.repeat(rows, np.diff(indptr))
     sorted_pairs = bool((np.diff(row * n_children + child) > 0).all())
     within = len(row) == 0 or (row[-1] <= n_features and child.max() < n_children)
@@ -242,7 +278,9 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
 
 
 def _split(row: I64, child: I64, weights: F32, n_features: int, n_children: int) -> Chunk:
-    """Return the chunk of weights at (row, child), ascending; those of row n_features are the bias's."""
+    """Return the chunk of weights at (row, child), ascending;
+    those of row n_features are the bias's.
+    """
     bias = np.zeros(n_children, np.float32)
     n_weights = int(np.searchsorted(row, n_features))
     bias[child[n_weights:]] = weights[n_weights:]

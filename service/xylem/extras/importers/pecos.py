@@ -1,8 +1,9 @@
 """libpecos: the folder that XLinearModel.save writes.
 
-param.json, and in ranker/ param.json and one folder a level, 0.model being the root's: param.json, W.npz
-(features x nodes of the level) and C.npz (nodes of the level x nodes of the level above), sparse by columns.
-The last row of W is the bias's when `bias` is positive. Source: pecos/xmc/base.py and xlinear/model.py.
+param.json, and in ranker/ param.json and one folder a level, 0.model being the root's: param.json,
+W.npz (features x nodes of the level) and C.npz (nodes of the level x nodes of the level above),
+sparse by columns. The last row of W is the bias's when `bias` is positive. Source:
+pecos/xmc/base.py and xlinear/model.py.
 """
 
 import io
@@ -34,7 +35,9 @@ LEVELS_MAX = 64
 
 
 class _Level(NamedTuple):
-    """One level: the scorers of its nodes, the node above each of them, and how margins become scores."""
+    """One level: the scorers of its nodes, the node above each of
+    them, and how margins become scores.
+    """
 
     file: ModelFile
     columns: ForeignColumns
@@ -56,7 +59,9 @@ def read_pecos(files: ModelFiles) -> Imported:
     top.choice("model", ("HierarchicalMLModel",))
     depth = top.integer("depth", 1, LEVELS_MAX)
     levels = [_read_level(files, f"ranker/{i}.model") for i in range(depth)]
-    first, last, above = levels[0], levels[-1], 1
+    first = levels[0]
+    last = levels[-1]
+    above = 1
     for i, level in enumerate(levels):
         where = f"ranker/{i}.model"
         top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
@@ -73,12 +78,26 @@ def read_pecos(files: ModelFiles) -> Imported:
         level = int(np.searchsorted(starts, node, "right"))
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
-    parent = np.concatenate([level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)])
+    parent = np.concatenate(
+        [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
+    )
     child_ptr = offsets(np.bincount(parent, minlength=starts[-1]))
     branches = Branches(child_ptr, np.argsort(parent, kind="stable") + 1, labels, 0)
     tree = plant(last.file, branches, chunk_of)
-    settings: dict[str, Setting] = {"levels": depth, "bias": last.bias, "post_processor": last.post_processor}
-    return Imported([tree], LINKS[last.post_processor], n_labels, True, last.n_features, "none", settings)
+    settings: dict[str, Setting] = {
+        "levels": depth,
+        "bias": last.bias,
+        "post_processor": last.post_processor,
+    }
+    return Imported(
+        trees=[tree],
+        link=LINKS[last.post_processor],
+        n_labels=n_labels,
+        all_labels=True,
+        n_features=last.n_features,
+        norm="none",
+        settings=settings,
+    )
 
 
 def _read_level(files: ModelFiles, folder: str) -> _Level:
@@ -88,7 +107,8 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     settings.file.expect(not compiled, "the folder that it was compiled from", "is_mmap true")
     post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
     bias = settings.number("bias")
-    n_nodes, n_above = settings.integer("nr_labels", 1, IDS_MAX), settings.integer("nr_codes", 1, IDS_MAX)
+    n_nodes = settings.integer("nr_labels", 1, IDS_MAX)
+    n_above = settings.integer("nr_codes", 1, IDS_MAX)
     n_features = settings.integer("nr_features", 1, IDS_MAX)
     weights_file, weights = _read_matrix(files, f"{folder}/W.npz", n_features + (bias > 0), n_nodes)
     tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_above)
@@ -101,12 +121,16 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     return _Level(weights_file, columns, above, n_above, n_features, post_processor, bias)
 
 
-def _read_matrix(files: ModelFiles, name: str, n_rows: int, n_columns: int) -> tuple[ModelFile, Any]:
+def _read_matrix(
+    files: ModelFiles, name: str, n_rows: int, n_columns: int
+) -> tuple[ModelFile, Any]:
     """Read a sparse matrix by columns, of the shape that the settings say, its arrays checked."""
     file = files.read(name)
     matrix = _load(file)
     file.expect(matrix.format == "csc", "a matrix of format csc", matrix.format)
-    file.expect(matrix.shape == (n_rows, n_columns), f"a matrix of {n_rows} x {n_columns}", matrix.shape)
+    file.expect(
+        matrix.shape == (n_rows, n_columns), f"a matrix of {n_rows} x {n_columns}", matrix.shape
+    )
     file.expect(matrix.dtype.kind == "f", "weights of a floating type", matrix.dtype)
     check_columns(file, matrix.indptr, matrix.indices, matrix.data, n_rows)
     return file, matrix

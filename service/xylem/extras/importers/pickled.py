@@ -1,10 +1,12 @@
-"""Pickles read as data: nothing is imported, called or built but dicts, lists, tuples, text and numbers.
+"""Pickles read as data: nothing is imported, called or built but
+dicts, lists, tuples, text and numbers.
 
-A pickle is a program for a stack machine. This machine knows the operations that Python writes for protocols
-4 and 5, and where Python's would import a name, make an instance or call a function, it notes the name, the
-arguments and the state in a `Noted` object: a hostile pickle gives a strange tree of notes, no more. Every
-operation takes bytes of the file and makes at most one object, so memory stays within a multiple of the
-file's size. What is read may be a maze of shared items: never compare or print it as a whole.
+A pickle is a program for a stack machine. This machine knows the operations that Python writes for
+protocols 4 and 5, and where Python's would import a name, make an instance or call a function, it
+notes the name, the arguments and the state in a `Noted` object: a hostile pickle gives a strange
+tree of notes, no more. Every operation takes bytes of the file and makes at most one object, so
+memory stays within a multiple of the file's size. What is read may be a maze of shared items: never
+compare or print it as a whole.
 """
 
 import pickletools
@@ -23,7 +25,8 @@ class Noted:
     """A name that the pickle would import, or what it would make with one.
 
     name   module and name
-    made   whether something would be made of it: then args are the arguments, and state what it is given
+    made   whether something would be made of it: then args are the arguments, and state what it is
+           given
     """
 
     name: str
@@ -73,7 +76,9 @@ class _Machine:
             elif operation.name in _OPERATIONS:
                 _OPERATIONS[operation.name](self, argument)
             elif operation.name != "STOP":
-                raise self._file.fault("operations that a model needs", f"{operation.name}{self._place()}")
+                raise self._file.fault(
+                    "operations that a model needs", f"{operation.name}{self._place()}"
+                )
         self._file.expect(self._at + 1 == len(self._file.data), "the end", f"more{self._place()}")
         return self._pop()
 
@@ -101,7 +106,9 @@ class _Machine:
     def _top(self, kind: type) -> Any:
         """Return the item on top, which stays there."""
         item = self.stack[-1] if self.stack else None
-        self._file.expect(type(item) is kind, f"a {kind.__name__}", f"{type(item).__name__}{self._place()}")
+        self._file.expect(
+            type(item) is kind, f"a {kind.__name__}", f"{type(item).__name__}{self._place()}"
+        )
         return item
 
     def memoise(self) -> None:
@@ -111,7 +118,9 @@ class _Machine:
 
     def recall(self, number: int) -> None:
         """Push an item of the memo."""
-        self._file.expect(number < len(self._memo), "an item of the memo", f"number {number}{self._place()}")
+        self._file.expect(
+            number < len(self._memo), "an item of the memo", f"number {number}{self._place()}"
+        )
         self.stack.append(self._memo[number])
 
     def extend(self, items: list[Any]) -> None:
@@ -122,7 +131,9 @@ class _Machine:
         """Put keys and values, one after the other, into a dict."""
         found = self._top(dict)
         for key, value in zip(items[::2], items[1::2], strict=False):
-            self._file.expect(type(key) in (str, int), "keys of text or integers", type(key).__name__)
+            self._file.expect(
+                type(key) in (str, int), "keys of text or integers", type(key).__name__
+            )
             found[key] = value
 
     def note_name(self) -> None:

@@ -63,7 +63,8 @@ IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
 """By the library's name, what reads its models; raises BadModel."""
 
 
-GROWTH_MAX = 64  # a model may take so many times the bytes of its files in tables of its labels and features
+# a model may take so many times the bytes of its files in tables of its labels and features
+GROWTH_MAX = 64
 MODEL_BYTES_LEAST = 1 << 24  # ... or so many bytes, however small its files
 _LABEL_BYTES = 32  # what a label takes in the tables of a tree, at most
 
@@ -81,11 +82,12 @@ def import_model(
 
     label_names  line i + 1 is the name of label i; without it labels are named by their ids
     model        the model to add a version to; the base name of `path` when None
-    n_features   the features that rows have, where the files know of fewer: those that have a weight
+    n_features   the features that rows have, where the files know of fewer: those that have a
+                 weight
     weights      the type that weights are stored in, one of WEIGHTS; they are rounded to it
     Raises BadModel for files that are not such a model, BadData for label names that do not fit it,
-    BadParameter for another system, too few features, or weights that cannot be stored in that type,
-    StoreError when it cannot be published.
+    BadParameter for another system, too few features, or weights that cannot be stored in that
+    type, StoreError when it cannot be published.
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
@@ -96,15 +98,20 @@ def import_model(
     try:
         found = IMPORTERS[system](files)
     except (MemoryError, RecursionError) as error:
-        raise BadModel(f"{path}: expected a model that fits the memory, found a larger one") from error
+        raise BadModel(
+            f"{path}: expected a model that fits the memory, found a larger one"
+        ) from error
     if n_features is not None:
         if not found.n_features <= n_features <= N_FEATURES_MAX:
             fault = f"expected {found.n_features}, which {path} has, to {N_FEATURES_MAX}"
             raise BadParameter(f"--features: {fault}, found {n_features}")
         found = found._replace(n_features=n_features)
     n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
-    n_bytes = 8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
-    if n_bytes > max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes):  # each id costs what it counts to
+    n_bytes = (
+        8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
+    )
+    # each id costs what it counts to
+    if n_bytes > max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes):
         raise BadModel(
             f"{path}: expected ids that fit {files.n_bytes} bytes of files, "
             f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
@@ -142,7 +149,8 @@ def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameT
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     """Return a draft that answers texts as a version answers the rows that the vectorizer makes.
 
-    Raises BadModel where the version does not take feature ids, or has more features than there are terms.
+    Raises BadModel where the version does not take feature ids, or has more features than there are
+    terms.
     """
     manifest, (file, sha256) = model.manifest, vectorizer.source
     place = manifest.shown
@@ -155,8 +163,10 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     more = featurizer.n_features - manifest.n_features
     if more < 0 or (more and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)):
         raise BadModel(
-            f"{file}: expected the vocabulary of the {manifest.n_features} features of {place}, found "
-            f"{featurizer.n_features} terms (was the matrix stacked with others, or written with ids from 1?)"
+            f"{file}: expected the vocabulary of the {manifest.n_features} features of "
+            f"{place}, found "
+            f"{featurizer.n_features} terms (was the matrix stacked with others, or written "
+            "with ids from 1?)"
         )
     origin = {"parent": parent_of(manifest), "vectorizer": {"file": file, "sha256": sha256}}
     draft = draft_of(model)
@@ -170,11 +180,14 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
 
 
 def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer:
-    """Return what makes rows of texts as the vectorizer does, then scales them as rows were in training."""
+    """Return what makes rows of texts as the vectorizer does, then
+    scales them as rows were in training.
+    """
     config = vectorizer.parameters.model_dump()
     norm = config["norm"] if trained_norm == "none" else trained_norm
     if vectorizer.stop_words:
-        config["stop_words"] = "scikit-learn.txt"  # as the manifest calls them: the version has them
+        # as the manifest calls them: the version has them
+        config["stop_words"] = "scikit-learn.txt"
     parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
     if isinstance(parameters, CharsParameters):
         return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
@@ -184,9 +197,12 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
 
 
 def widened(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
-    """Return an ensemble whose rows may have features up to n_features - 1: no node has a weight there."""
+    """Return an ensemble whose rows may have features up to
+    n_features - 1: no node has a weight there.
+    """
     directory = ensemble.directory
     more = n_groups(n_features) - directory.shape[1]
     added: U32 = np.zeros((len(directory), more, 2), np.uint32)
-    added[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]  # all of a chunk's blocks stand before them
+    # all of a chunk's blocks stand before them
+    added[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
     return ensemble._replace(directory=np.concatenate([directory, added], axis=1))

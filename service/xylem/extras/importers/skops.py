@@ -1,7 +1,8 @@
-"""A vectorizer in a file of skops: a zip archive of schema.json, a tree of typed nodes, and .npy files.
+"""A vectorizer in a file of skops: a zip archive of schema.json, a
+tree of typed nodes, and .npy files.
 
-skops itself imports the classes that a file names. Here nodes are read as data: those of the kinds and types
-in _NODES, and no other; no name is imported, nothing is called.
+skops itself imports the classes that a file names. Here nodes are read as data: those of the kinds
+and types in _NODES, and no other; no name is imported, nothing is called.
 """
 
 import io
@@ -40,17 +41,28 @@ _NODES: dict[str, tuple[type, list[str]]] = {
 """The kinds of nodes that are read: what each holds in JSON, and the types that it may name."""
 
 _OPTIONS = (
-    *("analyzer", "binary", "lowercase", "ngram_range", "preprocessor", "strip_accents", "token_pattern"),
+    *(
+        "analyzer",
+        "binary",
+        "lowercase",
+        "ngram_range",
+        "preprocessor",
+        "strip_accents",
+        "token_pattern",
+    ),
     *("tokenizer", "norm", "use_idf", "smooth_idf", "sublinear_tf"),
 )
-"""Options that decide what texts become; others say how files were read, or what the vocabulary says."""
+"""Options that decide what texts become; others say how files were
+read, or what the vocabulary says.
+"""
 
 
 def read_skops(file: ModelFile) -> dict[str, Any]:
     """Return the vectorizer in a file of skops, as the fields of the JSON of docs/importing.md.
 
-    Raises BadModel for an archive or node that is not as skops writes it, a type that is not in _NODES, and
-    stop words of scikit-learn's own list where the vocabulary does not say what they leave out.
+    Raises BadModel for an archive or node that is not as skops writes it, a type that is not in
+    _NODES, and stop words of scikit-learn's own list where the vocabulary does not say what they
+    leave out.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
@@ -95,24 +107,32 @@ class _Skops:
             info = self._archive.getinfo(name)
         except KeyError as error:
             raise self._file.fault(f"{name} in the archive", "none") from error
-        self._file.expect(info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size)
+        self._file.expect(
+            info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size
+        )
         packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        self._file.expect(packed, f"{name} to be stored or deflated", f"method {info.compress_type}")
+        self._file.expect(
+            packed, f"{name} to be stored or deflated", f"method {info.compress_type}"
+        )
         return self._archive.read(info)
 
     def _content(self, node: Any, place: str, *loaders: str) -> Any:
-        """Return what a node holds; raise BadModel unless it is of one of these kinds, and its type is known.
+        """Return what a node holds; raise BadModel unless it is of one of
+        these kinds, and its type is known.
 
         Of an array it is the name of its file.
         """
         self._file.expect(type(node) is dict, f"{place} to be a node", what_is(node))
-        loader, named = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
+        loader = node.get("__loader__")
+        named = f"{node.get('__module__')}.{node.get('__class__')}"
         kind, types = _NODES[loader if loader in loaders else loaders[0]]
         expected = f"{place} to be {' or '.join(loaders)} of a type that is read"
         self._file.expect(loader in loaders and named in types, expected, f"{loader} of {named}")
         key = "file" if loader == "NdArrayNode" else "content"
         found = node.get(key)
-        self._file.expect(type(found) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(found))
+        self._file.expect(
+            type(found) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(found)
+        )
         return found
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
@@ -124,10 +144,14 @@ class _Skops:
         """Return a scalar, a list of scalars, or a dict of scalars by text."""
         loader = node.get("__loader__") if isinstance(node, dict) else None
         if loader in ("ListNode", "TupleNode"):
-            return [self._scalar(each, place) for each in self._content(node, place, "ListNode", "TupleNode")]
+            return [
+                self._scalar(each, place)
+                for each in self._content(node, place, "ListNode", "TupleNode")
+            ]
         if loader == "DictNode":
             return {
-                key: self._scalar(each, place) for key, each in self._content(node, place, "DictNode").items()
+                key: self._scalar(each, place)
+                for key, each in self._content(node, place, "DictNode").items()
             }
         return self._scalar(node, place)
 
@@ -136,7 +160,9 @@ class _Skops:
         if isinstance(node, dict) and node.get("__loader__") == "NdArrayNode":
             array = self._array(node, place, SCALAR_BYTES_MAX)
             fits = array.ndim == 0 and array.dtype.kind == "i"
-            self._file.expect(fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}")
+            self._file.expect(
+                fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}"
+            )
             return int(array)
         found = self._content(node, place, "JsonNode")
         try:
@@ -144,7 +170,9 @@ class _Skops:
         except orjson.JSONDecodeError as error:
             raise self._file.fault(f"{place} to be JSON", what_is(found)) from error
         plain = value is None or type(value) in (bool, int, float, str)
-        self._file.expect(plain, f"{place} to be a text, number, truth value or null", what_is(value))
+        self._file.expect(
+            plain, f"{place} to be a text, number, truth value or null", what_is(value)
+        )
         return value
 
     def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
@@ -162,12 +190,16 @@ class _Skops:
         self._file.expect("idf_" in inner, "idf_, as scikit-learn 1.5 and newer write it", "none")
         array = self._array(inner["idf_"], "idf_", MEMBER_BYTES_MAX)
         fits = array.ndim == 1 and array.dtype.kind == "f"
-        self._file.expect(fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}")
+        self._file.expect(
+            fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}"
+        )
         found: list[float] = array.tolist()
         return found
 
     def _stop_words(self, fields: dict[str, Any], params: dict[str, Any]) -> list[Any]:
-        """Return the list of stop words; scikit-learn's own list is not in the file, only its name."""
+        """Return the list of stop words; scikit-learn's own list is not in the file,
+        only its name.
+        """
         found = self._value(fields.get("stop_words"), "stop_words")
         if found is None:
             return []
@@ -178,7 +210,8 @@ class _Skops:
         said = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
         self._file.expect(
             said,
-            "stop_words to be a list where they part n-grams or a vocabulary was given (docs/importing.md: "
+            "stop_words to be a list where they part n-grams or a vocabulary was given "
+            "(docs/importing.md: "
             "JSON has them)",
             what_is(found),
         )

@@ -1,6 +1,8 @@
-"""A vectorizer of scikit-learn, as JSON or written by skops: its options, its terms by column, its weights.
+"""A vectorizer of scikit-learn, as JSON or written by skops: its
+options, its terms by column, its weights.
 
-docs/importing.md has the statements that write the file. Options that we do not have are refused by name.
+docs/importing.md has the statements that write the file. Options that we do not have are refused by
+name.
 """
 
 import re
@@ -21,7 +23,15 @@ CLASSES = ("TfidfVectorizer", "CountVectorizer")
 _FIELDS = ("class", "params", "stop_words", "vocabulary", "idf")
 
 _WORDS = r"(?u)\b\w\w+\b"
-_SAME_WORDS = (_WORDS, r"\b\w\w+\b", r"\w\w+", r"\w{2,}", r"\b\w{2,}\b", r"(?u)\w\w+", r"(?u)\b\w{2,}\b")
+_SAME_WORDS = (
+    _WORDS,
+    r"\b\w\w+\b",
+    r"\w\w+",
+    r"\w{2,}",
+    r"\b\w{2,}\b",
+    r"(?u)\w\w+",
+    r"(?u)\b\w{2,}\b",
+)
 """Patterns that find the words of two characters or more, as our kernel does."""
 
 _REFUSED = {"strip_accents": None, "preprocessor": None, "tokenizer": None, "binary": False}
@@ -31,7 +41,9 @@ _PASSED_OVER = {
     *("input", "encoding", "decode_error", "dtype"),
     *("min_df", "max_df", "max_features", "vocabulary", "stop_words"),
 }
-"""Options that say how files were read, or what is in the file by itself: vocabulary and stop words."""
+"""Options that say how files were read, or what is in the file by
+itself: vocabulary and stop words.
+"""
 
 _TFIDF_OPTIONS = {"use_idf": False, "smooth_idf": True, "sublinear_tf": False, "norm": None}
 """Options of TfidfVectorizer, with the values that make it a CountVectorizer."""
@@ -70,12 +82,17 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     terms = _terms(file, found["vocabulary"])
     words = found["stop_words"]
     is_list = isinstance(words, list) and all(type(word) is str for word in words)
-    file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
-    # they are left out where they part n-grams, or are terms; with char_wb scikit-learn passes them over
+    file.expect(
+        is_list, "stop_words to be an array of words, empty if there are none", what_is(words)
+    )
+    # they are left out where they part n-grams, or are terms; with
+    # char_wb scikit-learn passes them over
     are_used = isinstance(parameters, TfidfParameters) and (
         parameters.ngram_max > 1 or any(word in found["vocabulary"] for word in words)
     )
-    stop_words = sorted({word for word in words if re.fullmatch(r"\w\w+", word)}) if are_used else []
+    stop_words = (
+        sorted({word for word in words if re.fullmatch(r"\w\w+", word)}) if are_used else []
+    )
     try:
         names = build_names(terms)
     except BadNames as error:
@@ -84,8 +101,13 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
 
 
-def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfParameters | CharsParameters:
-    """Return the features' parameters that do as the options say. Raises BadModel for one we do not have."""
+def _parameters(
+    file: ModelFile, name: str, given: Mapping[str, Any]
+) -> TfidfParameters | CharsParameters:
+    """Return the features' parameters that do as the options say.
+
+    Raises BadModel for one we do not have.
+    """
     options = {**(_TFIDF_OPTIONS if name == "CountVectorizer" else {}), **given}
     needed = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()
     other = sorted(options.keys() - needed - _PASSED_OVER)
@@ -95,17 +117,26 @@ def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfPa
     for option, value in _REFUSED.items():
         fits = options[option] is value
         file.expect(fits, f"params.{option} to be {what_is(value)}", what_is(options[option]))
-    analyzer, ngrams = options["analyzer"], options["ngram_range"]
-    file.expect(analyzer in ("word", "char_wb"), "params.analyzer to be word or char_wb", what_is(analyzer))
+    analyzer = options["analyzer"]
+    ngrams = options["ngram_range"]
+    file.expect(
+        analyzer in ("word", "char_wb"), "params.analyzer to be word or char_wb", what_is(analyzer)
+    )
     is_pair = type(ngrams) is list and len(ngrams) == 2 and all(type(n) is int for n in ngrams)
     file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
     shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
-    shared |= {UNICODE: False, CLEAN: False, "norm": "none" if options["norm"] is None else options["norm"]}
+    shared |= {
+        UNICODE: False,
+        CLEAN: False,
+        "norm": "none" if options["norm"] is None else options["norm"],
+    }
     try:
         if analyzer == "char_wb":
             return CharsParameters(char_min=ngrams[0], char_max=ngrams[1], **shared)
         pattern = options["token_pattern"]
-        file.expect(pattern in _SAME_WORDS, f"params.token_pattern to be {_WORDS}", what_is(pattern))
+        file.expect(
+            pattern in _SAME_WORDS, f"params.token_pattern to be {_WORDS}", what_is(pattern)
+        )
         return TfidfParameters(ngram_min=ngrams[0], ngram_max=ngrams[1], **shared)
     except BadParameter as error:
         raise BadModel(f"{file.path}: {error}") from error
@@ -118,7 +149,9 @@ def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
     terms: list[str | None] = [None] * len(vocabulary)
     for term, column in vocabulary.items():
         fits = type(column) is int and 0 <= column < len(terms)
-        file.expect(fits, f"columns from 0 to {len(terms) - 1}", f"{what_is(column)} of {what_is(term)}")
+        file.expect(
+            fits, f"columns from 0 to {len(terms) - 1}", f"{what_is(column)} of {what_is(term)}"
+        )
         file.expect(terms[column] is None, "each column once", f"{column} twice")
         terms[column] = term
     return [term for term in terms if term is not None]

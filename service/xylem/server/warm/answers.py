@@ -33,7 +33,9 @@ def text_model() -> Model:
         weight=np.ones(2, np.float32),
         bias=np.zeros(2, np.float32),
     )
-    tree = Tree(np.array([1, 3, 3, 3], np.int32), np.array([-1, 0, 1], np.int32), [chunk, None, None])
+    tree = Tree(
+        np.array([1, 3, 3, 3], np.int32), np.array([-1, 0, 1], np.int32), [chunk, None, None]
+    )
     draft = Draft(
         kind="label-tree",
         link="hinge3",
@@ -54,4 +56,6 @@ def text_model() -> Model:
 def compile_answers() -> None:
     """Compile what a server and a batch of texts need."""
     served = serve_model(text_model())
-    answer_block(LineBlock(1, [b'{"text":"a text"}']), served, to_options(Options(), served), Limits())
+    answer_block(
+        LineBlock(1, [b'{"text":"a text"}']), served, to_options(Options(), served), Limits()
+    )

@@ -1,8 +1,8 @@
-"""Compile every kernel into the kernel cache, with XYLEM_KERNEL_CPU=portable for each level of processors
-that this machine can run.
+"""Compile every kernel into the kernel cache, with XYLEM_KERNEL_CPU=portable for each level of
+processors that this machine can run.
 
-It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
-features and weights.
+It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind
+of features and weights.
 """
 
 import json
@@ -70,7 +70,9 @@ _PROCESSES_MAX = 4
 _N_KERNELS = 574  # kernels of all jobs; only the bar goes by it
 _LOOK_SECONDS = 0.5
 
-_N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
+_N_ROWS = 40
+_N_LABELS = 8
+_N_FEATURES = 12
 
 
 def _files(directory: Path) -> Iterator[tuple[str, Path]]:
@@ -106,14 +108,17 @@ class WarmUpJob(NamedTuple):
 
 
 def jobs(directory: Path) -> list[WarmUpJob]:
-    """Return jobs that need every kernel together: each trainer, kind of features and type of weights.
+    """Return jobs that need every kernel together: each trainer,
+    kind of features and type of weights.
 
     The longest first. Weights have kernels of their own in label trees and in decision trees.
     """
     files = list(_files(directory))
     raw = files[-1][1]
     trainers = [WarmUpJob(trainer, raw) for trainer in TRAINERS]
-    variants = [WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")]
+    variants = [
+        WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")
+    ]
     variants += [
         WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"))
         for optimiser in ("sgd", "adagrad")
@@ -137,14 +142,20 @@ def warm(job: WarmUpJob) -> None:
     with tempfile.TemporaryDirectory() as directory:
         store = store_of(Path(directory))
         request = TrainRequest(
-            trainer=job.trainer, data=job.data, valid=job.data, parameters=job.parameters, weights=job.weights
+            trainer=job.trainer,
+            data=job.data,
+            valid=job.data,
+            parameters=job.parameters,
+            weights=job.weights,
         )
         if job.trainer == "lomtree" or "solver=sgd" in job.parameters:
             train_and_publish(store, "warm", replace(request, keep_state=True, until=1))
             request = replace(request, parameters=(), base=("warm", 1))
         model = store.open("warm", train_and_publish(store, "warm", request).version)
         if job.trainer == "label-tree":
-            store.put_label_info("warm", build_label_info([Subject("label0", None, {"en": "a label"})]))
+            store.put_label_info(
+                "warm", build_label_info([Subject("label0", None, {"en": "a label"})])
+            )
             LabelInfos(store).follow(LiveLabelInfo("warm", model.labels))
     if "features.kind=tfidf" in job.parameters:
         serve_model(_combined(model, job.data))
@@ -159,9 +170,13 @@ def warm(job: WarmUpJob) -> None:
 
 
 def _combined(member: Model, data: Path) -> Model:
-    """Return a version of one member with names and near rows, whose ranker was fitted to nothing."""
+    """Return a version of one member with names and near rows, whose ranker was
+    fitted to nothing.
+    """
     dataset = read_dataset(data)
-    concepts = concepts_of([Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)])
+    concepts = concepts_of(
+        [Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)]
+    )
     parameters = NameParameters()
     names = NamesToMatch(concepts, parameters, count_words(dataset.texts or [], parameters))
     parts = combined_parts([member], names, candidates=10, beam_width=2)
@@ -177,10 +192,12 @@ def _begin() -> None:
 
 
 def warm_all() -> None:
-    """Compile everything, in two processes more than processors: each may wait for a kernel of another.
+    """Compile everything, in two processes more than processors:
+    each may wait for a kernel of another.
 
-    They are copies of this process: what it has imported need not be imported again. On a terminal a bar
-    counts the kernels and says the time left; it has a thread of its own, and begins after the copies.
+    They are copies of this process: what it has imported need not be imported again. On a terminal
+    a bar counts the kernels and says the time left; it has a thread of its own, and begins after
+    the copies.
     """
     n_processes = min(n_processors() + 2, _PROCESSES_MAX)
     pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
@@ -189,7 +206,9 @@ def warm_all() -> None:
         under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
         columns = TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         console = Console(stderr=True)
-        with Progress(*columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()) as bar:
+        with Progress(
+            *columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()
+        ) as bar:
             task = bar.add_task("", total=_N_KERNELS)
             while wait(under_way, _LOOK_SECONDS).not_done:
                 bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
@@ -205,14 +224,19 @@ def _n_kernels() -> int:
 def compile_all() -> None:
     """Compile everything and say how long it took and where the kernels are.
 
-    For several levels of processors there is a process each: numba asks for the level when it is imported.
+    For several levels of processors there is a process each: numba asks for the level when it is
+    imported.
     """
     if os.environ.get(VARIABLE) == PORTABLE:
         for level in levels_here():
             subprocess.run(
-                [sys.executable, "-m", "xylem.warm"], env={**os.environ, VARIABLE: level}, check=True
+                [sys.executable, "-m", "xylem.warm"],
+                env={**os.environ, VARIABLE: level},
+                check=True,
             )
         return
     start = time.perf_counter()
     warm_all()
-    sys.stdout.write(f"{_n_kernels()} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
+    sys.stdout.write(
+        f"{_n_kernels()} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n"
+    )

@@ -1,1 +1,3 @@
-"""What requests say, as pydantic models: the one description of each field, whatever brings the bytes."""
+"""What requests say, as pydantic models: the one description of
+each field, whatever brings the bytes.
+"""

@@ -14,17 +14,23 @@ Text = Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 
 
 class SuggestOptions(BaseModel):
-    """How to suggest. As in Annif, fields that it does not know are passed over, and texts are numbers."""
+    """How to suggest. As in Annif, fields that it does not know are
+    passed over, and texts are numbers.
+    """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     limit: Annotated[int, Field(ge=0), AtMost("top_r_max", "subjects")] = Field(
-        default=10, description="subjects a text gets, at most", json_schema_extra={LIMIT_KEY: "top_r_max"}
+        default=10,
+        description="subjects a text gets, at most",
+        json_schema_extra={LIMIT_KEY: "top_r_max"},
     )
     threshold: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="the least score; above 0 the search is exact"
     )
-    language: Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None = Field(
+    language: (
+        Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
+    ) = Field(
         default=None, description="of the subjects' names; that of the label info if left out"
     )
 
@@ -67,7 +73,9 @@ class LearnDocuments(RootModel[Annotated[list[LearnDocument], AtMost("events_max
 
 
 class Suggestion(TypedDict):
-    """A subject. Without label info `uri` and `label` are both the label as the model was trained on it."""
+    """A subject. Without label info `uri` and `label` are both the
+    label as the model was trained on it.
+    """
 
     uri: str
     label: str

@@ -1,11 +1,22 @@
-"""What pydantic finds wrong with a request -> our errors: what was expected, what was found, and where."""
+"""What pydantic finds wrong with a request -> our errors: what was
+expected, what was found, and where.
+"""
 
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from xylem.base import FAULT, BadInput, BadRequest, LimitExceeded, sentence_of, shortened, unknown, what_is
+from xylem.base import (
+    FAULT,
+    BadInput,
+    BadRequest,
+    LimitExceeded,
+    sentence_of,
+    shortened,
+    unknown,
+    what_is,
+)
 from xylem.serving.schemas.instances import FIELDS_MAX, HIDDEN, KINDS, TAGS, too_many_fields
 from xylem.serving.schemas.limits import LIMIT
 
@@ -14,17 +25,23 @@ FAULTS_MAX = 100
 
 
 def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadInput:
-    """Return what is wrong with a request: the first fault. `models` are those that it may have been."""
+    """Return what is wrong with a request: the first fault.
+    `models` are those that it may have been.
+    """
     return _fault(error.errors(include_url=False)[0], models)
 
 
 def all_faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> list[BadInput]:
-    """Return what is wrong with a request, each with its place, FAULTS_MAX at most; `models` as above."""
+    """Return what is wrong with a request, each with its place,
+    FAULTS_MAX at most; `models` as above.
+    """
     return [_fault(found, models) for found in error.errors(include_url=False)[:FAULTS_MAX]]
 
 
 def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
-    kind, value, place = found["type"], found["input"], found["loc"]
+    kind = found["type"]
+    value = found["input"]
+    place = found["loc"]
     path = path_of(place)
     if kind in (FAULT, LIMIT):
         within = found["ctx"]["path"]
@@ -32,7 +49,11 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
         return (LimitExceeded if kind == LIMIT else BadRequest)(found["ctx"]["message"]).at(path)
     if kind == "extra_forbidden":
         tags = [step for step in place if step in TAGS]
-        may_be = [TAGS[tags[-1]]] if tags and len(place) > 2 else [_model_at(place[:-1], m) for m in models]
+        may_be = (
+            [TAGS[tags[-1]]]
+            if tags and len(place) > 2
+            else [_model_at(place[:-1], m) for m in models]
+        )
         known = sorted({name for model in may_be for name in model.model_fields})
         return BadRequest(unknown(str(place[-1]), known, "field")).at(path)
     if kind not in ("union_tag_not_found", "union_tag_invalid"):

@@ -23,7 +23,8 @@ class FeedbackEvent(RequestModel):
     """
 
     event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(
-        description="an event counts once, however often its id is sent", json_schema_extra={"minLength": 1}
+        description="an event counts once, however often its id is sent",
+        json_schema_extra={"minLength": 1},
     )
     labels: LabelList = Field(description="the true labels, all of them")
     instance: Instance = Field(default_factory=lambda: cast(AnyInstance, None))
@@ -49,7 +50,9 @@ class FeedbackEvent(RequestModel):
 
 
 class FeedbackEvents(RequestModel):
-    """Events of a request. Each is read by itself, as a FeedbackEvent: one at fault stops no other."""
+    """Events of a request. Each is read by itself, as a FeedbackEvent: one at fault
+    stops no other.
+    """
 
     events: Annotated[list[SkipValidation[FeedbackEvent]], AtMost("events_max", "events")]
 
@@ -77,7 +80,9 @@ class DeleteRowsRequest(RequestModel):
             try:
                 _ = self.midnight
             except ValueError:
-                raise fault(f"expected a day as 2026-11-23, found {self.day[:40]!r}", "day") from None
+                raise fault(
+                    f"expected a day as 2026-11-23, found {self.day[:40]!r}", "day"
+                ) from None
         return self
 
     @property
@@ -124,7 +129,9 @@ FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
 
 
 class FeedbackAnswer(VersionAnswer):
-    """The result of each event, in their order; `threshold_epoch` is null without tuned thresholds."""
+    """The result of each event, in their order; `threshold_epoch` is null without
+    tuned thresholds.
+    """
 
     threshold_epoch: int | None
     results: list[FeedbackResult]

@@ -49,7 +49,9 @@ class TextInstance(StrictModel):
 
 
 class SparseInstance(StrictModel):
-    """An instance that is sparse already: `indices` are integers of any size, in any order, not unique."""
+    """An instance that is sparse already: `indices` are integers of
+    any size, in any order, not unique.
+    """
 
     indices: Annotated[list[int], AtMost("features_max", "features")]
     values: Annotated[list[float], AtMost("features_max", "features")] = Field(
@@ -79,8 +81,14 @@ KINDS = ("text", "indices", "values", "features")
 HIDDEN = "\0"
 """What the tags of unions begin with: no such word stands in a path that a client sees."""
 
-TEXT, SPARSE, NAMED = f"{HIDDEN}text", f"{HIDDEN}sparse", f"{HIDDEN}named"
-TAGS: dict[str, type[StrictModel]] = {TEXT: TextInstance, SPARSE: SparseInstance, NAMED: NamedInstance}
+TEXT = f"{HIDDEN}text"
+SPARSE = f"{HIDDEN}sparse"
+NAMED = f"{HIDDEN}named"
+TAGS: dict[str, type[StrictModel]] = {
+    TEXT: TextInstance,
+    SPARSE: SparseInstance,
+    NAMED: NamedInstance,
+}
 """How the kinds are told apart."""
 
 _TAG_OF = {

@@ -1,4 +1,6 @@
-"""Limits as annotations of fields: values are held against the settings that are the validation's context."""
+"""Limits as annotations of fields: values are held against the settings
+that are the validation's context.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Sized
@@ -9,7 +11,8 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from xylem.base import LimitExceeded
 
-_FIELDS_AT_ONCE = 4096  # of a long object; between two parts other threads get the interpreter's lock
+# of a long object; between two parts other threads get the interpreter's lock
+_FIELDS_AT_ONCE = 4096
 LIMIT = "limit-exceeded"
 """The type of errors of our own where what was asked is too much; see xylem.base.faults."""
 
@@ -26,7 +29,9 @@ def longest(names: Iterable[str]) -> int:
     """Return the bytes of the longest of some names."""
     names = list(names)
     is_ascii = "".join(names).isascii()
-    sizes: Iterable[Sized] = names if is_ascii else [name.encode(errors="surrogatepass") for name in names]
+    sizes: Iterable[Sized] = (
+        names if is_ascii else [name.encode(errors="surrogatepass") for name in names]
+    )
     return max(map(len, sizes), default=0)
 
 
@@ -38,7 +43,9 @@ def exceeded(message: str, path: str = "") -> PydanticCustomError:
 def limit_fault(found: int, what: str, limit: str, limits: Any) -> str | None:
     """Return what is told of a value beyond a limit; None where it is within."""
     most = getattr(limits, limit)
-    return f"expected at most {most} {what} (limit {limit}), found {found}" if found > most else None
+    return (
+        f"expected at most {most} {what} (limit {limit}), found {found}" if found > most else None
+    )
 
 
 def refuse_beyond(found: int, what: str, limit: str, limits: Any, place: str) -> None:
@@ -49,17 +56,21 @@ def refuse_beyond(found: int, what: str, limit: str, limits: Any, place: str) ->
 
 
 def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: str = "") -> None:
-    """Raise what is told of a limit that is exceeded; without settings as context nothing is limited."""
+    """Raise what is told of a limit that is exceeded; without
+    settings as context nothing is limited.
+    """
     fault = None if info.context is None else limit_fault(found, what, limit, info.context)
     if fault is not None:
         raise exceeded(fault, path)
 
 
 class AtMost(NamedTuple):
-    """An annotation: the value, or its length, or what `measure` says, is at most the limit of that name.
+    """An annotation: the value, or its length, or what `measure` says,
+    is at most the limit of that name.
 
-    How many items an array or an object has is looked at before they are, and these only up to the first
-    that is at fault: to tell of each of a million takes a gigabyte. A long object is validated in pieces.
+    How many items an array or an object has is looked at before they are, and these only up to the
+    first that is at fault: to tell of each of a million takes a gigabyte. A long object is
+    validated in pieces.
     """
 
     limit: str
@@ -68,7 +79,9 @@ class AtMost(NamedTuple):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Check after the value itself; how many items it has, before."""
-        limit, what, measure = self.limit, self.what, self.measure
+        limit = self.limit
+        what = self.what
+        measure = self.measure
 
         def check(value: Any, info: ValidationInfo) -> Any:
             limits = info.context  # looked at first and at once: this is called for every text
@@ -98,7 +111,9 @@ class AtMost(NamedTuple):
             return core_schema.with_info_wrap_validator_function(check_object, first_fault)
         return core_schema.with_info_after_validator_function(check, schema)
 
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, core: Any, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         """Name the limit; `longest` is of keys or items, for which a schema has no word."""
         schema = dict(handler(core))
         return schema if self.measure is longest else {**schema, LIMIT_KEY: self.limit}

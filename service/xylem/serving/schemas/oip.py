@@ -28,7 +28,8 @@ class TensorParameters(RequestModel):
     """Where the data of a tensor are, if not in the JSON."""
 
     binary_data_size: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="bytes of its data behind the JSON, where those of earlier tensors end"
+        default=None,
+        description="bytes of its data behind the JSON, where those of earlier tensors end",
     )
 
 
@@ -43,7 +44,9 @@ class InferTensor(RequestModel):
         description="text: BYTES; indptr: INT64; indices: INT32; values: FP32", examples=["BYTES"]
     )
     parameters: TensorParameters = Field(default=TensorParameters())
-    data: list[Any] | None = Field(default=None, description="strings or numbers, as many as the shape says")
+    data: list[Any] | None = Field(
+        default=None, description="strings or numbers, as many as the shape says"
+    )
 
 
 class OutputParameters(RequestModel):
@@ -69,7 +72,8 @@ class InferRequest(RequestModel):
     )
     parameters: InferParameters = Field(default=InferParameters())
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
-        description="text, a text an instance; or indptr, indices and values, rows of ids and values"
+        description="text, a text an instance; or indptr, indices and values, rows of ids "
+        "and values"
     )
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
         default=None, description="those to answer with; all, if none are named"
@@ -77,7 +81,9 @@ class InferRequest(RequestModel):
 
 
 class OutputTensor(TypedDict):
-    """A tensor of an answer, of a row for each instance; `data` are flat, or else behind the JSON."""
+    """A tensor of an answer, of a row for each instance; `data` are flat, or else
+    behind the JSON.
+    """
 
     name: str
     shape: list[int]
@@ -117,7 +123,9 @@ class ModelMetadata(TypedDict):
     name: str
     versions: list[str]
     platform: str
-    inputs: Annotated[list[TensorMetadata], Field(description="text alone, or the three others together")]
+    inputs: Annotated[
+        list[TensorMetadata], Field(description="text alone, or the three others together")
+    ]
     outputs: list[TensorMetadata]
 
 

@@ -29,13 +29,21 @@ from xylem.serving.schemas.instances import (
     TextInstance,
     kind_of,
 )
-from xylem.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, longest, utf8_length
+from xylem.serving.schemas.limits import (
+    LIMIT_KEY,
+    AtMost,
+    check_limit,
+    exceeded,
+    longest,
+    utf8_length,
+)
 from xylem.serving.schemas.predictions import Float32, VersionAnswer
 
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"
 
-WEIGHT_MIN, WEIGHT_MAX = 1e-6, 1e6
+WEIGHT_MIN = 1e-6
+WEIGHT_MAX = 1e6
 """Between these is the weight of a label: products with probabilities stay numbers."""
 
 _NUMBERS = (int, float)
@@ -49,7 +57,9 @@ def _check_threshold(value: Any) -> float | Literal["tuned"] | None:
     return float(value)
 
 
-def _check_weights(value: Any, info: ValidationInfo) -> Literal["propensity"] | dict[str, float] | None:
+def _check_weights(
+    value: Any, info: ValidationInfo
+) -> Literal["propensity"] | dict[str, float] | None:
     if value is None or value == PROPENSITY:
         return value  # type: ignore[no-any-return]
     if type(value) is not dict:
@@ -58,7 +68,9 @@ def _check_weights(value: Any, info: ValidationInfo) -> Literal["propensity"] | 
     check_limit(longest(value), "bytes of a name", "name_bytes_max", info)
     for name, weight in value.items():
         if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-            message = f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
+            message = (
+                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
+            )
             raise fault(message, name)
     return value
 
@@ -76,7 +88,9 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
 
 
 def null_or(types: Sequence[type], expected: str) -> PlainValidator:
-    """Return the check of a value that is null, or of just one of some types; `expected` names these."""
+    """Return the check of a value that is null, or of just one of
+    some types; `expected` names these.
+    """
 
     def check(value: Any) -> Any:
         if value is not None and type(value) not in types:
@@ -102,7 +116,11 @@ LabelWeights: TypeAlias = Annotated[
         {"type": "string", "const": PROPENSITY},
         {
             "type": "object",
-            "additionalProperties": {"type": "number", "minimum": WEIGHT_MIN, "maximum": WEIGHT_MAX},
+            "additionalProperties": {
+                "type": "number",
+                "minimum": WEIGHT_MIN,
+                "maximum": WEIGHT_MAX,
+            },
             LIMIT_KEY: "label_list_max",
         },
     ),
@@ -116,21 +134,27 @@ Identity: TypeAlias = Annotated[
     _or_null({"type": "string"}, {"type": "integer"}),
 ]
 LabelList: TypeAlias = Annotated[
-    list[str], AtMost("label_list_max", "labels"), AtMost("name_bytes_max", "bytes of a name", longest)
+    list[str],
+    AtMost("label_list_max", "labels"),
+    AtMost("name_bytes_max", "bytes of a name", longest),
 ]
 
 
 class InfoQuery(RequestModel):
     """What the query string of a predict request may say: what else is told of labels."""
 
-    language: Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None = Field(
+    language: (
+        Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
+    ) = Field(
         default=None,
-        description="whether each label gets its URI, its notation and its name in this language, of the "
+        description="whether each label gets its URI, its notation and its name in this "
+        "language, of the "
         "model's label info; null for a label or a name that it does not have",
     )
     label_info: bool = Field(
         default=False,
-        description="whether each label gets its URI, its notation, its names in all languages and the URIs "
+        description="whether each label gets its URI, its notation, its names in all "
+        "languages and the URIs "
         "of the subjects above it, of the model's label info",
     )
 
@@ -147,48 +171,64 @@ class Options(InfoQuery):
     )
     beam_width: Annotated[int, Field(ge=1), AtMost("beam_width_max", "beam_width")] = Field(
         default=10,
-        description="nodes kept a level; wider is slower and closer to exact. With tuned thresholds only "
+        description="nodes kept a level; wider is slower and closer to exact. With tuned "
+        "thresholds only "
         "nodes that lead to labels that pass, so many a level on average",
     )
     exact: bool = Field(
         default=False,
-        description="whether the labels must be those of the highest scores, and all that reach their "
+        description="whether the labels must be those of the highest scores, and all that "
+        "reach their "
         "thresholds, however long it takes; a number as threshold is always exact",
     )
-    allow_labels: LabelList | None = Field(default=None, description="the only labels that may be predicted")
-    deny_labels: LabelList | None = Field(default=None, description="labels that may not be predicted")
+    allow_labels: LabelList | None = Field(
+        default=None, description="the only labels that may be predicted"
+    )
+    deny_labels: LabelList | None = Field(
+        default=None, description="labels that may not be predicted"
+    )
     explain: bool = Field(
         default=False,
-        description="whether each label gets the nodes on its paths and the features that counted; for "
+        description="whether each label gets the nodes on its paths and the features that "
+        "counted; for "
         "instances times top_r of at most the limit explained_labels_max",
     )
     deadline_ms: DeadlineMs = Field(
         default=None,
-        description="milliseconds after which the search stops; the answer is then what is sure, with "
+        description="milliseconds after which the search stops; the answer is then what is "
+        "sure, with "
         "exact: false. At most the limit request_seconds_max",
     )
     label_weights: LabelWeights = Field(
         default=None,
-        description="labels are ranked by probability times weight, and that is their score; labels not "
-        "named weigh 1; propensity: the inverse of the probability that a true label is annotated, which "
-        "favours rare labels. Thresholds apply to the probability. In the product it is not calibrated",
+        description="labels are ranked by probability times weight, and that is their score; "
+        "labels not "
+        "named weigh 1; propensity: the inverse of the probability that a true label is "
+        "annotated, which "
+        "favours rare labels. Thresholds apply to the probability. In the product it is not "
+        "calibrated",
     )
     statistics: bool = Field(
         default=False,
-        description="whether a prediction says how many nodes were scored, and how many bytes of their "
+        description="whether a prediction says how many nodes were scored, and how many "
+        "bytes of their "
         "weights were read",
     )
     chunk_characters: Annotated[int, Field(ge=CHUNK_CHARACTERS_MIN)] | None = Field(
         default=None,
-        description="longer texts are divided into chunks of at most so many characters, between words; a "
-        "label's score is the mean of its scores in the chunks. Not with exact, explain or label_weights",
+        description="longer texts are divided into chunks of at most so many characters, "
+        "between words; a "
+        "label's score is the mean of its scores in the chunks. Not with exact, explain or "
+        "label_weights",
     )
 
     @model_validator(mode="after")
     def _check_chunks(self) -> Self:
         for name in () if self.chunk_characters is None else ("exact", "explain", "label_weights"):
             if getattr(self, name):
-                raise fault(f"expected none where there is {name}: it is of one search", "chunk_characters")
+                raise fault(
+                    f"expected none where there is {name}: it is of one search", "chunk_characters"
+                )
         return self
 
 
@@ -212,7 +252,9 @@ class PredictRequest(Options):
 
 
 class _Line(RequestModel):
-    """What a line of a batch may have besides an instance; `labels`, of a labelled file, are ignored."""
+    """What a line of a batch may have besides an instance;
+    `labels`, of a labelled file, are ignored.
+    """
 
     id: Identity = Field(default=None, description="repeated by the answer")
     labels: Any = Field(default=None, description="of a labelled file: ignored")
@@ -231,7 +273,9 @@ class NamedLine(_Line, NamedInstance):
 
 
 BatchLine: TypeAlias = Annotated[
-    Annotated[TextLine, Tag(TEXT)] | Annotated[SparseLine, Tag(SPARSE)] | Annotated[NamedLine, Tag(NAMED)],
+    Annotated[TextLine, Tag(TEXT)]
+    | Annotated[SparseLine, Tag(SPARSE)]
+    | Annotated[NamedLine, Tag(NAMED)],
     Discriminator(kind_of),
 ]
 AnyLine: TypeAlias = TextLine | SparseLine | NamedLine
@@ -249,7 +293,8 @@ class ScoredText(TextInstance):
     labels: LabelList = Field(default=[], description="names of labels; one may stand twice")
     sequence: bool = Field(
         default=False,
-        description="models of next words only: score each word of the text, and its end, after those before",
+        description="models of next words only: score each word of the text, and its end, "
+        "after those before",
     )
 
     @model_validator(mode="after")
@@ -281,7 +326,8 @@ class ScoreRequest(RequestModel):
     """Instances, each with labels."""
 
     instances: Annotated[list[ScoredInstance], AtMost("instances_max", "instances")] = Field(
-        description="texts, sparse rows or named features, as the model was trained on, each with labels",
+        description="texts, sparse rows or named features, as the model was trained on, each "
+        "with labels",
         json_schema_extra={"minItems": 1},
     )
 
@@ -299,17 +345,24 @@ class LabelScore(TypedDict):
 
     label: str
     id: int
-    score: Annotated[Float32, Field(description="the label's probability; of decision trees its mean share")]
-    log_score: Annotated[Float32 | None, Field(description="its natural logarithm; null where it is 0")]
+    score: Annotated[
+        Float32, Field(description="the label's probability; of decision trees its mean share")
+    ]
+    log_score: Annotated[
+        Float32 | None, Field(description="its natural logarithm; null where it is 0")
+    ]
 
 
 class InstanceScores(TypedDict):
     """The labels of one instance, in the order in which they were named; or the words of a text."""
 
     labels: list[LabelScore]
-    log_score: Annotated[NotRequired[Float32 | None], Field(description="sequence: the sum of its words'")]
+    log_score: Annotated[
+        NotRequired[Float32 | None], Field(description="sequence: the sum of its words'")
+    ]
     perplexity: Annotated[
-        NotRequired[Float32 | None], Field(description="sequence: e to the mean of -log_score over its words")
+        NotRequired[Float32 | None],
+        Field(description="sequence: e to the mean of -log_score over its words"),
     ]
 
 

@@ -20,14 +20,18 @@ class LineError(TypedDict):
 
     code: str
     detail: str
-    line: Annotated[NotRequired[int], Field(description="from 1; without one, the error ended the stream")]
+    line: Annotated[
+        NotRequired[int], Field(description="from 1; without one, the error ended the stream")
+    ]
     errors: NotRequired[list[FieldFault]]
 
 
 class ProblemDetails(TypedDict):
     """Why a request was refused, or failed (RFC 9457)."""
 
-    type: Annotated[str, Field(description="where the code is explained", examples=["/docs#bad-request"])]
+    type: Annotated[
+        str, Field(description="where the code is explained", examples=["/docs#bad-request"])
+    ]
     title: str
     status: int
     detail: Annotated[str, Field(description="what was expected, and what was found")]
@@ -35,10 +39,14 @@ class ProblemDetails(TypedDict):
     instance: Annotated[str, Field(description="the path of the request")]
     request_id: str
     errors: NotRequired[list[FieldFault]]
-    error: Annotated[NotRequired[str], Field(description="of paths under /v2/: the detail once more")]
+    error: Annotated[
+        NotRequired[str], Field(description="of paths under /v2/: the detail once more")
+    ]
 
 
-Float32: TypeAlias = Annotated[np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())]
+Float32: TypeAlias = Annotated[
+    np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())
+]
 """A number that is written with as few digits as tell it from other float32."""
 
 
@@ -56,7 +64,10 @@ class FeatureContribution(TypedDict):
     contribution: Float32
     part: Annotated[
         NotRequired[Literal["chars"]],
-        Field(description="there if the feature is an n-gram of characters within a word, blanks and all"),
+        Field(
+            description="there if the feature is an n-gram of characters within a word, "
+            "blanks and all"
+        ),
     ]
 
 
@@ -65,12 +76,16 @@ class ExplainedNode(TypedDict):
 
     node: int
     probability: Annotated[Float32, Field(description="of the node given its parent")]
-    score: Annotated[Float32, Field(description="the product of the probabilities to here, not calibrated")]
+    score: Annotated[
+        Float32, Field(description="the product of the probabilities to here, not calibrated")
+    ]
     features: list[FeatureContribution]
 
 
 class ExplainedTree(TypedDict):
-    """A tree's path to a label, from below the root to the leaf; empty if the tree lacks the label."""
+    """A tree's path to a label, from below the root to the leaf; empty if the tree
+    lacks the label.
+    """
 
     path: list[ExplainedNode]
 
@@ -82,7 +97,9 @@ class TreesExplanation(TypedDict):
 
 
 class RoutedNode(TypedDict):
-    """A node on an instance's way down a decision tree, and the margin by which it was sent there."""
+    """A node on an instance's way down a decision tree, and the margin by which it
+    was sent there.
+    """
 
     node: int
     margin: Float32
@@ -90,7 +107,9 @@ class RoutedNode(TypedDict):
 
 
 class ExplainedLeaf(TypedDict):
-    """A leaf with the label that an instance reached; the sum of weight * value is the label's score."""
+    """A leaf with the label that an instance reached; the sum of
+    weight * value is the label's score.
+    """
 
     tree: int
     leaf: int
@@ -109,7 +128,9 @@ class ExplainedMember(TypedDict):
     """What a member of a combined version says of a label."""
 
     member: Annotated[str, Field(description="model and version")]
-    score: Annotated[NotRequired[Float32], Field(description="there if the member proposed the label")]
+    score: Annotated[
+        NotRequired[Float32], Field(description="there if the member proposed the label")
+    ]
     rank: Annotated[NotRequired[int], Field(description="among the member's labels, 1 the best")]
     explanation: Annotated[
         NotRequired[TreesExplanation | LeavesExplanation],
@@ -154,7 +175,9 @@ class DescribedLabel(TypedDict):
 
 
 class NamedLabel(DescribedLabel):
-    """A predicted label. A score is a float32, written with as few digits as tell it from its neighbours."""
+    """A predicted label. A score is a float32, written with as few
+    digits as tell it from its neighbours.
+    """
 
     label: str
     id: int
@@ -167,7 +190,9 @@ class NamedLabel(DescribedLabel):
 
 
 class Statistics(TypedDict):
-    """What a prediction cost: inner nodes whose children were scored, and bytes of their weights read."""
+    """What a prediction cost: inner nodes whose children were
+    scored, and bytes of their weights read.
+    """
 
     nodes: int
     weight_bytes: int
@@ -177,7 +202,9 @@ class Statistics(TypedDict):
 class Prediction(TypedDict):
     """What is predicted for one instance."""
 
-    labels: Annotated[list[NamedLabel], Field(description="the best first; of equal scores the smaller id")]
+    labels: Annotated[
+        list[NamedLabel], Field(description="the best first; of equal scores the smaller id")
+    ]
     prediction_id: Annotated[str, Field(description="opaque, and unique")]
     exact: Annotated[
         bool, Field(description="whether these are surely the labels that an exact search finds")
@@ -186,7 +213,8 @@ class Prediction(TypedDict):
     no_known_features: Annotated[
         NotRequired[bool],
         Field(
-            description="there, and true, if the model knows nothing of the text or the named features: the "
+            description="there, and true, if the model knows nothing of the text or the "
+            "named features: the "
             "labels are those of an empty instance"
         ),
     ]

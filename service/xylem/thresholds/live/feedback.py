@@ -1,4 +1,6 @@
-"""Feedback into the database and the live thresholds: one writer a process, a transaction for what waits."""
+"""Feedback into the database and the live thresholds: one writer a
+process, a transaction for what waits.
+"""
 
 import logging
 import math
@@ -12,7 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
-from xylem.base import AgeClock, Database, DatabaseUnavailable, Overloaded, Unavailable, XylemError, log, now
+from xylem.base import (
+    AgeClock,
+    Database,
+    DatabaseUnavailable,
+    Overloaded,
+    Unavailable,
+    XylemError,
+    log,
+    now,
+)
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.shadow import keep_shadow
 from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
@@ -27,7 +38,8 @@ EVENTS_LOGGED_MAX = DELTA_MAX // 2
 
 
 class FeedbackTransaction:
-    """Counts events in their order; under the lock of `live`, and the lock of its row in the database.
+    """Counts events in their order; under the lock of `live`, and
+    the lock of its row in the database.
 
     head          the version's head, to which `live` was brought up
     halve_events  all counters are halved after each so many events of the version; None: never
@@ -51,7 +63,8 @@ class FeedbackTransaction:
         self._logged: list[Scored] = []
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> None:
-        """Count the events chosen, in their order, halving where it is due, logging when an entry is full.
+        """Count the events chosen, in their order, halving where it is
+        due, logging when an entry is full.
 
         allowed  as `ThresholdCounters.count` takes it
         """
@@ -59,7 +72,9 @@ class FeedbackTransaction:
             until_full = EVENTS_LOGGED_MAX - self._n_events
             until_halved = math.inf
             if self._halve_events:
-                until_halved = self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
+                until_halved = (
+                    self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
+                )
             n_next = min(until_full, until_halved, len(chosen))
             self._count(events, chosen[:n_next], allowed)
             if n_next in (until_full, until_halved):
@@ -85,19 +100,26 @@ class FeedbackTransaction:
         if not self._n_events:
             return
         deltas = self._served.deltas(self._begin)
-        kind, payload = state.FEEDBACK, encode_deltas(deltas)
+        kind = state.FEEDBACK
+        payload = encode_deltas(deltas)
         if self._shadow is not None and self._n_scored:
             candidate = self._shadow.candidate.deltas(self._candidate_begin)
             scored = Scored(
-                self._n_scored, deltas, candidate, self._served.deltas_of(np.concatenate(self._scored))
+                self._n_scored,
+                deltas,
+                candidate,
+                self._served.deltas_of(np.concatenate(self._scored)),
             )
             self._logged.append(scored)
-            kind, payload = state.SCORED, encode_scored(scored)
+            kind = state.SCORED
+            payload = encode_scored(scored)
         self.head = state.append(self._connection, self.head, kind, payload, self._n_events)
-        self._begin, self._n_events = self._served.journal_end, 0
+        self._begin = self._served.journal_end
+        self._n_events = 0
         if self._shadow is not None:
             self._candidate_begin = self._shadow.candidate.journal_end
-        self._scored, self._n_scored = [], 0
+        self._scored = []
+        self._n_scored = 0
 
     def keep(self) -> None:
         """What was counted and logged is durable."""
@@ -115,10 +137,14 @@ class FeedbackTransaction:
 
 GROUP_EVENTS_MAX = 1024  # events of one transaction, at most
 CHECKPOINT_EPOCHS = 4096
-"""After so many epochs the state is kept whole, so that a replica that starts has a short log to apply."""
+"""After so many epochs the state is kept whole, so that a replica
+that starts has a short log to apply.
+"""
 
 FORGET_EVENTS = 512
-"""Events are looked at whether they are too old in portions of so many, not fewer than are added."""
+"""Events are looked at whether they are too old in portions of so many, not fewer
+than are added.
+"""
 
 FORGET_SECONDS = 1.0  # where few events come, a portion is looked at this often
 CLOSE_SECONDS = 10.0
@@ -135,9 +161,9 @@ class _Block(NamedTuple):
 class FeedbackWriter:
     """Takes blocks of events, and counts each event once.
 
-    What became of a block's events, in their order, is there once they are committed. Blocks of one version
-    that wait while a transaction is under way share the next one. When a transaction fails, nothing of it was
-    counted, in memory neither, and its blocks fail with DatabaseUnavailable.
+    What became of a block's events, in their order, is there once they are committed. Blocks of one
+    version that wait while a transaction is under way share the next one. When a transaction fails,
+    nothing of it was counted, in memory neither, and its blocks fail with DatabaseUnavailable.
 
     queue_max   events that wait, at most
     days_max    days for which events are remembered
@@ -168,21 +194,28 @@ class FeedbackWriter:
         """Hand over a block; what became of its events comes when they are committed.
 
         allowed    as `ThresholdCounters.count` takes it
-        may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
-                   to refuse it
+        may_wait   whether the caller hands over one block after the other, so that a full queue is
+                   no reason to refuse it
 
-        Raises Overloaded when too many events wait; a block of more than may wait is taken when none does.
+        Raises Overloaded when too many events wait; a block of more than may wait is taken when
+        none does.
         """
         block = _Block(live, events, allowed, Future())
         with self._changed:
             if self._closed:
-                raise Unavailable("expected a writer of feedback, found it closed: the service stops")
+                raise Unavailable(
+                    "expected a writer of feedback, found it closed: the service stops"
+                )
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="xylem-feedback", daemon=True
+                )
                 self._thread.start()
             is_full = self._n_waiting > 0 and self._n_waiting + len(events.keys) > self._queue_max
             if is_full and not may_wait:
-                raise Overloaded(f"expected at most {self._queue_max} events of feedback to wait, found more")
+                raise Overloaded(
+                    f"expected at most {self._queue_max} events of feedback to wait, found more"
+                )
             self._n_waiting += len(events.keys)
             self._blocks.append(block)
             self._changed.notify()
@@ -214,7 +247,8 @@ class FeedbackWriter:
             self._keep_house(blocks[0].live)
 
     def _take(self) -> list[_Block]:
-        """Return the blocks that wait for the version of the first one, and pass over the same labels.
+        """Return the blocks that wait for the version of the first
+        one, and pass over the same labels.
 
         None: closed.
         """
@@ -234,7 +268,9 @@ class FeedbackWriter:
             return taken
 
     def _count(self, blocks: list[_Block]) -> list[Result]:
-        """Count the events of blocks of one version in one transaction; return what became of each."""
+        """Count the events of blocks of one version in one transaction; return what
+        became of each.
+        """
         live = blocks[0].live
         events = join([block.events for block in blocks])
         counting: FeedbackTransaction | None = None
@@ -257,8 +293,11 @@ class FeedbackWriter:
                     applied = np.flatnonzero([result == "applied" for result in results])
                     counting.count(events, applied, blocks[0].allowed)
                     counting.log()
-                    lines = zip(events.keys, events.lines, results, strict=False)  # which may have none
-                    kept = [(key, line) for key, line, result in lines if line and result == "applied"]
+                    # which may have none
+                    lines = zip(events.keys, events.lines, results, strict=False)
+                    kept = [
+                        (key, line) for key, line, result in lines if line and result == "applied"
+                    ]
                     add_rows(connection, live.model, kept)
             except BaseException:
                 if counting is not None:
@@ -272,7 +311,9 @@ class FeedbackWriter:
         return results
 
     def _keep_house(self, live: ServedThresholds) -> None:
-        """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
+        """Keep a checkpoint and forget old events now and then; a failure waits for
+        the next time.
+        """
         try:
             self._checkpoint(live)
             self._forget()
@@ -284,7 +325,8 @@ class FeedbackWriter:
     def _forget(self) -> None:
         """Forget what is too old among the next events in turn, twice as many as were added since.
 
-        While it is doubtful how late it is, none: an event that is forgotten too early would count twice.
+        While it is doubtful how late it is, none: an event that is forgotten too early would count
+        twice.
         """
         if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
             return
@@ -293,7 +335,9 @@ class FeedbackWriter:
             seconds = self._clock.trusted_now(connection)
             if seconds is not None:
                 oldest = int(seconds // DAY_SECONDS) - self._days_max
-                _, self._forgotten_to = forget_events(connection, oldest, self._forgotten_to, n_most)
+                _, self._forgotten_to = forget_events(
+                    connection, oldest, self._forgotten_to, n_most
+                )
         self._n_added = 0
         self._forget_at = time.monotonic() + FORGET_SECONDS
 

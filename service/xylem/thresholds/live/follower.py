@@ -1,4 +1,6 @@
-"""Follower: brings the thresholds of served versions up to what the database has, a few times a second."""
+"""Follower: brings the thresholds of served versions up to what the
+database has, a few times a second.
+"""
 
 import contextlib
 import logging
@@ -13,20 +15,23 @@ from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.store.state import Head, all_heads, lock_head
 
 HANG_SECONDS = 10.0
-"""Thresholds are stale so long after they should have been looked at, when the database neither answers nor
-refuses to."""
+"""Thresholds are stale so long after they should have been looked at, when the
+database neither answers nor refuses to.
+"""
 
 
 class Follower:
     """Follows the database in a thread of its own, from `start` on.
 
-    A database that does not answer leaves the thresholds as they are: `fault` says why, and `lag_seconds`
-    for how long. It goes on trying.
+    A database that does not answer leaves the thresholds as they are: `fault` says why, and
+    `lag_seconds` for how long. It goes on trying.
 
     on_answer   called whenever the database has answered
     """
 
-    def __init__(self, database: Database, refresh_seconds: float, on_answer: Callable[[], None]) -> None:
+    def __init__(
+        self, database: Database, refresh_seconds: float, on_answer: Callable[[], None]
+    ) -> None:
         self.database = database
         self._refresh_seconds = refresh_seconds
         self._on_answer = on_answer
@@ -35,7 +40,8 @@ class Follower:
         self._following = Repeating("thresholds", self.look, refresh_seconds, at_once=False)
         self.start = self._following.start
         self._answered_at = time.monotonic()
-        self.waits_for: str | None = "the database"  # what is waited for until it has answered or failed
+        # what is waited for until it has answered or failed
+        self.waits_for: str | None = "the database"
         self.fault: str | None = None
         """What the database said when it was last asked and did not answer."""
 
@@ -58,12 +64,15 @@ class Follower:
             self._look([live])
 
     def check(self) -> None:
-        """Raise DatabaseUnavailable while the database is known not to answer: to ask it would take long."""
+        """Raise DatabaseUnavailable while the database is known not to
+        answer: to ask it would take long.
+        """
         if self.fault is not None:
             raise DatabaseUnavailable.confidential(self.fault)
         if self._hangs:
             raise DatabaseUnavailable.confidential(
-                f"expected the database to answer, found that it has not for {self.lag_seconds:.0f} seconds"
+                "expected the database to answer, found that it has not for "
+                f"{self.lag_seconds:.0f} seconds"
             )
 
     @property
@@ -76,8 +85,8 @@ class Follower:
         self._following.stop(HANG_SECONDS)
 
     def look(self) -> bool:
-        """Bring all thresholds up to date; return whether the database answered. Blocking. Never raises: see
-        `fault`.
+        """Bring all thresholds up to date; return whether the database answered.
+        Blocking. Never raises: see `fault`.
         """
         return self._look(self.followed)
 
@@ -86,20 +95,23 @@ class Follower:
         try:
             with self.database.read() as connection:
                 heads = {(head.model, head.version): head for head in all_heads(connection)}
-            with contextlib.suppress(DatabaseUnavailable):  # one that can only be read has what it has
+            # one that can only be read has what it has
+            with contextlib.suppress(DatabaseUnavailable):
                 self._on_answer()
             self._answered_at = time.monotonic()
             if self._answered_at < self.database.failing_until:
                 self.database.try_writing()
         except DatabaseUnavailable as error:
-            fault, heads = error, {}
+            fault = error
+            heads = {}
         self.waits_for = None
         for live in followed:
             is_fresh = fault is None and self._refreshed(live, heads)
             next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
             live.fresh_until = next_look if is_fresh else -math.inf
         with self._adding:  # of several threads that find the same, one says it
-            before, self.fault = self.fault, None if fault is None else str(fault)
+            before = self.fault
+            self.fault = None if fault is None else str(fault)
         if fault is None and before is not None:
             log(logging.INFO, "database_answers")
         if fault is not None and before is None:
@@ -111,7 +123,9 @@ class Follower:
         live.is_known = True
         head = heads.get((live.model, live.version))
         is_ours = head is None or live.digest in (None, head.digest)
-        if head is None or (is_ours and (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch)):
+        if head is None or (
+            is_ours and (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch)
+        ):
             return True
         try:
             if head.digest is None and live.digest is not None:

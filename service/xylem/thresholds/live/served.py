@@ -3,13 +3,15 @@
 Readers are traversals that read the prepared array (a float32 for each node) without a lock while
 `ThresholdCounters` writes to it, in kernels and event by event. That is safe, and loses no label:
 * A float32 is written and read whole, so a reader sees a value that was written, never a mixture.
-* Each write is a node's final value: a label's new threshold, or the least of its children's present ones.
-  None is made in steps, such as "infinity, then lowered".
-* One label moves at a time, under a lock. So at every moment a node's value is at most the larger of the
-  old and the new threshold of each label below it. A label whose probability reaches both passes every node
-  on its path; one that reaches neither fails at its leaf; one in between may get either answer, as if it were
-  asked just before or just after. Labels that do not move are answered as ever.
-* What replaces all thresholds (tuning, restoring) is prepared aside, then takes the place by one assignment.
+* Each write is a node's final value: a label's new threshold, or the least of its children's
+  present ones. None is made in steps, such as "infinity, then lowered".
+* One label moves at a time, under a lock. So at every moment a node's value is at most the larger
+  of the old and the new threshold of each label below it. A label whose probability reaches both
+  passes every node on its path; one that reaches neither fails at its leaf; one in between may get
+  either answer, as if it were asked just before or just after. Labels that do not move are answered
+  as ever.
+* What replaces all thresholds (tuning, restoring) is prepared aside, then takes the place by one
+  assignment.
 """
 
 from __future__ import annotations
@@ -36,11 +38,12 @@ if TYPE_CHECKING:  # commands that predict do without a database
 
 
 class ServedThresholds:
-    """The thresholds of one served version, and the candidate that is scored beside them, if there is one.
+    """The thresholds of one served version, and the candidate that is
+    scored beside them, if there is one.
 
-    `prepared`, `epoch` and `thresholds` may be read at any time, by any thread: None, 0 and those of
-    `start_state` where the version has no thresholds (yet). All else happens under `lock`, which is taken
-    before the version's row in the database.
+    `prepared`, `epoch` and `thresholds` may be read at any time, by any thread: None, 0 and those
+    of `start_state` where the version has no thresholds (yet). All else happens under `lock`, which
+    is taken before the version's row in the database.
 
     traversal              as `ThresholdCounters` takes it
     label_counts, n_rows   as `ofo.lower_bounds` takes them
@@ -64,15 +67,21 @@ class ServedThresholds:
         self.n_labels = n_labels
         self.digest = digest
         self.is_foreign = False
-        """Whether the database has thresholds of another version of this name, which are not used."""
+        """Whether the database has thresholds of another version of this name, which
+        are not used.
+        """
         self.lock = threading.Lock()
         self.prepared: Any = None
         self.epoch = 0
         self.base_epoch = 0
         self.fresh_until = math.inf
-        """When it begins to be doubtful, by the monotonic clock, that these are the newest thresholds."""
+        """When it begins to be doubtful, by the monotonic clock,
+        that these are the newest thresholds.
+        """
         self.is_known = False
-        """Whether the database has answered since, so that no thresholds means that there are none."""
+        """Whether the database has answered since, so that no thresholds means that
+        there are none.
+        """
         self.start = start or Start()
         self.shadow: Shadow | None = None
         self._traversal = traversal
@@ -84,7 +93,9 @@ class ServedThresholds:
 
     @property
     def is_stale(self) -> bool:
-        """Return whether the database does not answer: the thresholds are those that were last read."""
+        """Return whether the database does not answer: the
+        thresholds are those that were last read.
+        """
         return time.monotonic() > self.fresh_until
 
     @property
@@ -96,8 +107,12 @@ class ServedThresholds:
     def start_state(self) -> Tuned:
         """Return what a version that was never tuned starts with."""
         counters = no_counts(self.n_labels)
-        bounds = lower_bounds(self._counts if len(self._counts) else None, self._n_rows, self.n_labels)
-        return Tuned("ofo", USUAL_EMPTY, self.start, thresholds_of(counters, self.start, bounds), counters)
+        bounds = lower_bounds(
+            self._counts if len(self._counts) else None, self._n_rows, self.n_labels
+        )
+        return Tuned(
+            "ofo", USUAL_EMPTY, self.start, thresholds_of(counters, self.start, bounds), counters
+        )
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state; there must be one."""
@@ -108,7 +123,8 @@ class ServedThresholds:
         self._served = self._moving(tuned)
         self.thresholds = self._served.thresholds
         self.prepared = self._served.prepared
-        self.base_epoch, self.epoch = head.base_epoch, head.epoch
+        self.base_epoch = head.base_epoch
+        self.epoch = head.epoch
 
     def refresh(self, connection: Connection, head: Head) -> None:
         """Apply what the database has beyond the present epoch. Raises DatabaseUnavailable."""
@@ -118,11 +134,16 @@ class ServedThresholds:
         from xylem.thresholds.store import state
 
         changes = None
-        if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
+        if (
+            self._served is not None
+            and head.epoch >= self.epoch
+            and head.base_epoch == self.base_epoch
+        ):
             changes = state.changes_since(connection, head, self.epoch)
         kinds = {change.kind for change in changes or ()}
         if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
-            tuned, saved = state.present_state(connection, head), read_shadow(connection, head)
+            tuned = state.present_state(connection, head)
+            saved = read_shadow(connection, head)
             shadow = None if saved is None else Shadow(saved, self._moving(saved.candidate))
             self.replace(tuned, head)
             self.shadow = shadow
@@ -161,17 +182,23 @@ class ServedThresholds:
     def forget(self) -> None:
         """Be without thresholds again."""
         self.thresholds = self.start_state().thresholds
-        self.prepared, self.epoch, self.base_epoch, self._served = None, 0, 0, None
+        self.prepared = None
+        self.epoch = 0
+        self.base_epoch = 0
+        self._served = None
         self.shadow = None
 
     def all_moving(self) -> list[ThresholdCounters]:
-        """Return the thresholds that events change: those in force, and the candidate if there is one."""
+        """Return the thresholds that events change: those in force,
+        and the candidate if there is one.
+        """
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
 
     def _moving(self, tuned: Tuned) -> ThresholdCounters:
         if len(tuned.thresholds) != self.n_labels:
             raise DatabaseUnavailable(
-                f"model {self.model} version {self.version}: expected thresholds of {self.n_labels} labels, "
+                f"model {self.model} version {self.version}: expected thresholds of "
+                f"{self.n_labels} labels, "
                 f"found {len(tuned.thresholds)}: is the database another store's?"
             )
         return ThresholdCounters(tuned, self._traversal, self._counts, self._n_rows)

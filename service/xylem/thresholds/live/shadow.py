@@ -1,12 +1,14 @@
-"""Shadow mode: a candidate's thresholds, scored on live feedback beside those in force, then switched on.
+"""Shadow mode: a candidate's thresholds, scored on live feedback
+beside those in force, then switched on.
 
-Each event with an instance is predicted under the thresholds in force and under the candidate's, then both
-count it: the candidate goes on learning, by OFO from its own predictions, as it would if it were in force. So
-each event is scored before it is learned from, and what is switched on is what was scored. An event with a
-prediction_id has no instance to predict anew: it moves the thresholds in force only, and is not scored.
+Each event with an instance is predicted under the thresholds in force and under the candidate's,
+then both count it: the candidate goes on learning, by OFO from its own predictions, as it would if
+it were in force. So each event is scored before it is learned from, and what is switched on is what
+was scored. An event with a prediction_id has no instance to predict anew: it moves the thresholds
+in force only, and is not scored.
 
-A candidate is put, scored and taken away by changes in the log of its version, in the one order of epochs, so
-that all replicas have the same.
+A candidate is put, scored and taken away by changes in the log of its version, in the one order of
+epochs, so that all replicas have the same.
 """
 
 import time
@@ -59,7 +61,9 @@ class Shadow:
         add_scores(self.scores, candidate, served)
 
     def macro_f(self) -> tuple[float, float]:
-        """Return the macro-F, 0 to 1, of the candidate and of what was in force, on the same events. O(K)."""
+        """Return the macro-F, 0 to 1, of the candidate and of what was
+        in force, on the same events. O(K).
+        """
         candidate, served = self.scores
         empty = self.candidate.convention
         return candidate.macro_f(empty), served.macro_f(empty)
@@ -78,12 +82,15 @@ def add_scores(scores: tuple[Counters, Counters], candidate: Deltas, served: Del
 
 
 def put_shadow(connection: Connection, head: Head, tuned: Tuned) -> Head:
-    """Put a candidate beside the thresholds in force, in place of any before; return the new, locked head.
+    """Put a candidate beside the thresholds in force, in place of any
+    before; return the new, locked head.
 
     Raises NotTuned where there are no thresholds in force.
     """
     if head.epoch == 0:
-        raise NotTuned(f"{head.place}: expected thresholds in force beside which to score others, found none")
+        raise NotTuned(
+            f"{head.place}: expected thresholds in force beside which to score others, found none"
+        )
     head = state.append(connection, head, state.SHADOWED)
     scores = no_counts(len(tuned.thresholds)), no_counts(len(tuned.thresholds))
     connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
@@ -108,7 +115,9 @@ def take_shadow(
         head = state.lock_head(connection, model, version, digest)
         saved = read_shadow(connection, head)
         if saved is None:
-            raise NotTuned(f"{head.place}: expected candidate thresholds (in shadow mode), found none")
+            raise NotTuned(
+                f"{head.place}: expected candidate thresholds (in shadow mode), found none"
+            )
         connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
         if switch:
             return state.replace_state(connection, head, state.SWITCHED, saved.candidate).epoch
@@ -116,16 +125,21 @@ def take_shadow(
 
 
 def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
-    """Return the candidate as it is at the head's epoch; None: there is none. Raises DatabaseUnavailable."""
+    """Return the candidate as it is at the head's epoch; None: there
+    is none. Raises DatabaseUnavailable.
+    """
     row = connection.execute(select(SHADOWS).where(SHADOWS.c.version_id == head.id)).one_or_none()
     if row is None:
         return None
     candidate = decode_state(row.state)
-    n_labels, n_events = len(candidate.thresholds), row.n_events
+    n_labels = len(candidate.thresholds)
+    n_events = row.n_events
     scores = decode_scores(row.scores, n_labels)
     changes = state.changes_since(connection, head, row.epoch)
     if changes is None:
-        raise DatabaseUnavailable(f"{head.place}: expected the log since epoch {row.epoch}, found less")
+        raise DatabaseUnavailable(
+            f"{head.place}: expected the log since epoch {row.epoch}, found less"
+        )
     for change in changes:
         if change.kind == state.HALVED:
             state.halve(candidate)

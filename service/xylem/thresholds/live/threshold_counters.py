@@ -1,8 +1,9 @@
 """The thresholds that events move in place, with the counters they rest on: OFO, algorithm 2.
 
-A block of events is one call: predicted, counted, its thresholds moved, event by event, with a journal of
-what they did, without the interpreter between them. A kernel that hands the interpreter's lock back for
-microseconds at a time, as one call an event did, starves the threads that wait for it.
+A block of events is one call: predicted, counted, its thresholds moved, event by event, with a
+journal of what they did, without the interpreter between them. A kernel that hands the
+interpreter's lock back for microseconds at a time, as one call an event did, starves the threads
+that wait for it.
 """
 
 import hashlib
@@ -53,7 +54,9 @@ class Events(NamedTuple):
 
 def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
     """Return the EVENT_KEY_BYTES by which each event of a model is remembered."""
-    of_model = hashlib.blake2b(model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event")
+    of_model = hashlib.blake2b(
+        model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event"
+    )
     keys = []
     for event_id in event_ids:
         hashed = of_model.copy()
@@ -73,12 +76,12 @@ def join(blocks: Sequence[Events]) -> Events:
     if len(blocks) == 1:
         return blocks[0]
     return Events(
-        [key for block in blocks for key in block.keys],
-        SparseRows.join([block.rows for block in blocks]),
-        LabelRows.join([block.labels for block in blocks]),
-        LabelRows.join([block.predicted for block in blocks]),
-        np.concatenate([block.epochs for block in blocks]),
-        [line for block in blocks for line in block.lines or [None] * len(block.keys)],
+        keys=[key for block in blocks for key in block.keys],
+        rows=SparseRows.join([block.rows for block in blocks]),
+        labels=LabelRows.join([block.labels for block in blocks]),
+        predicted=LabelRows.join([block.predicted for block in blocks]),
+        epochs=np.concatenate([block.epochs for block in blocks]),
+        lines=[line for block in blocks for line in block.lines or [None] * len(block.keys)],
     )
 
 
@@ -96,12 +99,14 @@ COUNT_MAX = (1 << 31) - 3
 """A label whose marks are this many is not counted any further: counters in memory are int32."""
 
 Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
-"""hits and marks, int32[K], thresholds, float32[K], the fields of ofo.Start, and label_counts and n_rows as
-`ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted."""
+"""hits and marks, int32[K], thresholds, float32[K], the fields of ofo.Start, and label_counts and
+n_rows as `ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted.
+"""
 
 Journal: TypeAlias = tuple[I32, F32]
-"""int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its hits and
-marks, and its threshold before."""
+"""int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its
+hits and marks, and its threshold before.
+"""
 
 SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, Paths, Knots]
 """The fields of `threshold_update.RowSearch`."""
@@ -119,23 +124,26 @@ def count_events(
     journal: Journal,
     allowed: U8,
 ) -> int:
-    """Count the events chosen[first:], one after the other; return how many of `chosen` are counted then.
+    """Count the events chosen[first:], one after the other; return how
+    many of `chosen` are counted then.
 
-    Fewer than all: the journal has no room for the next. Source: Jasinska et al. 2016, algorithm 2; the label
-    thresholds move as in section 5.2.
+    Fewer than all: the journal has no room for the next. Source: Jasinska et al. 2016, algorithm 2;
+    the label thresholds move as in section 5.2.
 
     log_threshold  what the search's paths lead to, changed: what the search compares with
-    columns        of `events.Events`: indptr, indices, values of the rows, indptr, indices of the labels and
-                   of those predicted, epochs: one below 0 is predicted here
-    ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which is known
-                   up to `first`
+    columns        of `events.Events`: indptr, indices, values of the rows, indptr, indices of the
+                   labels and of those predicted, epochs: one below 0 is predicted here
+    ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i],
+                   which is known up to `first`
     journal        of any length
     allowed        uint8[K], 0 for labels that are passed over, true or predicted; or empty: none is
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
     searching, call, rows, n_found, found, paths, knots = search
-    indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = columns
+    indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = (
+        columns
+    )
     for k in range(first, len(chosen)):
         i = chosen[k]
         predicted = predicted_labels[predicted_ptr[i] : predicted_ptr[i + 1]]
@@ -156,13 +164,21 @@ def count_events(
 
 @inlined
 def count_event(
-    counters: Counted, true_labels: I32, predicted_labels: I32, begin: int, journal: Journal, allowed: U8
+    counters: Counted,
+    true_labels: I32,
+    predicted_labels: I32,
+    begin: int,
+    journal: Journal,
+    allowed: U8,
 ) -> int:
-    """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8; return where the journal ends then.
+    """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8;
+    return where the journal ends then.
 
-    counters                changed: hits, marks, and the thresholds of the touched labels, which are scores.
-                            Lower bounds are computed when needed: an array of them would be K floats more
-    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
+    counters                changed: hits, marks, and the thresholds of the touched labels, which
+                            are scores. Lower bounds are computed when needed: an array of them
+                            would be K floats more
+    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under
+                                   the
                             thresholds that hold before the event
     begin                   where the journal ends now, with room after it for both lengths together
     journal                 from `begin` on the touched labels, ascending
@@ -173,7 +189,8 @@ def count_event(
     hits, marks, thresholds, start, label_counts, n_rows = counters
     counts_out, before_out = journal
     end = begin
-    i, j = 0, 0
+    i = 0
+    j = 0
     while i < len(true_labels) or j < len(predicted_labels):
         is_true = j == len(predicted_labels) or (
             i < len(true_labels) and true_labels[i] <= predicted_labels[j]
@@ -199,7 +216,9 @@ def count_event(
 
 @kernel
 def undo_events(hits: I32, marks: I32, thresholds: F32, counts: I32, before: F32, end: int) -> None:
-    """Take back what the journal says up to `end`, the last first; the journal as `count_event` leaves it."""
+    """Take back what the journal says up to `end`, the last first; the
+    journal as `count_event` leaves it.
+    """
     for i in range(end - 1, -1, -1):
         label = counts[0, i]
         hits[label] -= counts[1, i]
@@ -212,13 +231,16 @@ _JOURNAL_MIN = 256
 
 
 class ThresholdCounters:
-    """Counters as int32[K] and thresholds as float32[K]: 12 bytes a label, and 4 a node once prepared.
+    """Counters as int32[K] and thresholds as float32[K]: 12 bytes a
+    label, and 4 a node once prepared.
 
-    What was counted is in a journal until `keep` or `undo`. Not thread-safe, but for reading `prepared` and
-    `thresholds`, see `xylem.thresholds.live.served`.
+    What was counted is in a journal until `keep` or `undo`. Not thread-safe, but for reading
+    `prepared` and `thresholds`, see `xylem.thresholds.live.served`.
 
-    tuned                  the state to begin with; its thresholds are taken as they are, and will be changed
-    traversal              what predicts under thresholds: an `inference.searcher.Searcher`, of the same floor
+    tuned                  the state to begin with; its thresholds are taken as they are, and will
+                           be changed
+    traversal              what predicts under thresholds: an `inference.searcher.Searcher`, of the
+                           same floor
     label_counts, n_rows   as `ofo.lower_bounds` takes them; int64[0] where nobody counted
     """
 
@@ -227,10 +249,13 @@ class ThresholdCounters:
         self.convention = tuned.convention
         self.start = tuned.start
         self.thresholds = tuned.thresholds
-        self._hits, self._marks = (np.minimum(c, _COUNT_TYPE_MAX).astype(np.int32) for c in tuned.counters)
+        self._hits, self._marks = (
+            np.minimum(c, _COUNT_TYPE_MAX).astype(np.int32) for c in tuned.counters
+        )
         self._traversal = traversal
         self._label_counts = label_counts.view()
-        self._label_counts.flags.writeable = False  # as a model's: kernels are compiled for one of the two
+        # as a model's: kernels are compiled for one of the two
+        self._label_counts.flags.writeable = False
         self._n_rows = n_rows
         self.prepared = traversal.node_thresholds(tuned.thresholds)
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
@@ -238,21 +263,27 @@ class ThresholdCounters:
         self.journal_end = 0
         """How many entries the journal has: a label of an event each."""
         self._halved: tuple[int, I32, I32] | None = None
-        """Where the journal ended when counters were first halved, and the hits and marks just before."""
+        """Where the journal ended when counters were first halved,
+        and the hits and marks just before.
+        """
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
-        """Count the events chosen, one after the other: OFO, algorithm 2, lines 4 to 8. In memory only.
+        """Count the events chosen, one after the other: OFO,
+        algorithm 2, lines 4 to 8. In memory only.
 
         allowed  uint8[K], 0 for labels that are passed over: those that an alias denies
 
-        Those with an instance are predicted under the thresholds of that moment; then the event's labels'
-        thresholds move. Returns int64[chosen + 1]: where the journal ends before each, and after the last.
+        Those with an instance are predicted under the thresholds of that moment; then the event's
+        labels' thresholds move. Returns int64[chosen + 1]: where the journal ends before each, and
+        after the last.
         """
         ends = np.full(len(chosen) + 1, self.journal_end)
         rows = self._traversal.rows_to_search(events.rows, chosen)
-        true, predicted = events.labels, events.predicted
+        true = events.labels
+        predicted = events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
-        a, b, power, scale = map(float, self.start)  # whatever they are: a kernel is compiled for each kind
+        # whatever they are: a kernel is compiled for each kind
+        a, b, power, scale = map(float, self.start)
         counted = self._label_counts, self._n_rows
         counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *counted
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
@@ -283,7 +314,9 @@ class ThresholdCounters:
         return self.deltas_of(np.arange(begin, self.journal_end))
 
     def deltas_of(self, entries: I64) -> Deltas:
-        """Return what some entries of the journal did, and the present thresholds of their labels."""
+        """Return what some entries of the journal did, and the present thresholds of
+        their labels.
+        """
         ordered = self._counts[:, entries[self._counts[0, entries].argsort()]]
         labels = ordered[0]
         is_first = np.ones(len(labels), np.bool_)
@@ -303,7 +336,9 @@ class ThresholdCounters:
             end, self._hits, self._marks = self._halved
             last = self._counts[:, end : self.journal_end]
             last[1:] = 0  # after the copy that is back in place
-        undo_events(self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end)
+        undo_events(
+            self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end
+        )
         touched = np.unique(self._counts[0, : self.journal_end])
         self._traversal.move_thresholds(self.prepared, touched, self.thresholds)
         self.keep()
@@ -321,7 +356,9 @@ class ThresholdCounters:
         return Tuned(self.method, self.convention, self.start, self.thresholds.copy(), counters)
 
     def macro_f(self) -> float:
-        """Return the mean of 2 hits / marks over the labels that have marks, from 0 to 1; 0 without any."""
+        """Return the mean of 2 hits / marks over the labels that have
+        marks, from 0 to 1; 0 without any.
+        """
         used = np.flatnonzero(self._marks)
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 

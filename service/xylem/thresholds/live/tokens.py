@@ -1,8 +1,10 @@
-"""prediction_id: a signed token that says, when feedback comes, what was predicted: no log is needed for it.
+"""prediction_id: a signed token that says, when feedback comes, what was
+predicted: no log is needed for it.
 
-Layout, before base64 (URL-safe, no padding): a head of 29 bytes (format 1, 4 bytes of the model's hash,
-version, epoch, expiry in seconds since 1970, a serial number; little-endian), the labels as int32, and 16
-bytes of a MAC: BLAKE2b with a key of 32 bytes, a MAC by itself (RFC 7693) and faster than HMAC.
+Layout, before base64 (URL-safe, no padding): a head of 29 bytes (format 1, 4 bytes of the model's
+hash, version, epoch, expiry in seconds since 1970, a serial number; little-endian), the labels as
+int32, and 16 bytes of a MAC: BLAKE2b with a key of 32 bytes, a MAC by itself (RFC 7693) and faster
+than HMAC.
 """
 
 import binascii
@@ -40,7 +42,9 @@ class Token(NamedTuple):
 
 
 class TokenFault(Exception):
-    """A prediction_id that cannot be used; `reason` is one of forged, other-model, expired and future."""
+    """A prediction_id that cannot be used; `reason` is one of
+    forged, other-model, expired and future.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -50,13 +54,15 @@ class TokenFault(Exception):
 class Tokens:
     """Seals and reads prediction_ids. Thread-safe. They are written by `prediction_json`.
 
-    keys          the first one signs, all of them are good for reading: put a new one in front to change keys
+    keys          the first one signs, all of them are good for reading: put a new one in front to
+                  change keys
     seconds_max   how long feedback to a prediction is taken
     """
 
     def __init__(self, keys: Sequence[bytes], seconds_max: int) -> None:
         self._keys = [
-            hashlib.blake2b(key, digest_size=_KEY_BYTES, person=b"xylem-token").digest() for key in keys
+            hashlib.blake2b(key, digest_size=_KEY_BYTES, person=b"xylem-token").digest()
+            for key in keys
         ]
         self._keyed = absorb_key(np.frombuffer(self._keys[0], np.uint64).copy())
         self._seconds_max = seconds_max
@@ -81,9 +87,13 @@ class Tokens:
         form, signed_model, version, epoch, expiry, _ = _HEAD.unpack_from(body)
         now = time.time() if now is None else now
         if form != _FORMAT:
-            raise TokenFault("forged", f"expected a prediction_id of format {_FORMAT}, found {form}")
+            raise TokenFault(
+                "forged", f"expected a prediction_id of format {_FORMAT}, found {form}"
+            )
         if signed_model != model:
-            raise TokenFault("other-model", "expected a prediction_id of this model, found another model's")
+            raise TokenFault(
+                "other-model", "expected a prediction_id of this model, found another model's"
+            )
         if expiry + SKEW_SECONDS < now:
             raise TokenFault(
                 "expired", f"expected feedback within {self._seconds_max} seconds, found it late"
@@ -103,12 +113,16 @@ class Tokens:
             raw = binascii.a2b_base64(data + b"=" * (-len(data) % 4), strict_mode=True)
         except (UnicodeEncodeError, binascii.Error):
             raise fault from None
-        if binascii.b2a_base64(raw, newline=False).rstrip(b"=") != data:  # bits that say nothing are 0
+        # bits that say nothing are 0
+        if binascii.b2a_base64(raw, newline=False).rstrip(b"=") != data:
             raise fault
-        body, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
+        body = raw[:-MAC_BYTES]
+        mac = raw[-MAC_BYTES:]
         if len(body) < _HEAD.size or (len(body) - _HEAD.size) % 4:
             raise fault
-        macs = [hashlib.blake2b(body, digest_size=MAC_BYTES, key=key).digest() for key in self._keys]
+        macs = [
+            hashlib.blake2b(body, digest_size=MAC_BYTES, key=key).digest() for key in self._keys
+        ]
         if not any(hmac.compare_digest(mac, expected) for expected in macs):
             raise fault
         return body

@@ -1,4 +1,6 @@
-"""Sparse estimates: of every row, the labels whose score is not too low to matter; the power to read them."""
+"""Sparse estimates: of every row, the labels whose score is not too low
+to matter; the power to read them.
+"""
 
 from typing import NamedTuple
 
@@ -13,7 +15,8 @@ ESTIMATES_MAX = 1 << 26
 
 
 class Estimates(NamedTuple):
-    """What a model says of n rows: row i has labels[ptr[i] : ptr[i + 1]], without repeats, and their scores.
+    """What a model says of n rows: row i has labels[ptr[i] : ptr[i + 1]],
+    without repeats, and their scores.
 
     Every label is there whose score is at least `floor` (float32[K]), in no particular order.
     """
@@ -38,7 +41,9 @@ class EstimateKeeper:
         """Labels and scores of the rows so far."""
 
     def add(self, ptr: I64, labels: I32, scores: F32) -> None:
-        """Keep the estimates of further rows: all labels whose score is at least `floor`, as it is now."""
+        """Keep the estimates of further rows: all labels whose score
+        is at least `floor`, as it is now.
+        """
         self._parts.append(SparseRows(ptr, labels, scores, 1))
         while sum(len(part.values) for part in self._parts) > self._max:
             kept = np.concatenate([part.values for part in self._parts])
@@ -75,7 +80,9 @@ def count_at(estimates: Estimates, truth: LabelRows, thresholds: F32) -> Counter
 
 
 @kernel
-def _mark_hits(ptr: I64, labels: I32, true_ptr: I64, true_labels: I32, last_row: I64, hits_out: U8) -> None:
+def _mark_hits(
+    ptr: I64, labels: I32, true_ptr: I64, true_labels: I32, last_row: I64, hits_out: U8
+) -> None:
     for row in range(len(ptr) - 1):
         for i in range(true_ptr[row], true_ptr[row + 1]):
             last_row[true_labels[i]] = row
@@ -90,12 +97,14 @@ _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def fit_power(scores: F32, hits: U8, default: float) -> float:
-    """Return the power p in [POWER_MIN, POWER_MAX] for which score ** p is the likeliest share of hits.
+    """Return the power p in [POWER_MIN, POWER_MAX] for which score
+    ** p is the likeliest share of hits.
 
-    Maximum likelihood, sum of log(s ** p) over the hits and of log(1 - s ** p) over the others, which is
-    concave in p: golden-section search, with the scores' logarithms in bins of 1/64. Scaling log-scores by a
-    factor is temperature scaling (Guo et al. 2017, "On calibration of modern neural networks") of a score
-    that is a product. It keeps the order of scores: what passes a threshold passes the threshold's image.
+    Maximum likelihood, sum of log(s ** p) over the hits and of log(1 - s ** p) over the others,
+    which is concave in p: golden-section search, with the scores' logarithms in bins of 1/64.
+    Scaling log-scores by a factor is temperature scaling (Guo et al. 2017, "On calibration of
+    modern neural networks") of a score that is a product. It keeps the order of scores: what passes
+    a threshold passes the threshold's image.
 
     scores, hits  float32[n] in [0, 1], uint8[n]: estimates, and whether their label is true
     default       returned when all are hits or none is
@@ -109,16 +118,19 @@ def fit_power(scores: F32, hits: U8, default: float) -> float:
         depth = np.minimum(-np.log(scores), _LOG_MAX)
     bins = (depth * _BINS_A_UNIT).astype(np.int64)
     n_bins = int(_LOG_MAX) * _BINS_A_UNIT + 1
-    n_all, n_hits = np.bincount(bins, minlength=n_bins), np.bincount(bins[is_hit], minlength=n_bins)
+    n_all = np.bincount(bins, minlength=n_bins)
+    n_hits = np.bincount(bins[is_hit], minlength=n_bins)
     middle = (np.arange(n_bins) + 0.5) / _BINS_A_UNIT
 
     def loss(log_power: float) -> float:
         exponent = np.exp(log_power) * middle
         return float(np.sum(n_hits * exponent - (n_all - n_hits) * np.log(-np.expm1(-exponent))))
 
-    low, high = np.log(POWER_MIN), np.log(POWER_MAX)
+    low = np.log(POWER_MIN)
+    high = np.log(POWER_MAX)
     for _ in range(_STEPS):
-        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        left = high - _GOLDEN * (high - low)
+        right = low + _GOLDEN * (high - low)
         if loss(left) <= loss(right):
             high = right
         else:

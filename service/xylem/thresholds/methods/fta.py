@@ -1,15 +1,15 @@
 """FTA: thresholds out of a fixed grid, one for all labels or one a label; and STO, out of all cuts.
 
-Source: Jasinska et al. 2016 section 4.2; the grid is the paper's list of 1 / c. Deviations: a label with
-fewer than SUPPORT true rows takes the threshold that is best for all (the paper tunes it as well, on a
-handful of rows: on three data sets that lost 0.1 to 1.6 macro-F); of equally good values a label takes the
-one nearest to that.
+Source: Jasinska et al. 2016 section 4.2; the grid is the paper's list of 1 / c. Deviations: a label
+with fewer than SUPPORT true rows takes the threshold that is best for all (the paper tunes it as
+well, on a handful of rows: on three data sets that lost 0.1 to 1.6 macro-F); of equally good values
+a label takes the one nearest to that.
 
-STO (section 4.1, algorithm 1): each label's threshold with the best F out of all that differ. The paper takes
-an estimate as the threshold; here it lies between two estimates (their geometric mean), so that rounding
-decides nothing. Of equally good cuts a label takes the one nearest to the best threshold for all labels, and
-that threshold itself where it is one of them: without true rows, or without estimates, there is nothing else
-to go by.
+STO (section 4.1, algorithm 1): each label's threshold with the best F out of all that differ. The
+paper takes an estimate as the threshold; here it lies between two estimates (their geometric mean),
+so that rounding decides nothing. Of equally good cuts a label takes the one nearest to the best
+threshold for all labels, and that threshold itself where it is one of them: without true rows, or
+without estimates, there is nothing else to go by.
 """
 
 import numpy as np
@@ -31,8 +31,8 @@ def fta(
 ) -> tuple[F32, F32]:
     """Return (a threshold for each label, the best one for all), float32[K] each: scores.
 
-    bounds  float32[K]: kappa_j, a probability under which no label's threshold is; so the one threshold for
-            all is max(t, kappa_j)
+    bounds  float32[K]: kappa_j, a probability under which no label's threshold is; so the one
+            threshold for all is max(t, kappa_j)
     read    how scores are read: its power and scale
 
     Cost: one pass over the estimates, 16 bytes a label and value of the grid. Deterministic.
@@ -55,7 +55,9 @@ def fta(
 
 
 @kernel
-def _count_last(labels: I32, estimates: F32, is_hit: U8, scores: F32, hits_out: I64, marks_out: I64) -> None:
+def _count_last(
+    labels: I32, estimates: F32, is_hit: U8, scores: F32, hits_out: I64, marks_out: I64
+) -> None:
     """Count each estimate at the highest value of the grid that it reaches."""
     for i in range(len(labels)):
         label = labels[i]
@@ -67,11 +69,14 @@ def _count_last(labels: I32, estimates: F32, is_hit: U8, scores: F32, hits_out: 
             marks_out[at - 1, label] += 1
 
 
-def sto(estimates: Estimates, truth: LabelRows, floor: F32, one: F32, empty: EmptyConvention) -> F32:
+def sto(
+    estimates: Estimates, truth: LabelRows, floor: F32, one: F32, empty: EmptyConvention
+) -> F32:
     """Return each label's threshold, float32[K]: a score from its floor to 1.
 
     floor  float32[K], at least estimates.floor: the score of kappa_j, below which no threshold is
-    one    float32[K], at least the floor: the threshold that a label has where cuts are equally good
+    one    float32[K], at least the floor: the threshold that a label has where cuts are equally
+           good
 
     Cost: sorts the estimates of each label, O(kept log kept). Deterministic.
     """
@@ -87,14 +92,22 @@ def sto(estimates: Estimates, truth: LabelRows, floor: F32, one: F32, empty: Emp
 
 @kernel
 def _best_cuts(
-    ptr: I64, scores: F32, hits: U8, n_true: I64, floor: F32, one: F32, empty: float, thresholds_out: F32
+    ptr: I64,
+    scores: F32,
+    hits: U8,
+    n_true: I64,
+    floor: F32,
+    one: F32,
+    empty: float,
+    thresholds_out: F32,
 ) -> None:
     """Set the threshold of each label; the scores of label j are scores[ptr[j] : ptr[j + 1]]."""
     for label in range(len(thresholds_out)):
         own = scores[ptr[label] : ptr[label + 1]]
         own_hits = hits[ptr[label] : ptr[label + 1]]
         order = np.argsort(own)[::-1]
-        best_f, best_gap = -1.0, np.inf
+        best_f = -1.0
+        best_gap = np.inf
         n_hits = 0
         for n in range(len(own) + 1):  # the n highest are predicted
             if n > 0:
@@ -112,13 +125,15 @@ def _best_cuts(
             threshold = _between(low, is_floor, high, one[label])
             gap = abs(np.log(threshold / one[label]))
             if f > best_f or (f == best_f and gap < best_gap):
-                best_f, best_gap = f, gap
+                best_f = f
+                best_gap = gap
                 thresholds_out[label] = threshold
 
 
 @inlined
 def _between(low: np.float32, is_floor: bool, high: np.float32, wanted: np.float32) -> np.float32:
-    """Return a threshold that `high` reaches and `low` does not: the one wanted, or else the middle.
+    """Return a threshold that `high` reaches and `low` does not:
+    the one wanted, or else the middle.
 
     Where `low` is the floor and no estimate, it will do itself.
     """

@@ -1,20 +1,23 @@
 """OFO: thresholds that follow the counts of hits and marks, one event at a time.
 
-Source: Jasinska et al. 2016 section 4.3, algorithm 2, and equation (5) for the lower bound. Deviations:
-* The counters hold what events added, as integers; the start values a and b are parameters beside them. So
-  counters of several replicas add, in any order.
-* a / b = F / 2 is a threshold of *probabilities*. What a model calls its score need not be one: the scores of
-  hinge3 are about the probability's square. So a score s is read as the probability s ** power, and
-  thresholds are kept as scores, (a / b) ** (1 / power). Without that OFO's thresholds are much too high.
-* Where all labels' scores are one distribution (link softmax), a score is a share of one, and the labels of a
-  row with m of them have 1 / m each at best. So a score s is read as (scale * s) ** power, at most 1, where
-  scale is the number of labels that a training row carries on average.
-* The lower bound is one of probabilities too, which scores of re-ranked decision trees are not, however they
-  are read (docs/thresholds.md): labels of such a version have LEAST as bound.
-* No probability below LEAST is a threshold, however rare the label: such a one has the traversal visit most
-  of the tree, for a label whose best F is below 2 LEAST.
-* A label is predicted when its probability reaches its threshold (>=, as in the paper's definition (2)), not
-  only when it exceeds it (> in section 4.3): that is what the engine's traversal does everywhere.
+Source: Jasinska et al. 2016 section 4.3, algorithm 2, and equation (5) for the lower bound.
+Deviations:
+* The counters hold what events added, as integers; the start values a and b are parameters beside
+  them. So counters of several replicas add, in any order.
+* a / b = F / 2 is a threshold of *probabilities*. What a model calls its score need not be one: the
+  scores of hinge3 are about the probability's square. So a score s is read as the probability s **
+  power, and thresholds are kept as scores, (a / b) ** (1 / power). Without that OFO's thresholds
+  are much too high.
+* Where all labels' scores are one distribution (link softmax), a score is a share of one, and the
+  labels of a row with m of them have 1 / m each at best. So a score s is read as (scale * s) **
+  power, at most 1, where scale is the number of labels that a training row carries on average.
+* The lower bound is one of probabilities too, which scores of re-ranked decision trees are not,
+  however they are read (docs/thresholds.md): labels of such a version have LEAST as bound.
+* No probability below LEAST is a threshold, however rare the label: such a one has the traversal
+  visit most of the tree, for a label whose best F is below 2 LEAST.
+* A label is predicted when its probability reaches its threshold (>=, as in the paper's definition
+  (2)), not only when it exceeds it (> in section 4.3): that is what the engine's traversal does
+  everywhere.
 """
 
 from collections.abc import Mapping
@@ -27,12 +30,15 @@ from xylem.base import BadParameter
 from xylem.evaluation import EmptyConvention, f_scores
 from xylem_store import F32, I64, LABEL_COUNTS, Link, has_calibration, has_rerank, inlined, kernel
 
-POWER_MIN, POWER_MAX = 0.1, 10.0
+POWER_MIN = 0.1
+POWER_MAX = 10.0
 SCALE_MAX = 1e6
 
 LEAST = 0.01
-"""No threshold is the score of a lower probability. The paper tries down to 1 / 10,000; measured, values from
-there to 0.02 make no difference in macro-F, and low ones let a label without hits be predicted everywhere."""
+"""No threshold is the score of a lower probability. The paper tries down to 1 / 10,000; measured,
+values from there to 0.02 make no difference in macro-F, and low ones let a label without hits be
+predicted everywhere.
+"""
 
 POWERS: dict[Link, float] = {
     "hinge2": 1.0,
@@ -42,15 +48,17 @@ POWERS: dict[Link, float] = {
     "multiway": 1.0,
     "argmax": 1.0,
 }
-"""How scores are read as long as nobody has fitted it (`calibration.fit_power`), by the link of a model. What
-was fitted on rows that label trees were not trained on: 0.53 to 0.56 with hinge3, 0.99 to 1.13 with hinge2,
-0.96 to 0.98 with logistic (Bibtex and two sets of Debian packages)."""
+"""How scores are read as long as nobody has fitted it (`calibration.fit_power`), by the link of a
+model. What was fitted on rows that label trees were not trained on: 0.53 to 0.56 with hinge3, 0.99
+to 1.13 with hinge2, 0.96 to 0.98 with logistic (Bibtex and two sets of Debian packages).
+"""
 
 
 RERANKED_POWER = 0.4
-"""How scores are read that re-ranking has changed (`kernels.routing_tail`), as long as nobody has fitted it.
-There is a factor far below 1 in all of them: a true label's is about 0.001 to 0.01. Fitted on rows that trees
-were not trained on: 0.41 with PFastreXML, 0.48 with LdSM (Bibtex)."""
+"""How scores are read that re-ranking has changed (`kernels.routing_tail`), as long as nobody has
+fitted it. There is a factor far below 1 in all of them: a true label's is about 0.001 to 0.01.
+Fitted on rows that trees were not trained on: 0.41 with PFastreXML, 0.48 with LdSM (Bibtex).
+"""
 
 
 class Counters(NamedTuple):
@@ -64,17 +72,19 @@ class Counters(NamedTuple):
     marks: I64
 
     def macro_f(self, empty: EmptyConvention) -> float:
-        """Return the mean of 2 hits / marks over all labels, 0 to 1; `empty` says what F is without marks."""
+        """Return the mean of 2 hits / marks over all labels, 0 to 1;
+        `empty` says what F is without marks.
+        """
         return float(f_scores(np.stack(self, axis=1), empty).mean())
 
 
 class Start(NamedTuple):
     """What counts mean: those that every label starts with, and how scores are read.
 
-    a, b   0 < a, 2 a <= b: a label's first threshold is the score of the probability a / b. The larger they
-           are, the more events it takes to move a threshold
-    power  in [POWER_MIN, POWER_MAX], and scale in [1, SCALE_MAX]: a score s is read as the probability
-           min(1, scale * s) ** power
+    a, b   0 < a, 2 a <= b: a label's first threshold is the score of the probability a / b. The
+           larger they are, the more events it takes to move a threshold
+    power  in [POWER_MIN, POWER_MAX], and scale in [1, SCALE_MAX]: a score s is read as the
+           probability min(1, scale * s) ** power
     """
 
     a: float = 1.0
@@ -94,10 +104,11 @@ class Start(NamedTuple):
 
 
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> Start:
-    """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2.
+    """Return the start values of a version that nobody tuned: first
+    thresholds are those of an F of 1/2.
 
-    n_rows  training rows. The scale is 1 where a label's score is its own, and where nobody counted labels;
-            calibrated scores are read as they are
+    n_rows  training rows. The scale is 1 where a label's score is its own, and where nobody counted
+            labels; calibrated scores are read as they are
     """
     if has_calibration(arrays):
         return Start()
@@ -112,12 +123,15 @@ def check_start(start: Start) -> Start:
     """Return start values that are in their range. Raises BadParameter."""
     if not (0.0 < start.a <= start.b / 2.0 < np.inf):
         raise BadParameter(
-            f"start values of OFO: expected 0 < a and 2 a <= b, finite, found a = {start.a}, b = {start.b}"
+            f"start values of OFO: expected 0 < a and 2 a <= b, finite, found a = {start.a}, "
+            f"b = {start.b}"
         )
     ranges = ("power", start.power, POWER_MIN, POWER_MAX), ("scale", start.scale, 1, SCALE_MAX)
     for name, value, least, most in ranges:
         if not least <= value <= most:
-            raise BadParameter(f"{name} of scores: expected a number from {least} to {most}, found {value}")
+            raise BadParameter(
+                f"{name} of scores: expected a number from {least} to {most}, found {value}"
+            )
     return start
 
 
@@ -129,8 +143,8 @@ def no_counts(n_labels: int) -> Counters:
 def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> I64 | None:
     """Return the training rows of each label of a version as `lower_bounds` takes them.
 
-    None where nobody counted them (models of other libraries), and where scores are re-ranked and not
-    calibrated: see above.
+    None where nobody counted them (models of other libraries), and where scores are re-ranked and
+    not calibrated: see above.
     """
     if has_rerank(arrays) and not has_calibration(arrays):
         return None
@@ -161,8 +175,8 @@ def lower_bound_at(label: int, label_counts: I64, n_rows: int) -> np.float32:
 def thresholds_of(counters: Counters, start: Start, lower_bound: F32) -> F32:
     """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j), as a score.
 
-    Start values of at most a half, and hits of at most half the marks, keep the probability at 0.5 or less:
-    the bound of equation (5), F* / 2. The same bits as `online.count_event` leaves. O(K).
+    Start values of at most a half, and hits of at most half the marks, keep the probability at 0.5
+    or less: the bound of equation (5), F* / 2. The same bits as `online.count_event` leaves. O(K).
     """
     thresholds = np.empty(len(lower_bound), np.float32)
     _set_thresholds(counters.hits, counters.marks, start[:], lower_bound, thresholds)
@@ -182,7 +196,11 @@ def threshold_at(
 
 @kernel
 def _set_thresholds(
-    hits: I64, marks: I64, start: tuple[float, float, float, float], lower_bound: F32, thresholds_out: F32
+    hits: I64,
+    marks: I64,
+    start: tuple[float, float, float, float],
+    lower_bound: F32,
+    thresholds_out: F32,
 ) -> None:
     for label in range(len(thresholds_out)):
         thresholds_out[label] = threshold_at(hits[label], marks[label], start, lower_bound[label])

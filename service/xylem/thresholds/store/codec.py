@@ -1,8 +1,10 @@
-"""Thresholds, and what feedback added to them, as bytes for the database. Reading checks every length.
+"""Thresholds, and what feedback added to them, as bytes for the
+database. Reading checks every length.
 
-A state   a line that names the format, a line of JSON (method, convention, a, b, power, scale, n_labels),
-          then, compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
-Deltas    labels as int32[n], their thresholds as float32[n], what was added to hits and to marks, uint16[n]
+A state   a line that names the format, a line of JSON (method, convention, a, b, power, scale,
+          n_labels), then, compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
+Deltas    labels as int32[n], their thresholds as float32[n], what was added to hits and to marks,
+          uint16[n]
 Scored    how many events were scored, and the lengths of two Deltas, uint32[3]; three Deltas
 Scores    compressed by zlib: four times int64[K]
 All numbers are little-endian.
@@ -22,7 +24,9 @@ from xylem.evaluation import EmptyConvention
 from xylem.thresholds.methods.ofo import Counters, Start, check_start
 
 Method = Literal["sto", "fta", "fta-one", "ofo"]
-"""Ways to tune: search over all cuts, a fixed grid (each label its threshold, or one for all), online."""
+"""Ways to tune: search over all cuts, a fixed grid (each label its
+threshold, or one for all), online.
+"""
 
 METHODS: tuple[Method, ...] = ("ofo", "fta", "fta-one", "sto")
 
@@ -76,24 +80,39 @@ def encode_state(tuned: Tuned) -> bytes:
         **tuned.start._asdict(),
         "n_labels": len(tuned.thresholds),
     }
-    arrays = tuned.thresholds.astype("<f4"), *(counters.astype("<i8") for counters in tuned.counters)
+    arrays = (
+        tuned.thresholds.astype("<f4"),
+        *(counters.astype("<i8") for counters in tuned.counters),
+    )
     packed = zlib.compress(b"".join(array.tobytes() for array in arrays), 1)
     return b"\n".join((_FORMAT, json.dumps(head).encode(), packed))
 
 
 def decode_state(data: bytes) -> Tuned:
-    """Return the state that `encode_state` made bytes of. Raises DatabaseUnavailable for any other bytes."""
+    """Return the state that `encode_state` made bytes of.
+
+    Raises DatabaseUnavailable for any other bytes.
+    """
     try:
         form, line, packed = data.split(b"\n", 2)
         head = json.loads(line)
         n_labels = head["n_labels"]
-        if form != _FORMAT or type(n_labels) is not int or n_labels < 1 or head["method"] not in METHODS:
+        if (
+            form != _FORMAT
+            or type(n_labels) is not int
+            or n_labels < 1
+            or head["method"] not in METHODS
+        ):
             raise ValueError(f"{form[:40]!r} {line[:200]!r}")
         raw = _unpacked(packed, n_labels * _BYTES_A_LABEL)
         thresholds = np.frombuffer(raw, "<f4", n_labels).astype(np.float32)
         hits = np.frombuffer(raw, "<i8", n_labels, 4 * n_labels).astype(np.int64)
         marks = np.frombuffer(raw, "<i8", n_labels, 12 * n_labels).astype(np.int64)
-        if not ((thresholds >= 0) & (thresholds <= 1)).all() or (hits < 0).any() or (2 * hits > marks).any():
+        if (
+            not ((thresholds >= 0) & (thresholds <= 1)).all()
+            or (hits < 0).any()
+            or (2 * hits > marks).any()
+        ):
             raise ValueError("thresholds or counters out of their range")
         start = check_start(Start(*(float(head[name]) for name in Start._fields)))
         return Tuned(head["method"], head["convention"], start, thresholds, Counters(hits, marks))
@@ -102,7 +121,10 @@ def decode_state(data: bytes) -> Tuned:
 
 
 def _unpacked(packed: bytes, n_bytes: int) -> bytes:
-    """Return so many bytes that zlib has packed, and never more. Raises ValueError, and zlib's error."""
+    """Return so many bytes that zlib has packed, and never more.
+
+    Raises ValueError, and zlib's error.
+    """
     unpacking = zlib.decompressobj()
     raw = unpacking.decompress(packed, n_bytes + 1)
     if len(raw) != n_bytes or not unpacking.eof:
@@ -112,13 +134,17 @@ def _unpacked(packed: bytes, n_bytes: int) -> bytes:
 
 def encode_deltas(deltas: Deltas) -> bytes:
     """Return what a block of feedback did as bytes."""
-    hits, marks = deltas.hits.astype("<u2"), deltas.marks.astype("<u2")
+    hits = deltas.hits.astype("<u2")
+    marks = deltas.marks.astype("<u2")
     arrays = deltas.labels.astype("<i4"), deltas.thresholds.astype("<f4"), hits, marks
     return b"".join(array.tobytes() for array in arrays)
 
 
 def decode_deltas(data: bytes, n_labels: int) -> Deltas:
-    """Return the deltas that `encode_deltas` made bytes of. Raises DatabaseUnavailable for others."""
+    """Return the deltas that `encode_deltas` made bytes of.
+
+    Raises DatabaseUnavailable for others.
+    """
     n, rest = divmod(len(data), _BYTES_A_DELTA)
     labels = np.frombuffer(data, "<i4", n).astype(np.int32)
     thresholds = np.frombuffer(data, "<f4", n, 4 * n).astype(np.float32)
@@ -127,7 +153,9 @@ def decode_deltas(data: bytes, n_labels: int) -> Deltas:
         and ((labels >= 0) & (labels < n_labels)).all()
         and ((thresholds >= 0) & (thresholds <= 1)).all()
     ):
-        raise DatabaseUnavailable(f"expected what feedback did to {n_labels} labels, found other bytes")
+        raise DatabaseUnavailable(
+            f"expected what feedback did to {n_labels} labels, found other bytes"
+        )
     hits = np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32)
     return Deltas(labels, hits, np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32), thresholds)
 
@@ -156,7 +184,9 @@ def encode_scored(scored: Scored) -> bytes:
 def decode_scored(data: bytes, n_labels: int) -> Scored:
     """Return what `encode_scored` made bytes of. Raises DatabaseUnavailable for others."""
     if len(data) < _SCORED_HEAD.size:
-        raise DatabaseUnavailable(f"expected what feedback did to two thresholds, found {len(data)} bytes")
+        raise DatabaseUnavailable(
+            f"expected what feedback did to two thresholds, found {len(data)} bytes"
+        )
     n_events, n_first, n_second = _SCORED_HEAD.unpack_from(data)
     data = data[_SCORED_HEAD.size :]
     parts = data[:n_first], data[n_first : n_first + n_second], data[n_first + n_second :]
@@ -166,11 +196,16 @@ def decode_scored(data: bytes, n_labels: int) -> Scored:
 
 def encode_scores(scores: Sequence[Counters]) -> bytes:
     """Return two pairs of counters as bytes."""
-    return zlib.compress(b"".join(c.astype("<i8").tobytes() for counters in scores for c in counters), 1)
+    return zlib.compress(
+        b"".join(c.astype("<i8").tobytes() for counters in scores for c in counters), 1
+    )
 
 
 def decode_scores(data: bytes, n_labels: int) -> tuple[Counters, Counters]:
-    """Return the counters that `encode_scores` made bytes of. Raises DatabaseUnavailable for others."""
+    """Return the counters that `encode_scores` made bytes of.
+
+    Raises DatabaseUnavailable for others.
+    """
     try:
         raw = _unpacked(data, 32 * n_labels)
     except (ValueError, zlib.error) as error:

@@ -1,7 +1,8 @@
-"""Rows of feedback: instances of events with their true labels, kept to train on. Off unless it is asked for.
+"""Rows of feedback: instances of events with their true labels, kept to
+train on. Off unless it is asked for.
 
-A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}`. A model has so many rows at
-most, and each stays for so many days; the oldest go first, within TRIM_SECONDS.
+A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}`. A model has so
+many rows at most, and each stays for so many days; the oldest go first, within TRIM_SECONDS.
 """
 
 import math
@@ -43,7 +44,9 @@ from xylem.base import (
 
 _COLUMNS = EVENTS.c.event_key, EVENTS.c.day
 
-_LISTED = select(func.unnest(bindparam("keys", type_=ARRAY(LargeBinary))), bindparam("day", type_=Integer))
+_LISTED = select(
+    func.unnest(bindparam("keys", type_=ARRAY(LargeBinary))), bindparam("day", type_=Integer)
+)
 _REMEMBER_LISTED = Compiled(
     postgresql_insert(EVENTS)
     .from_select(_COLUMNS, _LISTED)
@@ -55,9 +58,13 @@ _REMEMBER_LISTED = Compiled(
 _LENGTH = literal_column(str(EVENT_KEY_BYTES), Integer)
 _FIRST = select(literal_column("1", Integer).label("first")).cte("place", recursive=True)
 _PLACE = _FIRST.union_all(
-    select(_FIRST.c.first + _LENGTH).where(_FIRST.c.first + _LENGTH < func.length(bindparam("keys")))
+    select(_FIRST.c.first + _LENGTH).where(
+        _FIRST.c.first + _LENGTH < func.length(bindparam("keys"))
+    )
 )
-_JOINED = select(func.substr(bindparam("keys"), _PLACE.c.first, _LENGTH), bindparam("day")).where(true())
+_JOINED = select(func.substr(bindparam("keys"), _PLACE.c.first, _LENGTH), bindparam("day")).where(
+    true()
+)
 _REMEMBER_ALL = Compiled(insert(EVENTS).from_select(_COLUMNS, _JOINED))
 _REMEMBER_JOINED = Compiled(
     sqlite_insert(EVENTS)
@@ -65,8 +72,9 @@ _REMEMBER_JOINED = Compiled(
     .on_conflict_do_nothing()
     .returning(EVENTS.c.event_key)
 )
-"""SQLite, which has none: remembers keys of equal length that are joined; all or none of them, or those that
-are new, which it returns."""
+"""SQLite, which has none: remembers keys of equal length that are joined; all or none of them, or
+those that are new, which it returns.
+"""
 
 _LAST_OF_NEXT = Compiled(
     select(EVENTS.c.event_key)
@@ -84,12 +92,13 @@ _AFTER_ALL = b"\xff" * (EVENT_KEY_BYTES + 1)
 
 
 def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[bytes]:
-    """Remember events, EVENT_KEY_BYTES each, without repeats; return those that were not known before.
+    """Remember events, EVENT_KEY_BYTES each, without repeats;
+    return those that were not known before.
 
-    On PostgreSQL, where others may add the same for another version meanwhile, all add theirs in one order,
-    so that none waits for one that waits for it. On SQLite, where nobody else writes, all are put in, and
-    only if some were known, which undoes that, is it found out which: to have each returned takes half as
-    long again.
+    On PostgreSQL, where others may add the same for another version meanwhile, all add theirs in
+    one order, so that none waits for one that waits for it. On SQLite, where nobody else writes,
+    all are put in, and only if some were known, which undoes that, is it found out which: to have
+    each returned takes half as long again.
     """
     if not keys:
         return set()
@@ -105,10 +114,13 @@ def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[b
     return {key for (key,) in new}
 
 
-def forget_events(connection: Connection, before_day: int, after: bytes, n_most: int) -> tuple[int, bytes]:
+def forget_events(
+    connection: Connection, before_day: int, after: bytes, n_most: int
+) -> tuple[int, bytes]:
     """Forget events of days before `before_day` among the next ones, n_most at most, by their keys.
 
-    An index by day would double what every event writes: so they are gone through round and round instead.
+    An index by day would double what every event writes: so they are gone through round and round
+    instead.
 
     after   the last key of the call before; b"" at first
 
@@ -143,7 +155,9 @@ class Span(NamedTuple):
 
 
 def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
-    """Keep rows, each the key of its event and its line; of an event that has one the first stays."""
+    """Keep rows, each the key of its event and its line; of an event that has one the
+    first stays.
+    """
     if rows:
         at = now(connection)
         values = [{"model": model, "event_key": key, "at": at, "line": line} for key, line in rows]
@@ -179,10 +193,13 @@ class FeedbackRows:
         self.dropped: Counter[tuple[str, str]] = Counter()
         """How many this process removed, by model and by which bound: `rows` or `days`."""
         trimming = Repeating("feedback-rows", self.trim, TRIM_SECONDS, at_once=True)
-        self.start, self.close = trimming.start, trimming.stop
+        self.start = trimming.start
+        self.close = trimming.stop
 
     def span(self, model: str, days: int | None = None, until: float | None = None) -> Span:
-        """Return the rows of the last `days` before a time, now if it is left out; as many as are kept."""
+        """Return the rows of the last `days` before a time, now if
+        it is left out; as many as are kept.
+        """
         until = time.time() if until is None else until
         return Span(model, until - DAY_SECONDS * min(days or self._days_max, self._days_max), until)
 
@@ -212,11 +229,15 @@ class FeedbackRows:
         return self._remove(Span(model, midnight, midnight + DAY_SECONDS).condition())
 
     def trim(self) -> None:
-        """Remove the rows that are too many, and if it is certain how late it is, those that are too old."""
+        """Remove the rows that are too many, and if it is certain how
+        late it is, those that are too old.
+        """
         with self._database.read() as connection:
             counts = connection.execute(select(_R.model, func.count()).group_by(_R.model)).all()
             self.kept = {row.model: row[1] for row in counts}
-            oldest = {model: connection.execute(_oldest(model, _R.at, 1)).scalar() for model in self.kept}
+            oldest = {
+                model: connection.execute(_oldest(model, _R.at, 1)).scalar() for model in self.kept
+            }
             seconds = self._clock.trusted_now(connection)
         before = -math.inf if seconds is None else seconds - DAY_SECONDS * self._days_max
         for model, n in self.kept.items():
@@ -230,7 +251,9 @@ class FeedbackRows:
             if n > self._rows_max:
                 newest = select(_R.number).where(_R.model == model).order_by(_R.number.desc())
                 last = newest.limit(1).offset(self._rows_max).scalar_subquery()
-                self.dropped[model, "rows"] += self._remove((_R.model == model) & (_R.number <= last))
+                self.dropped[model, "rows"] += self._remove(
+                    (_R.model == model) & (_R.number <= last)
+                )
 
     def _remove(self, condition: ColumnElement[bool]) -> int:
         with self._database.write() as connection:

@@ -1,7 +1,9 @@
-"""Thresholds in the database: every change of a version's is a new epoch, and nothing is overwritten.
+"""Thresholds in the database: every change of a version's is a new
+epoch, and nothing is overwritten.
 
-Who changes the thresholds of a version locks its row of `threshold_versions` first. So changes are in one
-order, that of their epochs, and every replica that applies the log in that order has the same bits.
+Who changes the thresholds of a version locks its row of `threshold_versions` first. So changes are
+in one order, that of their epochs, and every replica that applies the log in that order has the
+same bits.
 """
 
 import os
@@ -35,15 +37,26 @@ from xylem.thresholds.store.codec import (
     encode_state,
 )
 
-TUNED, STARTED, RESTORED, SWITCHED, KEPT = "tuned", "started", "restored", "switched", "kept"
+TUNED = "tuned"
+STARTED = "started"
+RESTORED = "restored"
+SWITCHED = "switched"
+KEPT = "kept"
 RESET = "reset"
-"""Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save` was given;
-start values, by the first feedback; an earlier epoch's state; a candidate; start values, in the place of the
-thresholds of another version. KEPT is a checkpoint that changed nothing."""
+"""Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save`
+was given; start values, by the first feedback; an earlier epoch's state; a candidate; start values,
+in the place of the thresholds of another version. KEPT is a checkpoint that changed nothing.
+"""
 
-FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED = "feedback", "scored", "halved", "shadowed", "dropped"
-"""Kinds of changes that leave the state in place: a block of feedback (`codec.Deltas`); one that a candidate
-was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or taken away."""
+FEEDBACK = "feedback"
+SCORED = "scored"
+HALVED = "halved"
+SHADOWED = "shadowed"
+DROPPED = "dropped"
+"""Kinds of changes that leave the state in place: a block of feedback (`codec.Deltas`); one that a
+candidate was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or
+taken away.
+"""
 
 MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
 
@@ -51,13 +64,15 @@ CHECKPOINTS_MAX = 32
 """Checkpoints that are kept of a version: the oldest go first."""
 
 LOGGED_CHECKPOINTS = 3
-"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest of all:
-one can restore every epoch since."""
+"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest
+of all: one can restore every epoch since.
+"""
 
 _OF_VERSION = select(VERSIONS).where(
     VERSIONS.c.model == bindparam("model"), VERSIONS.c.version == bindparam("version")
 )
-_FIND_HEAD, _LOCK_HEAD = Compiled(_OF_VERSION), Compiled(_OF_VERSION.with_for_update())
+_FIND_HEAD = Compiled(_OF_VERSION)
+_LOCK_HEAD = Compiled(_OF_VERSION.with_for_update())
 _ALL_HEADS = Compiled(select(VERSIONS))
 _LOG_CHANGE = Compiled(insert(LOG))
 _MOVE_HEAD = Compiled(
@@ -117,7 +132,12 @@ def lock_head(connection: Connection, model: str, version: int, digest: str | No
 
 
 def find_head(
-    connection: Connection, model: str, version: int, digest: str | None = None, *, lock: bool = False
+    connection: Connection,
+    model: str,
+    version: int,
+    digest: str | None = None,
+    *,
+    lock: bool = False,
 ) -> Head | None:
     """Return a version's head, None when it has no thresholds.
 
@@ -125,14 +145,20 @@ def find_head(
 
     Raises ForeignThresholds for a head that has another digest.
     """
-    row = (_LOCK_HEAD if lock else _FIND_HEAD).run(connection, model=model, version=version).fetchone()
+    row = (
+        (_LOCK_HEAD if lock else _FIND_HEAD)
+        .run(connection, model=model, version=version)
+        .fetchone()
+    )
     if row is None:
         return None
     head = Head._make(row)
     if None not in (digest, head.digest) and digest != head.digest:
         raise ForeignThresholds(
-            f"{head.place}: expected thresholds of the version with digest {str(digest)[:12]}, found those "
-            f"of {str(head.digest)[:12]}: the store was made anew, or another store uses the database; "
+            f"{head.place}: expected thresholds of the version with digest "
+            f"{str(digest)[:12]}, found those "
+            f"of {str(head.digest)[:12]}: the store was made anew, or another store uses the "
+            "database; "
             "xylem thresholds --reset starts them anew"
         )
     return head
@@ -150,7 +176,9 @@ def all_heads(connection: Connection) -> list[Head]:
 
 
 def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
-    """Return the changes after `epoch` up to the head's, in order; None when the log lacks some of them."""
+    """Return the changes after `epoch` up to the head's, in order;
+    None when the log lacks some of them.
+    """
     query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at).where(
         LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
     )
@@ -159,7 +187,8 @@ def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change
 
 
 def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
-    """Return the state of an epoch, without `at` the head's: a checkpoint, and the log from there on.
+    """Return the state of an epoch, without `at` the head's: a
+    checkpoint, and the log from there on.
 
     Raises BadParameter for an epoch that is not kept any more, or not there yet.
     """
@@ -182,7 +211,10 @@ def read_state(connection: Connection, head: Head, at: int | None = None) -> Tun
 
 
 def present_state(connection: Connection, head: Head) -> Tuned:
-    """Return the state of the head's epoch. Raises DatabaseUnavailable when the database lacks some of it."""
+    """Return the state of the head's epoch.
+
+    Raises DatabaseUnavailable when the database lacks some of it.
+    """
     try:
         return read_state(connection, head)
     except BadParameter as error:
@@ -204,7 +236,9 @@ def add_deltas(tuned: Tuned, deltas: Deltas) -> None:
 
 
 def halve(tuned: Tuned) -> None:
-    """Halve a state's counters in place, rounding down; thresholds stay: see `threshold_counters`."""
+    """Halve a state's counters in place, rounding down; thresholds stay: see
+    `threshold_counters`.
+    """
     for counters in tuned.counters:
         counters >>= 1
 
@@ -217,7 +251,9 @@ def checkpoints(connection: Connection, head: Head) -> list[Checkpoint]:
 
 
 def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> Head:
-    """Put a state in place of the present one; return the version's new head, which is still locked."""
+    """Put a state in place of the present one; return the
+    version's new head, which is still locked.
+    """
     head = append(connection, head, kind)
     keep_state(connection, head, kind, tuned)
     return head
@@ -226,7 +262,9 @@ def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -
 def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
     """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
     values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
-    connection.execute(insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
+    connection.execute(
+        insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)}
+    )
     there = checkpoints(connection, head)
     oldest = there[:CHECKPOINTS_MAX][-1].epoch
     regular = [one.epoch for one in there if one.kind == KEPT]
@@ -240,7 +278,9 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
 
 def find_secret(connection: Connection, name: str) -> bytes | None:
     """Return the secret of a name, None if nobody has made it yet."""
-    secret: bytes | None = connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar()
+    secret: bytes | None = connection.execute(
+        select(SECRETS.c.value).where(SECRETS.c.name == name)
+    ).scalar()
     return secret
 
 
@@ -248,7 +288,9 @@ def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return the secret of a name, the same for all replicas: made by the first who asks."""
     value = os.urandom(n_bytes)
     connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
-    return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
+    return bytes(
+        connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one()
+    )
 
 
 class ThresholdDatabase:
@@ -260,18 +302,20 @@ class ThresholdDatabase:
     def save(self, model: str, version: int, tuned: Tuned, digest: str | None = None) -> int:
         """Keep the thresholds of a version, durably; return their epoch, larger than any before.
 
-        Servers that share the database use them within `threshold_refresh_ms`. Here and below, `digest` is
-        that of the version's manifest (`find_head`). Raises DatabaseUnavailable, ForeignThresholds.
+        Servers that share the database use them within `threshold_refresh_ms`. Here and below,
+        `digest` is that of the version's manifest (`find_head`). Raises DatabaseUnavailable,
+        ForeignThresholds.
         """
         with self._database.write() as connection:
             head = lock_head(connection, model, version, digest)
             return replace_state(connection, head, TUNED, tuned).epoch
 
     def reset(self, model: str, version: int, start: Tuned, digest: str) -> int:
-        """Put start values in place of all that the database has of a version, whose digest they get.
+        """Put start values in place of all that the database has
+        of a version, whose digest they get.
 
-        For a version whose name another one had: predictions of that one do not count from here on, and none
-        of its states can be restored. Returns the new epoch. Raises DatabaseUnavailable.
+        For a version whose name another one had: predictions of that one do not count from here on,
+        and none of its states can be restored. Returns the new epoch. Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = _set_digest(connection, lock_head(connection, model, version), digest)
@@ -291,22 +335,27 @@ class ThresholdDatabase:
     def restore(self, model: str, version: int, epoch: int, digest: str | None = None) -> int:
         """Put the state of an epoch in place again, as a new epoch, and return that.
 
-        What feedback did since does not count any more; its events are still known, and will not count again.
-        Raises BadParameter for an epoch that is not kept, NotTuned where there is none, DatabaseUnavailable.
+        What feedback did since does not count any more; its events are still known, and will not
+        count again. Raises BadParameter for an epoch that is not kept, NotTuned where there is
+        none, DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = lock_head(connection, model, version, digest)
             if not head.epoch:
                 raise NotTuned(f"{head.place}: expected thresholds, found none")
             if not 1 <= epoch <= head.epoch:
-                raise BadParameter(f"{head.place}: expected an epoch from 1 to {head.epoch}, found {epoch}")
-            return replace_state(connection, head, RESTORED, read_state(connection, head, epoch)).epoch
+                raise BadParameter(
+                    f"{head.place}: expected an epoch from 1 to {head.epoch}, found {epoch}"
+                )
+            return replace_state(
+                connection, head, RESTORED, read_state(connection, head, epoch)
+            ).epoch
 
     def delete(self, model: str, version: int) -> bool:
         """Remove all that the database has of a version; return whether it had anything.
 
-        For a version that is gone: a process that still has it open begins its thresholds anew. Which events
-        were counted stays known. Raises DatabaseUnavailable.
+        For a version that is gone: a process that still has it open begins its thresholds anew.
+        Which events were counted stays known. Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = find_head(connection, model, version, lock=True)
@@ -318,22 +367,32 @@ class ThresholdDatabase:
         return True
 
 
-def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0) -> Head:
+def append(
+    connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0
+) -> Head:
     """Log a change; return the version's new head, which is still locked."""
     epoch = head.epoch + 1
     base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED, RESET) else head.base_epoch
     now = time.time()
-    _LOG_CHANGE.run(connection, version_id=head.id, epoch=epoch, kind=kind, created_at=now, payload=payload)
+    _LOG_CHANGE.run(
+        connection, version_id=head.id, epoch=epoch, kind=kind, created_at=now, payload=payload
+    )
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
-    _MOVE_HEAD.run(connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events)
+    _MOVE_HEAD.run(
+        connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events
+    )
     return new
 
 
 POINTS_MAX = 200
-"""Points that are told of a label, at most: of more the first, the last, and evenly many between."""
+"""Points that are told of a label, at most: of more the first, the last, and evenly
+many between.
+"""
 
 STATE_LABELS_MAX = 4_000_000
-"""Labels of states that are read, at most, the newest states first; the newest is read in any case."""
+"""Labels of states that are read, at most, the newest states first; the newest is
+read in any case.
+"""
 
 CHANGES_MAX = 4096
 """Changes of the log that are read, at most, the newest first."""
@@ -345,7 +404,9 @@ _PAGE = 256
 
 
 class PastThreshold(NamedTuple):
-    """A label's threshold from an epoch on; `kind` is that of the change, `at` seconds since 1970."""
+    """A label's threshold from an epoch on; `kind` is that of the change, `at`
+    seconds since 1970.
+    """
 
     epoch: int
     at: float
@@ -353,12 +414,14 @@ class PastThreshold(NamedTuple):
     threshold: np.float32
 
 
-def label_history(connection: Connection, head: Head, label: int, n_labels: int) -> list[PastThreshold]:
+def label_history(
+    connection: Connection, head: Head, label: int, n_labels: int
+) -> list[PastThreshold]:
     """Return a label's thresholds as far as the database still has them, ascending by epoch.
 
-    The states that are kept tell of an epoch each; the log, which reaches back some thousands of changes,
-    tells of every change. Where both are silent the threshold may have moved unseen. At most POINTS_MAX.
-    Raises DatabaseUnavailable for bytes that are none of ours.
+    The states that are kept tell of an epoch each; the log, which reaches back some thousands of
+    changes, tells of every change. Where both are silent the threshold may have moved unseen. At
+    most POINTS_MAX. Raises DatabaseUnavailable for bytes that are none of ours.
     """
     found = {point.epoch: point for point in _logged(connection, head, label, n_labels)}
     found |= {point.epoch: point for point in _kept(connection, head, label, n_labels)}
@@ -374,15 +437,20 @@ def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iter
     query = select(table.epoch, table.created_at, table.kind, table.state)
     query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
     n_states = max(1, STATE_LABELS_MAX // n_labels)
-    for epoch, at, kind, state in connection.execute(query.order_by(table.epoch.desc()).limit(n_states)):
+    for epoch, at, kind, state in connection.execute(
+        query.order_by(table.epoch.desc()).limit(n_states)
+    ):
         thresholds = decode_state(state).thresholds
         if label < len(thresholds):
             yield PastThreshold(epoch, at, kind, thresholds[label])
 
 
-def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
+def _logged(
+    connection: Connection, head: Head, label: int, n_labels: int
+) -> Iterator[PastThreshold]:
     """Yield the label's threshold after each change of the log that moved it, the newest first."""
-    room, table = PAYLOAD_BYTES_MAX, LOG.c
+    room = PAYLOAD_BYTES_MAX
+    table = LOG.c
     query = select(table.epoch, table.kind, table.payload, table.created_at).where(
         table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
     )

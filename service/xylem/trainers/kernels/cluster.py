@@ -1,26 +1,43 @@
 """Vectors of labels, summed up in a pass over rows, and spherical k-means on sparse unit vectors.
 
-Each row of the vectors has length 1 (or is empty). `members` are the rows that take part, int32, ascending,
-without repeats.
+Each row of the vectors has length 1 (or is empty). `members` are the rows that take part, int32,
+ascending, without repeats.
 """
 
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows
 from xylem.trainers.kernels.random import random_below, shuffle
-from xylem_store import F32, F64, I32, I64, LANES, inlined, kernel, vadd, vbroadcast, vload, vmul, vstore
+from xylem_store import (
+    F32,
+    F64,
+    I32,
+    I64,
+    LANES,
+    inlined,
+    kernel,
+    vadd,
+    vbroadcast,
+    vload,
+    vmul,
+    vstore,
+)
 
 ROUNDS_MAX = 20
 
 GAIN_MIN = 1e-4
-"""Rounds stop when the mean similarity of a vector to its centre grows by less (Prabhu et al. 2018)."""
+"""Rounds stop when the mean similarity of a vector to its centre grows by less (Prabhu et al.
+2018).
+"""
 
 
 @inlined
 def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_out: F32) -> None:
-    """Write each vector's similarity to the centres of both sides; side -1: the vector is in neither.
+    """Write each vector's similarity to the centres of both sides;
+    side -1: the vector is in neither.
 
-    The length of a sum s of vectors v is found by |s|^2 = sum of v . s, so the sums are never scaled.
+    The length of a sum s of vectors v is found by |s|^2 = sum of v . s, so the sums are never
+    scaled.
     """
     indptr, indices, values, _ = vectors
     for i in range(len(members)):
@@ -48,7 +65,9 @@ def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_
 
 @inlined
 def _group(members: I32, group: I64, ends: I64) -> None:
-    """Sort members by group, else as they are; `ends`: where each group begins, on return where it ends."""
+    """Sort members by group, else as they are; `ends`: where each
+    group begins, on return where it ends.
+    """
     kept = members.copy()
     for i in range(len(members)):
         members[ends[group[i]]] = kept[i]
@@ -59,16 +78,17 @@ def _group(members: I32, group: I64, ends: I64) -> None:
 def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32) -> None:
     """Split vectors into two clusters of given sizes, by balanced spherical 2-means.
 
-    Source: Prabhu et al. 2018 (Parabel), algorithm 2: two random vectors are the first centres; a round
-    sorts the vectors by (similarity to the left centre - to the right one), gives the first n_left to the
-    left, and takes the normalised sums as the new centres.
+    Source: Prabhu et al. 2018 (Parabel), algorithm 2: two random vectors are the first centres; a
+    round sorts the vectors by (similarity to the left centre - to the right one), gives the first
+    n_left to the left, and takes the normalised sums as the new centres.
 
-    members     on return the first n_left are the left cluster, the others the right; each ascending
+    members     on return the first n_left are the left cluster, the others the right; each
+                ascending
     n_left      0 < n_left < len(members)
     sums        float32[n_features, 2], workspace: zero at the call and on return
 
-    Cost: rounds * (2 * non-zeros of the members + n log n). Depends on its arguments alone; equal scores
-    stay in the order of members.
+    Cost: rounds * (2 * non-zeros of the members + n log n). Depends on its arguments alone; equal
+    scores stay in the order of members.
     """
     n = len(members)
     state = np.full(1, seed, np.uint64)
@@ -100,7 +120,9 @@ def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32)
 def _assign(
     vectors: SparseRows, members: I32, rank: I32, centres: F32, n_clusters: int, cluster_out: I64
 ) -> float:
-    """Give each vector to its nearest centre, of equal ones the first; return the sum of similarities."""
+    """Give each vector to its nearest centre, of equal ones the
+    first; return the sum of similarities.
+    """
     indptr, indices, values, _ = vectors
     width = centres.shape[1]
     scores = np.empty(width, np.float32)
@@ -119,7 +141,9 @@ def _assign(
 
 @inlined
 def _centres(vectors: SparseRows, members: I32, cluster: I64, rank: I32, centres: F32) -> None:
-    """Write the normalised sum of each cluster into its column of `centres` (rows: ranks of features)."""
+    """Write the normalised sum of each cluster into its column of
+    `centres` (rows: ranks of features).
+    """
     indptr, indices, values, _ = vectors
     centres[:] = 0
     for i in range(len(members)):
@@ -143,16 +167,16 @@ def _centres(vectors: SparseRows, members: I32, cluster: I64, rank: I32, centres
 def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: I32) -> I64:
     """Split vectors into at most n_clusters clusters, by spherical k-means.
 
-    Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations); the first centres are random
-    vectors; a vector goes to the centre of the largest cosine, of equal ones the first.
+    Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations); the first centres
+    are random vectors; a vector goes to the centre of the largest cosine, of equal ones the first.
 
     members     on return sorted by (cluster, as before)
     n_clusters  2 <= n_clusters
     rank        int32[n_features], workspace: zero at the call and on return
 
-    Returns int64[n_clusters + 1]: cluster c is members[result[c]] .. members[result[c + 1] - 1], maybe
-    empty. Cost: rounds * n_clusters * non-zeros of the members; memory: features of the members *
-    n_clusters * 4 bytes. Depends on its arguments alone.
+    Returns int64[n_clusters + 1]: cluster c is members[result[c]] .. members[result[c + 1] - 1],
+    maybe empty. Cost: rounds * n_clusters * non-zeros of the members; memory: features of the
+    members * n_clusters * 4 bytes. Depends on its arguments alone.
     """
     n = len(members)
     width = (n_clusters + LANES - 1) // LANES * LANES
@@ -195,16 +219,17 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 def add_projected(rows: SparseRows, labels: LabelRows, sums_out: F32) -> None:
     """Add each row to the sums of its labels, features hashed to the dimensions of the sums.
 
-    Source: Weinberger et al. 2009, equation 1: feature f counts up or down in dimension h(f), which keeps
-    inner products in expectation. When there are no more features than dimensions, each has its own, and
-    counts up. Cost: the non-zeros of each row once for each of its labels.
+    Source: Weinberger et al. 2009, equation 1: feature f counts up or down in dimension h(f), which
+    keeps inner products in expectation. When there are no more features than dimensions, each has
+    its own, and counts up. Cost: the non-zeros of each row once for each of its labels.
 
     sums_out  float32[K, P], P a power of two
     """
     n_dimensions = sums_out.shape[1]
     for row in range(len(rows.indptr) - 1):
         for e in range(rows.indptr[row], rows.indptr[row + 1]):
-            at, value = np.int64(rows.indices[e]), rows.values[e]
+            at = np.int64(rows.indices[e])
+            value = rows.values[e]
             if rows.n_features > n_dimensions:
                 h = (np.uint64(rows.indices[e]) + np.uint64(1)) * _GOLDEN
                 h = (h ^ (h >> np.uint64(30))) * _MIX
@@ -226,7 +251,8 @@ def add_embedded(rows: SparseRows, labels: LabelRows, embedding: F32, sums_out: 
     """
     for row in range(len(rows.indptr) - 1):
         for e in range(rows.indptr[row], rows.indptr[row + 1]):
-            value, vector = rows.values[e], embedding[rows.indices[e]]
+            value = rows.values[e]
+            vector = embedding[rows.indices[e]]
             for k in range(labels.indptr[row], labels.indptr[row + 1]):
                 for f in range(len(vector)):
                     sums_out[labels.indices[k], f] += value * vector[f]

@@ -1,12 +1,14 @@
-"""Linear classifiers of 16 children at once that go on from old weights, by a Newton step in the primal.
+"""Linear classifiers of 16 children at once that go on from old
+weights, by a Newton step in the primal.
 
-What a solver of `xylem.trainers.kernels.solver` minimises, from weights that are near. Weights that were
-pruned are no sum of rows with dual variables any more, so that a dual solver would begin far away.
+What a solver of `xylem.trainers.kernels.solver` minimises, from weights that are near. Weights that
+were pruned are no sum of rows with dual variables any more, so that a dual solver would begin far
+away.
 
-Sources: Tsai, Lin and Lin 2014, "Incremental and decremental training for linear classification" (primal
-methods are the ones to begin from old weights); Lin, Weng and Keerthi 2008, "Trust region Newton method for
-logistic regression" (the direction by conjugate gradients). Deviation: one whole step, without a trust
-region: old weights are near the optimum.
+Sources: Tsai, Lin and Lin 2014, "Incremental and decremental training for linear classification"
+(primal methods are the ones to begin from old weights); Lin, Weng and Keerthi 2008, "Trust region
+Newton method for logistic regression" (the direction by conjugate gradients). Deviation: one whole
+step, without a trust region: old weights are near the optimum.
 """
 
 from typing import Any, NamedTuple
@@ -35,9 +37,12 @@ from xylem_store import (
     vsub,
 )
 
-PASSES = 5  # conjugate gradients, at most: on debdeps-src the sum that is minimised is within 1% then
+# conjugate gradients, at most: on debdeps-src the sum that is minimised is within 1% then
+PASSES = 5
 _SHARE = 0.01
-"""They end sooner when the square of the residual is this share of the gradient's: a tenth of its length."""
+"""They end sooner when the square of the residual is this share of the
+gradient's: a tenth of its length.
+"""
 
 
 @inlined
@@ -82,7 +87,8 @@ def nothing_known(n_rows: int) -> Known:
 
 @inlined
 def _slope(tile: Tile, i: int, positive: Any, margins: Any, cost: F32, logistic: bool) -> Any:
-    """Return -d loss / d margin of row i, times y; write the second derivative in place of its alpha.
+    """Return -d loss / d margin of row i, times y; write the
+    second derivative in place of its alpha.
 
     positive  the children that it is positive for
     margins   w . x + b of each
@@ -106,18 +112,27 @@ def _slope(tile: Tile, i: int, positive: Any, margins: Any, cost: F32, logistic:
 
 @kernel
 def refine(
-    problem: Problem, tile: Tile, cost: F32, logistic: bool, known: Known, is_optimal: bool, stop: U8
+    problem: Problem,
+    tile: Tile,
+    cost: F32,
+    logistic: bool,
+    known: Known,
+    is_optimal: bool,
+    stop: U8,
 ) -> None:
-    """Bring the weights of a tile nearer to the optimum; its loss is logistic, or the squared hinge.
+    """Bring the weights of a tile nearer to the optimum; its loss
+    is logistic, or the squared hinge.
 
-    is_optimal  the weights are the optimum of what is known: then only rows that are new, or positive for
-                other children, pull at them, and of all others some are enough, for the curvature
+    is_optimal  the weights are the optimum of what is known: then only rows that are new, or
+                positive for other children, pull at them, and of all others some are enough, for
+                the curvature
 
     Cost: every row is read once, and once for each of PASSES; memory of three times the weights.
     """
     tiny = vbroadcast(1e-30)
     residual = np.empty_like(tile.weights)
-    direction, product = np.empty_like(residual), np.empty_like(residual)
+    direction = np.empty_like(residual)
+    product = np.empty_like(residual)
     if is_optimal:
         residual[:] = 0
     else:
@@ -128,7 +143,9 @@ def refine(
         if known.was[i]:
             slope = vsub(slope, _slope(tile, i, known.positive[i], margins, cost, logistic))
         slope = vadd(slope, _slope(tile, i, tile.positive[i], margins, cost, logistic))
-        vstore(tile.alpha, i * LANES, vmul(vbroadcast(known.weight[i]), vload(tile.alpha, i * LANES)))
+        vstore(
+            tile.alpha, i * LANES, vmul(vbroadcast(known.weight[i]), vload(tile.alpha, i * LANES))
+        )
         if vnonzero(slope):
             add_row(problem, _with(tile, residual), i, slope)
     direction[:] = residual
@@ -137,13 +154,16 @@ def refine(
     for _ in range(PASSES):
         product[:] = direction
         for i in range(len(tile.order)):
-            curved = vmul(vload(tile.alpha, i * LANES), margins_of(problem, _with(tile, direction), i))
+            curved = vmul(
+                vload(tile.alpha, i * LANES), margins_of(problem, _with(tile, direction), i)
+            )
             if vnonzero(curved):
                 add_row(problem, _with(tile, product), i, curved)
         length = vdiv(square, vmax(tiny, _dot(direction, product)))
         _add_scaled(tile.weights, length, direction)
         _add_scaled(residual, vsub(vbroadcast(0.0), length), product)
-        before, square = square, _dot(residual, residual)
+        before = square
+        square = _dot(residual, residual)
         turned = vdiv(square, vmax(tiny, before))
         for f in range(len(direction)):
             at = f * LANES

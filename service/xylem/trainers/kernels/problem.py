@@ -1,8 +1,8 @@
-"""The training problem of one node: its rows with features and labels renumbered, and who is positive for
-which child; its weights packed into a sparse chunk.
+"""The training problem of one node: its rows with features and labels renumbered, and who is
+positive for which child; its weights packed into a sparse chunk.
 
-`label_ptr`, `label_rows`: the rows that carry each label, labels in the order of the tree's leaves, so
-that a node's labels, and each child's, are consecutive.
+`label_ptr`, `label_rows`: the rows that carry each label, labels in the order of the tree's leaves,
+so that a node's labels, and each child's, are consecutive.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,8 @@ class Problem(NamedTuple):
 
     rows      int32[n]      ascending
     indptr    int64[n + 1]
-    features  int32[nnz]    ranks: the feature that most rows have is about 0 (so that its weights stay in
+    features  int32[nnz]    ranks: the feature that most rows have is about 0 (so that its weights
+              stay in
                             cache)
     values    float32[nnz]
     squares   float32[n]    squared length of each row
@@ -38,8 +39,8 @@ class Problem(NamedTuple):
 def rows_of(label_ptr: I64, label_rows: I32, first: int, last: int, place: I32) -> I32:
     """Return the rows that carry any of the labels first .. last - 1, ascending.
 
-    place  int32[n_rows], workspace: zero at the call; on return place[row] is 1 + the row's position in the
-           result (`forget_rows` clears it)
+    place  int32[n_rows], workspace: zero at the call; on return place[row] is 1 + the row's
+           position in the result (`forget_rows` clears it)
     """
     count = 0
     for e in range(label_ptr[first], label_ptr[last]):
@@ -80,7 +81,8 @@ NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
 
 @inlined
 def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32, int]:
-    """Return the ids of some rows, each once, as they first appear, and how many the rows have in all.
+    """Return the ids of some rows, each once, as they first appear,
+    and how many the rows have in all.
 
     counts  int32, of each id a number, 0 at the call: on return in how many of the rows it is
     """
@@ -100,7 +102,8 @@ def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32,
 
 @kernel
 def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out: F32) -> Problem:
-    """Copy some rows of x, their features renumbered by falling number of rows (up to a factor of two).
+    """Copy some rows of x, their features renumbered by falling
+    number of rows (up to a factor of two).
 
     rank  int32[n_features], workspace: zero at the call and on return
     features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
@@ -142,7 +145,14 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
         local_ptr[i + 1] = at
     for f in used:
         rank[f] = 0
-    return Problem(rows, local_ptr, features, local_values, squares, used)
+    return Problem(
+        rows=rows,
+        indptr=local_ptr,
+        features=features,
+        values=local_values,
+        squares=squares,
+        used=used,
+    )
 
 
 @kernel
@@ -171,8 +181,11 @@ def positives(
 
 
 @kernel
-def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32) -> tuple[U8, F32]:
-    """Return the weights of a tile that are kept (not 0, |w| >= prune), by ascending feature, then child.
+def pack_tile(
+    weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32
+) -> tuple[U8, F32]:
+    """Return the weights of a tile that are kept (not 0, |w| >=
+    prune), by ascending feature, then child.
 
     counts_out  int32[m]  kept weights of each feature, in the order of `ascending`
     """
@@ -215,7 +228,8 @@ def unpack_tile(chunk: Chunk, lane: I32, rank: I32, weights_out: F32) -> None:
 
 @kernel
 def add_margins(chunk: Chunk, ptr: I32, vectors: I32, values: F32, margins_out: F32) -> None:
-    """Add the margins that a chunk's children, without biases, give each of n vectors, float32[n, C].
+    """Add the margins that a chunk's children, without biases,
+    give each of n vectors, float32[n, C].
 
     ptr, vectors, values  the vectors by feature: feature f has ptr[f] .. ptr[f + 1] - 1
     """

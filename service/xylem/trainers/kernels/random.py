@@ -1,4 +1,6 @@
-"""Random numbers inside kernels: a stream that depends on its seed alone, not on thread or machine."""
+"""Random numbers inside kernels: a stream that depends on its seed alone, not on
+thread or machine.
+"""
 
 from typing import Any
 
@@ -11,7 +13,8 @@ from xylem_store import I32, U64, inlined
 def next_random(state: U64) -> Any:
     """Return the next 64 random bits and advance the state.
 
-    Source: splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators", figure 17).
+    Source: splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators",
+    figure 17).
 
     state  uint64[1]  any value is a seed
     """

@@ -1,19 +1,19 @@
 """Linear classifiers of 16 children at once, by dual coordinate descent.
 
-A *tile* is 16 children of a node (fewer at its end). For child c, with y = +1 on the rows that carry one
-of its labels and -1 on the node's other rows, a solver finds the w and b that minimise
+A *tile* is 16 children of a node (fewer at its end). For child c, with y = +1 on the rows that
+carry one of its labels and -1 on the node's other rows, a solver finds the w and b that minimise
 
     (|w|^2 + b^2) / 2 + cost[c] * sum over rows of loss(y * (w . x + b))
 
-The dual steps of the 16 problems are taken together: the margins of a row for all children are one sum in
-vector registers, so a row's indices and values are read once for 16 classifiers, and not at all when
-no child still needs the row.
+The dual steps of the 16 problems are taken together: the margins of a row for all children are one
+sum in vector registers, so a row's indices and values are read once for 16 classifiers, and not at
+all when no child still needs the row.
 
-Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should start
-on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32. The result
-depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its epoch; the weights are
-then unfinished. It returns the epochs that it took; after `epochs_max` of them, less than 0: minus the set of
-children (bit c: child c) that are not done.
+Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should
+start on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32.
+The result depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its
+epoch; the weights are then unfinished. It returns the epochs that it took; after `epochs_max` of
+them, less than 0: minus the set of children (bit c: child c) that are not done.
 """
 
 from typing import Any, NamedTuple
@@ -59,7 +59,8 @@ class Tile(NamedTuple):
 
     positive  uint16[n]          the children (bits) that each row is positive for
     weights   float32[m + 1, 16] zero at the first call; the result
-    alpha     float32[n, 16]     dual variables; zero at the first call; a later one goes on from both
+    alpha     float32[n, 16]     dual variables; zero at the first call; a later one goes on from
+              both
     order     int32[n]           workspace
     active    uint16[n]          workspace
     """
@@ -102,11 +103,13 @@ def _expect_row(problem: Problem, tile: Tile, i: Integer) -> None:
 
 
 @inlined
-def _hinge_step(problem: Problem, tile: Tile, i: Integer, live: Integer, diagonal: Any, above: Any) -> Any:
+def _hinge_step(
+    problem: Problem, tile: Tile, i: Integer, live: Integer, diagonal: Any, above: Any
+) -> Any:
     """Take the dual step of row i for the live children.
 
-    Returns the projected gradient (0 for the others) and the set of children that have no more need of the
-    row: the variable is at its bound, and the gradient beyond what `above` says.
+    Returns the projected gradient (0 for the others) and the set of children that have no more need
+    of the row: the variable is at its bound, and the gradient beyond what `above` says.
     """
     zero = vbroadcast(0.0)
     y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
@@ -125,11 +128,14 @@ def _hinge_step(problem: Problem, tile: Tile, i: Integer, live: Integer, diagona
 
 
 @inlined
-def _hinge_epoch(problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: F32) -> int:
+def _hinge_epoch(
+    problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: F32
+) -> int:
     """Visit the first n_active rows of `order`; return how many of them some child still needs.
 
-    extent  float32[3, 16]  on return the largest and the least projected gradient of each child; extent[2]
-            is the largest of the epoch before (inf: unknown), beyond which a bounded variable is dropped
+    extent  float32[3, 16]  on return the largest and the least projected gradient of each child;
+            extent[2] is the largest of the epoch before (inf: unknown), beyond which a bounded
+            variable is dropped
     """
     most = vbroadcast(0.0)
     least = vbroadcast(0.0)
@@ -165,13 +171,23 @@ def _start(tile: Tile, lanes: int, extent: F32) -> None:
 
 @kernel
 def solve_squared_hinge(
-    problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
+    problem: Problem,
+    tile: Tile,
+    n_children: int,
+    cost: F32,
+    eps: float,
+    epochs_max: int,
+    seed: int,
+    stop: U8,
 ) -> int:
     """Train the classifiers of a tile with the loss max(0, 1 - margin)^2.
 
-    Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as LIBLINEAR's solver
-    1. A child is done when its largest and least projected gradient differ by at most eps; when all are
-    done on what shrinking left, all rows are looked at again. Cost: an epoch reads every active row once.
+    Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as LIBLINEAR's
+    solver
+    1. A child is done when its largest and least projected gradient differ by at most eps; when all
+       are
+    done on what shrinking left, all rows are looked at again. Cost: an epoch reads every active row
+    once.
     """
     lanes = (1 << n_children) - 1
     diagonal = vdiv(vbroadcast(0.5), vload(cost, 0))
@@ -203,9 +219,16 @@ def solve_squared_hinge(
 
 @inlined
 def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
-    """Return w . x + b of row i for one child. Four sums, because an addition waits for the one before."""
-    a, b, c, d = weights[len(weights) - 1], np.float32(0), np.float32(0), np.float32(0)
-    e, last = problem.indptr[i], problem.indptr[i + 1]
+    """Return w . x + b of row i for one child.
+
+    Four sums, because an addition waits for the one before.
+    """
+    a = weights[len(weights) - 1]
+    b = np.float32(0)
+    c = np.float32(0)
+    d = np.float32(0)
+    e = problem.indptr[i]
+    last = problem.indptr[i + 1]
     while e + 3 < last:
         a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
         b += problem.values[place(e + 1)] * weights[place(problem.features[place(e + 1)])]
@@ -219,7 +242,9 @@ def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
 
 
 DROP = 0.1
-"""`solve_one` leaves a row out until the end where its variable is 0 and the gradient above DROP * eps."""
+"""`solve_one` leaves a row out until the end where its variable is 0
+and the gradient above DROP * eps.
+"""
 
 
 @kernel
@@ -233,14 +258,20 @@ def solve_one(
     positive  uint16[n]   1 or 0
     cost      float32[n]  of each row
     """
-    zero, one = np.float32(0), np.float32(1)
+    zero = np.float32(0)
+    one = np.float32(1)
     n_rows = len(positive)
-    weights, alpha = np.zeros(len(problem.used) + 1, np.float32), np.zeros(n_rows, np.float32)
-    order, state = np.arange(n_rows).astype(np.int32), np.full(1, seed, np.uint64)
-    n_active, whole = n_rows, False
+    weights = np.zeros(len(problem.used) + 1, np.float32)
+    alpha = np.zeros(n_rows, np.float32)
+    order = np.arange(n_rows).astype(np.int32)
+    state = np.full(1, seed, np.uint64)
+    n_active = n_rows
+    whole = False
     for _ in range(epochs_max):
         shuffle(order, n_active, state)
-        most, least, k = zero, zero, 0
+        most = zero
+        least = zero
+        k = 0
         while k < n_active:
             i = order[k]
             y = one if positive[i] else -one
@@ -248,11 +279,13 @@ def solve_one(
             gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
             if alpha[i] <= 0 and gradient > DROP * eps:
                 n_active -= 1
-                order[k], order[n_active] = order[n_active], i
+                order[k] = order[n_active]
+                order[n_active] = i
                 continue
             k += 1
             projected = gradient if alpha[i] > 0 else min(gradient, zero)
-            most, least = max(most, projected), min(least, projected)
+            most = max(most, projected)
+            least = min(least, projected)
             target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
             step = y * (target - alpha[i])
             if step != 0:
@@ -273,10 +306,9 @@ def solve_one(
 def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int) -> Any:
     """Minimise the logistic dual along one variable for each child.
 
-    Source: Yu, Huang, Lin 2011, algorithm 4: z minimises
-    z log z + (cost - z) log(cost - z) + q (z - old)^2 / 2 + slope (z - old); a Newton step that leaves (0,
-    cost) is replaced by a tenth of z. Returns z, the size of the gradient at first, and the set of
-    children that moved.
+    Source: Yu, Huang, Lin 2011, algorithm 4: z minimises z log z + (cost - z) log(cost - z) + q (z
+    - old)^2 / 2 + slope (z - old); a Newton step that leaves (0, cost) is replaced by a tenth of z.
+    Returns z, the size of the gradient at first, and the set of children that moved.
     """
     tenth = vbroadcast(0.1)
     least = vbroadcast(1e-30)
@@ -301,11 +333,13 @@ def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int
 
 
 @inlined
-def _logistic_step(problem: Problem, tile: Tile, i: Integer, lanes: int, cost: Any, inner: Any) -> Any:
+def _logistic_step(
+    problem: Problem, tile: Tile, i: Integer, lanes: int, cost: Any, inner: Any
+) -> Any:
     """Take the dual step of row i; return the size of each child's gradient.
 
-    A pair of dual variables (a, cost - a) is stored as its smaller member, which keeps its digits: a > 0
-    when a is the smaller, else -(cost - a).
+    A pair of dual variables (a, cost - a) is stored as its smaller member, which keeps its digits:
+    a > 0 when a is the smaller, else -(cost - a).
     """
     zero = vbroadcast(0.0)
     y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
@@ -333,13 +367,20 @@ def _logistic_step(problem: Problem, tile: Tile, i: Integer, lanes: int, cost: A
 
 @kernel
 def solve_logistic(
-    problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
+    problem: Problem,
+    tile: Tile,
+    n_children: int,
+    cost: F32,
+    eps: float,
+    epochs_max: int,
+    seed: int,
+    stop: U8,
 ) -> int:
     """Train the classifiers of a tile with the loss log(1 + exp(-margin)).
 
-    Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as LIBLINEAR's solver 7, but the
-    inner accuracy is INNER_SHARE * eps throughout. Done when no gradient of any child exceeds eps in an
-    epoch. Cost: an epoch reads every row once.
+    Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as LIBLINEAR's solver 7, but
+    the inner accuracy is INNER_SHARE * eps throughout. Done when no gradient of any child exceeds
+    eps in an epoch. Cost: an epoch reads every row once.
     """
     n_rows = len(tile.order)
     lanes = (1 << n_children) - 1
@@ -360,7 +401,9 @@ def solve_logistic(
         for k in range(n_rows):
             if k + 1 < n_rows:
                 _expect_row(problem, tile, np.int64(tile.order[k + 1]))
-            most = vmax(most, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner))
+            most = vmax(
+                most, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner)
+            )
         undone = vgreater(most, vbroadcast(eps)) & lanes
         if stop[0] or undone == 0:
             return epoch + 1

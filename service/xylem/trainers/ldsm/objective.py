@@ -1,7 +1,9 @@
-"""LdSM's objective J: a node's running sums, the best directions of a row, and the J of a finished split.
+"""LdSM's objective J: a node's running sums, the best directions of a
+row, and the J of a finished split.
 
-A *direction set* is a set of children as an integer, bit m for child m. What the paper keeps as running means
-is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and `sums`[k, m] = l_v[k] P_m^k.
+A *direction set* is a set of children as an integer, bit m for child m. What the paper keeps as
+running means is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and
+`sums`[k, m] = l_v[k] P_m^k.
 """
 
 from typing import Any, NamedTuple
@@ -45,26 +47,28 @@ def empty_tally(n_labels: int, n_children: int) -> Any:
     for directions in range(1, 1 << n_children):
         n_sent[directions] = n_sent[directions >> 1] + (directions & 1)
     return Tally(
-        np.zeros(1),
-        np.zeros(n_children),
-        np.zeros(n_labels * n_children),
-        n_sent,
-        np.zeros(n_children),
-        np.zeros(n_children * (n_children - 1) // 2),
-        np.zeros(1 << n_children),
-        np.zeros(1 << n_children),
+        seen=np.zeros(1),
+        totals=np.zeros(n_children),
+        sums=np.zeros(n_labels * n_children),
+        n_sent=n_sent,
+        linear=np.zeros(n_children),
+        pairs=np.zeros(n_children * (n_children - 1) // 2),
+        added=np.zeros(1 << n_children),
+        values=np.zeros(1 << n_children),
     )
 
 
 @nonallocating_inlined
 def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: float) -> None:
-    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, s_m saying whether m gets the row.
+    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J,
+    s_m saying whether m gets the row.
 
-    The children's sums begin at sums[first]. With
-    odd = max(-size, min(gap, size)) and even = max(0, size - |gap|) a term is
-    |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l), and |gap| is the same for every direction set.
+    The children's sums begin at sums[first]. With odd = max(-size, min(gap, size)) and even =
+    max(0, size - |gap|) a term is |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l), and |gap|
+    is the same for every direction set.
     """
-    linear, pairs = tally.linear, tally.pairs
+    linear = tally.linear
+    pairs = tally.pairs
     pair = 0
     for l in range(1, len(linear)):  # noqa: E741 (the paper's index)
         of_l = sums[place(first + l)]
@@ -82,13 +86,17 @@ def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: floa
 
 @nonallocating_inlined
 def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
-    """Write C_v J of every direction set of row i but for the multi-way penalty and a common constant.
+    """Write C_v J of every direction set of row i but for the
+    multi-way penalty and a common constant.
 
-    As a polynomial in s, so that the labels of the row are gone through once rather than once a set; its
-    values by doubling: a set with child l is a set of children below l, and l.
+    As a polynomial in s, so that the labels of the row are gone through once rather than once a
+    set; its values by doubling: a set with child l is a set of children below l, and l.
     """
     n_children = len(tally.totals)
-    linear, pairs, added, values = tally.linear, tally.pairs, tally.added, tally.values
+    linear = tally.linear
+    pairs = tally.pairs
+    added = tally.added
+    values = tally.values
     linear[:] = 0.0
     pairs[:] = 0.0
     _add_gaps(tally, tally.totals, 0, np.float64(labels.ptr[i + 1] - labels.ptr[i]), 1.0)
@@ -108,13 +116,15 @@ def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> N
 
 
 @nonallocating_inlined
-def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float, lambda2: float) -> Any:
+def best_directions(
+    tally: Tally, labels: NodeLabels, i: Integer, lambda1: float, lambda2: float
+) -> Any:
     """Return the direction set of row i with the least J, and count the row's labels as seen.
 
-    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is taken times C_v,
-    which does not move its minimum; the class integrity is summed over the row's labels, as there: the
-    others add the same to every set. Equal J (as rounded): the smallest set. A row without labels gets set 1.
-    Cost: M^2 / 2 for each label, and 3 for each of 2^M - 1 sets.
+    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is taken
+    times C_v, which does not move its minimum; the class integrity is summed over the row's labels,
+    as there: the others add the same to every set. Equal J (as rounded): the smallest set. A row
+    without labels gets set 1. Cost: M^2 / 2 for each label, and 3 for each of 2^M - 1 sets.
     """
     n_children = len(tally.totals)
     size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
@@ -123,11 +133,14 @@ def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float
     surplus = -tally.seen[0]
     for m in range(n_children):
         surplus += tally.totals[place(m)]
-    values, n_sent = tally.values, tally.n_sent
+    values = tally.values
+    n_sent = tally.n_sent
     least = np.inf
     chosen = 1
     for directions in range(1, 1 << n_children):
-        value = values[place(directions)] + lambda2 * abs(surplus + size * n_sent[place(directions)])
+        value = values[place(directions)] + lambda2 * abs(
+            surplus + size * n_sent[place(directions)]
+        )
         if value < least:
             least = value
             chosen = directions
@@ -136,7 +149,9 @@ def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float
 
 @nonallocating_inlined
 def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
-    """Count that so much of row i goes to `child`: the updates of P_m and P_m^k at the end of algorithm 4."""
+    """Count that so much of row i goes to `child`: the updates of P_m
+    and P_m^k at the end of algorithm 4.
+    """
     tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
     for e in range(labels.ptr[i], labels.ptr[i + 1]):
         tally.sums[place(labels.ranks[place(e)] * len(tally.totals) + child)] += share
@@ -159,11 +174,11 @@ def split_quality(
 ) -> tuple[float, float, float]:
     """Return J, the balancedness factor beta and the purity factor alpha of a split.
 
-    Source: LdSM, equation 1 and definitions 1 and 2, with P_j^i the share of label i's rows that go to child
-    j, pi_i label i's share of all labels of the rows, P_j = sum of pi_i P_j^i: whole rows rather than the
-    regressors' values that training sums up. J is in [-lambda1 (M - 1), lambda2 (M - 1)] when
-    lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper end, lambda1 >= 1; beta in [0, 1 - 1/M]; alpha in
-    [0, 1]. At least one label.
+    Source: LdSM, equation 1 and definitions 1 and 2, with P_j^i the share of label i's rows that go
+    to child j, pi_i label i's share of all labels of the rows, P_j = sum of pi_i P_j^i: whole rows
+    rather than the regressors' values that training sums up. J is in [-lambda1 (M - 1), lambda2 (M
+    - 1)] when lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper end, lambda1 >= 1; beta in [0,
+    1 - 1/M]; alpha in [0, 1]. At least one label.
 
     counts  int32[k, M]  from `count_labels`
     """

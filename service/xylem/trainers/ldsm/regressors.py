@@ -1,8 +1,9 @@
 """LdSM: training the regressors of one node for the objective J.
 
-Children are lanes of a vector: child m of a node is lane m, and a node has at most CHILDREN_MAX of them.
-Weights are float32[m + 1, 8], row m being the bias, as in `solver`. The value of a regressor
-is h(x) = 1 / (1 + exp(-w . x - b)); a row goes to every child with h > 0.5, so with a margin above 0.
+Children are lanes of a vector: child m of a node is lane m, and a node has at most CHILDREN_MAX of
+them. Weights are float32[m + 1, 8], row m being the bias, as in `solver`. The value of a regressor
+is h(x) = 1 / (1 + exp(-w . x - b)); a row goes to every child with h > 0.5, so with a margin above
+0.
 """
 
 from typing import Any, NamedTuple
@@ -34,18 +35,23 @@ CHILDREN_MAX = 8
 """2^M - 1 direction sets are tried for each row."""
 
 INIT = 0.1
-"""Weights begin in +-INIT / sqrt(mean features a row): enough to tell the children apart, not to drown what
-is learned (ten times as much cost a point of P@1 on bibtex, a tenth half a point)."""
+"""Weights begin in +-INIT / sqrt(mean features a row): enough to tell the children apart, not to
+drown what is learned (ten times as much cost a point of P@1 on bibtex, a tenth half a point).
+"""
 
 ROWS_USUAL = 5000
-"""A node of n rows above these is passed over sqrt(ROWS_USUAL / n) times as often: it sees rows enough, and
-more passes only fit them (held-out P@3: on debtags, 23,694 rows, 5 passes are 0.8 points better than 10; on
-bibtex, 4,880 rows, 10 are 0.4 better than 5)."""
+"""A node of n rows above these is passed over sqrt(ROWS_USUAL / n) times as often: it sees rows
+enough, and more passes only fit them (held-out P@3: on debtags, 23,694 rows, 5 passes are 0.8
+points better than 10; on bibtex, 4,880 rows, 10 are 0.4 better than 5).
+"""
 
 LEAST_SCALE = 1e-30
-"""NAG divides by the size of a feature's values; smaller ones count as this, so that weights stay finite."""
+"""NAG divides by the size of a feature's values; smaller ones count as
+this, so that weights stay finite.
+"""
 
-SGD, NAG = 0, 1
+SGD = 0
+NAG = 1
 
 
 class Learning(NamedTuple):
@@ -73,8 +79,10 @@ class Regressors(NamedTuple):
 
     weights  float32[m + 1, 8]
     margins  float32[8]         of the row at hand
-    steps    float32[8]         its step: minus the gradient of the loss by the margin, times the rate
-    scales   float32[m + 1]      NAG: the size of each feature's values (the bias: 1); SGD: float32[0]
+    steps    float32[8]         its step: minus the gradient of the loss by the margin, times the
+             rate
+    scales   float32[m + 1]      NAG: the size of each feature's values (the bias: 1); SGD:
+             float32[0]
     squares  float32[m + 1, 8]  NAG: the sum of each weight's squared gradients; SGD: float32[0, 8]
     """
 
@@ -91,17 +99,27 @@ def margins_of(problem: Problem, regressors: Regressors, i: Integer) -> None:
 
     Four sums, added at last: of one alone, every addition would wait for the one before.
     """
-    weights, features, values = regressors.weights, problem.features, problem.values
+    weights = regressors.weights
+    features = problem.features
+    values = problem.values
     one = np.float32(1)
     first = load8(weights, (len(weights) - 1) * EIGHT)
     second = zero8()
-    third, fourth = second, second
-    e, end = problem.indptr[i], problem.indptr[i + 1]
+    third = second
+    fourth = second
+    e = problem.indptr[i]
+    end = problem.indptr[i + 1]
     while e + 4 <= end:
         first = add_scaled8(first, values[place(e)], load8(weights, features[place(e)] * EIGHT))
-        second = add_scaled8(second, values[place(e + 1)], load8(weights, features[place(e + 1)] * EIGHT))
-        third = add_scaled8(third, values[place(e + 2)], load8(weights, features[place(e + 2)] * EIGHT))
-        fourth = add_scaled8(fourth, values[place(e + 3)], load8(weights, features[place(e + 3)] * EIGHT))
+        second = add_scaled8(
+            second, values[place(e + 1)], load8(weights, features[place(e + 1)] * EIGHT)
+        )
+        third = add_scaled8(
+            third, values[place(e + 2)], load8(weights, features[place(e + 2)] * EIGHT)
+        )
+        fourth = add_scaled8(
+            fourth, values[place(e + 3)], load8(weights, features[place(e + 3)] * EIGHT)
+        )
         e += 4
     while e < end:
         first = add_scaled8(first, values[place(e)], load8(weights, features[place(e)] * EIGHT))
@@ -115,7 +133,9 @@ def margins_of(problem: Problem, regressors: Regressors, i: Integer) -> None:
 
 @nonallocating_inlined
 def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
-    """Add steps * (x, 1) to the weights, and what that adds to the margins of row i to `margins`."""
+    """Add steps * (x, 1) to the weights, and what that adds to the margins of row i
+    to `margins`.
+    """
     weights = regressors.weights
     step = load8(regressors.steps, 0)
     at = (len(weights) - 1) * EIGHT
@@ -129,19 +149,28 @@ def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
 
 @nonallocating_inlined
 def _step_nag(
-    problem: Problem, regressors: Regressors, i: Integer, rate: float, t: int, normal: float, n_children: int
+    problem: Problem,
+    regressors: Regressors,
+    i: Integer,
+    rate: float,
+    t: int,
+    normal: float,
+    n_children: int,
 ) -> float:
-    """Take the normalised adaptive step of row i for which `steps` is minus the gradient by the margin.
+    """Take the normalised adaptive step of row i for which `steps`
+    is minus the gradient by the margin.
 
-    Source: Ross, Mineiro, Langford 2013, "Normalized online learning", algorithm 2 (NAG). Deviation: a node's
-    rows are all there from the beginning, so the scale of a feature is the largest of its values, and no
-    weight needs rescaling.
+    Source: Ross, Mineiro, Langford 2013, "Normalized online learning", algorithm 2 (NAG).
+    Deviation: a node's rows are all there from the beginning, so the scale of a feature is the
+    largest of its values, and no weight needs rescaling.
 
     t       rows so far, with this one
-    normal  N of the rows before; returns it with this one: the sum of x_f^2 / scale_f^2 of features and bias
+    normal  N of the rows before; returns it with this one: the sum of x_f^2 / scale_f^2 of features
+            and bias
     """
     bias = len(regressors.weights) - 1
-    first, last = problem.indptr[i], problem.indptr[i + 1]
+    first = problem.indptr[i]
+    last = problem.indptr[i + 1]
     total = 1.0
     for e in range(first, last):
         share = np.float64(problem.values[e]) / regressors.scales[problem.features[e]]
@@ -156,7 +185,9 @@ def _step_nag(
             gradient = regressors.steps[m] * value / np.float32(scale)
             regressors.squares[f, m] += gradient * gradient
             if regressors.squares[f, m] > 0:
-                moved = np.float32(rate * gradient / np.sqrt(np.float64(regressors.squares[f, m])) / scale)
+                moved = np.float32(
+                    rate * gradient / np.sqrt(np.float64(regressors.squares[f, m])) / scale
+                )
                 regressors.weights[f, m] += moved
                 regressors.margins[m] += moved * value
     return normal
@@ -235,20 +266,20 @@ def train_regressors(
 ) -> Regressors:
     """Train the regressors of a node.
 
-    Source: LdSM, algorithm 4 (TrainRegressors). For each row: the directions that give J its least value
-    (algorithm 3), one cross-entropy step of each regressor towards them, then P_m and P_m^k count the row
-    with h. Deviations: h is the logistic function of the margin, which replaces the clamped margin; rows
-    are shuffled each epoch, and large nodes have fewer epochs (ROWS_USUAL); the step falls linearly from
-    learning.step to 0 over the epochs; that of SGD is divided by the largest squared length of a row where
-    that is above 1.
+    Source: LdSM, algorithm 4 (TrainRegressors). For each row: the directions that give J its least
+    value (algorithm 3), one cross-entropy step of each regressor towards them, then P_m and P_m^k
+    count the row with h. Deviations: h is the logistic function of the margin, which replaces the
+    clamped margin; rows are shuffled each epoch, and large nodes have fewer epochs (ROWS_USUAL);
+    the step falls linearly from learning.step to 0 over the epochs; that of SGD is divided by the
+    largest squared length of a row where that is above 1.
 
     labels   each row has at least one
     lambda1  in place of learning.lambda1
     state    uint64[1], the random numbers; advanced
     stop     uint8[1]; set: ends after an epoch, the weights being unfinished
 
-    Cost: passes * (features of the rows * 8 + labels of the rows * M^2 + rows * 2^M). Memory: 32 bytes for
-    each feature that occurs (NAG: 68), 8 M for each label. Deterministic.
+    Cost: passes * (features of the rows * 8 + labels of the rows * M^2 + rows * 2^M). Memory: 32
+    bytes for each feature that occurs (NAG: 68), 8 M for each label. Deterministic.
     """
     n_children = learning.n_children
     n_rows = len(problem.rows)

@@ -1,4 +1,6 @@
-"""LdSM: the split that the trained regressors of a node make, and what it keeps of their weights."""
+"""LdSM: the split that the trained regressors of a node make, and what it keeps of
+their weights.
+"""
 
 from typing import NamedTuple
 
@@ -11,13 +13,15 @@ from xylem.trainers.ldsm.regressors import Learning, Regressors, margins_of, tra
 from xylem_store import F32, F64, I32, I64, U8, U16, U64, kernel
 
 RETRIES = 2
-"""A split that serves nothing, or is lopsided, is trained anew, with lambda1 halved, so often; if it serves
-nothing even then, the node stays a leaf."""
+"""A split that serves nothing, or is lopsided, is trained anew, with lambda1 halved, so often; if
+it serves nothing even then, the node stays a leaf.
+"""
 
 FULL = 0.9
-"""A split serves nothing when the children together hold more than this share of M times the rows. One that
-leaves a child more than this share of the rows is lopsided: few rows taken off again and again made the
-deepest paths."""
+"""A split serves nothing when the children together hold more than this share of M times the rows.
+One that leaves a child more than this share of the rows is lopsided: few rows taken off again and
+again made the deepest paths.
+"""
 
 
 class Split(NamedTuple):
@@ -62,7 +66,8 @@ class Examples(NamedTuple):
 
 @kernel
 def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> U16:
-    """Return the direction set of each row: every child with a margin above 0, else that of the greatest.
+    """Return the direction set of each row: every child with a margin
+    above 0, else that of the greatest.
 
     Source: LdSM, algorithm 5 (CreateChildren). Equal margins: the lowest child.
     """
@@ -104,16 +109,17 @@ def _drop_empty_children(sizes: I64, weights: F32, directions: U16, counts: I32)
 def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, stop: U8) -> Split:
     """Train a node on its rows and send them to its children.
 
-    Source: LdSM, algorithms 4 and 5. Deviations: features and labels are renumbered to those that occur in
-    the node; weights below learning.prune count as 0 before the rows are sent; a split that serves nothing
-    (a child gets all rows; the children together hold more than FULL * M times the rows) or is lopsided (a
-    child gets more than FULL times the rows) is trained anew with lambda1 halved, up to RETRIES times, then
-    the node stays a leaf if the split serves nothing; children without rows are dropped, so that a row to
-    come goes to the best of the others.
+    Source: LdSM, algorithms 4 and 5. Deviations: features and labels are renumbered to those that
+    occur in the node; weights below learning.prune count as 0 before the rows are sent; a split
+    that serves nothing (a child gets all rows; the children together hold more than FULL * M times
+    the rows) or is lopsided (a child gets more than FULL times the rows) is trained anew with
+    lambda1 halved, up to RETRIES times, then the node stays a leaf if the split serves nothing;
+    children without rows are dropped, so that a row to come goes to the best of the others.
 
     rows  int32[n], ascending, n >= 1; each carries a label
     """
-    x, y = examples.rows, examples.labels
+    x = examples.rows
+    y = examples.labels
     problem = localise(x, rows, examples.feature_rank, examples.features, examples.values)
     labels = localise_labels(y.indptr, y.indices, rows, examples.label_rank)
     n = len(rows)
@@ -138,7 +144,19 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
         lambda1 *= 0.5
     counts = count_labels(labels, directions, learning.n_children)
     quality = np.empty(3)
-    quality[0], quality[1], quality[2] = split_quality(labels, counts, learning.lambda1, learning.lambda2)
+    quality[0], quality[1], quality[2] = split_quality(
+        labels, counts, learning.lambda1, learning.lambda2
+    )
     if serves:
         n_kept = _drop_empty_children(sizes, weights, directions, counts)
-    return Split(n_kept, weights, problem.used, directions, sizes, labels.used, counts, quality, n_retries)
+    return Split(
+        n_children=n_kept,
+        weights=weights,
+        features=problem.used,
+        directions=directions,
+        sizes=sizes,
+        labels=labels.used,
+        counts=counts,
+        quality=quality,
+        n_retries=n_retries,
+    )

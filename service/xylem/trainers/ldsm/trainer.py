@@ -1,4 +1,6 @@
-"""Trainer `ldsm`: an ensemble of logarithm-depth decision trees that may send a row several ways."""
+"""Trainer `ldsm`: an ensemble of logarithm-depth decision trees that may send a row
+several ways.
+"""
 
 import heapq
 import math
@@ -35,7 +37,9 @@ from xylem_store import F32, I32, U8, Chunk, Tree
 
 
 class SplitFacts(NamedTuple):
-    """A trained node: whether its split was kept, trainings beyond the first, and J, beta, alpha."""
+    """A trained node: whether its split was kept, trainings beyond the first, and J,
+    beta, alpha.
+    """
 
     depth: int
     n_rows: int
@@ -47,7 +51,9 @@ class SplitFacts(NamedTuple):
 
 
 class LdsmTree(NamedTuple):
-    """A tree: its leaves, deepest leaf, the rows in all leaves (a row may be in several), trained nodes."""
+    """A tree: its leaves, deepest leaf, the rows in all leaves (a row
+    may be in several), trained nodes.
+    """
 
     tree: Tree
     n_leaves: int
@@ -59,9 +65,10 @@ class LdsmTree(NamedTuple):
 def report_of(trees: Sequence[LdsmTree], arity: int, n_labels: int) -> dict[str, Any]:
     """Return the report of an ensemble as JSON takes it.
 
-    Source: LdSM, figure 1 (J at the levels of a tree), figure 2 (the depth against log_M K), definitions 1
-    and 2. `depths` has, for the kept splits of each depth, how many there are, the rows that they share out,
-    the least, mean and greatest J, the mean balancedness factor (0: even) and purity factor (0: pure).
+    Source: LdSM, figure 1 (J at the levels of a tree), figure 2 (the depth against log_M K),
+    definitions 1 and 2. `depths` has, for the kept splits of each depth, how many there are, the
+    rows that they share out, the least, mean and greatest J, the mean balancedness factor (0: even)
+    and purity factor (0: pure).
 
     n_labels  labels that occur (K)
     """
@@ -98,14 +105,18 @@ def _of_depth(depth: int, splits: list[SplitFacts]) -> dict[str, Any]:
     }
 
 
-NODES_LEAST, NODES_MOST = 2000, 65_536
+NODES_LEAST = 2000
+NODES_MOST = 65_536
 """Between these lies max_nodes when it is not given."""
 
-_OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}  # the number of each, and the size of its first step
+# the number of each, and the size of its first step
+_OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}
 
 
 class LdsmParameters(Parameters):
-    """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
+    """Parameters of `ldsm`; the defaults, chosen on held-out
+    training rows, are for rows of length 1.
+    """
 
     trees: DecisionTrees = 50
     arity: int = Field(default=4, ge=2, le=CHILDREN_MAX, description="children of a node (M)")
@@ -113,7 +124,8 @@ class LdsmParameters(Parameters):
         default=0,
         ge=0,
         le=10_000_000,
-        description="most nodes of a tree (T_max); 0: 2000, or twice the number of labels if that is "
+        description="most nodes of a tree (T_max); 0: 2000, or twice the number of labels if "
+        "that is "
         "more, up to 65,536",
     )
     max_depth: MaxDepth = 32
@@ -121,21 +133,33 @@ class LdsmParameters(Parameters):
         default=32.0,
         ge=1.0,
         le=1000.0,
-        description="most rows in a tree's leaves, in multiples of the training rows: limits memory and time",
+        description="most rows in a tree's leaves, in multiples of the training rows: limits "
+        "memory and time",
     )
     leaf_labels: LeafLabels = 100
-    min_rows: int = Field(default=2, ge=2, le=1_000_000, description="a node with fewer rows is not split")
+    min_rows: int = Field(
+        default=2, ge=2, le=1_000_000, description="a node with fewer rows is not split"
+    )
     lambda1: float = Field(
-        default=2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
+        default=2.0,
+        ge=0.0,
+        le=1000.0,
+        description="weight of the class integrity in the objective J",
     )
     lambda2: float = Field(
-        default=1.25, ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J"
+        default=1.25,
+        ge=0.0,
+        le=1000.0,
+        description="weight of the multi-way penalty in the objective J",
     )
     optimiser: Literal["sgd", "nag"] = Field(
         default="sgd", description="sgd: gradient descent; nag: normalised adaptive gradient"
     )
     step: float = Field(
-        default=0.0, ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag"
+        default=0.0,
+        ge=0.0,
+        le=1000.0,
+        description="size of the first step; 0: 1 with sgd, 0.5 with nag",
     )
     epochs: int = Field(
         default=10,
@@ -198,7 +222,9 @@ class _Growth:
     waiting  heap of (-priority, id, rows) of the nodes that may be split
     """
 
-    def __init__(self, examples: Examples, rows: I32, parameters: LdsmParameters, seed: int) -> None:
+    def __init__(
+        self, examples: Examples, rows: I32, parameters: LdsmParameters, seed: int
+    ) -> None:
         self.examples = examples
         self.parameters = parameters
         self.learning = parameters.learning()
@@ -216,10 +242,12 @@ class _Growth:
         self._add(0, rows, histogram, int(counts.sum() - counts.max()))
 
     def grow(self, stop: U8) -> None:
-        """Split the node of the highest priority until nothing is left to split, or a limit is reached.
+        """Split the node of the highest priority until nothing is
+        left to split, or a limit is reached.
 
-        Deviations: a node whose priority is 0 (one label says all) is not split, the root included; a split
-        must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the elder node.
+        Deviations: a node whose priority is 0 (one label says all) is not split, the root included;
+        a split must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the
+        elder node.
         """
         most = self.nodes_max - self.parameters.arity
         while self.waiting and len(self.nodes) <= most and not stop[0]:
@@ -228,7 +256,9 @@ class _Growth:
             split = split_node(self.examples, rows, self.learning, self.state, stop)
             held = self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
             serves = split.n_children > 0 and held <= self.rows_max
-            self.splits.append(SplitFacts(node.depth, node.n_rows, serves, split.n_retries, *split.quality))
+            self.splits.append(
+                SplitFacts(node.depth, node.n_rows, serves, split.n_retries, *split.quality)
+            )
             if serves:
                 self.rows_held = held
                 self._add_children(node, rows, split)
@@ -241,19 +271,23 @@ class _Growth:
         self.nodes.append(_Node(depth, len(rows), histogram))
 
     def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
-        """Add the children of a split; the priority of one is 0 when one label says all (algorithm 1)."""
+        """Add the children of a split; the priority of one is 0
+        when one label says all (algorithm 1).
+        """
         n_children = split.n_children
         kept = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
         kept = kept[np.argsort(split.features[kept])]
         n_weights = np.empty(len(kept), np.int32)
         lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
-        features, bias = split.features[kept], split.weights[-1, :n_children].copy()
+        features = split.features[kept]
+        bias = split.weights[-1, :n_children].copy()
         node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
         node.children = range(len(self.nodes), len(self.nodes) + n_children)
         node.histogram = _NOTHING
         priorities = (split.counts.sum(axis=0) - split.counts.max(axis=0)).tolist()
         for child in range(n_children):
-            counts, goes = split.counts[:, child], (split.directions >> child & 1) > 0
+            counts = split.counts[:, child]
+            goes = (split.directions >> child & 1) > 0
             histogram = split.labels[counts > 0], counts[counts > 0]
             self._add(node.depth + 1, rows[goes], histogram, priorities[child])
 
@@ -275,12 +309,15 @@ class _Growth:
         return LdsmTree(tree, len(leaves), depth, self.rows_held, self.splits)
 
     def _values(self, node: _Node) -> tuple[I32, F32]:
-        """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
+        """Return the labels of a leaf and their shares; equal counts: the smaller
+        labels are kept.
+        """
         labels, counts = node.histogram
         whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
         if len(labels) > self.parameters.leaf_labels:
             kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
-            labels, counts = labels[kept], counts[kept]
+            labels = labels[kept]
+            counts = counts[kept]
         return labels, (counts / np.float32(whole)).astype(np.float32)
 
 
@@ -300,7 +337,9 @@ class _Grow:
         rows = self.weighed.rows
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         if self.spilled is None:
-            return Examples(rows, self.labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32))
+            return Examples(
+                rows, self.labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32)
+            )
         copy = (mapped(dtype, len(rows.indices), self.spilled) for dtype in (np.int32, np.float32))
         return Examples(rows, self.labels, *ranks, *copy)
 
@@ -314,11 +353,12 @@ class _Grow:
 def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Trained:
     """Train LdSM trees that differ by their initial weights and the order of their rows.
 
-    Source: LdSM, algorithms 1 to 5; deviations: `_Growth.grow`, `split_node`, `train_regressors`. Rows
-    without labels are left out: a share is of the rows that carry any label. The threads take a tree at a
-    time; the same bits whatever their number. Time: each split reads its node's rows at most
-    epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows. Memory: the trees,
-    and for each that is being grown 4 * max_copies bytes a row, and what `train_regressors` says of a node.
+    Source: LdSM, algorithms 1 to 5; deviations: `_Growth.grow`, `split_node`, `train_regressors`.
+    Rows without labels are left out: a share is of the rows that carry any label. The threads take
+    a tree at a time; the same bits whatever their number. Time: each split reads its node's rows at
+    most epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows.
+    Memory: the trees, and for each that is being grown 4 * max_copies bytes a row, and what
+    `train_regressors` says of a node.
     """
     if source.reads != "rows" and parameters.rerank == "yes":
         raise BadParameter("rerank: expected no to train on a stream, found yes")
@@ -326,26 +366,35 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     data, is_mapped = at_hand(source, tools.progress)
     for number, part in enumerate(parts_of(data.rows)):
         squares = squared_lengths(part.values, part.indptr)
-        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))  # no gradient step would be finite
+        # no gradient step would be finite
+        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
         if len(wrong):
             row = number * PART_ROWS + wrong[0]
-            raise BadData(f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}")
+            raise BadData(
+                f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}"
+            )
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
+    grow = _Grow(
+        weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None
+    )
     forest = tools.collected("trees", grow, range(parameters.trees))
     extra = {}
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     n_labels = int(np.count_nonzero(source.census.label_rows))
     report = report_of(forest, parameters.arity, n_labels)
-    trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
+    trees = [grown.tree for grown in forest]
+    sizes = (data.labels.n_labels, data.rows.n_features)
     return Trained.of(trees, *sizes, "multiway", parameters, extra=extra, report=report)
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
-    """Return the memory that growing a tree takes, as `fit_ldsm` says, and the root's rows once more."""
-    of_feature, of_label = 68 if p.optimiser == "nag" else 32, 8 * p.arity
+    """Return the memory that growing a tree takes, as `fit_ldsm`
+    says, and the root's rows once more.
+    """
+    of_feature = 68 if p.optimiser == "nag" else 32
+    of_label = 8 * p.arity
     held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
     return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
 
@@ -354,9 +403,10 @@ def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -
     """Return a bound on the size of what `fit_ldsm` would train.
 
     Not a forecast but a proof, and so far above the usual size: a tree has at most nodes - 1
-    children and arity^(d + 1) of nodes at depth d; a child has at most a weight for each feature that occurs,
-    and those of a depth together at most `arity` for each value of the rows that its nodes hold (max_copies
-    times the training rows). Nothing is trained, so alpha_per_depth is empty.
+    children and arity^(d + 1) of nodes at depth d; a child has at most a weight for each feature
+    that occurs, and those of a depth together at most `arity` for each value of the rows that its
+    nodes hold (max_copies times the training rows). Nothing is trained, so alpha_per_depth is
+    empty.
     """
     p = parameters
     labelled = np.diff(data.labels.indptr) > 0

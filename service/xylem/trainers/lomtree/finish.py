@@ -1,4 +1,6 @@
-"""What a grown LOMtree becomes: leaves' counts, chunks, histograms, the report; and its state as arrays."""
+"""What a grown LOMtree becomes: leaves' counts, chunks, histograms,
+the report; and its state as arrays.
+"""
 
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -42,7 +44,8 @@ _OF_NODES = OnlineTree._fields[:-4]
 def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
     """Return what is kept of a tree: the same of two that are the same, wherever their tables lie.
 
-    Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no room.
+    Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no
+    room.
     """
     n = int(tree.state[N_NODES])
     arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
@@ -72,25 +75,38 @@ def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     """
     tree.state[:] = found.take("counts", "int64", len(tree.state))
     n = int(tree.state[N_NODES])
-    check_that(1 <= n <= len(tree.left) and n == 2 * tree.state[N_SPLITS] + 1, "as many nodes as splits make")
+    check_that(
+        1 <= n <= len(tree.left) and n == 2 * tree.state[N_SPLITS] + 1,
+        "as many nodes as splits make",
+    )
     for name in _OF_NODES:
         array = getattr(tree, name)
         array[:n] = found.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
-    left, right, parent, root = tree.left[:n], tree.right[:n], tree.parent[:n], int(tree.state[ROOT])
+    left = tree.left[:n]
+    right = tree.right[:n]
+    parent = tree.parent[:n]
+    root = int(tree.state[ROOT])
     inner = np.flatnonzero(left != LEAF)
     children = np.concatenate([left[inner], right[inner]])
     others = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
-    check_that(np.array_equal(np.sort(children), others), "one tree")  # no way down from the root comes back
-    check_that((parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children")
+    # no way down from the root comes back
+    check_that(np.array_equal(np.sort(children), others), "one tree")
+    check_that(
+        (parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children"
+    )
     for part in ("weights", "classes"):
         _restore_pool(found, part, getattr(tree, part), n)
     check_that((found.arrays["classes/keys"] < n_labels).all(), "labels that there are")
 
 
 def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
-    """Write the contents of n tables into an empty pool, whose blocks then lie one after the other."""
-    bits, used = found.take(f"{part}/bits", "int32", n), found.take(f"{part}/used", "int32", n)
-    keys, free = found.take(f"{part}/keys", "int32", None), found.take(f"{part}/free", "int64", SIZES)
+    """Write the contents of n tables into an empty pool, whose blocks then lie one
+    after the other.
+    """
+    bits = found.take(f"{part}/bits", "int32", n)
+    used = found.take(f"{part}/used", "int32", n)
+    keys = found.take(f"{part}/keys", "int32", None)
+    free = found.take(f"{part}/free", "int64", SIZES)
     values = found.take(f"{part}/values", pool.value.dtype.name, len(keys), N_VALUES)
     has = np.flatnonzero(bits != -1)
     check_that(((bits[has] >= BITS_MIN) & (bits[has] < SIZES)).all(), "sizes of tables")
@@ -100,15 +116,19 @@ def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
     starts = offsets(np.int64(1) << each)
     check_that(starts[-1] <= len(pool.key), "tables within the memory of the parameters")
     room = np.where(bits < 0, 0, np.int64(3) << np.maximum(bits, 0).astype(np.int64))
-    check_that((used >= 0).all() and (4 * used.astype(np.int64) <= room).all(), "tables with room for keys")
+    check_that(
+        (used >= 0).all() and (4 * used.astype(np.int64) <= room).all(), "tables with room for keys"
+    )
     ptr = offsets(used)
     check_that(ptr[-1] == len(keys) and (keys >= 0).all(), "keys of tables")
     same_table = np.diff(np.repeat(np.arange(n), used)) == 0
     check_that((np.diff(keys.astype(np.int64))[same_table] > 0).all(), "keys in their order")
-    pool.start[has], pool.bits[:n] = starts[: len(has)], bits
+    pool.start[has] = starts[: len(has)]
+    pool.bits[:n] = bits
     pool.key[: starts[-1]] = -1
     for at, size in zip(starts[len(has) : -1].tolist(), each[len(has) :].tolist(), strict=True):
-        pool.key[at], pool.free[size] = pool.free[size], at
+        pool.key[at] = pool.free[size]
+        pool.free[size] = at
     pool.counts[:2] = starts[-1], found.take(f"{part}/refused", "int64", 1)[0]
     fill(pool, ptr, keys.copy(), values.copy())
 
@@ -120,7 +140,9 @@ _PIECE = 1 << 16  # the weights of so many keys are looked at together, or those
 
 
 class LeafCounts(NamedTuple):
-    """What was counted at the leaves of a tree, by position: int64[leaves] rows, and those of each label."""
+    """What was counted at the leaves of a tree, by position:
+    int64[leaves] rows, and those of each label.
+    """
 
     rows: I64
     labels: NodeCounts
@@ -128,7 +150,8 @@ class LeafCounts(NamedTuple):
 
 def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
     """Return (the nodes breadth-first, child_ptr of xylem_store.ensemble.Tree)."""
-    left, right = tree.left, tree.right
+    left = tree.left
+    right = tree.right
     level = np.array([tree.state[ROOT]])
     levels = []
     while len(level):
@@ -143,7 +166,8 @@ def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
 def counted_at(tree: OnlineTree, leaves: I64) -> LeafCounts:
     """Return what the leaves have counted while the tree grew."""
     leaf, slots = contents(tree.classes, leaves)
-    label, count = tree.classes.key[slots], tree.classes.value[slots, COUNT]
+    label = tree.classes.key[slots]
+    count = tree.classes.value[slots, COUNT]
     return LeafCounts(tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
 
 
@@ -155,17 +179,25 @@ def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts
     route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
     place = np.zeros(len(tree.left), np.int64)
     place[leaves] = np.arange(len(leaves))
-    leaf, n_labels = place[reached], np.diff(labels.indptr)
+    leaf = place[reached]
+    n_labels = np.diff(labels.indptr)
     n_rows = np.bincount(leaf[n_labels > 0], minlength=len(leaves))
     ones = np.ones(len(labels.indices))
-    return LeafCounts(n_rows, counts_of(len(leaves), np.repeat(leaf, n_labels), labels.indices, ones))
+    return LeafCounts(
+        n_rows, counts_of(len(leaves), np.repeat(leaf, n_labels), labels.indices, ones)
+    )
 
 
 def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
-    """Return the scorers of each node's children (none of the left, h of the right), None for a leaf."""
-    places, pool = np.flatnonzero(tree.left[order] != LEAF), tree.weights
-    inner, most = order[places], int(pool.used[order].max())
-    row_ptr, child = np.arange(most + 1, dtype=np.int64), np.ones(most, np.int32)
+    """Return the scorers of each node's children (none of the
+    left, h of the right), None for a leaf.
+    """
+    places = np.flatnonzero(tree.left[order] != LEAF)
+    pool = tree.weights
+    inner = order[places]
+    most = int(pool.used[order].max())
+    row_ptr = np.arange(most + 1, dtype=np.int64)
+    child = np.ones(most, np.int32)
     bias = np.zeros((len(inner), 2), np.float32)
     bias[:, 1] = tree.bias[inner, WEIGHT]
     chunks: list[Chunk | None] = [None] * len(order)
@@ -173,7 +205,8 @@ def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
         table, slots = contents(pool, inner[begin:end])
         weight = pool.value[slots, WEIGHT] / pool.value[slots, SCALE]
         kept = np.flatnonzero(weight)
-        features, weight = pool.key[slots[kept]], weight[kept]
+        features = pool.key[slots[kept]]
+        weight = weight[kept]
         ends = np.searchsorted(table[kept], np.arange(end - begin + 1)).tolist()
         for node, (first, last) in enumerate(pairwise(ends), begin):
             n = last - first
@@ -187,7 +220,8 @@ def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -
     growth = criteria_by_splits(child_ptr, counts)
     last = len(growth["splits"]) - 1
     kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
-    depth, is_leaf = depths(child_ptr), np.diff(child_ptr) == 0
+    depth = depths(child_ptr)
+    is_leaf = np.diff(child_ptr) == 0
     return {
         "rows": int(tree.state[N_ROWS]),
         "splits": int(tree.state[N_SPLITS]),
@@ -210,8 +244,11 @@ def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
     return rows
 
 
-def histograms_of(child_ptr: I32, counts: NodeCounts, rows: I64, n_kept: int) -> list[tuple[I32, F32] | None]:
-    """Return the label shares of each leaf, None for others: the commonest n_kept labels, equal ones by id.
+def histograms_of(
+    child_ptr: I32, counts: NodeCounts, rows: I64, n_kept: int
+) -> list[tuple[I32, F32] | None]:
+    """Return the label shares of each leaf, None for others: the
+    commonest n_kept labels, equal ones by id.
 
     A leaf that no row reached answers as the nearest node above it that some did.
     """
@@ -226,7 +263,8 @@ def histograms_of(child_ptr: I32, counts: NodeCounts, rows: I64, n_kept: int) ->
     leaf = np.repeat(np.arange(len(leaves)), n_entries)
     begins = offsets(n_entries)
     entry = ranges(counts.ptr[of], n_entries)
-    label, count = counts.label[entry], counts.value[entry]
+    label = counts.label[entry]
+    count = counts.value[entry]
     best = np.lexsort((label, -count, leaf))
     best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
     best = best[np.lexsort((label[best], leaf[best]))]

@@ -1,23 +1,24 @@
-"""The online tree of LOMtree: rows come one after the other, and each trains the nodes on its way down.
+"""The online tree of LOMtree: rows come one after the other, and
+each trains the nodes on its way down.
 
-Source: Choromanska and Langford 2015, "Logarithmic Time Online Multiclass prediction", algorithm 1, whose
-objective is equation 1 of Choromanska and Jain 2019: J(h) = 2 sum_i |pi_i P(h > 0) - P(h > 0, i)|. Names of
-the paper are in brackets. Deviations:
+Source: Choromanska and Langford 2015, "Logarithmic Time Online Multiclass prediction", algorithm 1,
+whose objective is equation 1 of Choromanska and Jain 2019: J(h) = 2 sum_i |pi_i P(h > 0) - P(h > 0,
+i)|. Names of the paper are in brackets. Deviations:
 
-* A row with several labels goes down once. It counts for each of them, and is steered by the mean of their
-  mean scores; for one label this is the paper's rule.
+* A row with several labels goes down once. It counts for each of them, and is steered by the mean
+  of their mean scores; for one label this is the paper's rule.
 * The row that makes a leaf split goes on to one of the two children, and counts there.
-* A leaf splits only when its sibling has rows enough (WAIT), so that splits which separate nothing do not
-  make a chain.
+* A leaf splits only when its sibling has rows enough (WAIT), so that splits which separate nothing
+  do not make a chain.
 * The parent of the leaf that is given up may be the root: its sibling is the root then.
-* The paper leaves the regressor open. Here it takes normalised adaptive gradient steps on the logistic loss
-  (Ross, Mineiro, Langford 2013, algorithm 1). Vowpal Wabbit's has the absolute loss |h(x) - c| / 2, c in
-  {-1, 1}, which did no better on digits and worse on generated classes.
+* The paper leaves the regressor open. Here it takes normalised adaptive gradient steps on the
+  logistic loss (Ross, Mineiro, Langford 2013, algorithm 1). Vowpal Wabbit's has the absolute loss
+  |h(x) - c| / 2, c in {-1, 1}, which did no better on digits and worse on generated classes.
 
-Cost of a row: for each node on its way one pass to find the weights of its features, and two over them; depth
-of the tree is logarithmic when the splits are balanced. A tree of many labels does not fit in the caches: the
-values of a node, and those of a feature, lie together, and are asked for while the node above is learnt. No
-memory is allocated. Deterministic.
+Cost of a row: for each node on its way one pass to find the weights of its features, and two over
+them; depth of the tree is logarithmic when the splits are balanced. A tree of many labels does not
+fit in the caches: the values of a node, and those of a feature, lie together, and are asked for
+while the node above is learnt. No memory is allocated. Deterministic.
 """
 
 from typing import Any, NamedTuple
@@ -50,16 +51,22 @@ from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
 _VALUE_MIN = 2.0**-100
-"""Feature values nearer to 0 are taken for 0: the weight of a value is of the order of its inverse."""
+"""Feature values nearer to 0 are taken for 0: the weight of a value is of the order
+of its inverse.
+"""
 
 GRADIENT_MIN = 1e-6
-"""A row whose score is this right is not stepped on: squares of smaller gradients vanish in 32 bits."""
+"""A row whose score is this right is not stepped on: squares of
+smaller gradients vanish in 32 bits.
+"""
 
 MOVE_MAX = 2.0  # a step moves the score of its row by no more
 
 
 class Row(NamedTuple):
-    """A row to learn: features[first:last] with their values, and labels[first_label:last_label]."""
+    """A row to learn: features[first:last] with their values, and
+    labels[first_label:last_label].
+    """
 
     features: I32
     values: F32
@@ -91,15 +98,19 @@ def fetch_tables(tree: OnlineTree, node: Integer, row: Row) -> None:
 
 
 @inlined
-def _look_up(tree: OnlineTree, node: Integer, row: Row, scratch: Scratch) -> tuple[Any, float, float]:
+def _look_up(
+    tree: OnlineTree, node: Integer, row: Row, scratch: Scratch
+) -> tuple[Any, float, float]:
     """Find the weights of a row's features, making those that the node lacks; widen their scales.
 
-    Source: Ross, Mineiro, Langford 2013, algorithm 1, with v = w * s, which a wider scale leaves alone, and
-    H the squares over s^2. Returns (weights found, h(x), sum of squared scaled values); slots and scaled
-    values are in `scratch`. A feature that the pool has no room for counts as absent.
+    Source: Ross, Mineiro, Langford 2013, algorithm 1, with v = w * s, which a wider scale leaves
+    alone, and H the squares over s^2. Returns (weights found, h(x), sum of squared scaled values);
+    slots and scaled values are in `scratch`. A feature that the pool has no room for counts as
+    absent.
     """
     n = np.int64(0)
-    score, squares = np.float64(tree.bias[node, WEIGHT]), 1.0
+    score = np.float64(tree.bias[node, WEIGHT])
+    squares = 1.0
     if tree.weights.bits[node] < 0:
         reserve(tree.weights, node, row.last - row.first)
     block = tree.weights.start[node]
@@ -123,7 +134,8 @@ def _look_up(tree: OnlineTree, node: Integer, row: Row, scratch: Scratch) -> tup
         scratch.slot[n] = slot
         scratch.scaled[n] = scaled
         n += 1
-    if tree.weights.start[node] != block:  # the table has moved under the slots that were found first
+    # the table has moved under the slots that were found first
+    if tree.weights.start[node] != block:
         n = np.int64(0)
         for e in range(row.first, row.last):
             slot = find(tree.weights, node, np.int64(row.features[e]))
@@ -139,11 +151,12 @@ def train_node(
 ) -> Any:
     """Take a step of a node's regressor towards `direction`; return the score after it.
 
-    Source: Ross, Mineiro, Langford 2013, algorithm 1, the loss being log(1 + exp(-direction * h(x))). A step
-    moves the score by no more than MOVE_MAX; there is none where the gradient is below GRADIENT_MIN.
+    Source: Ross, Mineiro, Langford 2013, algorithm 1, the loss being log(1 + exp(-direction *
+    h(x))). A step moves the score by no more than MOVE_MAX; there is none where the gradient is
+    below GRADIENT_MIN.
 
-    What the next node knows of the row is asked for as soon as that node can be told, so that it comes
-    while the step is taken.
+    What the next node knows of the row is asked for as soon as that node can be told, so that it
+    comes while the step is taken.
     """
     n, score, squares = _look_up(tree, node, row, scratch)
     fetch_tables(tree, child_of(tree, node, score), row)
@@ -159,7 +172,8 @@ def train_node(
     bias_rate = 1.0 / np.sqrt(np.float64(tree.bias[node, SQUARES]))
     gain = bias_rate
     for i in range(n):
-        slot, scaled = scratch.slot[i], scratch.scaled[i]
+        slot = scratch.slot[i]
+        scaled = scratch.scaled[i]
         total = tree.weights.value[slot, SQUARES] + np.float32(square * scaled * scaled)
         tree.weights.value[slot, SQUARES] = total
         scratch.rate[i] = scaled / np.sqrt(np.float64(total)) if total > 0.0 else 0.0
@@ -248,14 +262,21 @@ def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None
 
 @kernel
 def learn_rows(
-    tree: OnlineTree, budget: Budget, rows: SparseRows, labels: LabelRows, order: I32, scratch: Scratch
+    tree: OnlineTree,
+    budget: Budget,
+    rows: SparseRows,
+    labels: LabelRows,
+    order: I32,
+    scratch: Scratch,
 ) -> None:
     """Learn from the rows in `order`, one after the other; rows without labels are passed over.
 
-    The arrays of the tree must have room for 2 * budget.splits + 1 nodes, and `scratch` for the longest row.
+    The arrays of the tree must have room for 2 * budget.splits + 1 nodes, and `scratch` for the
+    longest row.
     """
     for row in order:
-        first, last = labels.indptr[row], labels.indptr[row + 1]
+        first = labels.indptr[row]
+        last = labels.indptr[row + 1]
         if first < last:
             tree.state[N_ROWS] += 1
             entries = rows.indices, rows.values, rows.indptr[row], rows.indptr[row + 1]
@@ -272,23 +293,29 @@ def route_rows(tree: OnlineTree, rows: SparseRows, order: I32, waiting: I64, lea
     waiting  int64[N + 1, 2]: workspace, for a tree that may have N nodes
     """
     waiting[0, 0], waiting[0, 1] = tree.state[ROOT], len(order)
-    n_waiting, begin = 1, 0
+    n_waiting = 1
+    begin = 0
     while n_waiting:
         n_waiting -= 1
-        node, end = waiting[n_waiting, 0], waiting[n_waiting, 1]
+        node = waiting[n_waiting, 0]
+        end = waiting[n_waiting, 1]
         if tree.left[node] == LEAF:
             for i in range(begin, end):
                 leaf_out[order[i]] = node
             begin = end
             continue
-        at, right = begin, end
+        at = begin
+        right = end
         while at < right:
             row = order[at]
             if score_of(tree, node, rows, row) > 0.0:
                 right -= 1
-                order[at], order[right] = order[right], row
+                order[at] = order[right]
+                order[right] = row
             else:
                 at += 1
-        waiting[n_waiting, 0], waiting[n_waiting, 1] = tree.right[node], end
-        waiting[n_waiting + 1, 0], waiting[n_waiting + 1, 1] = tree.left[node], right
+        waiting[n_waiting, 0] = tree.right[node]
+        waiting[n_waiting, 1] = end
+        waiting[n_waiting + 1, 0] = tree.left[node]
+        waiting[n_waiting + 1, 1] = right
         n_waiting += 2

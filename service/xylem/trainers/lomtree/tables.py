@@ -1,12 +1,12 @@
 """Many small hash tables, one a node, in one pool of slots of fixed size.
 
-A table takes a block of 2^b slots of the pool and moves to one of twice the size when three quarters of its
-slots are used; blocks left behind serve other tables. So memory is bounded by the pool, whatever the number
-of tables, keys and releases. Keys are int32 >= 0, found by linear probing. A pool that has no room refuses
-new keys and counts them.
+A table takes a block of 2^b slots of the pool and moves to one of twice the size when three
+quarters of its slots are used; blocks left behind serve other tables. So memory is bounded by the
+pool, whatever the number of tables, keys and releases. Keys are int32 >= 0, found by linear
+probing. A pool that has no room refuses new keys and counts them.
 
-A slot holds a key and its three values side by side, and lies within a cache line: what is found costs one
-miss, and `fetch` asks for it beforehand.
+A slot holds a key and its three values side by side, and lies within a cache line: what is found
+costs one miss, and `fetch` asks for it beforehand.
 """
 
 from typing import Any, NamedTuple
@@ -31,22 +31,28 @@ LINE_BYTES = 64
 
 _SLOT = N_VALUES + 1
 _NONE = -1
-BITS_MIN, SIZES = 3, 32
+BITS_MIN = 3
+SIZES = 32
 """A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
 
 SLOTS_MAX = (1 << 31) - 1  # the most slots of a pool: the start of a block stands in a key
-_TAKEN, _REFUSED, _FACTOR = 0, 1, 2
+_TAKEN = 0
+_REFUSED = 1
+_FACTOR = 2
 
 
 class Pool(NamedTuple):
     """The tables of n nodes.
 
-    start   int64[n]      the first slot of the node's block, another whenever the table moves; -1: none
+    start   int64[n]      the first slot of the node's block, another whenever the table moves; -1:
+            none
     used    int32[n]      keys in the table
     bits    int32[n]      log2 of the slots of its block; -1: the table is empty and has none
-    free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the next
+    free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the
+            next
                           one starts
-    counts  int64[3]      slots of the pool given out so far, keys refused since the pool was made, and what
+    counts  int64[3]      slots of the pool given out so far, keys refused since the pool was made,
+            and what
                           keys are multiplied by, another number in each run
     key     int32[P]      -1: the slot is free; of slots not given out, anything
     value   float[P, 4]   what belongs to the key; the last column is where `key` lies
@@ -69,11 +75,14 @@ def aligned(n_bytes: int) -> U8:
 
 
 def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
-    """Return empty tables over so many slots, at most SLOTS_MAX; memory is touched only as slots are used.
+    """Return empty tables over so many slots, at most SLOTS_MAX; memory
+    is touched only as slots are used.
 
     tables  TABLE[n]; the pool keeps and writes it
     """
-    tables["start"], tables["used"], tables["bits"] = _NONE, 0, _NONE
+    tables["start"] = _NONE
+    tables["used"] = 0
+    tables["bits"] = _NONE
     value = aligned(n_slots * _SLOT * np.dtype(dtype).itemsize).view(dtype).reshape(n_slots, _SLOT)
     return Pool(
         start=tables["start"],
@@ -92,19 +101,25 @@ def n_refused(pool: Pool) -> int:
 
 
 def contents(pool: Pool, tables: I64) -> tuple[I64, I64]:
-    """Return the keys of some tables, by table and key: the position of its table, and its slot, of each."""
+    """Return the keys of some tables, by table and key: the position
+    of its table, and its slot, of each.
+    """
     has = np.flatnonzero(pool.bits[tables] >= 0)
     sizes = np.int64(1) << pool.bits[tables[has]].astype(np.int64)
-    slots, table = ranges(pool.start[tables[has]], sizes), np.repeat(has, sizes)
+    slots = ranges(pool.start[tables[has]], sizes)
+    table = np.repeat(has, sizes)
     used = pool.key[slots] >= 0
-    slots, table = slots[used], table[used]
+    slots = slots[used]
+    table = table[used]
     order = np.argsort(table << 32 | pool.key[slots])
     return table[order], slots[order]
 
 
 @inlined
 def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
-    """Return where in a block of 2^bits slots the search for a key begins (multiplicative hashing)."""
+    """Return where in a block of 2^bits slots the search for a key begins
+    (multiplicative hashing).
+    """
     mixed = (np.uint64(key) * np.uint64(pool.counts[_FACTOR])) & np.uint64(0xFFFFFFFF)
     return np.int64(mixed >> np.uint64(32 - bits))
 
@@ -112,7 +127,8 @@ def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
 @inlined
 def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) -> None:
     """Ask for the cache lines at which the search for keys[first:last] begins."""
-    bits, start = np.int64(pool.bits[table]), pool.start[table]
+    bits = np.int64(pool.bits[table])
+    start = pool.start[table]
     if bits >= 0:
         for i in range(first, last):
             prefetch(pool.value, (start + _place(pool, np.int64(keys[i]), bits)) * _SLOT)
@@ -164,7 +180,8 @@ def _give_block(pool: Pool, start: Integer, bits: Integer) -> None:
 @kernel
 def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
     """Move a table to a block of 2^bits slots, more than it has; return whether there was room."""
-    old_bits, old_start = np.int64(pool.bits[table]), pool.start[table]
+    old_bits = np.int64(pool.bits[table])
+    old_start = pool.start[table]
     if bits >= SIZES:
         return False
     start = _take_block(pool, bits)
@@ -213,7 +230,9 @@ def _add(pool: Pool, table: Integer, key: Integer) -> Any:
 
 @inlined
 def insert(pool: Pool, table: Integer, key: Integer) -> Any:
-    """Return the slot of a key, a new one having the values 0; -1 when the pool has no room for it."""
+    """Return the slot of a key, a new one having the values 0; -1 when the pool has
+    no room for it.
+    """
     slot = find(pool, table, key)
     return slot if slot >= 0 else _add(pool, table, key)
 
@@ -230,7 +249,9 @@ def release(pool: Pool, table: Integer) -> None:
 
 @kernel
 def fill(pool: Pool, ptr: I64, keys: I32, values: NDArray[Any]) -> None:
-    """Put keys[ptr[i] : ptr[i + 1]], with their values, into table i, whose block has room for them."""
+    """Put keys[ptr[i] : ptr[i + 1]], with their values, into
+    table i, whose block has room for them.
+    """
     for table in range(len(ptr) - 1):
         for k in range(ptr[table], ptr[table + 1]):
             slot = insert(pool, table, np.int64(keys[k]))

@@ -42,7 +42,8 @@ _EXCESS = 0.25  # a warning says when they differ by so much more than two parts
 class LabelOrder:
     """Compares the labels of the first tenth of the rows with those of the last.
 
-    Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they are cut.
+    Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they
+    are cut.
 
     labels  int32[..]  of every row whose number `step` divides
     """
@@ -52,24 +53,29 @@ class LabelOrder:
     n_rows: int = 0
 
     def add(self, labels: LabelRows) -> None:
-        """Take the next rows; of each counts its first label, and rows without any are passed over."""
+        """Take the next rows; of each counts its first label, and rows without any
+        are passed over.
+        """
         carrying = np.flatnonzero(np.diff(labels.indptr))
         rows = np.arange(self.n_rows, self.n_rows + len(carrying))
         first = labels.indices[labels.indptr[carrying]]
         self.n_rows += len(carrying)
         self.labels = np.concatenate([self.labels, first[rows % self.step == 0]])
         while len(self.labels) > _SAMPLE_MAX:
-            self.labels, self.step = self.labels[::2], 2 * self.step
+            self.labels = self.labels[::2]
+            self.step = 2 * self.step
 
     def difference(self) -> float:
         """Return how much more the first and last tenth differ than two halves of both: 0 to 1.
 
-        The difference is half the sum over the labels of the difference of their shares (total variation).
+        The difference is half the sum over the labels of the difference of their shares (total
+        variation).
         """
         n = len(self.labels) // _SHARE
         if n < 2:
             return 0.0
-        first, last = self.labels[:n], self.labels[-n:]
+        first = self.labels[:n]
+        last = self.labels[-n:]
         both = np.concatenate([first, last])
         return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
 
@@ -79,7 +85,8 @@ class LabelOrder:
         if found <= _EXCESS:
             return []
         return [
-            "rows are learnt in their order, and those of the last tenth have other labels than those of the "
+            "rows are learnt in their order, and those of the last tenth have other labels "
+            "than those of the "
             f"first ({found:.0%} more than by chance): shuffled rows may be learnt better"
         ]
 
@@ -90,12 +97,14 @@ def _variation(one: I32, other: I32) -> float:
     return float(np.abs(shares[0] - shares[1]).sum()) / 2
 
 
-LEAVES_A_LABEL = 4  # leaves for each label, rare ones counting less, where the parameters say no number
+# leaves for each label, rare ones counting less, where the parameters say no number
+LEAVES_A_LABEL = 4
 STREAM_LEAVES_MAX = 1 << 16  # the most leaves of a stream whose parameters say no number
 _LEAVES_MAX = 1 << 20
 
 _BLOCK_ROWS = 4096  # rows learnt between two looks at interrupts and progress
-_WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
+_WEIGHT_SLOT_BYTES = 16
+_CLASS_SLOT_BYTES = 32
 _LOAD = 0.75  # the share of slots that tables use at most
 
 
@@ -106,7 +115,8 @@ class LomtreeParameters(Parameters):
         default=0,
         ge=0,
         le=_LEAVES_MAX,
-        description="most leaves; 0: 4 for each label, fewer for rare ones; in a stream 4 for each label "
+        description="most leaves; 0: 4 for each label, fewer for rare ones; in a stream 4 "
+        "for each label "
         "so far, up to 65,536",
     )
     passes: int = Field(
@@ -115,12 +125,15 @@ class LomtreeParameters(Parameters):
     order: Literal["shuffled", "given"] = Field(
         default="shuffled", description="order of rows in a pass; standard input is not shuffled"
     )
-    step: float = Field(default=0.5, ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
+    step: float = Field(
+        default=0.5, ge=0.001, le=100.0, description="learning rate of the nodes' regressors"
+    )
     swap_resistance: float = Field(
         default=4.0,
         ge=1.0,
         le=1e6,
-        description="a leaf replaces the least-used leaf when its rows without its most frequent label "
+        description="a leaf replaces the least-used leaf when its rows without its most "
+        "frequent label "
         "are so many times the rows of that leaf",
     )
     leaf_labels: LeafLabels = 100
@@ -128,7 +141,8 @@ class LomtreeParameters(Parameters):
         default=1024,
         ge=1,
         le=65536,
-        description="MiB for weights and label counts while training; when full, new ones are left out",
+        description="MiB for weights and label counts while training; when full, new ones "
+        "are left out",
     )
 
 
@@ -143,10 +157,13 @@ class OnlineLomtree:
 
         Nothing is random in it; passes and order are the caller's affair.
         """
-        self._parameters, self._follows = parameters, not leaves
+        self._parameters = parameters
+        self._follows = not leaves
         self._leaves = leaves or STREAM_LEAVES_MAX
-        # two at least: arrays of one are of another type, for which all kernels would be compiled once more
-        n_nodes, n_bytes = max(2 * self._leaves - 1, 2), parameters.memory_mb << 20
+        # two at least: arrays of one are of another type, for which all
+        # kernels would be compiled once more
+        n_nodes = max(2 * self._leaves - 1, 2)
+        n_bytes = parameters.memory_mb << 20
         slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
         self._tree = make_tree(n_nodes, *slots)
         self._scratch = make_scratch(0)
@@ -157,7 +174,8 @@ class OnlineLomtree:
 
         order  int32[..]: which rows, in which order; None: all as they stand
 
-        Rows without labels are passed over. Where leaves follow the labels, these are numbered as they come.
+        Rows without labels are passed over. Where leaves follow the labels, these are numbered as
+        they come.
         """
         rows, labels = data
         if order is None:
@@ -173,7 +191,8 @@ class OnlineLomtree:
                 yield end
 
     def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
-        """Yield (first, last, leaves): order[first:last] is learnt by a tree of so many leaves at most.
+        """Yield (first, last, leaves): order[first:last] is learnt
+        by a tree of so many leaves at most.
 
         Leaves for each label so far hang on the row, and not on the part in which it came.
         """
@@ -181,7 +200,9 @@ class OnlineLomtree:
             yield 0, len(order), self._leaves
             return
         so_far = np.full(labels.n_rows, self._n_labels)
-        np.maximum.at(so_far, np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices + 1)
+        np.maximum.at(
+            so_far, np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices + 1
+        )
         so_far = np.maximum.accumulate(so_far[order])
         self._n_labels = int(so_far.max(initial=self._n_labels))
         leaves = np.clip(LEAVES_A_LABEL * so_far, 1, self._leaves)
@@ -195,17 +216,24 @@ class OnlineLomtree:
         return {"n_labels": self._n_labels, "leaves": self._leaves}, tree_arrays(self._tree)
 
     def restore(self, found: LearnerState, n_labels: int) -> None:
-        """Go on from the state of a tree of as many leaves; its labels are below n_labels. Raises Corrupt."""
+        """Go on from the state of a tree of as many leaves; its labels
+        are below n_labels. Raises Corrupt.
+        """
         restore_tree(found, self._tree, n_labels)
         self._n_labels = int(found.facts["n_labels"])
 
     def finish(
-        self, n_labels: int, n_features: int, ids: I32 | None = None, recount: TrainingSet | None = None
+        self,
+        n_labels: int,
+        n_features: int,
+        ids: I32 | None = None,
+        recount: TrainingSet | None = None,
     ) -> Trained:
         """Return the tree as it is; learning may go on after.
 
         ids      int32[labels so far]: the final ids, below n_labels; None: as they are
-        recount  rows that the leaves answer with, in place of those that they counted while the tree grew
+        recount  rows that the leaves answer with, in place of those that they counted while the
+                 tree grew
         """
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
@@ -214,7 +242,9 @@ class OnlineLomtree:
         else:
             counted = recounted_at(self._tree, leaves, recount)
         if ids is not None:
-            counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
+            counted = LeafCounts(
+                counted.rows, counted.labels._replace(label=ids[counted.labels.label])
+            )
         n_entries = np.zeros(len(order), np.int64)
         n_entries[np.diff(child_ptr) == 0] = np.diff(counted.labels.ptr)
         counts = sum_to_inner_nodes(child_ptr, counted.labels._replace(ptr=offsets(n_entries)))
@@ -228,24 +258,29 @@ class OnlineLomtree:
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
-    """Train a LOMtree: in several passes over rows that can be read again, else once on each row as it comes.
+    """Train a LOMtree: in several passes over rows that can be read again,
+    else once on each row as it comes.
 
-    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given. Deviation: of rows in
-    memory the leaves count all in the final tree; an online tree's have those since they were made.
-    One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises BadData where no row
-    carries a label.
+    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given. Deviation: of
+    rows in memory the leaves count all in the final tree; an online tree's have those since they
+    were made. One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises
+    BadData where no row carries a label.
     """
-    is_once, before = source.reads == "once", tools.passes.state
+    is_once = source.reads == "once"
+    before = tools.passes.state
     leaves = parameters.leaves if is_once else _leaves_of(source.census, parameters)
     if is_once and before is not None and before.facts.get("once") is not True:
         leaves = before.facts.get("leaves", 0)
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
     passes = tools.passes.of(parameters.passes)
-    n_rows, total = 0, 0
+    n_rows = 0
+    total = 0
     if not is_once:
-        n_rows, total = passes.start * source.census.n_rows, passes.stop * source.census.n_rows
-    label_order, random = LabelOrder(), np.random.default_rng(tools.seed)
+        n_rows = passes.start * source.census.n_rows
+        total = passes.stop * source.census.n_rows
+    label_order = LabelOrder()
+    random = np.random.default_rng(tools.seed)
     if before is not None:
         with restoring():
             online.restore(before, len(before.arrays["ids"]))
@@ -264,7 +299,10 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     if tools.passes.keeps:
         facts, arrays = online.state()
         ids = np.arange(len(census.label_rows), dtype=np.int32)
-        arrays |= {"labels": label_order.labels, "ids": ids if source.final_ids is None else source.final_ids}
+        arrays |= {
+            "labels": label_order.labels,
+            "ids": ids if source.final_ids is None else source.final_ids,
+        }
         counts = [label_order.step, label_order.n_rows]
         facts |= {"label_order": counts, "random": random.bit_generator.state, "once": is_once}
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
@@ -285,7 +323,9 @@ def _in_turn(
         return
     windows = dealt(source, tools)
     for number in passes:
-        for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
+        for _, window in (
+            [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number)
+        ):
             order = np.arange(window.n_rows, dtype=np.int32)
             random.shuffle(order)
             yield window, order
@@ -294,8 +334,8 @@ def _in_turn(
 def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
     """Return the number of leaves that parameters mean for rows that were counted.
 
-    As many labels count as would have the entropy of these if all were as frequent: labels of a row or two
-    each, of which there may be tens of thousands, are no reason for leaves of a row or two.
+    As many labels count as would have the entropy of these if all were as frequent: labels of a row
+    or two each, of which there may be tens of thousands, are no reason for leaves of a row or two.
     """
     shares = census.label_rows / max(1, int(census.label_rows.sum()))
     shares = shares[shares > 0]
@@ -303,12 +343,16 @@ def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
     return parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
 
 
-def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: Tools) -> SizeEstimate:
-    """Return the size bound of what `fit_lomtree` would train: all features at all nodes, within memory.
+def estimate_lomtree(
+    data: TrainingSet, parameters: LomtreeParameters, tools: Tools
+) -> SizeEstimate:
+    """Return the size bound of what `fit_lomtree` would train: all
+    features at all nodes, within memory.
 
     The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
     """
-    leaves, n_used = _leaves_of(count(data), parameters), len(np.unique(data.rows.indices))
+    leaves = _leaves_of(count(data), parameters)
+    n_used = len(np.unique(data.rows.indices))
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
@@ -317,7 +361,8 @@ def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: To
 
 LOMTREE = TrainerSpec(
     name="lomtree",
-    about="an online multiclass decision tree: learns from streams in bounded memory, time log of the labels",
+    about="an online multiclass decision tree: learns from streams in bounded memory, time "
+    "log of the labels",
     parameters=LomtreeParameters,
     fit=fit_lomtree,
     estimate=estimate_lomtree,

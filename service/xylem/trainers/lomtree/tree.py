@@ -27,7 +27,10 @@ _NODE = np.dtype(
         *((name, np.int32) for name in ("parent", "left", "right", "unused_word")),
         *((name, TABLE) for name in ("weights", "classes")),
         ("bias", np.float32, 2),
-        *((name, np.int64) for name in ("n_trained", "least", "n_rows", "n_counted", "most", "n_scored")),
+        *(
+            (name, np.int64)
+            for name in ("n_trained", "least", "n_rows", "n_counted", "most", "n_scored")
+        ),
         *((name, np.float64) for name in ("score", "norm", "unused")),
     ]
 )
@@ -35,12 +38,14 @@ _NODE = np.dtype(
 
 NODE_BYTES = _NODE.itemsize
 
-_NODE_WORDS, _LINE_WORDS = NODE_BYTES // 8, LINE_BYTES // 8
+_NODE_WORDS = NODE_BYTES // 8
+_LINE_WORDS = LINE_BYTES // 8
 
 WAIT = 16
-"""A leaf splits only when its sibling has one of so many of its rows, or so many: else the split above them
-has separated nothing yet, and one below would separate no more. On debtags-src, whose rows have several
-labels, the mean depth of 2,400 leaves was 139 without."""
+"""A leaf splits only when its sibling has one of so many of its rows, or so many: else the split
+above them has separated nothing yet, and one below would separate no more. On debtags-src, whose
+rows have several labels, the mean depth of 2,400 leaves was 139 without.
+"""
 
 
 class OnlineTree(NamedTuple):
@@ -49,7 +54,8 @@ class OnlineTree(NamedTuple):
     parent      int32[N]    -1 at the root
     left        int32[N]    child for h(x) <= 0; LEAF at a leaf
     right       int32[N]    child for h(x) > 0
-    least       int64[N]    [C] leaf: rows that reached it, with those that it was given when it was made;
+    least       int64[N]    [C] leaf: rows that reached it, with those that it was given when it was
+                made;
                             inner node: the least of its leaves'
     n_rows      int64[N]    rows counted since the node was made
     n_counted   int64[N]    their labels
@@ -57,7 +63,8 @@ class OnlineTree(NamedTuple):
     score       float64[N]  sum of scores over rows and their labels, since the node has children
     n_scored    int64[N]    how many: score / n_scored is the node's mean score [E]
     bias        float32[N, 2]  v and H of the constant feature
-    norm        float64[N]  sum over the rows trained on of the squares of their values, each over its scale
+    norm        float64[N]  sum over the rows trained on of the squares of their values, each over
+                its scale
     n_trained   int64[N]    rows trained on
     nodes       int64[N * 16]  _NODE, node by node, so that a node's values share their cache lines
     state       int64[6]    root, nodes made, splits, swaps, rows learnt; the last one has no use
@@ -87,8 +94,9 @@ class Budget(NamedTuple):
     """What learning may use.
 
     splits           inner nodes, at most
-    swap_resistance  [R_S] a leaf takes over the place of the least-used one when its rows of other labels
-                     than its commonest are more than so many times the rows of the least-used leaf
+    swap_resistance  [R_S] a leaf takes over the place of the least-used one when its rows of other
+                     labels than its commonest are more than so many times the rows of the
+                     least-used leaf
     step             learning rate of the regressors
     """
 
@@ -101,7 +109,9 @@ def make_tree(n_nodes: int, weight_slots: int, class_slots: int) -> OnlineTree:
     """Return a tree that is a leaf without rows, and may grow to so many nodes."""
     nodes = aligned(n_nodes * NODE_BYTES).view(_NODE)
     nodes[:] = np.zeros(1, _NODE)
-    nodes["parent"], nodes["left"], nodes["right"] = -1, LEAF, LEAF
+    nodes["parent"] = -1
+    nodes["left"] = LEAF
+    nodes["right"] = LEAF
     tree = OnlineTree(
         **{name: nodes[name] for name in OnlineTree._fields[:-4]},
         nodes=nodes.view(np.int64),
@@ -166,7 +176,9 @@ def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
 
 @inlined
 def may_split(tree: OnlineTree, leaf: Integer, budget: Budget) -> Any:
-    """Return whether a leaf may have children: its rows differ, it need not wait, and there are nodes."""
+    """Return whether a leaf may have children: its rows differ, it
+    need not wait, and there are nodes.
+    """
     if tree.n_counted[leaf] == tree.classes.used[leaf] * tree.n_rows[leaf]:
         return False  # every row has all the labels
     parent = np.int64(tree.parent[leaf])
@@ -193,7 +205,8 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
     else:
         left = np.int64(tree.state[ROOT])
         while tree.left[left] != LEAF:  # to a leaf with the fewest rows; of several, the leftmost
-            one, other = np.int64(tree.left[left]), np.int64(tree.right[left])
+            one = np.int64(tree.left[left])
+            other = np.int64(tree.right[left])
             left = one if tree.least[one] <= tree.least[other] else other
         right = np.int64(_cut_out(tree, left))
         tree.state[N_SWAPS] += 1

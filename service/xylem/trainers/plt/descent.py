@@ -1,4 +1,6 @@
-"""The node classifiers of probabilistic label trees by stochastic gradient descent, on rows read in turn."""
+"""The node classifiers of probabilistic label trees by stochastic
+gradient descent, on rows read in turn.
+"""
 
 import heapq
 import itertools
@@ -23,7 +25,8 @@ SHARDS = 8
 _WORD_BYTES = 4
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
-_SHUFFLE = 1  # what the seeds of shuffles are derived from besides the tree's: trees and windows have others
+# what the seeds of shuffles are derived from besides the tree's: trees and windows have others
+_SHUFFLE = 1
 PARTS = 10
 """So many parts of the rows: one is shown with the trees that have learnt from those before it."""
 
@@ -38,23 +41,29 @@ class _Growing(NamedTuple):
 
 
 def train_trees(
-    source: RowSource, shapes: list[tuple[Tools, Shape]], descent: Descent, bytes_max: int, tools: Tools
+    source: RowSource,
+    shapes: list[tuple[Tools, Shape]],
+    descent: Descent,
+    bytes_max: int,
+    tools: Tools,
 ) -> tuple[list[Tree], dict[str, int], LearnerState | None]:
     """Train the classifiers of some trees in the same passes over the rows.
 
     shapes     (tools of the tree, its shape) each; of a training that goes on those of its state
     bytes_max  what weights may take, all trees together
 
-    `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is learnt; in
-    that pass all trees then have the order of the first.
+    `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is
+    learnt; in that pass all trees then have the order of the first.
 
-    Returns the trees, a report: weights trained, and how often a feature was passed over for want of
-    room; and the state, where one is to be left. Rows are shuffled anew for each epoch and tree (`windows`).
-    Memory: bytes_max and two windows. The same bits for any number of threads and however the source cuts
-    its rows.
+    Returns the trees, a report: weights trained, and how often a feature was passed over for want
+    of room; and the state, where one is to be left. Rows are shuffled anew for each epoch and tree
+    (`windows`). Memory: bytes_max and two windows. The same bits for any number of threads and
+    however the source cuts its rows.
     """
     census = source.census
-    growing = _begin([shape for _, shape in shapes], [tree.seed for tree, _ in shapes], census, bytes_max)
+    growing = _begin(
+        [shape for _, shape in shapes], [tree.seed for tree, _ in shapes], census, bytes_max
+    )
     if tools.passes.state is not None:
         with restoring():
             _restore(growing, tools.passes.state, census.n_features)
@@ -101,7 +110,9 @@ class _Shown:
         self._ensemble: TreeEnsemble | None = None
 
     def pieces(self, gone: int, window: TrainingSet, order: I32) -> Iterator[I32]:
-        """Yield the order of a window, after `gone` rows before it, in pieces, each after it was shown."""
+        """Yield the order of a window, after `gone` rows before it,
+        in pieces, each after it was shown.
+        """
         end = gone + len(order)
         cuts = sorted({gone, end, *(begin for begin in self._begins if gone < begin < end)})
         for low, high in itertools.pairwise(cuts):
@@ -114,20 +125,27 @@ class _Shown:
 
 
 def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
-    """Return the trees before the first row; where bytes_max has no room for all weights, with less room."""
+    """Return the trees before the first row; where bytes_max has no
+    room for all weights, with less room.
+    """
     shards = [_deal(shape, census) for shape in shapes]
     rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
-    needed = sum(_SLOT_BYTES * n_slots + _WORD_BYTES * n_words for room in rooms for n_slots, n_words in room)
+    needed = sum(
+        _SLOT_BYTES * n_slots + _WORD_BYTES * n_words for room in rooms for n_slots, n_words in room
+    )
     share = min(1.0, bytes_max / needed)
     growing = []
     for seed, shape, shard, room in zip(seeds, shapes, shards, rooms, strict=True):
-        is_leaf, leaf = np.diff(shape.child_ptr) == 0, np.full(len(census.label_rows), -1, np.int32)
+        is_leaf = np.diff(shape.child_ptr) == 0
+        leaf = np.full(len(census.label_rows), -1, np.int32)
         leaf[shape.labels[shape.first[is_leaf]]] = np.flatnonzero(is_leaf)
         topology = Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
-        bias, steps = np.zeros(len(shape.first), np.float32), np.zeros(len(shape.first), np.int64)
+        bias = np.zeros(len(shape.first), np.float32)
+        steps = np.zeros(len(shape.first), np.int64)
         of_tree = []
         for number, (n_slots, n_words) in enumerate(room):
-            slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))  # a power of two
+            # a power of two
+            slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))
             shard_of_nodes = Shard(
                 number=number,
                 seed=new_seed(),
@@ -158,7 +176,9 @@ def _descend(
 
 
 def _deal(shape: Shape, census: Census) -> I32:
-    """Return the shard of each inner node, -1 at leaves; the next largest goes where least work is."""
+    """Return the shard of each inner node, -1 at leaves; the next largest goes where
+    least work is.
+    """
     visits = np.minimum(shape.below(census.label_rows[shape.labels]), census.n_rows)
     visits[0] = census.n_rows
     work = visits * np.diff(shape.child_ptr)
@@ -173,7 +193,8 @@ def _deal(shape: Shape, census: Census) -> I32:
 
 
 def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
-    """Return how many pairs (node, feature) and weights each shard has room for: all that may occur.
+    """Return how many pairs (node, feature) and weights each
+    shard has room for: all that may occur.
 
     A node meets no feature that none of its rows has.
     """
@@ -191,8 +212,12 @@ def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
 
 
 def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:
-    """Return what the trees go on from; of each shard the pairs by key, with their weights in that order."""
-    keys, weights, passed_over = [], [], []
+    """Return what the trees go on from; of each shard the pairs by
+    key, with their weights in that order.
+    """
+    keys = []
+    weights = []
+    passed_over = []
     for tree in growing:
         width = np.diff(tree.shape.child_ptr)
         for shard in tree.shards:
@@ -212,30 +237,43 @@ def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerSt
 
 
 def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> None:
-    """Give trees before the first row what they had learnt. Raises Corrupt, and what `restoring` refuses."""
-    n_shards, n_nodes = sum(len(tree.shards) for tree in growing), sum(len(t.shape.first) for t in growing)
-    key_ptr, keys = state.take("key_ptr", "int64", n_shards + 1), state.take("keys", "uint64", None)
+    """Give trees before the first row what they had learnt.
+
+    Raises Corrupt, and what `restoring` refuses.
+    """
+    n_shards = sum(len(tree.shards) for tree in growing)
+    n_nodes = sum(len(t.shape.first) for t in growing)
+    key_ptr = state.take("key_ptr", "int64", n_shards + 1)
+    keys = state.take("keys", "uint64", None)
     weights = state.take("weights", "float32", None)
-    bias, steps = state.take("bias", "float32", n_nodes), state.take("steps", "int64", n_nodes)
+    bias = state.take("bias", "float32", n_nodes)
+    steps = state.take("steps", "int64", n_nodes)
     passed_over = state.facts["passed_over"]
     check_that(len(passed_over) == n_shards, "a number for each shard")
-    check_that(key_ptr[0] == 0 and key_ptr[-1] == len(keys) and (np.diff(key_ptr) >= 0).all(), "offsets")
+    check_that(
+        key_ptr[0] == 0 and key_ptr[-1] == len(keys) and (np.diff(key_ptr) >= 0).all(), "offsets"
+    )
     at_shard = at_node = at_weight = 0
     for tree in growing:
         nodes_here = slice(at_node, at_node + len(tree.shape.first))
         at_node = nodes_here.stop
-        tree.shards[0].bias[:], tree.shards[0].steps[:] = bias[nodes_here], steps[nodes_here]
+        tree.shards[0].bias[:] = bias[nodes_here]
+        tree.shards[0].steps[:] = steps[nodes_here]
         for number, shard in enumerate(tree.shards):
             mine = keys[key_ptr[at_shard] : key_ptr[at_shard + 1]].copy()
             nodes = (mine - np.uint64(1)) // np.uint64(n_features)
-            check_that((mine[1:] > mine[:-1]).all() and (nodes < len(tree.shape.first)).all(), "pairs by key")
+            check_that(
+                (mine[1:] > mine[:-1]).all() and (nodes < len(tree.shape.first)).all(),
+                "pairs by key",
+            )
             check_that((tree.topology.shard[nodes] == number).all(), "pairs of a shard's nodes")
             add_pairs(tree.topology, shard, mine, n_features)
             check_that(shard.used[0] == len(mine), "no more pairs than there is room for")
             n_weights = int(shard.used[1])
             shard.pool[:n_weights] = weights[at_weight : at_weight + n_weights]
             shard.used[2] = passed_over[at_shard]
-            at_shard, at_weight = at_shard + 1, at_weight + n_weights
+            at_shard = at_shard + 1
+            at_weight = at_weight + n_weights
     check_that(at_weight == len(weights), "as many weights as pairs have")
 
 
@@ -255,5 +293,7 @@ def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
             kept = (weights != 0) & (np.abs(weights) >= descent.prune)
             feature, child = np.nonzero(kept)
             bias = shard.bias[children] / np.float32(product)
-            chunks[node] = Chunk.of(features[mine].astype(np.int64)[feature], child, weights[kept], bias)
+            chunks[node] = Chunk.of(
+                features[mine].astype(np.int64)[feature], child, weights[kept], bias
+            )
     return Tree(shape.child_ptr, shape.node_label, chunks)

@@ -1,18 +1,19 @@
 """Logistic node classifiers of label trees by stochastic gradient descent, one row after the other.
 
-Source: Jasinska et al. 2016, section 5.1 and appendix B; the step is FOBOS (Duchi and Singer
-2009) with the penalty lambda |w|^2 / 2 and Bottou's step size. A classifier's update t = 0, 1, ... is
+Source: Jasinska et al. 2016, section 5.1 and appendix B; the step is FOBOS (Duchi and Singer 2009)
+with the penalty lambda |w|^2 / 2 and Bottou's step size. A classifier's update t = 0, 1, ... is
 
     w <- (w - g_t * gradient) / (1 + lambda * g_t),   g_t = g / (1 + lambda * g * t)
 
-which changes every weight. With Pi_t = product over i < t of (1 + lambda * g_i) and v = Pi_t * w it becomes
-v <- v - Pi_t * g_t * gradient: only the row's features change. For this step size the product telescopes,
-Pi_t = 1 + lambda * g * t, and Pi_t * g_t = g. So a classifier needs to know t and nothing else, and no long
-product is rounded. (Deviation: the paper's Pi_t includes step t; with it the factor would be
-g * (1 + lambda * g_t), which is not the update that the paper starts from.)
+which changes every weight. With Pi_t = product over i < t of (1 + lambda * g_i) and v = Pi_t * w it
+becomes v <- v - Pi_t * g_t * gradient: only the row's features change. For this step size the
+product telescopes, Pi_t = 1 + lambda * g * t, and Pi_t * g_t = g. So a classifier needs to know t
+and nothing else, and no long product is rounded. (Deviation: the paper's Pi_t includes step t; with
+it the factor would be g * (1 + lambda * g_t), which is not the update that the paper starts from.)
 
-The classifiers of a node's children are updated together, on the rows that carry a label under the node, and
-at a root on all rows: the root's own classifier, P(any label), is folded into those of its children.
+The classifiers of a node's children are updated together, on the rows that carry a label under the
+node, and at a root on all rows: the root's own classifier, P(any label), is folded into those of
+its children.
 """
 
 from typing import Any, NamedTuple
@@ -36,7 +37,8 @@ class Topology(NamedTuple):
     child_ptr  int32[N + 1]  children of node n are child_ptr[n] .. child_ptr[n + 1] - 1
     parent     int32[N]      -1 at the root
     leaf       int32[K]      the leaf of each label, -1 where it has none
-    shard      int32[N]      the shard that has the weights of an inner node's children; -1 at leaves
+    shard      int32[N]      the shard that has the weights of an inner node's children; -1 at
+               leaves
     """
 
     child_ptr: I32
@@ -46,7 +48,9 @@ class Topology(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """How the classifiers are trained: g > 0 and lambda >= 0 of the module's docstring, and the passes."""
+    """How the classifiers are trained: g > 0 and lambda >= 0 of the
+    module's docstring, and the passes.
+    """
 
     rate: float
     penalty: float
@@ -64,7 +68,8 @@ class Shard(NamedTuple):
     pool   float32[words]
     bias   float32[N]        v of the constant feature, by child; shards share it, and `steps`
     steps  int64[N]          updates so far, t, by inner node
-    used   int64[3]          pairs, words of the pool, and how often a feature was passed over because pool
+    used   int64[3]          pairs, words of the pool, and how often a feature was passed over
+           because pool
                              or slots were full
     """
 
@@ -95,7 +100,9 @@ class Marks(NamedTuple):
 
 @inlined
 def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
-    """Return where the weights of a pair begin, having made room for a new one; -1 when there is none."""
+    """Return where the weights of a pair begin, having made room
+    for a new one; -1 when there is none.
+    """
     n_slots = len(shard.keys)
     slot = slot_start((key * np.uint64(shard.seed) * _GOLDEN) >> np.uint64(32), n_slots)
     while shard.keys[slot] != NEW:
@@ -131,13 +138,23 @@ def _mark(tree: Topology, labels: I32, now: int, marks: Marks) -> int:
 
 @inlined
 def _update(
-    tree: Topology, shard: Shard, node: int, indices: I32, values: F32, base: Any, how: Descent, marks: Marks
+    tree: Topology,
+    shard: Shard,
+    node: int,
+    indices: I32,
+    values: F32,
+    base: Any,
+    how: Descent,
+    marks: Marks,
 ) -> None:
-    """Take the step of the classifiers of a node's children on one row; marked children are positive.
+    """Take the step of the classifiers of a node's children on one
+    row; marked children are positive.
 
     base  uint64: the key of the node with feature 0
     """
-    place, step, pool = marks.place, marks.step, shard.pool
+    place = marks.place
+    step = marks.step
+    pool = shard.pool
     first = np.int64(tree.child_ptr[node])
     width = np.int64(tree.child_ptr[node + 1]) - first
     for c in range(width):
@@ -164,7 +181,13 @@ def _update(
 
 @kernel
 def train_shard(
-    rows: SparseRows, labels: LabelRows, order: I32, tree: Topology, shard: Shard, how: Descent, stop: U8
+    rows: SparseRows,
+    labels: LabelRows,
+    order: I32,
+    tree: Topology,
+    shard: Shard,
+    how: Descent,
+    stop: U8,
 ) -> None:
     """Go through rows in the order given, taking the steps of the nodes that belong to a shard.
 
@@ -172,24 +195,27 @@ def train_shard(
     order   int32[n]  positions of rows, fewer than 2^31 - 1
     stop    uint8[1]  set it to end early; the weights are then unfinished
 
-    A pair (node, feature) gets its weights when a row first has it; when the shard is full it has none,
-    counts as 0, and used[2] says how often that was so. Cost: for each marked node of the shard, the row's
-    non-zeros times the node's children, twice. Deterministic: nodes do not influence each other, so the
-    weights are the same bits however nodes are dealt to shards (of enough room) and shards to threads.
+    A pair (node, feature) gets its weights when a row first has it; when the shard is full it has
+    none, counts as 0, and used[2] says how often that was so. Cost: for each marked node of the
+    shard, the row's non-zeros times the node's children, twice. Deterministic: nodes do not
+    influence each other, so the weights are the same bits however nodes are dealt to shards (of
+    enough room) and shards to threads.
     """
     longest = widest = np.int64(0)
     for row in range(len(rows.indptr) - 1):
         longest = max(longest, rows.indptr[row + 1] - rows.indptr[row])
     for node in range(len(tree.parent)):
         widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
-    visit, path = np.zeros(len(tree.parent), np.int32), np.empty(len(tree.parent), np.int32)
+    visit = np.zeros(len(tree.parent), np.int32)
+    path = np.empty(len(tree.parent), np.int32)
     marks = Marks(visit, path, np.empty(longest, np.int64), np.empty(widest, np.float32))
     for k in range(len(order)):
         if stop[0]:
             return
         row = order[k]
         cut = slice(rows.indptr[row], rows.indptr[row + 1])
-        indices, values = rows.indices[cut], rows.values[cut]
+        indices = rows.indices[cut]
+        values = rows.values[cut]
         n = _mark(tree, labels.indices[labels.indptr[row] : labels.indptr[row + 1]], k + 1, marks)
         for m in range(n):
             node = marks.path[m]

@@ -53,11 +53,15 @@ class PltParameters(Parameters):
     trees: LabelTrees = 1
     solver: Literal["batch", "sgd"] = Field(
         default="batch",
-        description="how node classifiers are trained: batch uses the parameters from cost to idf; sgd "
+        description="how node classifiers are trained: batch uses the parameters from cost "
+        "to idf; sgd "
         "can stream, and uses those from epochs to memory_mib",
     )
     cost: float = Field(
-        default=4.0, ge=1e-6, le=1e6, description="C at the root: weight of the loss against the penalty"
+        default=4.0,
+        ge=1e-6,
+        le=1e6,
+        description="C at the root: weight of the loss against the penalty",
     )
     cost_decay: CostDecay = 0.25
     rare_decay: RareDecay = 0.15
@@ -95,13 +99,14 @@ class PltParameters(Parameters):
 def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
     """Train an ensemble of probabilistic label trees.
 
-    Source: Jasinska et al. 2016, section 5. The probability of a label is the product along its path of the
-    estimates P(some label under the node | some label under its parent, x), each by logistic regression on
-    the rows that carry a label under the parent. Deviation: a root has no classifier of its own; its children
-    are trained on all rows, also those without labels, so they estimate P(some label under the node | x).
+    Source: Jasinska et al. 2016, section 5. The probability of a label is the product along its
+    path of the estimates P(some label under the node | some label under its parent, x), each by
+    logistic regression on the rows that carry a label under the parent. Deviation: a root has no
+    classifier of its own; its children are trained on all rows, also those without labels, so they
+    estimate P(some label under the node | x).
 
-    Raises BadParameter for another solver than sgd with rows that are not in memory, BadData when no row
-    carries a label.
+    Raises BadParameter for another solver than sgd with rows that are not in memory, BadData when
+    no row carries a label.
     """
     if parameters.solver == "sgd":
         return _descend(source, parameters, tools)
@@ -112,19 +117,24 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     for of_tree, shape in _shapes(source, parameters, data, tools):
-        trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
+        trees.append(
+            grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree)
+        )
     sizes = len(source.census.label_rows), source.census.n_features
     return Trained.of(trees, *sizes, "logistic", parameters)
 
 
 def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
-    """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
+    """Train by gradient descent on rows that are read for each
+    epoch, and once more for k-means trees.
 
-    Memory: the weights, two windows, and for k-means trees 2,048 bytes a label until training begins.
+    Memory: the weights, two windows, and for k-means trees 2,048 bytes a label until training
+    begins.
     """
     census = source.census
     census.check_labelled()
-    before, n_trees = tools.passes.state, parameters.trees
+    before = tools.passes.state
+    n_trees = parameters.trees
     if before is not None:
         assert before.ensemble is not None
         olds = [shape_of(old.child_ptr, old.node_label) for old in trees_of(before.ensemble)]
@@ -160,10 +170,13 @@ def _shapes(
 
     weighed  the rows by which labels are clustered; None: those of the source, projected
     """
-    counts, vectors = source.census.label_rows, None
+    counts = source.census.label_rows
+    vectors = None
     labels = np.flatnonzero(counts).astype(np.int32)
     if p.tree == "kmeans":
-        vectors = label_representations(*weighed, tools) if weighed else projected_vectors(source, tools)
+        vectors = (
+            label_representations(*weighed, tools) if weighed else projected_vectors(source, tools)
+        )
     for tree in range(p.trees):
         of_tree = tools.of_tree(tree, p.trees)
         if vectors is not None:
@@ -190,7 +203,9 @@ def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
     """
     p = parameters
     if p.solver == "sgd":
-        raise BadParameter("solver: expected batch, found sgd, whose weights are means over its steps")
+        raise BadParameter(
+            "solver: expected batch, found sgd, whose weights are means over its steps"
+        )
 
     def divide(vectors: SparseRows, labels: NDArray[np.int32], tools: Tools) -> Shape:
         if p.tree == "kmeans":
@@ -203,7 +218,8 @@ def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
 
 PLT = TrainerSpec(
     name="plt",
-    about="probabilistic label trees: calibrated scores, and training on files that do not fit in memory",
+    about="probabilistic label trees: calibrated scores, and training on files that do not "
+    "fit in memory",
     parameters=PltParameters,
     fit=fit_plt,
     estimate=estimate_plt,
@@ -211,6 +227,8 @@ PLT = TrainerSpec(
     shows=True,
     growth=regrow_plt,
     plan=lambda p: PassPlan("epochs", p.epochs, True) if p.solver == "sgd" else None,
-    alone=lambda p: None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row",
+    alone=lambda p: (
+        None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row"
+    ),
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

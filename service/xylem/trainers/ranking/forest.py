@@ -29,21 +29,26 @@ from xylem.trainers.weighing import weigh
 from xylem_store import F32, I32, U8, Chunk, Tree
 
 SPARE = 1.25
-"""An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
+"""An estimate allows another tree so many times the weights of the
+first; they differ by a few percent.
+"""
 
 
 class FastXmlParameters(Parameters):
     """Parameters of `fastxml`; `cost` and `eps` were chosen on held-out training rows."""
 
     trees: DecisionTrees = 50
-    max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="nodes up to this size are not split")
+    max_leaf: int = Field(
+        default=10, ge=1, le=1_000_000, description="nodes up to this size are not split"
+    )
     max_depth: MaxDepth = 64
     leaf_labels: LeafLabels = 100
     cost: float = Field(
         default=0.45,
         ge=1e-6,
         le=1e6,
-        description="weight of the separators' logistic loss against their L1 penalty, for values of about 1",
+        description="weight of the separators' logistic loss against their L1 penalty, for "
+        "values of about 1",
     )
     eps: float = Field(
         default=0.1,
@@ -87,14 +92,20 @@ class PfastreXmlParameters(FastXmlParameters):
 
     def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
         """Return the labels' mean rows, if they re-rank."""
-        return rerank_arrays(data.rows, data.labels, self.alpha, self.gamma) if self.rerank == "yes" else {}
+        return (
+            rerank_arrays(data.rows, data.labels, self.alpha, self.gamma)
+            if self.rerank == "yes"
+            else {}
+        )
 
 
 def typical_value(rows: SparseRows) -> float:
-    """Return the mean size of a value, large ones weighing more (by their squares); 1 when all are 0.
+    """Return the mean size of a value, large ones weighing more
+    (by their squares); 1 when all are 0.
 
-    An L1 penalty is not neutral to scale: with rows s times as long, the cost over s keeps as many weights.
-    Rows of length 1 have smaller values the more of their features matter alike, so length is no measure.
+    An L1 penalty is not neutral to scale: with rows s times as long, the cost over s keeps as many
+    weights. Rows of length 1 have smaller values the more of their features matter alike, so length
+    is no measure.
     """
     sizes = np.abs(rows.values.astype(np.float64))
     squares = float((sizes**2).sum())
@@ -122,7 +133,8 @@ class _Grow:
 def grow_forest(
     data: TrainingSet, parameters: FastXmlParameters, label_weight: F32, n_trees: int, tools: Tools
 ) -> list[Grown]:
-    """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
+    """Grow the first n_trees trees, each on all rows that carry labels;
+    the threads take a tree at a time.
 
     label_weight  float32[K], > 0: gain of each label in the nDCG of the splits
 
@@ -133,8 +145,17 @@ def grow_forest(
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
     rows = TrainingRows(*data, label_weight, discount, ideal)
-    p, cost = parameters, parameters.cost / typical_value(data.rows)
-    growth = Growth(p.max_leaf, p.max_depth, p.leaf_labels, cost, p.eps, p.max_steps, p.prune)
+    p = parameters
+    cost = parameters.cost / typical_value(data.rows)
+    growth = Growth(
+        max_leaf=p.max_leaf,
+        max_depth=p.max_depth,
+        leaf_labels=p.leaf_labels,
+        cost=cost,
+        eps=p.eps,
+        steps=p.max_steps,
+        prune=p.prune,
+    )
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
     for number, grown in enumerate(forest):  # one after the other: weights are not there twice
@@ -143,7 +164,9 @@ def grow_forest(
 
 
 def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
-    """Return the tree that the store takes: a leaf's value is a label's share of its rows * leaf_weight."""
+    """Return the tree that the store takes: a leaf's value is a
+    label's share of its rows * leaf_weight.
+    """
     n_nodes = len(grown.n_rows)
     is_inner = np.diff(grown.child_ptr) > 0
     share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
@@ -170,34 +193,38 @@ def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
 def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -> Trained:
     """Train nDCG splits with sparse linear separators; a leaf has the label shares of its rows.
 
-    Source: Prabhu, Varma 2014, "FastXML: a fast, accurate and stable tree-classifier for extreme multi-label
-    learning", algorithms 1 and 2; deviations: `grow_tree`, `solve_separator`. Rows without labels are left
-    out of the trees.
+    Source: Prabhu, Varma 2014, "FastXML: a fast, accurate and stable tree-classifier for extreme
+    multi-label learning", algorithms 1 and 2; deviations: `grow_tree`, `solve_separator`. Rows
+    without labels are left out of the trees.
 
-    PFastreXML: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions for recommendation, tagging,
-    ranking & other missing label applications": a label gains 1 / its propensity in the splits' nDCG; its
-    value in a leaf is its propensity-scored share, scaled by the least propensity into [0, 1]; re-ranking:
-    `rerank_arrays`. Deviation: gamma and alpha as measured (the authors' code: 30 and 0.8).
+    PFastreXML: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions for recommendation,
+    tagging, ranking & other missing label applications": a label gains 1 / its propensity in the
+    splits' nDCG; its value in a leaf is its propensity-scored share, scaled by the least propensity
+    into [0, 1]; re-ranking: `rerank_arrays`. Deviation: gamma and alpha as measured (the authors'
+    code: 30 and 0.8).
     """
     data = all_rows(source)
     worths = parameters.worths(data)
     forest = grow_forest(data, parameters, worths, parameters.trees, tools)
     trees = [tree_of(grown, worths / worths.max()) for grown in forest]
-    extra, sizes = parameters.extra(data), (data.labels.n_labels, data.rows.n_features)
+    extra = parameters.extra(data)
+    sizes = (data.labels.n_labels, data.rows.n_features)
     return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
 
 
 def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:
     """Return the size of a forest, from its first tree.
 
-    What a tree's separators keep cannot be known without solving them, so the first tree is grown, as the
-    training will, and each other one is allowed SPARE times its weights and one separator that keeps every
-    feature: a forecast with room to spare, not a proof. alpha_per_depth is of the first tree. The mean rows
-    that re-rank are not counted: 8 bytes for each feature of each label. Cost: that of a tree.
+    What a tree's separators keep cannot be known without solving them, so the first tree is grown,
+    as the training will, and each other one is allowed SPARE times its weights and one separator
+    that keeps every feature: a forecast with room to spare, not a proof. alpha_per_depth is of the
+    first tree. The mean rows that re-rank are not counted: 8 bytes for each feature of each label.
+    Cost: that of a tree.
     """
     first = grow_forest(data, parameters, parameters.worths(data), 1, tools)[0]
     n_weights = len(first.weight)
-    n_features, n_labels = len(np.unique(data.rows.indices)), len(np.unique(data.labels.indices))
+    n_features = len(np.unique(data.rows.indices))
+    n_labels = len(np.unique(data.labels.indices))
     bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
     sums, n_nodes = shares_by_depth(first.child_ptr, first.n_used, np.ones(len(first.n_used))).T
     return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
@@ -205,7 +232,8 @@ def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Too
 
 FASTXML: TrainerSpec[Any] = TrainerSpec(
     name="fastxml",
-    about="decision trees with nDCG splits: few sparse products a row, whatever the number of labels",
+    about="decision trees with nDCG splits: few sparse products a row, whatever the number "
+    "of labels",
     parameters=FastXmlParameters,
     fit=fit_forest,
     estimate=estimate_forest,

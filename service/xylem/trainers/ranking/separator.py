@@ -1,12 +1,13 @@
-"""A sparse linear separator of two sides: logistic regression with an L1 penalty, by coordinate descent.
+"""A sparse linear separator of two sides: logistic regression with an
+L1 penalty, by coordinate descent.
 
-For the rows of a node, y = +1 on the second side and -1 on the first, the solver finds the w (its last
-element is the constant term, penalised like the others) that minimises
+For the rows of a node, y = +1 on the second side and -1 on the first, the solver finds the w (its
+last element is the constant term, penalised like the others) that minimises
 
     f(w) = |w|_1 + sum over rows of cost(y) * log(1 + exp(-y * w . (x, 1)))
 
-Source of all steps: Yuan, Ho, Lin 2012, "An improved GLMNET for L1-regularized logistic regression" (JMLR
-13), the algorithm of LIBLINEAR's solver 6. Everything is float64 but the values of the rows.
+Source of all steps: Yuan, Ho, Lin 2012, "An improved GLMNET for L1-regularized logistic regression"
+(JMLR 13), the algorithm of LIBLINEAR's solver 6. Everything is float64 but the values of the rows.
 """
 
 import math
@@ -29,7 +30,8 @@ _DECREASE = 0.01  # a step must bring this share of the decrease that its linear
 
 
 class Columns(NamedTuple):
-    """The rows of a node by feature, and a last column of ones for the constant term; n rows, m - 1 features.
+    """The rows of a node by feature, and a last column of ones for the
+    constant term; n rows, m - 1 features.
 
     ptr      int64[m + 1]
     row      int32[nnz]    0 .. n - 1, ascending within a column
@@ -121,16 +123,19 @@ def _violation(weight: float, gradient: float) -> float:
 
 @inlined
 def _differentiate(columns: Columns, state: _State, slack: float) -> tuple[int, float, float]:
-    """Compute gradient and curvature of every column; columns far from leaving 0 go to the end of `order`.
+    """Compute gradient and curvature of every column; columns far from
+    leaving 0 go to the end of `order`.
 
     Returns the number of the others, the largest and the summed violation.
     """
     n_active = len(state.order)
-    worst, total = 0.0, 0.0
+    worst = 0.0
+    total = 0.0
     s = 0
     while s < n_active:
         j = state.order[s]
-        gradient, curvature = 0.0, _RIDGE
+        gradient = 0.0
+        curvature = _RIDGE
         for e in range(columns.ptr[j], columns.ptr[j + 1]):
             x = np.float64(columns.value[e])
             i = columns.row[e]
@@ -152,22 +157,26 @@ def _differentiate(columns: Columns, state: _State, slack: float) -> tuple[int, 
 
 @inlined
 def _descend(columns: Columns, state: _State, n_active: int, enough: float, random: U64) -> int:
-    """Minimise the quadratic model over the first n_active columns by coordinate descent; return the passes.
+    """Minimise the quadratic model over the first n_active columns by
+    coordinate descent; return the passes.
 
-    Each pass is in random order. Columns far from leaving 0 are passed over until the others are done.
+    Each pass is in random order. Columns far from leaving 0 are passed over until the others are
+    done.
     """
     n_rows = len(state.margin)
     n_live = n_active
     slack = np.inf
     for turn in range(PASSES_MAX):
-        worst, total = 0.0, 0.0
+        worst = 0.0
+        total = 0.0
         s = 0
         while s < n_live:
             other = s + random_below(random, n_live - s)
             j = state.order[other]
             state.order[other] = state.order[s]
             state.order[s] = j
-            first, last = columns.ptr[j], columns.ptr[j + 1]
+            first = columns.ptr[j]
+            last = columns.ptr[j + 1]
             gradient = state.gradient[j] + (state.target[j] - state.weight[j]) * _RIDGE
             for e in range(first, last):
                 gradient += columns.value[e] * state.pull[columns.row[e]]
@@ -207,8 +216,11 @@ def _descend(columns: Columns, state: _State, n_active: int, enough: float, rand
 
 @inlined
 def _step(state: _State, side: U8, cost: F64) -> bool:
-    """Go from weight towards target as far as lowers the objective enough; return whether it could."""
-    promised, norm = 0.0, 0.0
+    """Go from weight towards target as far as lowers the objective enough; return
+    whether it could.
+    """
+    promised = 0.0
+    norm = 0.0
     for j in range(len(state.weight)):
         norm += abs(state.weight[j])
         promised += state.gradient[j] * (state.target[j] - state.weight[j]) + abs(state.target[j])
@@ -246,11 +258,13 @@ def solve_separator(
     steps_max  most Newton steps
     stop       uint8[1]    set it to end the solver after its step; the weights are then unfinished
 
-    Source: Yuan, Ho, Lin 2012, algorithm 3 with the two levels of shrinking of its section 5. Deviation: a
-    step that cannot lower the objective ends the solver. Cost: a Newton step reads all columns once, and
-    those that may leave 0 at most PASSES_MAX times. The result depends on the arguments alone.
+    Source: Yuan, Ho, Lin 2012, algorithm 3 with the two levels of shrinking of its section 5.
+    Deviation: a step that cannot lower the objective ends the solver. Cost: a Newton step reads all
+    columns once, and those that may leave 0 at most PASSES_MAX times. The result depends on the
+    arguments alone.
     """
-    n_rows, n_columns = len(side), len(columns.feature)
+    n_rows = len(side)
+    n_columns = len(columns.feature)
     state = _State(
         np.zeros(n_columns),
         np.zeros(n_columns),
@@ -263,7 +277,9 @@ def solve_separator(
         np.empty(n_rows),
         np.empty(n_rows),
     )
-    at_first, slack, inner = 0.0, np.inf, 1.0
+    at_first = 0.0
+    slack = np.inf
+    inner = 1.0
     for turn in range(steps_max):
         for i in range(n_rows):  # the derivatives of its loss; the last move is forgotten
             share = 1.0 / (1.0 + math.exp(-state.margin[i]))

@@ -34,7 +34,8 @@ class TrainingRows(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """The labels of a node's n rows, renumbered from 0, and what each is worth at the top of a ranking.
+    """The labels of a node's n rows, renumbered from 0, and what
+    each is worth at the top of a ranking.
 
     ptr    int64[n + 1]
     label  int32[nnz]    ranks of labels, below len(used)
@@ -52,8 +53,9 @@ class Gains(NamedTuple):
 def gains_of(data: TrainingRows, rows: I32, seen: I32) -> Gains:
     """Return the gains of the labels of some rows, ascending within each.
 
-    Source: Prabhu, Varma 2014, equation 1 (label_weight 1), and Jain et al. 2016, section 4 (1 / propensity):
-    the ideal DCG of a row of k labels is the sum of the first k discounts, whatever their weights.
+    Source: Prabhu, Varma 2014, equation 1 (label_weight 1), and Jain et al. 2016, section 4 (1 /
+    propensity): the ideal DCG of a row of k labels is the sum of the first k discounts, whatever
+    their weights.
 
     seen  int32[K], workspace: zero at the call and on return
     """
@@ -68,7 +70,8 @@ def gains_of(data: TrainingRows, rows: I32, seen: I32) -> Gains:
 
 @inlined
 def _rank(gains: Gains, side: U8, discount: F64, lead_out: F64) -> float:
-    """Rank the labels of each side by falling gain (ties: smaller label first); return the sum of DCGs.
+    """Rank the labels of each side by falling gain (ties: smaller
+    label first); return the sum of DCGs.
 
     lead_out  float64[k]  how much higher the second side discounts each label than the first
     """
@@ -89,11 +92,12 @@ def _rank(gains: Gains, side: U8, discount: F64, lead_out: F64) -> float:
 
 @kernel
 def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> int:
-    """Alternate between the best ranking of each side and the best side of each row; return the rounds.
+    """Alternate between the best ranking of each side and the best
+    side of each row; return the rounds.
 
-    Source: Prabhu, Varma 2014, section 4.2, algorithm 2 with w = 0: equation 7 (the ranking that is best for
-    a side sorts the labels by their summed gains) and equations 8-10 (a row goes to the side whose ranking
-    gives it the higher nDCG). A row that both serve alike stays.
+    Source: Prabhu, Varma 2014, section 4.2, algorithm 2 with w = 0: equation 7 (the ranking that is
+    best for a side sorts the labels by their summed gains) and equations 8-10 (a row goes to the
+    side whose ranking gives it the higher nDCG). A row that both serve alike stays.
 
     discount    float64[>= k]  1 / log2(2 + place), falling
     side        uint8[n]       0 or 1 at the call; overwritten
@@ -117,7 +121,9 @@ def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> 
 
 
 ATTEMPTS = 3
-"""A node whose split leaves a side empty is tried so often, from new random sides; then it is a leaf."""
+"""A node whose split leaves a side empty is tried so often, from
+new random sides; then it is a leaf.
+"""
 
 
 class Growth(NamedTuple):
@@ -168,7 +174,9 @@ class Grown(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A separator: ascending features, their weights, constant term; side of each row; features looked at."""
+    """A separator: ascending features, their weights, constant term;
+    side of each row; features looked at.
+    """
 
     feature: I32
     weight: F32
@@ -180,7 +188,8 @@ class _Split(NamedTuple):
 @inlined
 def _alike(labels: LabelRows, order: I32) -> bool:
     """Return whether all rows carry the same labels."""
-    first, n = labels.indptr[order[0]], labels.indptr[order[0] + 1] - labels.indptr[order[0]]
+    first = labels.indptr[order[0]]
+    n = labels.indptr[order[0] + 1] - labels.indptr[order[0]]
     for row in order:
         start = labels.indptr[row]
         if labels.indptr[row + 1] - start != n:
@@ -234,7 +243,9 @@ def _split(
 
 @inlined
 def _part(order: I32, side: U8) -> int:
-    """Put the rows of the first side before those of the second, in their order; return how many."""
+    """Put the rows of the first side before those of the second, in their order;
+    return how many.
+    """
     second = order[side == 1]
     n_first = 0
     for i in range(len(order)):
@@ -247,7 +258,9 @@ def _part(order: I32, side: U8) -> int:
 
 @kernel
 def _count_labels(labels: LabelRows, order: I32, n_most: int, seen: I32) -> tuple[I32, I32]:
-    """Return the n_most labels that most rows carry (ties: smaller label first), ascending; how many."""
+    """Return the n_most labels that most rows carry (ties: smaller
+    label first), ascending; how many.
+    """
     _, ranks, label = localise_labels(labels.indptr, labels.indices, order, seen)
     count = np.zeros(len(label), np.int32)
     for rank in ranks:
@@ -283,35 +296,46 @@ def _put(pairs: _Pairs, n: int, key: I32, value: NDArray[Any]) -> _Pairs:
 def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U8) -> Grown:
     """Grow a tree on the rows of `order`.
 
-    Source: Prabhu, Varma 2014, algorithms 1 and 2 with one update of w a node, as the authors' code does.
-    Deviations: a row goes to the second child when the separator's margin is > 0, not >= 0; a node is tried
-    again when a side stays empty; a node whose rows all carry the same labels is a leaf.
+    Source: Prabhu, Varma 2014, algorithms 1 and 2 with one update of w a node, as the authors' code
+    does. Deviations: a row goes to the second child when the separator's margin is > 0, not >= 0; a
+    node is tried again when a side stays empty; a node whose rows all carry the same labels is a
+    leaf.
 
     order  int32[n], n >= 1: rows with labels, ascending; overwritten
     seed   of all randomness in the tree
     stop   uint8[1]: set it to end soon, with an unfinished tree
 
-    Cost: at each depth separators over the rows that are not yet in leaves; max_depth bounds the depth,
-    `steps` the time of a separator. Memory: the rows of the root by feature, 8 bytes a value, and 150 bytes a
-    row. The result depends on the arguments alone.
+    Cost: at each depth separators over the rows that are not yet in leaves; max_depth bounds the
+    depth, `steps` the time of a separator. Memory: the rows of the root by feature, 8 bytes a
+    value, and 150 bytes a row. The result depends on the arguments alone.
     """
     n_most = 2 * len(order)
-    start, n_rows = np.zeros(n_most, np.int32), np.zeros(n_most, np.int32)
-    depth, n_used = np.zeros(n_most, np.int32), np.zeros(n_most, np.int32)
-    child_ptr, bias = np.ones(n_most + 1, np.int32), np.zeros(n_most, np.float32)
-    weight_ptr, leaf_ptr = np.zeros(n_most + 1, np.int64), np.zeros(n_most + 1, np.int64)
+    start = np.zeros(n_most, np.int32)
+    n_rows = np.zeros(n_most, np.int32)
+    depth = np.zeros(n_most, np.int32)
+    n_used = np.zeros(n_most, np.int32)
+    child_ptr = np.ones(n_most + 1, np.int32)
+    bias = np.zeros(n_most, np.float32)
+    weight_ptr = np.zeros(n_most + 1, np.int64)
+    leaf_ptr = np.zeros(n_most + 1, np.int64)
     weights = _Pairs(np.empty(0, np.int32), np.empty(0, np.float32))
     leaves = _Pairs(np.empty(0, np.int32), np.empty(0, np.int32))
     random = np.array([seed], np.uint64)
-    counts, seen = np.zeros(data.rows.n_features, np.int32), np.zeros(len(data.label_weight), np.int32)
+    counts = np.zeros(data.rows.n_features, np.int32)
+    seen = np.zeros(len(data.label_weight), np.int32)
     n_rows[0] = len(order)
     n_nodes = 1
     node = 0
     while node < n_nodes:
-        weight_ptr[node + 1], leaf_ptr[node + 1] = weight_ptr[node], leaf_ptr[node]
+        weight_ptr[node + 1] = weight_ptr[node]
+        leaf_ptr[node + 1] = leaf_ptr[node]
         here = order[start[node] : start[node] + n_rows[node]]
         n_first = 0
-        if len(here) > growth.max_leaf and depth[node] < growth.max_depth and not _alike(data.labels, here):
+        if (
+            len(here) > growth.max_leaf
+            and depth[node] < growth.max_depth
+            and not _alike(data.labels, here)
+        ):
             split = _split(data, here, growth, random, counts, seen, stop)
             n_first = _part(here, split.side)
         if 0 < n_first < len(here):
@@ -330,14 +354,14 @@ def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U
         node += 1
         child_ptr[node] = n_nodes
     return Grown(
-        child_ptr[: n_nodes + 1].copy(),
-        n_rows[:n_nodes].copy(),
-        n_used[:n_nodes].copy(),
-        weight_ptr[: n_nodes + 1].copy(),
-        weights.key[: weight_ptr[n_nodes]].copy(),
-        weights.value[: weight_ptr[n_nodes]].copy(),
-        bias[:n_nodes].copy(),
-        leaf_ptr[: n_nodes + 1].copy(),
-        leaves.key[: leaf_ptr[n_nodes]].copy(),
-        leaves.value[: leaf_ptr[n_nodes]].copy(),
+        child_ptr=child_ptr[: n_nodes + 1].copy(),
+        n_rows=n_rows[:n_nodes].copy(),
+        n_used=n_used[:n_nodes].copy(),
+        weight_ptr=weight_ptr[: n_nodes + 1].copy(),
+        feature=weights.key[: weight_ptr[n_nodes]].copy(),
+        weight=weights.value[: weight_ptr[n_nodes]].copy(),
+        bias=bias[:n_nodes].copy(),
+        leaf_ptr=leaf_ptr[: n_nodes + 1].copy(),
+        leaf_label=leaves.key[: leaf_ptr[n_nodes]].copy(),
+        leaf_count=leaves.value[: leaf_ptr[n_nodes]].copy(),
     )

@@ -1,1 +1,3 @@
-"""Trainers `huffman-tree` and `learned-tree`, and their kernels: `tree`, `dealing`, `assignment`."""
+"""Trainers `huffman-tree` and `learned-tree`, and their kernels: `tree`, `dealing`,
+`assignment`.
+"""

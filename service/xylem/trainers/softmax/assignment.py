@@ -7,13 +7,16 @@ from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
 from xylem_store import F64, I32, I64, U8, inlined, kernel
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
-"""What is known of a node: its number, -1 so far without; level; labels that are none; node above; branch."""
+"""What is known of a node: its number, -1 so far without; level; labels
+that are none; node above; branch.
+"""
 
 
 @inlined
 def _number(labels: I32, n_nodes: int, nodes: I64, made: SoftmaxTree) -> tuple[int, U8]:
     """Number the nodes that have no number, and write the tree; see `assign_labels`."""
-    is_used, is_new = np.zeros(len(made.child), np.uint8), np.zeros(len(made.child), np.uint8)
+    is_used = np.zeros(len(made.child), np.uint8)
+    is_new = np.zeros(len(made.child), np.uint8)
     slot = nodes[:, _SLOT]
     for t in range(n_nodes):
         if slot[t] >= 0:
@@ -24,15 +27,18 @@ def _number(labels: I32, n_nodes: int, nodes: I64, made: SoftmaxTree) -> tuple[i
             while is_used[free]:
                 free += 1
             slot[t] = free
-            is_used[free], is_new[free] = 1, 1
+            is_used[free] = 1
+            is_new[free] = 1
     end = 0
     for t in range(n_nodes):
         node = slot[t]
         end = max(end, node + 1)
         made.level[node] = nodes[t, _LEVEL]
         if t > 0:
-            above, branch = slot[nodes[t, _ABOVE]], nodes[t, _BRANCH]
-            made.parent[node], made.branch[node] = above, branch
+            above = slot[nodes[t, _ABOVE]]
+            branch = nodes[t, _BRANCH]
+            made.parent[node] = above
+            made.branch[node] = branch
             made.child[above, branch] = node
     for label in labels:
         node = slot[made.leaf_node[label]]
@@ -45,42 +51,50 @@ def _number(labels: I32, n_nodes: int, nodes: I64, made: SoftmaxTree) -> tuple[i
 def assign_labels(
     labels: I32, share: F64, rule: Rule, state: LearningState, made: SoftmaxTree
 ) -> tuple[int, U8]:
-    """Deal all labels anew from the root down, into `made`; return how many nodes it has room for and uses.
+    """Deal all labels anew from the root down, into `made`; return how
+    many nodes it has room for and uses.
 
     labels  int32[n], n >= 2, those with a leaf, the most frequent first
     share   float64[K], > 0 for them: of the training rows
-    made    as the tree, but of max(n, N) nodes, filled with -1. A node that has the place of an inner node of
-            the tree has its number, with its parameters; others take numbers that fell free, then new ones
+    made    as the tree, but of max(n, N) nodes, filled with -1. A node that has the place of an
+            inner node of the tree has its number, with its parameters; others take numbers that
+            fell free, then new ones
 
-    Returns (nodes, is_new uint8[..]): the largest number in use and 1, and the numbers whose parameters are
-    no longer what they were. Cost: O(n M) and O(n log n) a level, and where labels' means count O(n M D).
-    Deterministic.
+    Returns (nodes, is_new uint8[..]): the largest number in use and 1, and the numbers whose
+    parameters are no longer what they were. Cost: O(n M) and O(n log n) a level, and where labels'
+    means count O(n M D). Deterministic.
     """
     tree = state.tree
-    n, n_children = len(labels), tree.child.shape[1]
+    n = len(labels)
+    n_children = tree.child.shape[1]
     work = Dealing(
-        np.zeros((n, n_children), np.float32),
-        np.zeros((n, n_children), np.float32),
-        np.zeros((n, n_children), np.float32),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n_children, np.int64),
-        np.zeros(n_children, np.float64),
-        np.zeros(2, np.int64),
-        np.zeros(1, np.float64),
+        p=np.zeros((n, n_children), np.float32),
+        g=np.zeros((n, n_children), np.float32),
+        d=np.zeros((n, n_children), np.float32),
+        n_rows=np.zeros(n, np.int64),
+        own=np.zeros(n, np.int64),
+        best=np.zeros(n, np.int64),
+        heap=np.zeros(n, np.int64),
+        child=np.zeros(n, np.int64),
+        size=np.zeros(n_children, np.int64),
+        mass=np.zeros(n_children, np.float64),
+        left=np.zeros(2, np.int64),
+        room=np.zeros(1, np.float64),
     )
-    members, sorted_members = labels.copy(), labels.copy()
-    nodes, span = np.zeros((n, 5), np.int64), np.zeros((n, 2), np.int64)
+    members = labels.copy()
+    sorted_members = labels.copy()
+    nodes = np.zeros((n, 5), np.int64)
+    span = np.zeros((n, 2), np.int64)
     span[0, 1] = n  # labels members[span[t, 0] : span[t, 1]] are below node t
     nodes[0, _ABOVE] = -1
     nodes[0, _PADS] = (1 - n) % (n_children - 1) if rule.depth == 0 and rule.slack == 0 else 0
-    n_nodes, t = 1, 0
+    n_nodes = 1
+    t = 0
     while t < n_nodes:
         low, high = span[t]
-        here, node, level = members[low:high], nodes[t, _SLOT], nodes[t, _LEVEL]
+        here = members[low:high]
+        node = nodes[t, _SLOT]
+        level = nodes[t, _LEVEL]
         deal(here, share, nodes[t, _PADS], node, level, rule, state, work)
         at = low
         for j in range(n_children):
@@ -94,7 +108,8 @@ def assign_labels(
                 made.leaf_branch[sorted_members[begin]] = j
             elif at - begin > 1:
                 old = tree.child[node, j] if node >= 0 else -1
-                span[n_nodes, 0], span[n_nodes, 1] = begin, at
+                span[n_nodes, 0] = begin
+                span[n_nodes, 1] = at
                 nodes[n_nodes, _SLOT] = old if old >= 0 else -1
                 nodes[n_nodes, _LEVEL] = level + 1
                 nodes[n_nodes, _PADS] = work.size[j] - (at - begin)

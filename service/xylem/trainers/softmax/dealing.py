@@ -1,13 +1,14 @@
 """The labels of one node dealt anew to its children, by what training saw of them.
 
-Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
-Classification and Density Estimation": algorithm 2 (well-formed trees), its change for trees of bounded depth
-in the supplement, equations 10 and 12. The pair of a label and a child that promises most is taken first, as
-long as the child has room. Deviations: equal pairs are told apart (the larger difference p_{j|i} - p_j, then
-the label and the child that come first); labels of which the node knows nothing come last and are dealt
-evenly by mass; q_i is the label's known share of the node's rows; no child takes all labels of a node; a
-label keeps its child unless another promises more by `margin` standard errors of what is known of it;
-frequent labels get leaves of their own first (`alone`), as in Huffman's tree.
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
+for Extreme Classification and Density Estimation": algorithm 2 (well-formed trees), its change for
+trees of bounded depth in the supplement, equations 10 and 12. The pair of a label and a child that
+promises most is taken first, as long as the child has room. Deviations: equal pairs are told apart
+(the larger difference p_{j|i} - p_j, then the label and the child that come first); labels of which
+the node knows nothing come last and are dealt evenly by mass; q_i is the label's known share of the
+node's rows; no child takes all labels of a node; a label keeps its child unless another promises
+more by `margin` standard errors of what is known of it; frequent labels get leaves of their own
+first (`alone`), as in Huffman's tree.
 """
 
 from typing import NamedTuple
@@ -25,18 +26,19 @@ class Rule(NamedTuple):
     """How many labels a child may have.
 
     depth    levels of nodes: at level h a child has at most M^(depth - h - 1) labels; 0: no bound
-    slack    a child that has slack / M of its node's rows or more takes no further label; 0: no bound. Where
-             no child with room by `depth` has less, it does not hold
-    alone    the most frequent labels get a leaf of their own, one after the other, as long as a label has at
-             least this part of the mean of the rows left for each child left; half of it where it has one
-             and a margin holds; 0: none does
+    slack    a child that has slack / M of its node's rows or more takes no further label; 0: no
+             bound. Where no child with room by `depth` has less, it does not hold
+    alone    the most frequent labels get a leaf of their own, one after the other, as long as a
+             label has at least this part of the mean of the rows left for each child left; half of
+             it where it has one and a margin holds; 0: none does
     times_p  equation 12 instead of 10
-    margin   standard errors by which the difference p_{j|i} - p_j has to be larger than that of the child
-             where the label is. The others keep their child, and come first; so do all labels of a node of M
-             labels or fewer, each of which is a leaf. 0: where labels are does not count
+    margin   standard errors by which the difference p_{j|i} - p_j has to be larger than that of the
+             child where the label is. The others keep their child, and come first; so do all labels
+             of a node of M labels or fewer, each of which is a leaf. 0: where labels are does not
+             count
 
-    With neither bound the tree is well-formed: the labels of each node are 1 modulo M - 1, but for labels
-    that are none (algorithm 2).
+    With neither bound the tree is well-formed: the labels of each node are 1 modulo M - 1, but for
+    labels that are none (algorithm 2).
     """
 
     depth: int
@@ -98,7 +100,9 @@ def _is_open(j: int, capacity: int, n_children: int, work: Dealing) -> bool:
 
 @inlined
 def _may_enter(i: int, j: int, capacity: int, n_children: int, work: Dealing) -> bool:
-    """Return whether a child takes a label: one that keeps its child is not turned out for its mass."""
+    """Return whether a child takes a label: one that keeps its
+    child is not turned out for its mass.
+    """
     keeps = work.own[i] == j and work.g[i, j] > 1 and capacity > 0
     return bool((keeps and work.size[j] < capacity) or _is_open(j, capacity, n_children, work))
 
@@ -114,7 +118,9 @@ def _enter(j: int, n_children: int, work: Dealing) -> None:
 
 @inlined
 def _find_best(i: int, capacity: int, n_children: int, work: Dealing) -> None:
-    """Find the open child that promises most for a label; where all have their mass, any has room."""
+    """Find the open child that promises most for a label; where all have their mass,
+    any has room.
+    """
     best = -1
     for _ in range(2):
         for j in range(n_children):
@@ -133,10 +139,12 @@ def _find_best(i: int, capacity: int, n_children: int, work: Dealing) -> None:
 @inlined
 def _is_before(a: int, b: int, work: Dealing) -> bool:
     """Return whether label a's best pair comes before label b's."""
-    ga, gb = work.g[a, work.best[a]], work.g[b, work.best[b]]
+    ga = work.g[a, work.best[a]]
+    gb = work.g[b, work.best[b]]
     if ga != gb:
         return bool(ga > gb)
-    da, db = work.d[a, work.best[a]], work.d[b, work.best[b]]
+    da = work.d[a, work.best[a]]
+    db = work.d[b, work.best[b]]
     return bool(da > db if da != db else a < b)
 
 
@@ -156,7 +164,9 @@ def _sift_down(at: int, n: int, work: Dealing) -> None:
 
 
 @inlined
-def _affinities(labels: I32, node: int, state: LearningState, n_alone: int, rule: Rule, work: Dealing) -> int:
+def _affinities(
+    labels: I32, node: int, state: LearningState, n_alone: int, rule: Rule, work: Dealing
+) -> int:
     """Write p_{j|i} of the labels that the node knows; put them into the heap and return how many.
 
     With a margin these are the labels that were below it too, of which nothing may be known.
@@ -199,7 +209,8 @@ def _gradients(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing)
 
 @inlined
 def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
-    """Let labels that no child promises enough come first, the most frequent first: g is 1 and their share.
+    """Let labels that no child promises enough come first, the most
+    frequent first: g is 1 and their share.
 
     The standard error of a share p of n rows is the root of p (1 - p) / n.
     """
@@ -212,7 +223,8 @@ def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealin
         for j in range(work.p.shape[1]):
             if work.d[i, j] > work.d[i, best]:
                 best = j
-        p_own, p_best = np.float64(work.p[i, own]), np.float64(work.p[i, best])
+        p_own = np.float64(work.p[i, own])
+        p_best = np.float64(work.p[i, best])
         variance = max(p_own * (1.0 - p_own), p_best * (1.0 - p_best)) / max(work.n_rows[i], 1)
         gain = np.float64(work.d[i, best]) - np.float64(work.d[i, own])
         if gain <= rule.margin * np.sqrt(variance) or len(labels) <= work.p.shape[1]:
@@ -221,7 +233,9 @@ def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealin
 
 @inlined
 def _deal_greedily(labels: I32, share: F64, n_known: int, capacity: int, work: Dealing) -> None:
-    """Deal the labels in the heap, the best pair first; a label whose child has filled looks anew."""
+    """Deal the labels in the heap, the best pair first; a label whose child has
+    filled looks anew.
+    """
     n_children = work.p.shape[1]
     for k in range(n_known):
         _find_best(work.heap[k], capacity, n_children, work)
@@ -243,7 +257,9 @@ def _deal_greedily(labels: I32, share: F64, n_known: int, capacity: int, work: D
 
 @inlined
 def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Dealing) -> None:
-    """Deal the labels that have no child, in their order, to the open child of least mass, then the pads."""
+    """Deal the labels that have no child, in their order, to the open
+    child of least mass, then the pads.
+    """
     n_children = work.p.shape[1]
     for i in range(len(labels) + n_pads):
         if i < len(labels) and work.child[i] >= 0:
@@ -264,8 +280,12 @@ def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Deal
 
 
 @inlined
-def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing) -> None:
-    """Give the first labels a child each, that where they are if they can have it, and close these."""
+def _deal_alone(
+    labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing
+) -> None:
+    """Give the first labels a child each, that where they are if they can have it,
+    and close these.
+    """
     for i in range(n_alone):
         own = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
         if own >= 0 and work.size[own] == 0:
@@ -282,7 +302,14 @@ def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: R
 
 @inlined
 def deal(
-    labels: I32, share: F64, pads: int, node: int, level: int, rule: Rule, state: LearningState, work: Dealing
+    labels: I32,
+    share: F64,
+    pads: int,
+    node: int,
+    level: int,
+    rule: Rule,
+    state: LearningState,
+    work: Dealing,
 ) -> None:
     """Write the child of each label of a node: node -1 is one that knows nothing yet."""
     n_children = work.p.shape[1]
@@ -291,14 +318,16 @@ def deal(
         work.child[i] = -1
     work.size[:] = 0
     work.mass[:] = 0.0
-    work.left[0], work.left[1] = len(labels) + pads, n_children
+    work.left[0] = len(labels) + pads
+    work.left[1] = n_children
     left = 0.0
     for label in labels:
         left += share[label]
     n_alone = 0
     may_be_alone = rule.alone > 0 and capacity > 0 and len(labels) > n_children
     while may_be_alone and n_alone < n_children - 1:
-        label, n_after = labels[n_alone], len(labels) - n_alone - 1
+        label = labels[n_alone]
+        n_after = len(labels) - n_alone - 1
         is_leaf = node >= 0 and state.tree.leaf_node[label] == node and rule.margin > 0
         least = 0.5 * rule.alone if is_leaf else rule.alone
         fits = 0 < n_after <= capacity * (n_children - n_alone - 1)

@@ -1,8 +1,8 @@
 """New labels of a tree of softmax nodes, whose embeddings and other nodes stay to the bit.
 
-A new label goes beside the label that is the most probable one for its rows: into a free place of that
-label's node, else both become children of a new node. The nodes above new labels take further steps on the
-rows of all labels below them; no other node sees another distribution than before.
+A new label goes beside the label that is the most probable one for its rows: into a free place of
+that label's node, else both become children of a new node. The nodes above new labels take further
+steps on the rows of all labels below them; no other node sees another distribution than before.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,13 @@ from xylem.trainers.shape import huffman_shape, shape_of
 from xylem.trainers.softmax.parameters import RATES, SoftmaxParameters
 from xylem.trainers.softmax.shapes import children_of, topology_of, topology_with, tree_of
 from xylem.trainers.softmax.training import Piece, run_piece
-from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, add_representations
+from xylem.trainers.softmax.tree import (
+    LearningState,
+    Network,
+    SoftmaxTree,
+    Steps,
+    add_representations,
+)
 from xylem.trainers.softmax.updates import no_statistics
 from xylem.trainers.source import Tools, TrainingSet, derived_seed
 from xylem_store import (
@@ -30,7 +36,8 @@ from xylem_store import (
     trees_of,
 )
 
-_DRAW, _ORDER = 5, 6
+_DRAW = 5
+_ORDER = 6
 """What the seeds of draws and of shuffles are derived from, besides the training's."""
 
 _STAGE = "new labels"
@@ -46,16 +53,20 @@ class SoftmaxGrowth(NamedTuple):
 
         data  rows old and new; labels of the version, and after them new ones
 
-        Cost: a pass over all rows, and as many as in training over those of the nodes above new leaves.
+        Cost: a pass over all rows, and as many as in training over those of the nodes above new
+        leaves.
         """
-        p, counts = self.parameters, np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+        p = self.parameters
+        counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
         tree, network = _read(model, p, data.labels.n_labels)
-        n_before, is_new = len(tree.parent), (counts > 0) & (tree.leaf_node < 0)
+        n_before = len(tree.parent)
+        is_new = (counts > 0) & (tree.leaf_node < 0)
         new = np.flatnonzero(is_new).astype(np.int32)
         beside = _nearest(tree, network, new, _rows_of(data, is_new), p)
         tree, network = _with_leaves(tree, network, new, beside, np.maximum(counts, 1))
         lowest, above = _nodes_above(tree, new)
-        epochs, rate = p.descent().epochs, p.rate or RATES["sgd"]
+        epochs = p.descent().epochs
+        rate = p.rate or RATES["sgd"]
         _learn(tree, network, lowest, data, p, epochs, rate, tools.seeded(0))
         _learn(tree, network, above, data, p, 1, rate / epochs, tools.seeded(1))
         ensemble = build_ensemble(
@@ -94,17 +105,24 @@ def _rows_of(data: TrainingSet, marked: Bools) -> TrainingSet:
     return data.take(np.unique(of_row[marked[data.labels.indices]]))
 
 
-def _nearest(tree: SoftmaxTree, network: Network, new: I32, rows: TrainingSet, p: SoftmaxParameters) -> I32:
-    """Return for each new label that of the tree which is the most probable one for the mean of its rows."""
+def _nearest(
+    tree: SoftmaxTree, network: Network, new: I32, rows: TrainingSet, p: SoftmaxParameters
+) -> I32:
+    """Return for each new label that of the tree which is the most
+    probable one for the mean of its rows.
+    """
     sums = np.zeros((rows.labels.n_labels, network.embedding.shape[1]))
     add_representations(*rows, network, p.descent().is_mean, sums)
     counts = np.bincount(rows.labels.indices, minlength=len(sums))
     found = np.empty(len(new), np.int32)
     for i, label in enumerate(new.tolist()):
-        mean, node = sums[label] / counts[label], 0
+        mean = sums[label] / counts[label]
+        node = 0
         while node >= 0:
             margins = np.einsum("cd,d->c", network.weights[node], mean) + network.bias[node]
-            node = int(tree.child[node, np.where(tree.child[node] != -1, margins, -np.inf).argmax()])
+            node = int(
+                tree.child[node, np.where(tree.child[node] != -1, margins, -np.inf).argmax()]
+            )
         found[i] = -2 - node
     return found
 
@@ -114,17 +132,24 @@ def _with_leaves(
 ) -> tuple[SoftmaxTree, Network]:
     """Return the tree with each new label beside another one, and the parameters to begin with.
 
-    In a free place these are the other label's; in a new node the frequencies of its labels. The arrays are
-    written to.
+    In a free place these are the other label's; in a new node the frequencies of its labels. The
+    arrays are written to.
     """
-    arity, n_nodes, children, biases = tree.child.shape[1], len(tree.child), [tree.child], [network.bias]
+    arity = tree.child.shape[1]
+    n_nodes = len(tree.child)
+    children = [tree.child]
+    biases = [network.bias]
     for other in np.unique(beside).tolist():
-        joining, node, branch = new[beside == other], int(tree.leaf_node[other]), tree.leaf_branch[other]
+        joining = new[beside == other]
+        node = int(tree.leaf_node[other])
+        branch = tree.leaf_branch[other]
         free = np.flatnonzero(tree.child[node] == -1)[: len(joining)]
         if len(free) == len(joining):
             tree.child[node, free] = -2 - joining
             network.weights[node, free] = network.weights[node, branch]
-            network.bias[node, free] = network.bias[node, branch] + np.log(counts[joining] / counts[other])
+            network.bias[node, free] = network.bias[node, branch] + np.log(
+                counts[joining] / counts[other]
+            )
             continue
         labels = np.sort(np.append(joining, np.int32(other)))
         shape = huffman_shape(labels, counts[labels], arity)
@@ -142,9 +167,12 @@ def _with_leaves(
 
 
 def _nodes_above(tree: SoftmaxTree, new: I32) -> tuple[Bools, Bools]:
-    """Return the nodes whose children new leaves are, with those between two of them; and all above."""
+    """Return the nodes whose children new leaves are, with those
+    between two of them; and all above.
+    """
     direct = np.unique(tree.leaf_node[new])
-    lowest, above = np.zeros(len(tree.parent), np.bool_), np.zeros(len(tree.parent), np.bool_)
+    lowest = np.zeros(len(tree.parent), np.bool_)
+    above = np.zeros(len(tree.parent), np.bool_)
     lowest[direct] = True
     for node in direct.tolist():
         path = [node]
@@ -169,9 +197,11 @@ def _learn(
 
     nodes  with a node, those between it and others of them
     """
-    leaf_node, leaf_branch = tree.leaf_node.copy(), tree.leaf_branch.copy()
+    leaf_node = tree.leaf_node.copy()
+    leaf_branch = tree.leaf_branch.copy()
     while len(out := np.flatnonzero((leaf_node >= 0) & ~nodes[leaf_node])):
-        leaf_node[out], leaf_branch[out] = tree.parent[leaf_node[out]], tree.branch[leaf_node[out]]
+        leaf_branch[out] = tree.branch[leaf_node[out]]
+        leaf_node[out] = tree.parent[leaf_node[out]]
     parent = np.where(nodes[tree.parent], tree.parent, -1).astype(np.int32)
     part = tree._replace(parent=parent, leaf_node=leaf_node, leaf_branch=leaf_branch)
     squares = Network(*(array[:0] for array in network))
@@ -180,7 +210,8 @@ def _learn(
     draws = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER)))
     for done in range(passes):
-        first, last = rate * (1 - done / passes), rate * (1 - (done + 1) / passes)
+        first = rate * (1 - done / passes)
+        last = rate * (1 - (done + 1) / passes)
         steps = Steps(first, last, p.descent().is_mean, p.descent().by_probability, embeds=False)
         order = shuffled.permutation(rows.n_rows).astype(np.int32)
         run_piece(Piece(rows, order, steps, 0), state, draws, tools)

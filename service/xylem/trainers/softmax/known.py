@@ -1,8 +1,8 @@
-"""What is known of a label at a node, the probabilities of the node's children for the label's rows; and what
-nodes are worth by that: objective J, balance and purity.
+"""What is known of a label at a node, the probabilities of the node's children for the label's
+rows; and what nodes are worth by that: objective J, balance and purity.
 
-Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
-Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 2 and 3.
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
+for Extreme Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 2 and 3.
 """
 
 import numpy as np
@@ -13,10 +13,13 @@ from xylem_store import F32, F64, I32, inlined, kernel
 
 @inlined
 def branch_at(label: int, node: int, tree: SoftmaxTree) -> int:
-    """Return the child of a node on the label's path until now; -1 where the path does not pass it."""
+    """Return the child of a node on the label's path until now; -1 where the path
+    does not pass it.
+    """
     if node < 0:
         return -1
-    at, branch = tree.leaf_node[label], tree.leaf_branch[label]
+    at = tree.leaf_node[label]
+    branch = tree.leaf_branch[label]
     while at >= 0 and at != node:
         branch = tree.branch[at]
         at = tree.parent[at]
@@ -25,11 +28,13 @@ def branch_at(label: int, node: int, tree: SoftmaxTree) -> int:
 
 @inlined
 def probabilities_of(label: int, node: int, own: int, state: LearningState, p_out: F32) -> int:
-    """Write p_{j|i} of a label at a node, float32[M]; return of how many rows it is, 0 where nobody knows it.
+    """Write p_{j|i} of a label at a node, float32[M]; return of how many
+    rows it is, 0 where nobody knows it.
 
     own  the child of the node on the label's path, -1 where it does not pass
     """
-    statistics, level = state.statistics, state.tree.level[node]
+    statistics = state.statistics
+    level = state.tree.level[node]
     if len(statistics.means) == 0:
         if own < 0 or statistics.counts[label, level] <= 1:
             return 0
@@ -39,7 +44,9 @@ def probabilities_of(label: int, node: int, own: int, state: LearningState, p_ou
     if statistics.seen[label] == 0:
         return 0
     # softmax(W_n mean + b_n) of the label's mean representation, 0 where there is no child
-    child, network, means = state.tree.child, state.network, statistics.means
+    child = state.tree.child
+    network = state.network
+    means = statistics.means
     greatest = np.float32(-np.inf)
     for j in range(len(p_out)):
         total = network.bias[node, j]
@@ -68,10 +75,10 @@ def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
     labels  int32[n], those with a leaf
     share   float64[K]: of the training rows
 
-    The mass of a node is the sum of the shares of the labels below it that are known, q_i a label's part of
-    that. Of a node of M children (those that there are), J = (2 / M) sum_i q_i sum_j |p_j - p_{j|i}|,
-    J* = (4 / M) (1 - 1 / M), alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}): 0 is pure.
-    Cost: twice O(M D) for each node on each label's path.
+    The mass of a node is the sum of the shares of the labels below it that are known, q_i a label's
+    part of that. Of a node of M children (those that there are), J = (2 / M) sum_i q_i sum_j |p_j -
+    p_{j|i}|, J* = (4 / M) (1 - 1 / M), alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}): 0
+    is pure. Cost: twice O(M D) for each node on each label's path.
     """
     tree = state.tree
     n_nodes, n_children = tree.child.shape
@@ -80,7 +87,8 @@ def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
     p = np.zeros(n_children, np.float32)
     for turn in range(2):
         for label in labels:
-            node, own = tree.leaf_node[label], tree.leaf_branch[label]
+            node = tree.leaf_node[label]
+            own = tree.leaf_branch[label]
             while node >= 0:
                 if probabilities_of(label, node, own, state, p) > 0:
                     if turn == 0:

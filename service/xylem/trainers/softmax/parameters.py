@@ -16,7 +16,9 @@ _EPOCHS = {"labels": 15, "text": 4}
 
 
 class SoftmaxDescent(NamedTuple):
-    """How parameters are learnt: `is_adaptive` is Adagrad, else plain stochastic gradient descent."""
+    """How parameters are learnt: `is_adaptive` is Adagrad, else plain stochastic
+    gradient descent.
+    """
 
     epochs: int
     rate: float
@@ -41,7 +43,9 @@ class TreeLearning(NamedTuple):
     settles: bool
 
     def at(self, update: int, n_updates: int) -> Rule:
-        """Return the rule of an update, from 1: the margin grows to the last, and slowly at first."""
+        """Return the rule of an update, from 1: the margin grows to the last, and
+        slowly at first.
+        """
         return self.rule._replace(margin=self.rule.margin * (update / n_updates) ** MARGIN_GROWTH)
 
 
@@ -53,7 +57,9 @@ class SoftmaxParameters(Parameters):
     )
     dim: int = Field(default=50, ge=1, le=1024, description="dimensions of the embeddings")
     arity: int = Field(default=20, ge=2, le=4096, description="most children of a node")
-    epochs: int = Field(default=0, ge=0, le=1000, description="passes over the rows; 0: 15 (task=text: 4)")
+    epochs: int = Field(
+        default=0, ge=0, le=1000, description="passes over the rows; 0: 15 (task=text: 4)"
+    )
     rate: float = Field(
         default=0.0, ge=0.0, le=1e3, description="size of the first step; 0: 0.5 (adagrad: 0.1)"
     )
@@ -61,26 +67,35 @@ class SoftmaxParameters(Parameters):
         default="auto", description="auto: sgd, whose rate falls to 0; adagrad with task=text"
     )
     pooling: Literal["mean", "sum"] = Field(
-        default="mean", description="labels: a row is the mean or the sum of its features' embeddings"
+        default="mean",
+        description="labels: a row is the mean or the sum of its features' embeddings",
     )
     gradient: Literal["log-probability", "probability"] = Field(
         default="log-probability",
-        description="what a step increases: the logarithm of a child's probability, or the probability, "
+        description="what a step increases: the logarithm of a child's probability, or the "
+        "probability, "
         "as in the paper's algorithm 1",
     )
-    window: int = Field(default=4, ge=1, le=16, description="text: words before the next one that count")
+    window: int = Field(
+        default=4, ge=1, le=16, description="text: words before the next one that count"
+    )
     transition: Literal["diagonal", "full"] = Field(
         default="diagonal",
         description="text: for each place of the window a factor per dimension, or a matrix",
     )
     min_count: int = Field(
-        default=2, ge=1, le=1_000_000, description="text: words that occur less often become one word, <unk>"
+        default=2,
+        ge=1,
+        le=1_000_000,
+        description="text: words that occur less often become one word, <unk>",
     )
 
     def descent(self) -> SoftmaxDescent:
         """Return how parameters are learnt, with what was left open."""
         is_text = self.task == "text"
-        optimiser = ("adagrad" if is_text else "sgd") if self.optimiser == "auto" else self.optimiser
+        optimiser = (
+            ("adagrad" if is_text else "sgd") if self.optimiser == "auto" else self.optimiser
+        )
         return SoftmaxDescent(
             self.epochs or _EPOCHS[self.task],
             self.rate or RATES[optimiser],
@@ -98,7 +113,9 @@ class SoftmaxParameters(Parameters):
         return None
 
     def transitions(self) -> tuple[int, int]:
-        """Return (T, R): the places of the window, and the rows of what turns a word at each of them."""
+        """Return (T, R): the places of the window, and the rows of
+        what turns a word at each of them.
+        """
         if self.task == "labels":
             return 1, 0
         return self.window, 1 if self.transition == "diagonal" else self.dim
@@ -113,7 +130,8 @@ class HuffmanTreeParameters(SoftmaxParameters):
 
     tree: Literal["huffman", "random", "kmeans", "clustered", "flat"] = Field(
         default="huffman",
-        description="short paths for frequent labels; random; similar labels together, by rows (kmeans) "
+        description="short paths for frequent labels; random; similar labels together, by "
+        "rows (kmeans) "
         "or by embeddings (clustered, trains twice); or one node with all labels (flat)",
     )
 
@@ -138,27 +156,31 @@ class LearnedTreeParameters(SoftmaxParameters):
         default=0.0,
         ge=0.0,
         le=1.0,
-        description="share of the passes in which the tree is learnt; 0: one pass, at most half of them",
+        description="share of the passes in which the tree is learnt; 0: one pass, at most "
+        "half of them",
     )
     depth: int = Field(default=0, ge=0, le=64, description="most levels of nodes; 0: no limit")
     slack: float = Field(
         default=1.3,
         ge=0.0,
         le=4096.0,
-        description="a child with slack / arity of its node's rows gets no more labels; 0: no limit. With "
+        description="a child with slack / arity of its node's rows gets no more labels; 0: "
+        "no limit. With "
         "depth=0 and slack=0 the tree is well-formed, as in the paper's algorithm 2",
     )
     alone: float = Field(
         default=0.25,
         ge=0.0,
         le=1.0,
-        description="a label with this share of a child's mean number of rows gets its own leaf; 0: none",
+        description="a label with this share of a child's mean number of rows gets its own "
+        "leaf; 0: none",
     )
     margin: float = Field(
         default=8.0,
         ge=0.0,
         le=1e6,
-        description="a label moves if another child is better by so many standard errors (at the last "
+        description="a label moves if another child is better by so many standard errors (at "
+        "the last "
         "update; fewer before); 0: if it is better at all, as in the paper",
     )
     assignment: Literal["eq10", "eq12"] = Field(
@@ -170,7 +192,8 @@ class LearnedTreeParameters(SoftmaxParameters):
         "probabilities on its path",
     )
     settle: Literal["yes", "no"] = Field(
-        default="yes", description="whether nodes are trained anew when the tree is learnt; the paper: no"
+        default="yes",
+        description="whether nodes are trained anew when the tree is learnt; the paper: no",
     )
 
     @model_validator(mode="after")
@@ -190,4 +213,6 @@ class LearnedTreeParameters(SoftmaxParameters):
         p = self.descent()
         share = self.learning or min(0.5, 1 / p.epochs)
         rule = Rule(self.depth, self.slack, self.alone, self.assignment == "eq12", self.margin)
-        return TreeLearning(self.updates, share, rule, self.statistics == "means", self.settle == "yes")
+        return TreeLearning(
+            self.updates, share, rule, self.statistics == "means", self.settle == "yes"
+        )

@@ -1,4 +1,6 @@
-"""Trees of softmax nodes: from the shape of a label tree to a kernel's topology, and to a stored tree."""
+"""Trees of softmax nodes: from the shape of a label tree to a
+kernel's topology, and to a stored tree.
+"""
 
 import itertools
 
@@ -29,7 +31,9 @@ def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape
     labels = np.flatnonzero(counts).astype(np.int32)
     if tree == "flat":
         if len(labels) > FLAT_MAX:
-            raise BadParameter(f"tree: expected flat for at most {FLAT_MAX} labels, found {len(labels)}")
+            raise BadParameter(
+                f"tree: expected flat for at most {FLAT_MAX} labels, found {len(labels)}"
+            )
         return join(labels, [])
     if tree == "huffman" or len(labels) <= arity:
         return huffman_shape(labels, counts[labels], arity)
@@ -42,7 +46,8 @@ def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape
 
 
 def even_shape(labels: I32, arity: int) -> Shape:
-    """Return the tree of fewest levels that divides labels, in their order, into parts of even size.
+    """Return the tree of fewest levels that divides labels, in
+    their order, into parts of even size.
 
     Nodes above the leaves are as full as can be, the root is the least so.
     """
@@ -62,7 +67,8 @@ def even_shape(labels: I32, arity: int) -> Shape:
 
 
 def label_vectors(source: RowSource, labels: I32, embedding: F32, are_words: bool) -> F32:
-    """Return where labels lie among the embeddings, float32[len(labels), d]; each of length 1, or 0.
+    """Return where labels lie among the embeddings,
+    float32[len(labels), d]; each of length 1, or 0.
 
     Reads the rows once, unless labels are words.
 
@@ -84,18 +90,20 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     labels   int32[K'], K' >= 1, ascending: the labels that get a leaf
     counts   int64[K']  rows of each: frequent labels choose first, of equal ones the first label
 
-    A child at level h has at most arity^(levels - h) labels. Cost: levels * rounds * K' * arity * d; memory
-    4 K' arity bytes. Depends on the arguments alone.
+    A child at level h has at most arity^(levels - h) labels. Cost: levels * rounds * K' * arity *
+    d; memory 4 K' arity bytes. Depends on the arguments alone.
     """
     n, dim = vectors.shape
     n_levels = 1
     while arity**n_levels < n:
         n_levels += 1
-    ptr, features = np.arange(n + 1, dtype=np.int64) * dim, np.tile(np.arange(dim, dtype=np.int32), n)
+    ptr = np.arange(n + 1, dtype=np.int64) * dim
+    features = np.tile(np.arange(dim, dtype=np.int32), n)
     dense = SparseRows(ptr, features, vectors.reshape(-1), dim)
     members = np.arange(n, dtype=np.int32)
     found = [np.array([0, n])]
-    bounds, levels = found[0], []
+    bounds = found[0]
+    levels = []
 
     def divide(part: tuple[int, int, int, int]) -> I64:
         start, stop, room, seed_here = part
@@ -115,7 +123,8 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
         large = np.flatnonzero(np.diff(bounds) > arity).tolist()
         room = arity ** (n_levels - level)
         parts = [
-            (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p)) for p in large
+            (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p))
+            for p in large
         ]
         tools.crew.run(divide, parts, lambda part, ends: found.append(ends))
         tools.progress(STAGE, level, n_levels - 1)
@@ -132,8 +141,11 @@ def _of_length_one(vectors: F64) -> F32:
 
 
 def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
-    """Return each vector's cluster: the nearest, of equal ones the first, that has fewer than `room`."""
-    likeness = np.einsum("nd,cd->nc", vectors, centres)  # its order of sums does not hang on the processor
+    """Return each vector's cluster: the nearest, of equal ones the
+    first, that has fewer than `room`.
+    """
+    # its order of sums does not hang on the processor
+    likeness = np.einsum("nd,cd->nc", vectors, centres)
     free = np.zeros(len(centres), np.float32)
     left = [room] * len(centres)
     chosen = np.empty(len(vectors), np.int64)
@@ -147,15 +159,21 @@ def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
 
 
 def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
-    """Return the topology of a shape: inner nodes are numbered in the shape's order, breadth-first."""
+    """Return the topology of a shape: inner nodes are numbered in the shape's order,
+    breadth-first.
+    """
     return topology_with(children_of(shape, arity), n_labels)
 
 
 def children_of(shape: Shape, arity: int) -> I32:
-    """Return the children of the inner nodes of a shape, int32[N, arity], as `SoftmaxTree` has them."""
-    n_nodes, inner = len(shape.first), shape.inner
+    """Return the children of the inner nodes of a shape, int32[N,
+    arity], as `SoftmaxTree` has them.
+    """
+    n_nodes = len(shape.first)
+    inner = shape.inner
     number = inverse(inner, n_nodes)
-    parents, nodes = parents_of(shape.child_ptr)[1:], np.arange(1, n_nodes)
+    parents = parents_of(shape.child_ptr)[1:]
+    nodes = np.arange(1, n_nodes)
     child = np.full((len(inner), arity), -1, np.int32)
     of_node = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
     child[number[parents], nodes - shape.child_ptr[parents]] = of_node
@@ -163,16 +181,22 @@ def children_of(shape: Shape, arity: int) -> I32:
 
 
 def topology_with(child: I32, n_labels: int) -> SoftmaxTree:
-    """Return the topology of nodes with these children; those that the root does not reach have no place."""
+    """Return the topology of nodes with these children; those that the
+    root does not reach have no place.
+    """
     tree = empty_topology(len(child), child.shape[1], n_labels)
-    tree.child[:], tree.level[0], nodes = child, 0, np.zeros(1, np.int64)
+    tree.child[:] = child
+    tree.level[0] = 0
+    nodes = np.zeros(1, np.int64)
     while len(nodes):
         above, branch = np.nonzero(child[nodes] < -1)
         labels = -2 - child[nodes[above], branch]
-        tree.leaf_node[labels], tree.leaf_branch[labels] = nodes[above], branch
+        tree.leaf_node[labels] = nodes[above]
+        tree.leaf_branch[labels] = branch
         above, branch = np.nonzero(child[nodes] > 0)
         below = child[nodes[above], branch]
-        tree.parent[below], tree.branch[below] = nodes[above], branch
+        tree.parent[below] = nodes[above]
+        tree.branch[below] = branch
         tree.level[below] = tree.level[nodes[above]] + 1
         nodes = below.astype(np.int64)
     return tree
@@ -190,7 +214,9 @@ def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
 
 def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
     """Return the tree as the store takes it: all `dim` rows of each chunk are dense."""
-    order, child_ptr, labels = [0], [1], [-1]
+    order = [0]
+    child_ptr = [1]
+    labels = [-1]
     chunks: list[Chunk | None] = []
     n_nodes = 1
     for number in order:
@@ -204,7 +230,8 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
         if not len(here):
             chunks.append(None)
             continue
-        feature, child = np.repeat(np.arange(dim), len(here)), np.tile(np.arange(len(here)), dim)
+        feature = np.repeat(np.arange(dim), len(here))
+        child = np.tile(np.arange(len(here)), dim)
         weight = np.ascontiguousarray(network.weights[number, here, :dim].T).reshape(-1)
         chunks.append(Chunk.of(feature, child, weight, network.bias[number, here].copy()))
     return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)

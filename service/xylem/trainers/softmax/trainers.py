@@ -1,4 +1,6 @@
-"""Trainers `huffman-tree` and `learned-tree`: embeddings and a tree of softmax nodes, exact probabilities."""
+"""Trainers `huffman-tree` and `learned-tree`: embeddings and a tree of
+softmax nodes, exact probabilities.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +14,13 @@ from xylem.trainers.softmax.parameters import (
     LearnedTreeParameters,
     SoftmaxParameters,
 )
-from xylem.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of, tree_of
+from xylem.trainers.softmax.shapes import (
+    clustered_shape,
+    first_shape,
+    label_vectors,
+    topology_of,
+    tree_of,
+)
 from xylem.trainers.softmax.training import descend, estimate_softmax
 from xylem.trainers.softmax.tree import SoftmaxTree
 from xylem.trainers.source import RowSource, Tools
@@ -22,16 +30,22 @@ from xylem_store import EMBEDDING, Embedding, group_of
 
 
 def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> Trained:
-    """Train embeddings, the nodes of a tree and, of `learned-tree`, the tree, on rows read for each pass.
+    """Train embeddings, the nodes of a tree and, of `learned-tree`,
+    the tree, on rows read for each pass.
 
-    Source: Jernite, Choromanska and Sontag 2017: of a fixed tree section 7 (the baselines), with arity 2 the
-    hierarchical softmax of fastText; of a learned one algorithms 1 and 2, deviations stand in
-    docs/trainers/learned-tree.md. Raises BadParameter for a flat tree of too many labels, a depth that has no
-    room for all labels or rows that the task does not take, BadData where no row carries a label.
+    Source: Jernite, Choromanska and Sontag 2017: of a fixed tree section 7 (the baselines), with
+    arity 2 the hierarchical softmax of fastText; of a learned one algorithms 1 and 2, deviations
+    stand in docs/trainers/learned-tree.md. Raises BadParameter for a flat tree of too many labels,
+    a depth that has no room for all labels or rows that the task does not take, BadData where no
+    row carries a label.
     """
-    census, dim, turned = source.census, parameters.dim, parameters.transitions()[1]
+    census = source.census
+    dim = parameters.dim
+    turned = parameters.transitions()[1]
     if census.n_features % parameters.transitions()[0]:
-        message = f"task: expected labels for rows that are no windows of words, found {parameters.task}"
+        message = (
+            f"task: expected labels for rows that are no windows of words, found {parameters.task}"
+        )
         raise BadParameter(message)
     census.check_labelled()
     first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
@@ -42,13 +56,18 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
     more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
-    tree, n_labels = tree_of(state.tree, state.network, dim), len(census.label_rows)
+    tree = tree_of(state.tree, state.network, dim)
+    n_labels = len(census.label_rows)
     return Trained.of([tree], n_labels, dim, "softmax", parameters, **more)
 
 
 def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:
-    """Return the tree that training begins with; a clustering one is of embeddings learnt on Huffman's."""
-    tree, arity, counts = parameters.first_tree(), parameters.arity, source.census.label_rows
+    """Return the tree that training begins with; a clustering one is
+    of embeddings learnt on Huffman's.
+    """
+    tree = parameters.first_tree()
+    arity = parameters.arity
+    counts = source.census.label_rows
     learning = parameters.learns()
     if tree == "clustered":
 
@@ -64,7 +83,8 @@ def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
         shape = clustered_shape(vectors, labels, counts[labels], arity, tools.seeded(0))
     else:
         shape = first_shape(tree, arity, source, tools)
-    n_labels, depth = len(shape.labels), 0 if learning is None else learning.rule.depth
+    n_labels = len(shape.labels)
+    depth = 0 if learning is None else learning.rule.depth
     if depth and arity**depth < n_labels:
         room = f"{arity}^{depth} = {arity**depth}"
         raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
@@ -74,7 +94,9 @@ def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
 def _growth(parameters: SoftmaxParameters, rows: SparseRows) -> SoftmaxGrowth:
     """Return how a tree gets new labels. Raises BadParameter for one of words."""
     if parameters.task == "text":
-        raise BadParameter("task: expected labels, found text, whose labels are the words of its vocabulary")
+        raise BadParameter(
+            "task: expected labels, found text, whose labels are the words of its vocabulary"
+        )
     return SoftmaxGrowth(parameters)
 
 
@@ -87,8 +109,11 @@ HUFFMAN_TREE: TrainerSpec[Any] = TrainerSpec(
     reads="passes",
     is_exact=True,
     growth=_growth,
-    # of a rate that falls, and of a tree that is learnt in a share of the passes, their number stays
-    plan=lambda p: PassPlan("epochs", p.descent().epochs, p.descent().is_adaptive and p.learns() is None),
+    # of a rate that falls, and of a tree that is learnt in a share
+    # of the passes, their number stays
+    plan=lambda p: PassPlan(
+        "epochs", p.descent().epochs, p.descent().is_adaptive and p.learns() is None
+    ),
 )
 
 LEARNED_TREE = replace(

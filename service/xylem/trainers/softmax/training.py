@@ -1,4 +1,6 @@
-"""The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt anew."""
+"""The training of a tree of softmax nodes and its embeddings:
+passes over the rows, labels dealt anew.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +16,13 @@ from xylem.trainers.softmax.dealing import Rule
 from xylem.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
 from xylem.trainers.softmax.shapes import even_shape, topology_with
 from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
-from xylem.trainers.softmax.updates import bring_up_to_date, deal_anew, levels_of, no_statistics, settle
+from xylem.trainers.softmax.updates import (
+    bring_up_to_date,
+    deal_anew,
+    levels_of,
+    no_statistics,
+    settle,
+)
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
 from xylem.trainers.windows import dealt
@@ -28,26 +36,41 @@ def restore(found: LearnerState, state: LearningState, random: U64) -> None:
 
 
 def written(state: LearningState) -> dict[str, NDArray[Any]]:
-    """Return what steps write, by name; labels' means are not among it: they are found before each use."""
+    """Return what steps write, by name; labels' means are not among
+    it: they are found before each use.
+    """
     parts = {"network": state.network, "squares": state.squares}
-    arrays = {f"{part}/{name}": array for part in parts for name, array in parts[part]._asdict().items()}
+    arrays = {
+        f"{part}/{name}": array for part in parts for name, array in parts[part]._asdict().items()
+    }
     sums = {"sums": state.statistics.sums, "counts": state.statistics.counts}
     return {**arrays, **(sums if len(state.statistics.sums) else {})}
 
 
 def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
-    """Return the tree of a state; nodes that its root does not reach are not in use. Raises Corrupt."""
+    """Return the tree of a state; nodes that its root does not
+    reach are not in use. Raises Corrupt.
+    """
     child = found.take("child", "int32", None, None)
     check_that(len(child) > 0, "a root")
-    check_that(((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels")
-    inner, leaves = child[child > 0], child[child < -1]
-    check_that(len(np.unique(inner)) == len(inner) and len(np.unique(leaves)) == len(leaves), "a tree")
+    check_that(
+        ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels"
+    )
+    inner = child[child > 0]
+    leaves = child[child < -1]
+    check_that(
+        len(np.unique(inner)) == len(inner) and len(np.unique(leaves)) == len(leaves), "a tree"
+    )
     return topology_with(child, n_labels)
 
 
 PIECE_ROWS = 1 << 16  # rows that are trained on between two reports of progress, at most
-_ORDER, _DRAW, _START = 1, 2, 3
-"""What the seeds of shuffles, of draws and of first parameters are derived from, besides the training's."""
+_ORDER = 1
+_DRAW = 2
+_START = 3
+"""What the seeds of shuffles, of draws and of first parameters are
+derived from, besides the training's.
+"""
 
 
 class Piece(NamedTuple):
@@ -73,11 +96,14 @@ def marks_of(learning: TreeLearning | None, total: int) -> list[int]:
 def pieces(
     source: RowSource, parameters: SoftmaxParameters, marks: list[int], tools: Tools
 ) -> Iterator[Piece]:
-    """Yield the rows with labels of the epochs to be made, shuffled anew for each, cut at the marks.
+    """Yield the rows with labels of the epochs to be made,
+    shuffled anew for each, cut at the marks.
 
     The same pieces however the source cuts its rows.
     """
-    p, learning, n = parameters.descent(), parameters.learns(), source.census.n_labelled
+    p = parameters.descent()
+    learning = parameters.learns()
+    n = source.census.n_labelled
     total = p.epochs * n
     constant = 0.0 if learning is None else learning.share * total
 
@@ -93,7 +119,9 @@ def pieces(
         shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
         for _, window in windows.visit(epoch):
             labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
-            order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
+            order = shuffled.permutation(labelled)
+            begin = done
+            end = done + len(labelled)
             for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
                 steps = Steps(rate_at(done), rate_at(cut), p.is_mean, p.by_probability, embeds=True)
                 yield Piece(window, order[done - begin : cut - begin], steps, done)
@@ -101,13 +129,15 @@ def pieces(
 
 
 def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
-    """Return the bound on the weights of the nodes: each has all dimensions, and two children at least.
+    """Return the bound on the weights of the nodes: each has all
+    dimensions, and two children at least.
 
-    What is stored, embeddings included, is exact for Huffman's tree, and that of the tree of fewest levels
-    for others.
+    What is stored, embeddings included, is exact for Huffman's tree, and that of the tree of fewest
+    levels for others.
     """
     counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
-    labels, n_used = np.flatnonzero(counts).astype(np.int32), len(np.unique(data.rows.indices))
+    labels = np.flatnonzero(counts).astype(np.int32)
+    n_used = len(np.unique(data.rows.indices))
     kind = p.first_tree()
     arity = max(p.arity, len(labels)) if kind == "flat" else p.arity
     if kind == "huffman":
@@ -119,32 +149,40 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     n_vectors = data.rows.n_features // n_places + n_places * n_turned
     tools.progress("estimate", 1, 1)
     found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
-    stored = {w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES}
+    stored = {
+        w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES
+    }
     return replace(found, stored_bytes=stored)
 
 
 def descend(
     source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
 ) -> tuple[LearningState, dict[str, Any], LearnerState | None]:
-    """Take all steps on a tree, which is learnt too where the parameters say so; None: on that of a state.
+    """Take all steps on a tree, which is learnt too where the
+    parameters say so; None: on that of a state.
 
-    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
-    anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
-    on any number, and however the source cuts its rows.
+    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order
+    shuffled anew for each pass, within windows, one at a time; plain descent ends at rate 0. One
+    thread: the same bits on any number, and however the source cuts its rows.
 
-    Returns the parameters, what is reported, and the state, where one is to be left. Raises BadParameter for
-    parameters that have grown beyond all numbers.
+    Returns the parameters, what is reported, and the state, where one is to be left. Raises
+    BadParameter for parameters that have grown beyond all numbers.
     """
-    p, learning = parameters.descent(), parameters.learns()
-    census, before = source.census, tools.passes.state
-    passes, total = tools.passes.of(p.epochs), p.epochs * census.n_labelled
+    p = parameters.descent()
+    learning = parameters.learns()
+    census = source.census
+    before = tools.passes.state
+    passes = tools.passes.of(p.epochs)
+    total = p.epochs * census.n_labelled
     random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     marks = marks_of(learning, total)
-    losses, stage = np.zeros(passes.stop), "embeddings" if learning is None else "tree and embeddings"
+    losses = np.zeros(passes.stop)
+    stage = "embeddings" if learning is None else "tree and embeddings"
     updates: list[dict[str, Any]] = []
     if before is not None:
         with restoring():
-            topology, updates = kept_tree(before, len(census.label_rows)), list(before.facts["updates"])
+            topology = kept_tree(before, len(census.label_rows))
+            updates = list(before.facts["updates"])
             losses[: before.passes] = before.facts["losses"]
     assert topology is not None
     state = _start(census, parameters, topology, tools)
@@ -166,7 +204,9 @@ def descend(
             if done == marks[-1] and learning.settles:
                 settle(state)
     if not all(np.isfinite(part).all() for part in state.network):
-        raise BadParameter(f"rate: expected one under which parameters stay finite, found {p.rate:g}")
+        raise BadParameter(
+            f"rate: expected one under which parameters stay finite, found {p.rate:g}"
+        )
     kept = None
     if tools.passes.keeps:
         facts = {"losses": losses.tolist(), "updates": updates}
@@ -189,7 +229,9 @@ UPDATES_TOLD_MAX = 100  # so many updates are told of, at most: evenly many of a
 def _update(
     state: LearningState, source: RowSource, is_mean: bool, rule: Rule
 ) -> tuple[LearningState, dict[str, Any]]:
-    """Deal the labels anew; return the state, and what the tree was worth before and how much of it moved."""
+    """Deal the labels anew; return the state, and what the tree was
+    worth before and how much of it moved.
+    """
     counts = source.census.label_rows
     bring_up_to_date(state, source, is_mean)
     levels = levels_of(state, counts)
@@ -209,7 +251,9 @@ def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> 
     return found[0]
 
 
-def _start(census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, tools: Tools) -> LearningState:
+def _start(
+    census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, tools: Tools
+) -> LearningState:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0.
 
     Raises BadParameter for embeddings and nodes that this process cannot hold.
@@ -219,10 +263,12 @@ def _start(census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, too
     n_places, n_turned = parameters.transitions()
     n_words = census.n_features // n_places
     copies = 2 if parameters.descent().is_adaptive else 1
-    needed, most = 4 * copies * padded * (n_words + tree.child.size), memory_bytes()
+    needed = 4 * copies * padded * (n_words + tree.child.size)
+    most = memory_bytes()
     if needed > most:
         raise BadParameter(
-            f"dim: expected embeddings of {n_words} words and {tree.child.size} children of nodes within "
+            f"dim: expected embeddings of {n_words} words and {tree.child.size} children of "
+            "nodes within "
             f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
         )
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
@@ -244,7 +290,9 @@ def _start(census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, too
 
 
 def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
-    """Return the mean depth of a label drawn from the rows, and what no tree of this arity can be below."""
+    """Return the mean depth of a label drawn from the rows, and what
+    no tree of this arity can be below.
+    """
     depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
     share = counts[counts > 0] / counts.sum()
     entropy = float(-(share * np.log(share)).sum() / np.log(tree.child.shape[1]))

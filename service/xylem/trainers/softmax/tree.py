@@ -1,10 +1,11 @@
-"""Gradient steps on a tree of softmax nodes and the dense representation of its rows, learned together.
+"""Gradient steps on a tree of softmax nodes and the dense
+representation of its rows, learned together.
 
-Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
-Classification and Density Estimation", sections 2, 4 (algorithm 1) and 6. A row x has the representation
-r(x), the sum or the mean of the embeddings of its features; node n sends it to its child j with the
-probability softmax_j(W_n r + b_n); a label's probability is the product along its path. One thread, one row
-after the other: the same bits for the same rows in the same order.
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
+for Extreme Classification and Density Estimation", sections 2, 4 (algorithm 1) and 6. A row x has
+the representation r(x), the sum or the mean of the embeddings of its features; node n sends it to
+its child j with the probability softmax_j(W_n r + b_n); a label's probability is the product along
+its path. One thread, one row after the other: the same bits for the same rows in the same order.
 """
 
 from typing import Any, NamedTuple
@@ -53,7 +54,8 @@ class SoftmaxTree(NamedTuple):
 
 
 class Network(NamedTuple):
-    """Parameters, or for each of them the sum of its squared gradients (then all arrays may be empty).
+    """Parameters, or for each of them the sum of its squared
+    gradients (then all arrays may be empty).
 
     D is the dimension padded to a multiple of LANES with zeros. A feature of a window of T words is
     position * V + word; T is 1 for bags.
@@ -61,7 +63,8 @@ class Network(NamedTuple):
     weights     float32[N, M, D]
     bias        float32[N, M]
     embedding   float32[V, D]
-    transition  float32[T, R, D]  how a position turns its word: R = 0 not at all, R = 1 each dimension by a
+    transition  float32[T, R, D]  how a position turns its word: R = 0 not at all, R = 1 each
+                dimension by a
                                   factor, R = D by a matrix
     """
 
@@ -87,7 +90,9 @@ class LabelStatistics(NamedTuple):
 
 
 class LearningState(NamedTuple):
-    """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
+    """All that changes: the parameters, sums of their squared gradients, what was
+    seen, the tree.
+    """
 
     tree: SoftmaxTree
     network: Network
@@ -98,8 +103,10 @@ class LearningState(NamedTuple):
 class Steps(NamedTuple):
     """How steps are taken: the rate goes evenly from `first` to `last`.
 
-    is_mean         a representation is the mean of its features' embeddings, weighted by |value|; else a sum
-    by_probability  steps follow the gradient of p(child), as in algorithm 1; else that of log p(child)
+    is_mean         a representation is the mean of its features' embeddings, weighted by |value|;
+                    else a sum
+    by_probability  steps follow the gradient of p(child), as in algorithm 1; else that of log
+                    p(child)
     embeds          the embeddings and transitions take steps too, not only the nodes
     """
 
@@ -111,7 +118,9 @@ class Steps(NamedTuple):
 
 
 class _Scratch(NamedTuple):
-    """Workspace of a step, float32[..]: representation, its gradient, a node's softmax, an embedding."""
+    """Workspace of a step, float32[..]: representation, its
+    gradient, a node's softmax, an embedding.
+    """
 
     r: F32
     gradient: F32
@@ -145,7 +154,9 @@ def _add_to(out: F32, scale: np.float32, x: F32, at: int) -> None:
 
 @inlined
 def _move(x: F32, squares: F32, rate: float, scale: float, direction: F32) -> None:
-    """Step x by rate * scale * direction; with sums of squares, each element's rate is over their root."""
+    """Step x by rate * scale * direction; with sums of squares, each
+    element's rate is over their root.
+    """
     if len(squares) == 0:
         _add_to(x, np.float32(rate * scale), direction, 0)
         return
@@ -157,9 +168,12 @@ def _move(x: F32, squares: F32, rate: float, scale: float, direction: F32) -> No
 
 @inlined
 def _turn(network: Network, feature: int, lanes: F32, out: F32) -> Any:
-    """Write what a feature adds to the representation for a value of 1; return its row of the embedding."""
+    """Write what a feature adds to the representation for a value of
+    1; return its row of the embedding.
+    """
     n_words, dim = network.embedding.shape
-    word, position = feature % n_words, feature // n_words
+    word = feature % n_words
+    position = feature // n_words
     kind = network.transition.shape[1]
     if kind == 0:
         out[:] = network.embedding[word]
@@ -168,7 +182,9 @@ def _turn(network: Network, feature: int, lanes: F32, out: F32) -> Any:
             out[f] = network.transition[position, 0, f] * network.embedding[word, f]
     else:
         for f in range(dim):
-            out[f] = _dot(network.transition, (position * kind + f) * dim, network.embedding[word], lanes)
+            out[f] = _dot(
+                network.transition, (position * kind + f) * dim, network.embedding[word], lanes
+            )
     return word
 
 
@@ -192,12 +208,14 @@ def _represent(network: Network, indices: I32, values: F32, is_mean: bool, work:
 @inlined
 def _softmax(network: Network, child: I32, node: int, r: F32, work: _Scratch) -> None:
     """Write the probabilities of a node's children, 0 where there is none, into p."""
-    n_children, dim = child.shape[1], len(r)
+    n_children = child.shape[1]
+    dim = len(r)
     greatest = np.float32(-np.inf)
     for j in range(n_children):
         if child[node, j] != -1:
             work.p[j] = (
-                _dot(network.weights, (node * n_children + j) * dim, r, work.lanes) + network.bias[node, j]
+                _dot(network.weights, (node * n_children + j) * dim, r, work.lanes)
+                + network.bias[node, j]
             )
             greatest = max(greatest, work.p[j])
     total = 0.0  # in double precision: a flat tree adds up 65,536
@@ -217,8 +235,11 @@ def _step_node(
 
     Adds to the gradient of the representation, with the weights as they were before.
     """
-    tree, network, squares = state.tree, state.network, state.squares
-    n_children, dim = tree.child.shape[1], len(work.r)
+    tree = state.tree
+    network = state.network
+    squares = state.squares
+    n_children = tree.child.shape[1]
+    dim = len(work.r)
     _softmax(network, tree.child, node, work.r, work)
     p_target = work.p[target]
     factor = p_target if steps.by_probability else np.float32(1.0)
@@ -231,7 +252,9 @@ def _step_node(
         if is_adaptive:
             _move(network.weights[node, j], squares.weights[node, j], rate, delta, work.r)
             squares.bias[node, j] += delta * delta
-            network.bias[node, j] += np.float32(rate) * delta / np.sqrt(squares.bias[node, j] + _SMALL)
+            network.bias[node, j] += (
+                np.float32(rate) * delta / np.sqrt(squares.bias[node, j] + _SMALL)
+            )
         else:
             _move(network.weights[node, j], work.r[:0], rate, delta, work.r)
             network.bias[node, j] += np.float32(rate) * delta
@@ -239,11 +262,17 @@ def _step_node(
 
 
 @inlined
-def _step_feature(state: LearningState, feature: int, value: float, rate: float, work: _Scratch) -> None:
-    """Take the step of a feature's embedding, and of the transition of its position, by the gradient of r."""
-    network, squares = state.network, state.squares
+def _step_feature(
+    state: LearningState, feature: int, value: float, rate: float, work: _Scratch
+) -> None:
+    """Take the step of a feature's embedding, and of the transition of
+    its position, by the gradient of r.
+    """
+    network = state.network
+    squares = state.squares
     n_words, dim = network.embedding.shape
-    word, position = feature % n_words, feature // n_words
+    word = feature % n_words
+    position = feature // n_words
     kind = network.transition.shape[1]
     is_adaptive = len(squares.bias) > 0
     u = network.embedding[word]
@@ -282,21 +311,32 @@ def _scratch(n_children: int, dim: int) -> _Scratch:
 
 @kernel
 def train_rows(
-    rows: SparseRows, labels: LabelRows, order: I32, state: LearningState, steps: Steps, random: U64, stop: U8
+    rows: SparseRows,
+    labels: LabelRows,
+    order: I32,
+    state: LearningState,
+    steps: Steps,
+    random: U64,
+    stop: U8,
 ) -> float:
-    """Take a step on each row of `order`, in that order; return the sum of -log p of the labels drawn.
+    """Take a step on each row of `order`, in that order; return the
+    sum of -log p of the labels drawn.
 
-    rows, labels  each row of `order` has a label whose leaf is in the tree, and each of its labels has
-    state   changed; `squares` of the gradients so far (Adagrad) are arrays of length 0: plain descent
+    rows, labels  each row of `order` has a label whose leaf is in the tree, and each of its labels
+                  has
+    state   changed; `squares` of the gradients so far (Adagrad) are arrays of length 0: plain
+            descent
     random  uint64[1]  random numbers: of a row with several labels one is drawn at each visit
     stop    uint8[1]   once it is not 0, the rest is left out
 
-    A row's features step one after the other: of one word at two positions the second sees the first's step.
+    A row's features step one after the other: of one word at two positions the second sees the
+    first's step.
 
-    Deviation from algorithm 1: mini-batches are of one row. Cost: a row's features * D * (1, or R) and its
-    path's nodes * M * D, three times. Deterministic.
+    Deviation from algorithm 1: mini-batches are of one row. Cost: a row's features * D * (1, or R)
+    and its path's nodes * M * D, three times. Deterministic.
     """
-    tree, statistics = state.tree, state.statistics
+    tree = state.tree
+    statistics = state.statistics
     work = _scratch(tree.child.shape[1], state.network.embedding.shape[1])
     loss = 0.0
     for i in range(len(order)):
@@ -304,13 +344,17 @@ def train_rows(
             break
         row = order[i]
         rate = steps.first + (steps.last - steps.first) * (i / len(order))
-        low, high = rows.indptr[row], rows.indptr[row + 1]
-        indices, values = rows.indices[low:high], rows.values[low:high]
-        first, n_labels = labels.indptr[row], labels.indptr[row + 1] - labels.indptr[row]
+        low = rows.indptr[row]
+        high = rows.indptr[row + 1]
+        indices = rows.indices[low:high]
+        values = rows.values[low:high]
+        first = labels.indptr[row]
+        n_labels = labels.indptr[row + 1] - labels.indptr[row]
         label = labels.indices[first + (random_below(random, n_labels) if n_labels > 1 else 0)]
         scale = _represent(state.network, indices, values, steps.is_mean, work)
         work.gradient[:] = np.float32(0.0)
-        node, target = tree.leaf_node[label], tree.leaf_branch[label]
+        node = tree.leaf_node[label]
+        target = tree.leaf_branch[label]
         while node >= 0:
             loss -= _step_node(state, node, target, rate, steps, work)
             if len(statistics.sums) > 0:
@@ -318,7 +362,8 @@ def train_rows(
                 statistics.counts[label, level] += np.float32(1.0)
                 for j in range(len(work.p)):
                     statistics.sums[label, level, j] += work.p[j]
-            node, target = tree.parent[node], tree.branch[node]
+            target = tree.branch[node]
+            node = tree.parent[node]
         for e in range(len(indices) if steps.embeds else 0):
             _step_feature(state, indices[e], values[e] * scale, rate, work)
     return loss
@@ -331,7 +376,8 @@ def add_representations(
     """Add the representation of each row to the sum of each of its labels, float64[K, D]."""
     work = _scratch(1, network.embedding.shape[1])
     for row in range(len(rows.indptr) - 1):
-        low, high = rows.indptr[row], rows.indptr[row + 1]
+        low = rows.indptr[row]
+        high = rows.indptr[row + 1]
         _represent(network, rows.indices[low:high], rows.values[low:high], is_mean, work)
         for i in range(labels.indptr[row], labels.indptr[row + 1]):
             for f in range(len(work.r)):

@@ -1,4 +1,6 @@
-"""Updates of a tree that is learnt: what is known of its labels, what nodes are worth, labels dealt anew."""
+"""Updates of a tree that is learnt: what is known of its labels, what
+nodes are worth, labels dealt anew.
+"""
 
 import numpy as np
 
@@ -7,7 +9,12 @@ from xylem.trainers.softmax.dealing import Rule
 from xylem.trainers.softmax.known import GREATEST, MASS, OBJECTIVE, PURITY, measure_nodes
 from xylem.trainers.softmax.parameters import TreeLearning
 from xylem.trainers.softmax.shapes import empty_topology
-from xylem.trainers.softmax.tree import LabelStatistics, LearningState, SoftmaxTree, add_representations
+from xylem.trainers.softmax.tree import (
+    LabelStatistics,
+    LearningState,
+    SoftmaxTree,
+    add_representations,
+)
 from xylem.trainers.source import RowSource
 from xylem_store import F32, I32, I64, Bools
 
@@ -17,7 +24,8 @@ LEVELS_MAX = 16
 
 def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
     """Return the statistics before the first step; arrays of length 0 for what is not kept."""
-    n_labels, arity = len(tree.leaf_node), tree.child.shape[1]
+    n_labels = len(tree.leaf_node)
+    arity = tree.child.shape[1]
     by_means = learning is not None and learning.updates > 0 and learning.by_means
     by_sums = learning is not None and learning.updates > 0 and not learning.by_means
     depth = int(tree.level.max()) + 1
@@ -32,10 +40,11 @@ def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) ->
 def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> None:
     """Set the labels' mean representations to those under the present embeddings, if they are kept.
 
-    Reads the rows once. Deviation from algorithm 1, whose statistics are of all steps so far: embeddings have
-    moved on since.
+    Reads the rows once. Deviation from algorithm 1, whose statistics are of all steps so far:
+    embeddings have moved on since.
     """
-    means, seen = state.statistics.means, state.statistics.seen
+    means = state.statistics.means
+    seen = state.statistics.seen
     if not len(means):
         return
     sums = np.zeros(means.shape)
@@ -46,7 +55,8 @@ def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> 
 
 
 def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
-    """Return a line for each level of a tree: means over its nodes, weighted by the rows of known labels.
+    """Return a line for each level of a tree: means over its nodes,
+    weighted by the rows of known labels.
 
     objective  J (equation 6)
     share      of J*, the most that a node of so many children can have
@@ -66,12 +76,16 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
             "share": weight @ (here[:, OBJECTIVE] / here[:, GREATEST]),
             "purity": weight @ here[:, PURITY],
         }
-        lines.append({"level": level, **{name: round(float(mean), 5) for name, mean in means.items()}})
+        lines.append(
+            {"level": level, **{name: round(float(mean), 5) for name, mean in means.items()}}
+        )
     return lines
 
 
 def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
-    """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
+    """Deal the labels to the nodes anew; return the state on the
+    new tree, and how many labels moved.
+    """
     tree, network, squares, statistics = state
     carried = np.flatnonzero(counts)
     labels = carried[np.argsort(-counts[carried], kind="stable")].astype(np.int32)
@@ -84,7 +98,9 @@ def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningSt
     child, parent, branch, level = (part[:n_nodes] for part in made[:4])
     made = made._replace(child=child, parent=parent, branch=branch, level=level)
     is_new = begins[:n_nodes].astype(np.bool_)
-    network = network._replace(weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new))
+    network = network._replace(
+        weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new)
+    )
     if len(squares.bias):
         squares = squares._replace(
             weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new)
@@ -112,7 +128,8 @@ def _forget(
     depth = int(new.level.max()) + 1
     sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
     counts = np.ones((len(new.leaf_node), depth), np.float32)
-    before, after = _paths(old, depth), _paths(new, depth)
+    before = _paths(old, depth)
+    after = _paths(new, depth)
     same = (before == after) & (after >= 0)
     same &= ~is_new[np.maximum(after, 0)]
     same = np.logical_and.accumulate(same, axis=1)
@@ -136,8 +153,12 @@ def _paths(tree: SoftmaxTree, depth: int) -> I32:
 
 
 def settle(state: LearningState) -> None:
-    """Let the nodes begin anew, with their sums of squared gradients; embeddings stay, with theirs."""
-    network, squares, statistics = state.network, state.squares, state.statistics
+    """Let the nodes begin anew, with their sums of squared gradients; embeddings
+    stay, with theirs.
+    """
+    network = state.network
+    squares = state.squares
+    statistics = state.statistics
     for part in (network.weights, network.bias, squares.weights, squares.bias):
         part[...] = 0.0
     statistics.sums[...] = 1 / state.tree.child.shape[1]

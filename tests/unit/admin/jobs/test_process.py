@@ -16,7 +16,14 @@ import pytest
 from tests.jobs_helpers import Desk, settings_for, working
 from tests.servers import wait_for
 
-from xylem.admin.jobs.files import WORK, BoundedLog, can_work, make_directory, read_log, remove_leftovers
+from xylem.admin.jobs.files import (
+    WORK,
+    BoundedLog,
+    can_work,
+    make_directory,
+    read_log,
+    remove_leftovers,
+)
 from xylem.admin.jobs.job import JobProgress
 from xylem.admin.jobs.leases import Word
 from xylem.admin.jobs.process import JobProcess, Outcome
@@ -113,7 +120,9 @@ def test_a_version_that_is_too_large_leaves_nothing_in_the_store(runs: Runs) -> 
     assert store.versions("m") == () and not list((store.root / "staging").iterdir())
 
 
-def test_a_database_that_is_away_does_not_stop_a_job(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_is_away_does_not_stop_a_job(
+    desk: Desk, capfd: pytest.CaptureFixture[str]
+) -> None:
     job, said = desk.add("wait-for-a-word"), ""
 
     def has_failed() -> bool:
@@ -200,7 +209,9 @@ def test_a_store_that_cannot_be_written_is_noticed_by_its_mode(tmp_path: Path) -
     assert not can_work(tmp_path)
 
 
-def test_a_worker_without_a_store_that_can_be_written_takes_no_job(desk: Desk, tmp_path: Path) -> None:
+def test_a_worker_without_a_store_that_can_be_written_takes_no_job(
+    desk: Desk, tmp_path: Path
+) -> None:
     assert can_work(desk.settings.store)
     job = desk.add("sleep")
     (tmp_path / "file").write_text("")

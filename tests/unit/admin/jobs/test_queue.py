@@ -1,4 +1,6 @@
-"""The queue on SQLite and PostgreSQL: submissions, claims, leases, what the states allow, and its figures."""
+"""The queue on SQLite and PostgreSQL: submissions, claims, leases, what
+the states allow, and its figures.
+"""
 
 import asyncio
 import json
@@ -73,7 +75,9 @@ def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jo
 ) -> None:
     def submit(at: int) -> tuple[int, str]:
         number = at % 40
-        return number, others[at % 4].jobs.add("training", "m", {"number": number}, f"key-{number}").id
+        return number, others[at % 4].jobs.add(
+            "training", "m", {"number": number}, f"key-{number}"
+        ).id
 
     with ThreadPoolExecutor(20) as pool:
         found = set(pool.map(submit, range(100)))
@@ -92,7 +96,9 @@ def test_a_key_stands_for_one_request(desk: Desk) -> None:
             desk.jobs.add("training", "m", {}, key)
 
 
-def test_no_more_jobs_wait_than_may_nor_longer_ones(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_jobs_wait_than_may_nor_longer_ones(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = desk.limited(jobs_queued_max=3)
     ids = [few.add(n=n) for n in range(3)]
     with pytest.raises(errors.Overloaded, match="jobs_queued_max"):
@@ -109,13 +115,18 @@ def test_no_more_jobs_wait_than_may_nor_longer_ones(desk: Desk, monkeypatch: pyt
 
 
 def test_jobs_are_listed_by_state_model_and_kind(desk: Desk) -> None:
-    ids = [desk.jobs.add(kind, model, {}).id for kind in ("training", "batch") for model in ("a", "b")]
+    ids = [
+        desk.jobs.add(kind, model, {}).id for kind in ("training", "batch") for model in ("a", "b")
+    ]
     desk.jobs.cancel(ids[3])
     assert [job.id for job in desk.jobs.list()] == ids[::-1]
     assert [job.id for job in desk.jobs.list(model="a")] == [ids[2], ids[0]]
     assert [job.id for job in desk.jobs.list(kind="batch", state="queued")] == [ids[2]]
     assert [job.id for job in desk.jobs.list(limit=1)] == [ids[3]]
-    for wrong, known in (({"state": "over"}, "queued, running"), ({"kind": "train"}, ", ".join(KINDS))):
+    for wrong, known in (
+        ({"state": "over"}, "queued, running"),
+        ({"kind": "train"}, ", ".join(KINDS)),
+    ):
         with pytest.raises(errors.BadRequest, match=f"expected one of {known}"):
             desk.jobs.list(**wrong)
 
@@ -153,7 +164,12 @@ def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk: Desk) -> None:
     desk.leases.record_verdict(claim, verdict)
     desk.leases.succeed(claim, {"rows": 7})
     job = desk.jobs.get(ids[0])
-    assert (job.state, job.progress, job.version, job.result) == ("succeeded", progress, 4, {"rows": 7})
+    assert (job.state, job.progress, job.version, job.result) == (
+        "succeeded",
+        progress,
+        4,
+        {"rows": 7},
+    )
     assert job.promotion == verdict and job.as_json()["promotion"]["reasons"] == ("P@5 fell",)
     assert job.created <= job.started <= job.ended
 
@@ -185,7 +201,9 @@ def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk:
     desk.leases.succeed(second, None)
 
 
-def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_something_new(desk: Desk) -> None:
+def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_something_new(
+    desk: Desk,
+) -> None:
     job_id = desk.add(n=1)
     claim = desk.claim()
     progress = JobProgress("train", 1, 2)
@@ -201,7 +219,9 @@ def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_somethi
     assert desk.leases.claim("other") is None
 
 
-def test_a_job_that_workers_die_of_fails_with_the_reason_or_is_cancelled_as_asked(desk: Desk) -> None:
+def test_a_job_that_workers_die_of_fails_with_the_reason_or_is_cancelled_as_asked(
+    desk: Desk,
+) -> None:
     job_id = desk.add()
     for _ in range(desk.settings.limits.job_attempts_max):
         desk.leases.claim("a-worker")
@@ -263,7 +283,13 @@ def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> 
 
 
 def test_what_is_not_there_or_cannot_be_held_is_no_fault_of_the_database(desk: Desk) -> None:
-    for call in (desk.jobs.get, desk.jobs.cancel, desk.jobs.retry, desk.jobs.log_text, desk.jobs.result_file):
+    for call in (
+        desk.jobs.get,
+        desk.jobs.cancel,
+        desk.jobs.retry,
+        desk.jobs.log_text,
+        desk.jobs.result_file,
+    ):
         for name in ("nope", "", "../../etc", "x" * 100_000, "0" * 24, "\0" * 24):
             with pytest.raises(errors.JobNotFound):
                 call(name)
@@ -326,7 +352,9 @@ def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
     assert found["xylem_jobs", "threshold-tuning", "queued"] == 1
     ends = {"succeeded", "failed", "cancelled"}
     assert {state for name, _, state in found if name == "xylem_jobs_ended_total"} == ends
-    assert not any(value for (name, _, _), value in found.items() if "ended" in name or "total" in name)
+    assert not any(
+        value for (name, _, _), value in found.items() if "ended" in name or "total" in name
+    )
     claims = [desk.claim() for _ in ids]
     desk.leases.succeed(claims[0], {})
     desk.leases.fail(claims[1], "no", "bad-data")
@@ -399,12 +427,18 @@ def test_a_worker_answers_on_its_port(desk: Desk, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "xylem.cli.entry", "worker", "--metrics-port", "0"]
     own = {"XYLEM_STORE": str(desk.settings.store), "XYLEM_DATABASE_URL": desk.database.shown}
     how = {"env": {**os.environ, **own}, "text": True}
-    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file, **how) as worker:
+    with (
+        log.open("w") as file,
+        subprocess.Popen(command, stdout=file, stderr=file, **how) as worker,
+    ):
         wait_for(lambda: "job_worker_started" in log.read_text() or worker.poll() is not None)
         [port] = re.findall(r"http://127\.0\.0\.1:(\d+)/metrics", log.read_text())
         assert ask(int(port))[0] == 200
         command[-1] = port
         twice = subprocess.run(command, capture_output=True, timeout=120, check=False, **how)
-        assert (twice.returncode, "expected an address to listen on" in twice.stderr) == (1, True), twice
+        assert (twice.returncode, "expected an address to listen on" in twice.stderr) == (
+            1,
+            True,
+        ), twice
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0

@@ -1,4 +1,6 @@
-"""Requests of jobs and the data that they name: good ones, what is wrong with others, files that change."""
+"""Requests of jobs and the data that they name: good ones, what is
+wrong with others, files that change.
+"""
 
 import os
 import shutil
@@ -53,11 +55,17 @@ def faults(kind: str, body: Any, data: DataRoot) -> dict[str, str]:
 def test_a_good_request_is_kept_as_it_was_said(data: DataRoot) -> None:
     for kind, body in (
         ("training", TRAINING),
-        ("training", {**OVR, "trainer": "plt", "data": "rows.txt", "label_names": "names.txt", "split": 0.1}),
+        (
+            "training",
+            {**OVR, "trainer": "plt", "data": "rows.txt", "label_names": "names.txt", "split": 0.1},
+        ),
         ("training", {**OVR, "data": "rows.txt", "parameters": {"features.norm": "l1"}}),
         ("training", {**OVR, "data": "train.jsonl", "promotion": {"alias": "stable"}}),
         ("combine", {**COMBINE, **TUNING, "language": "fi", "rerank": "train.jsonl"}),
-        ("combine", {**COMBINE, **TUNING, "split": 0.2, "thresholds": {"method": "fta"}, "language": "fi"}),
+        (
+            "combine",
+            {**COMBINE, **TUNING, "split": 0.2, "thresholds": {"method": "fta"}, "language": "fi"},
+        ),
         ("vocabulary", {"model": "m", "version": 2, "vocabulary": "names.txt", "by": "notation"}),
         ("threshold-tuning", {**TUNING, "method": "sto", "kappa": 0.01, "start": [1, 4]}),
         ("threshold-tuning", {**TUNING, "version": 3, "test": "train.jsonl"}),
@@ -91,12 +99,21 @@ def test_all_faults_of_a_training_are_told_at_once(data: DataRoot) -> None:
             "trainer": "label-tree",
             "data": "../train.jsonl",
             "valid": "nowhere.jsonl",
-            "parameters": {"trees": -3, "none": 1, "loss": "x", "features.ngram_max": 99, "features.none": 1},
+            "parameters": {
+                "trees": -3,
+                "none": 1,
+                "loss": "x",
+                "features.ngram_max": 99,
+                "features.none": 1,
+            },
             "weights": "float64",
             "seed": -1,
             "split": 2,
             "thresholds": {"method": "ofx", "kappa": 7},
-            "promotion": {"alias": "7", "if": [{"metric": "P@9"}, {"metric": "P@1", "least_change": "x"}]},
+            "promotion": {
+                "alias": "7",
+                "if": [{"metric": "P@9"}, {"metric": "P@1", "least_change": "x"}],
+            },
             "unknown": 1,
         },
         data,
@@ -149,12 +166,31 @@ def test_a_fault_of_a_training_is_told_where_it_is(data: DataRoot) -> None:
 
 def test_faults_of_the_other_kinds(data: DataRoot) -> None:
     assert faults("training", {**OVR, "data": "pair.X.npz", "split": 0.1}, data).keys() == {"split"}
-    tuning = {"model": "m", "data": "x", "test": "..", "version": "A!", "start": [1, 2, 3], "method": "best"}
-    assert faults("threshold-tuning", tuning, data).keys() == {"data", "test", "version", "start", "method"}
+    tuning = {
+        "model": "m",
+        "data": "x",
+        "test": "..",
+        "version": "A!",
+        "start": [1, 2, 3],
+        "method": "best",
+    }
+    assert faults("threshold-tuning", tuning, data).keys() == {
+        "data",
+        "test",
+        "version",
+        "start",
+        "method",
+    }
     batch = {"model": "m", "data": "rows.txt", "version": True, "top_r": 1001, "explain": True}
     assert faults("batch", batch, data).keys() == {"data", "version", "top_r", "explain"}
     assert faults("batch", {}, data).keys() == {"model", "data"}
-    combine = {"model": "m", "members": ["tree", "t@", "A"], "data": "x", "language": "1", "ranker": "best"}
+    combine = {
+        "model": "m",
+        "members": ["tree", "t@", "A"],
+        "data": "x",
+        "language": "1",
+        "ranker": "best",
+    }
     places = {"members[1]", "members[2]", "data", "language", "ranker", "candidates", "split"}
     assert faults("combine", {**combine, "candidates": 0, "split": 2}, data).keys() == places
     places = {"model", "data", "members", "rerank"}
@@ -167,9 +203,20 @@ def test_faults_of_the_other_kinds(data: DataRoot) -> None:
     odd = {"model": "m", "vocabulary": "no", "a.b": 1}
     assert faults("vocabulary", odd, data).keys() == {"vocabulary", "a.b"}
     vocabulary = {"model": "m", "vocabulary": "x", "by": "!", "thresholds": {}, "version": "A!"}
-    extend = {"model": "m", "data": "no", "rows": ["train.jsonl", ".."], "version": "v!", "thresholds": {}}
+    extend = {
+        "model": "m",
+        "data": "no",
+        "rows": ["train.jsonl", ".."],
+        "version": "v!",
+        "thresholds": {},
+    }
     assert faults("extend", extend, data).keys() == {"data", "rows[1]", "thresholds", "version"}
-    assert faults("vocabulary", vocabulary, data).keys() == {"vocabulary", "by", "thresholds", "version"}
+    assert faults("vocabulary", vocabulary, data).keys() == {
+        "vocabulary",
+        "by",
+        "thresholds",
+        "version",
+    }
     both = {"model": "m", "data": "rows.txt", "chunk_characters": 500, "exact": True}
     assert faults("batch", both, data).keys() == {"data", "chunk_characters"}
 
@@ -182,9 +229,13 @@ def test_what_is_no_object_or_of_no_kind_is_refused(data: DataRoot) -> None:
         check_request("baking", {}, data, Limits())
 
 
-def test_schemas_say_what_every_trainer_and_all_features_take_and_their_defaults_are_taken() -> None:
+def test_schemas_say_what_every_trainer_and_all_features_take_and_their_defaults_are_taken() -> (
+    None
+):
     found = parameter_schemas()
-    assert found["trainers"].keys() == openapi()["x-parameters"]["trainers"].keys() >= TRAINERS.keys()
+    assert (
+        found["trainers"].keys() == openapi()["x-parameters"]["trainers"].keys() >= TRAINERS.keys()
+    )
     assert found["features"].keys() == PARAMETERS.keys()
     for trainer, spec in TRAINERS.items():
         said = found["trainers"][trainer]["parameters"]["properties"]
@@ -229,14 +280,22 @@ def below(root: Path) -> DataRoot:
 HOSTILE = [
     *("", ".", "..", "../secret.jsonl", "sub/../../secret.jsonl", "../root-beside/x.jsonl"),
     *("/etc/passwd", "//etc/passwd", "~/x"),
-    *("outside.jsonl", "up/secret.jsonl", "up/root-beside/x.jsonl", "circle", "gone.jsonl"),  # links
+    *(
+        "outside.jsonl",
+        "up/secret.jsonl",
+        "up/root-beside/x.jsonl",
+        "circle",
+        "gone.jsonl",
+    ),  # links
     *("pipe.jsonl", "sub", "a.jsonl/x", "none.jsonl"),  # no files
     *("a.jsonl\0", "\0", "\udcff", "x" * 300, "sub/" * 1000 + "b.jsonl"),  # no names
 ]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:30])
-def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root: Path, below: Any, name: str) -> None:
+def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(
+    root: Path, below: Any, name: str
+) -> None:
     with pytest.raises(BadRequest) as caught:
         below.path_of(name, "valid")
     assert caught.value.path == "valid" and len(str(caught.value)) < 500
@@ -252,9 +311,15 @@ def test_a_name_is_a_string(below: Any) -> None:
             below.path_of(name)
 
 
-def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(root: Path, below: Any) -> None:
+def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(
+    root: Path, below: Any
+) -> None:
     assert below.path_of("a.jsonl") == root / "a.jsonl" == below.path_of("inside.jsonl")
-    assert below.path_of("sub/b.jsonl") == root / "sub" / "b.jsonl" == below.path_of("sub/../sub/b.jsonl")
+    assert (
+        below.path_of("sub/b.jsonl")
+        == root / "sub" / "b.jsonl"
+        == below.path_of("sub/../sub/b.jsonl")
+    )
     found = [(info.name, info.bytes) for info in below.list()]
     assert found == [("a.jsonl", 1), ("inside.jsonl", 1), ("sub/b.jsonl", 2)]
     assert below.shown(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
@@ -267,7 +332,12 @@ def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(roo
 @pytest.mark.parametrize("name", [None, "none"])
 def test_without_a_root_everything_is_refused(tmp_path: Path, name: str | None) -> None:
     none = DataRoot(None if name is None else tmp_path / name, BYTES_MAX)
-    for call in (lambda: none.path_of("a"), none.list, lambda: none.upload("a"), lambda: none.delete("a")):
+    for call in (
+        lambda: none.path_of("a"),
+        none.list,
+        lambda: none.upload("a"),
+        lambda: none.delete("a"),
+    ):
         with pytest.raises(BadRequest, match="XYLEM_DATA_DIR"):
             call()
 
@@ -309,14 +379,18 @@ def test_an_upload_that_is_cut_off_or_too_long_leaves_nothing_and_the_old_file(
         *("x/y", "sub//x", "sub/x/", "../x", "a.jsonl/x", "up/x", "sub", "/x"),
     ],
 )
-def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root: Path, below: Any, name: str) -> None:
+def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(
+    root: Path, below: Any, name: str
+) -> None:
     before = sorted(root.rglob("*"))
     with pytest.raises(BadRequest):
         below.upload(name)
     assert sorted(root.rglob("*")) == before
 
 
-def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(root: Path, below: Any) -> None:
+def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(
+    root: Path, below: Any
+) -> None:
     left = root / ".upload-left"
     left.write_bytes(b"half")
     with below.upload("a.jsonl"), below.upload("a.jsonl"):
@@ -356,7 +430,9 @@ def test_a_file_that_changes_is_noticed(root: Path, below: Any, change: str) -> 
         files.check()
 
 
-def test_a_pair_of_files_is_watched_as_one_and_neither_leads_out_of_the_root(root: Path, below: Any) -> None:
+def test_a_pair_of_files_is_watched_as_one_and_neither_leads_out_of_the_root(
+    root: Path, below: Any
+) -> None:
     other = root / "d.Y.npz"
     for path in (root / "d.X.npz", other):
         path.write_bytes(b"x")

@@ -1,4 +1,6 @@
-"""What jobs do, in this process: they publish once, tune, promote, go on with batches, see data change."""
+"""What jobs do, in this process: they publish once, tune, promote,
+go on with batches, see data change.
+"""
 
 import json
 import shutil
@@ -37,7 +39,9 @@ At = Callable[[str], None] | None
 
 def train_plainly(directory: Path) -> None:
     """Publish a version of m that no job made."""
-    request = TrainRequest("label-tree", directory / "data" / "train.jsonl", parameters=("trees=1",))
+    request = TrainRequest(
+        "label-tree", directory / "data" / "train.jsonl", parameters=("trees=1",)
+    )
     train_and_publish(Store(directory / "store"), "m", request)
 
 
@@ -70,7 +74,9 @@ class Place:
         return self.desk.jobs.get(job_id)
 
     def die(self, job_id: str, phase: str, after: str = "") -> None:
-        """Run the job as a process that dies when a phase begins, after another one if one is named."""
+        """Run the job as a process that dies when a phase begins,
+        after another one if one is named.
+        """
 
         def at(now: str) -> None:
             if now == phase and (not after or after in self.phases):
@@ -125,7 +131,10 @@ class Killed(BaseException):
 
 
 def rule(alias: str, *conditions: tuple[str, float]) -> dict[str, Any]:
-    return {"alias": alias, "if": [{"metric": name, "least_change": change} for name, change in conditions]}
+    return {
+        "alias": alias,
+        "if": [{"metric": name, "least_change": change} for name, change in conditions],
+    }
 
 
 ANYWAY = rule("latest", ("P@1", -100.0))
@@ -146,7 +155,9 @@ def test_a_training_publishes_a_version_that_says_whose_it_is_calibrated_on_what
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_a_training_tells_its_warnings_and_the_features_that_were_tried(place: Place, died: bool) -> None:
+def test_a_training_tells_its_warnings_and_the_features_that_were_tried(
+    place: Place, died: bool
+) -> None:
     with (place.data / "train.jsonl").open("a") as file:
         file.write(40 * '{"text": "", "labels": ["label0"]}\n')
     parameters = {"trees": 1, "features.kind": "auto", "features.rows": 100}
@@ -206,7 +217,9 @@ def test_without_a_version_to_compare_with_the_first_is_promoted_and_says_so(
     place: Place, alias: Any
 ) -> None:
     verdict = place.train(model="new", promotion=rule(alias, ("P@1", 5.0))).promotion
-    assert verdict.promoted and verdict.baseline is None and "no other version" in verdict.reasons[0]
+    assert (
+        verdict.promoted and verdict.baseline is None and "no other version" in verdict.reasons[0]
+    )
     assert place.store.resolve("new", alias) == 1
 
 
@@ -220,17 +233,32 @@ def test_a_version_that_cannot_be_opened_is_not_replaced_by_a_rule(place: Place)
 
 
 def test_conditions_tell_each_figure_and_need_both() -> None:
-    conditions = [PromotionCondition(metric="P@5", least_change=-0.2), PromotionCondition(metric="PSP@1")]
+    conditions = [
+        PromotionCondition(metric="P@5", least_change=-0.2),
+        PromotionCondition(metric="PSP@1"),
+    ]
     judge = partial(judge_conditions, conditions, {"P@5": 40.0, "PSP@1": 3.0})
     holds, reasons = judge({"P@5": 40.2, "PSP@1": 3.0})
     assert holds and "from 40.20 to 40.00" in reasons[0]
     holds, reasons = judge({"P@5": 40.21, "PSP@1": None})
-    assert not holds and "not enough" in reasons[0] and "no such figure of the one before" in reasons[1]
+    assert (
+        not holds
+        and "not enough" in reasons[0]
+        and "no such figure of the one before" in reasons[1]
+    )
 
 
-@pytest.mark.parametrize("phase", ["read", "report", "publish", "estimates", "measure ofo", "decide"])
-def test_a_training_that_died_in_any_phase_is_finished_by_the_next_worker(place: Place, phase: str) -> None:
-    request = {**TRAINING, "thresholds": {"method": "ofo"}, "promotion": rule("latest", ("P@5", -100.0))}
+@pytest.mark.parametrize(
+    "phase", ["read", "report", "publish", "estimates", "measure ofo", "decide"]
+)
+def test_a_training_that_died_in_any_phase_is_finished_by_the_next_worker(
+    place: Place, phase: str
+) -> None:
+    request = {
+        **TRAINING,
+        "thresholds": {"method": "ofo"},
+        "promotion": rule("latest", ("P@5", -100.0)),
+    }
     job_id = place.submit("training", request)
 
     # the figures of the training are decided on before
@@ -258,7 +286,9 @@ def test_a_worker_that_lost_its_job_publishes_nothing_besides(place: Place) -> N
 
 
 def rows_of_strangers(path: Path, n_known: int, n_rows: int = 40) -> Path:
-    """Rows of which so many have a label that the versions of these tests know; the others have new ones."""
+    """Rows of which so many have a label that the versions of these
+    tests know; the others have new ones.
+    """
     lines = [{"text": f"first{i % 3} word1", "labels": [f"label{i % 3}"]} for i in range(n_known)]
     lines += [{"text": "first0 word1", "labels": [f"strange{i}"]} for i in range(n_rows - n_known)]
     return write_lines(path, lines)
@@ -268,7 +298,9 @@ UNCHANGED = rule("latest", ("P@5", 0.0))
 
 
 @pytest.mark.parametrize("kind", ["training", "extend", "combine", "vocabulary"])
-def test_nothing_is_promoted_on_rows_whose_labels_neither_version_knows(place: Place, kind: str) -> None:
+def test_nothing_is_promoted_on_rows_whose_labels_neither_version_knows(
+    place: Place, kind: str
+) -> None:
     rows_of_strangers(place.data / "strange.jsonl", 0)
     gate = {"valid": "strange.jsonl", "promotion": UNCHANGED}
     (place.data / "names.csv").write_text(VOCABULARY)
@@ -288,7 +320,8 @@ def test_nothing_is_promoted_on_rows_whose_labels_neither_version_knows(place: P
     told = "; ".join(verdict.reasons)
     assert "from 0.00 to 0.00" in told
     assert (
-        "expected at least 10 validation rows with a label that the new version has learnt, found 0" in told
+        "expected at least 10 validation rows with a label that the new version has learnt, found 0"
+        in told
     )
     for version in (1, 2):
         shown = f"{job.model}@{version} has not learnt, as 'strange0': each counts as missed"
@@ -303,18 +336,24 @@ def test_a_promotion_needs_ten_rows_with_a_label_that_the_new_version_has_learnt
     rows_of_strangers(place.data / "strange.jsonl", n_known)
     verdict = place.train(valid="strange.jsonl", promotion=UNCHANGED).promotion
     assert verdict.promoted == promoted, verdict
-    assert any(reason.startswith(f"{40 - n_known} of 40 validation rows") for reason in verdict.reasons)
+    assert any(
+        reason.startswith(f"{40 - n_known} of 40 validation rows") for reason in verdict.reasons
+    )
 
 
 @pytest.mark.parametrize("trainer", ["label-tree", "fastxml"])
-def test_labels_that_are_listed_and_were_never_learnt_are_not_known(place: Place, trainer: str) -> None:
+def test_labels_that_are_listed_and_were_never_learnt_are_not_known(
+    place: Place, trainer: str
+) -> None:
     lines = "".join(f"{i % 3} {i % 3}:1 {4 + i % 2}:1\n" for i in range(60))
     (place.data / "rows.txt").write_text(f"60 6 4\n{lines}")
     (place.data / "listed.txt").write_text("20 6 4\n" + "3 3:1\n" * 20)
     numbers = {"trainer": trainer, "model": "numbers", "data": "rows.txt", "valid": "listed.txt"}
     for _ in range(2):
         job = place.train(**numbers, promotion=UNCHANGED)
-    assert not job.promotion.promoted and "found 0" in "; ".join(job.promotion.reasons), job.promotion
+    assert not job.promotion.promoted and "found 0" in "; ".join(job.promotion.reasons), (
+        job.promotion
+    )
 
 
 def test_a_verdict_says_who_was_trained_on_the_rows_that_it_is_measured_on(place: Place) -> None:
@@ -326,7 +365,9 @@ def test_a_verdict_says_who_was_trained_on_the_rows_that_it_is_measured_on(place
     place.do("combine", first)
     gate = {"valid": "train.jsonl", "promotion": rule("latest", ("P@1", -100.0))}
     told = place.do("combine", {**first, **gate}).promotion.reasons
-    assert any(reason.startswith("both@2 was trained on the validation rows") for reason in told), told
+    assert any(reason.startswith("both@2 was trained on the validation rows") for reason in told), (
+        told
+    )
     clean = place.train(valid="valid.jsonl", promotion=ANYWAY).promotion
     assert not any("trained on" in reason for reason in clean.reasons)
 
@@ -349,11 +390,17 @@ COMBINE = {"model": "both", "members": ["m@1"], "vocabulary": "names.csv", "lang
 
 
 @pytest.mark.parametrize("phase", [None, "read", "publish", "decide"])
-def test_a_combination_and_its_next_vocabulary_are_published_once(place: Place, phase: str | None) -> None:
+def test_a_combination_and_its_next_vocabulary_are_published_once(
+    place: Place, phase: str | None
+) -> None:
     (place.data / "names.csv").write_text(VOCABULARY)
     (place.data / "more.csv").write_text(VOCABULARY + "label9,word7\n")
     write_data(place.data / "other.jsonl", 120, seed=3)
-    tuned = {"valid": "valid.jsonl", "thresholds": {"method": "sto"}, "promotion": rule("stable", ("P@1", 0))}
+    tuned = {
+        "valid": "valid.jsonl",
+        "thresholds": {"method": "sto"},
+        "promotion": rule("stable", ("P@1", 0)),
+    }
     wanted = [
         ("combine", {**COMBINE, **tuned, "data": "other.jsonl"}),
         ("vocabulary", {"model": "both", "vocabulary": "more.csv", **tuned}),
@@ -398,7 +445,9 @@ def test_a_version_that_was_deleted_meanwhile_fails_the_job(place: Place) -> Non
 
 
 CHANGES = {
-    "append": lambda path: path.write_text(path.read_text() + '{"text": "x", "labels": ["label0"]}\n'),
+    "append": lambda path: path.write_text(
+        path.read_text() + '{"text": "x", "labels": ["label0"]}\n'
+    ),
     "replace": lambda path: shutil.copy(path, path.with_name("other")).replace(path),
     "remove": Path.unlink,
 }
@@ -420,14 +469,18 @@ def test_data_that_changes_under_a_training_fails_it_and_nothing_is_published(
 @pytest.mark.parametrize("held_out", [{"valid": None, "split": 0.3}, {"valid": "valid.csv"}])
 def test_jobs_read_tables(place: Place, held_out: Any) -> None:
     for name in ("train", "valid"):
-        lines = [json.loads(line) for line in (place.data / f"{name}.jsonl").read_text().splitlines()]
+        lines = [
+            json.loads(line) for line in (place.data / f"{name}.jsonl").read_text().splitlines()
+        ]
         rows = "".join(f"{line['labels'][0]}|other,{line['text']}\n" for line in lines)
         (place.data / f"{name}.csv").write_text("tags,title\n" + rows)
     columns = {"text_column": ["title"], "label_column": "tags", "label_separator": "|"}
     tune = {"method": "fta"}
     done = place.train(data="train.csv", **columns, **held_out, thresholds=tune, promotion=ANYWAY)
     assert done.result["labels"] == N_LABELS + 1 and done.promotion.promoted
-    report = place.do("threshold-tuning", {"model": "m", "data": "valid.csv", **tune, **columns}).result
+    report = place.do(
+        "threshold-tuning", {"model": "m", "data": "valid.csv", **tune, **columns}
+    ).result
     assert report["validation_micro_f"] > 50
     result = place.batch(data="valid.csv", text_column=["title"]).result
     assert (result["lines"], result["bad"]) == (80, 0)
@@ -441,7 +494,9 @@ def test_jobs_read_tables(place: Place, held_out: Any) -> None:
         ("d.txt", "100 7 3\n" + "".join(f"{i % 3} {i % 7}:1\n" for i in range(100))),
     ],
 )
-def test_lines_are_split_into_two_files_that_can_be_read(tmp_path: Path, name: str, content: Any) -> None:
+def test_lines_are_split_into_two_files_that_can_be_read(
+    tmp_path: Path, name: str, content: Any
+) -> None:
     path = tmp_path / name
     path.write_text(content)
     split = partial(split_lines, path, tmp_path / "work", 0.3, 1, no_progress)
@@ -461,7 +516,11 @@ def test_a_tuning_is_kept_with_its_result_or_not_at_all(place: Place) -> None:
     report = run_job(place.claimed(job_id))  # then its worker dies
     place.desk.end_lease(job_id)
     job = place.run(job_id)
-    assert job.result == report and (job.version, report["epoch"], report["method"]) == (1, 1, "fta")
+    assert job.result == report and (job.version, report["epoch"], report["method"]) == (
+        1,
+        1,
+        "fta",
+    )
 
     job_id = place.submit("threshold-tuning", {**request, "version": 1})
     context = place.claimed(job_id)
@@ -503,7 +562,9 @@ def test_a_batch_divides_long_texts(place: Place) -> None:
     assert divided[0]["labels"] != whole[0]["labels"]
 
 
-def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_died_goes_on_where_it_was(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("xylem.admin.jobs.batch.SYNC_SECONDS", 0.0)
     place.desk = place.desk.limited(block_rows_max=64)
     batch_data(place, 1000)
@@ -542,7 +603,9 @@ def test_a_batch_that_was_done_and_could_not_say_so_is_not_done_again(place: Pla
     assert place.run(job_id).result == result and (context.directory / RESULT).stat() == before
 
 
-def test_a_batch_of_a_file_that_changes_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_a_file_that_changes_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("xylem.admin.jobs.batch.SYNC_SECONDS", 0.0)
     batch_data(place, 50)
     job_id = place.submit("batch", {"model": "m", "data": "batch.jsonl"})
@@ -566,7 +629,9 @@ KEPT = {"model": "kept", "keep_rows": True, "valid": "valid.jsonl", "thresholds"
 @pytest.mark.parametrize("phase", [None, "classifiers", "publish"])
 def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: str | None) -> None:
     place.train(**KEPT)
-    write_lines(place.data / "new.jsonl", [{"text": "word0 word1", "labels": ["label0", "brand new"]}])
+    write_lines(
+        place.data / "new.jsonl", [{"text": "word0 word1", "labels": ["label0", "brand new"]}]
+    )
     job_id = place.submit("extend", {"model": "kept", "data": "new.jsonl"})
     if phase is not None:
         place.die(job_id, phase)
@@ -588,8 +653,18 @@ def test_a_job_learns_a_label_that_its_version_lists_without_a_leaf(place: Place
     place.train(**numbers, model="numbers", keep_rows=True)
     (place.data / "other.txt").write_text(f"80 6 4\n{lines}" + "3 3:1\n" * 20)
     with pytest.raises(BadData, match="labels that numbers@1 has learnt, found 1 others, as 'd'"):
-        place.train(**{**numbers, "data": "other.txt"}, model="numbers", parameters={}, **{"from": "numbers"})
-    extended = {"model": "numbers", "data": "new.txt", "label_names": "names.txt", "valid": "new.txt"}
+        place.train(
+            **{**numbers, "data": "other.txt"},
+            model="numbers",
+            parameters={},
+            **{"from": "numbers"},
+        )
+    extended = {
+        "model": "numbers",
+        "data": "new.txt",
+        "label_names": "names.txt",
+        "valid": "new.txt",
+    }
     assert place.do("extend", extended).result["metrics"]["P@1"] == 100.0
 
 

@@ -1,4 +1,6 @@
-"""Schedules, each run once whatever happens; jobs whose data is feedback, the newest of it held out."""
+"""Schedules, each run once whatever happens; jobs whose data is
+feedback, the newest of it held out.
+"""
 
 # ruff: noqa: F811 - place is a fixture of another file
 
@@ -38,7 +40,9 @@ TO_NOBODY = {"feedback": {"model": "nosuch"}}
 
 
 def keep_rows(desk: Desk, n: int, first: int = 0, model: str = "m") -> list[bytes]:
-    """Have rows of feedback of another vocabulary than the files', so that it shows who learnt them."""
+    """Have rows of feedback of another vocabulary than the
+    files', so that it shows who learnt them.
+    """
     rng = random.Random(first)
     ids, lines = [str(i) for i in range(first, first + n)], []
     for event_id in ids:
@@ -76,7 +80,9 @@ def desks(tmp_path: Path, database_url: str) -> Iterator[Desks]:
     made.desk.database.close()
 
 
-def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_have(desks: Any) -> None:
+def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_have(
+    desks: Any,
+) -> None:
     desks.keep_rows(40)  # before the schedule: not for it
     made = desks.schedules.create_schedule("training", FEEDBACK, rows=30)
     desks.keep_rows(29)
@@ -199,8 +205,12 @@ def test_times_are_those_of_utc(monkeypatch: Any) -> None:
 def test_no_schedule_waits_for_rows_that_are_not_kept_or_holds_up_others_by_its_length(
     desks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    off = Schedules(desks.desk.database, desks.desk.settings.model_copy(update={"feedback_rows": False}))
-    with pytest.raises(errors.BadRequest, match="expected XYLEM_FEEDBACK_ROWS=1, without which no rows"):
+    off = Schedules(
+        desks.desk.database, desks.desk.settings.model_copy(update={"feedback_rows": False})
+    )
+    with pytest.raises(
+        errors.BadRequest, match="expected XYLEM_FEEDBACK_ROWS=1, without which no rows"
+    ):
         off.create_schedule("training", FEEDBACK, rows=5)
     monkeypatch.setattr("xylem.admin.jobs.jobs.REQUEST_BYTES_MAX", 50)
     with pytest.raises(errors.LimitExceeded, match="at most 50 bytes"):
@@ -233,8 +243,12 @@ def test_tables_and_files_are_joined_line_by_line(place: Place) -> None:
     assert 200 < job.result["rows"] < 281
 
 
-@pytest.mark.parametrize(("n", "valid", "least"), [(0, None, "1 row"), (1, {"feedback": 0.5}, "2 rows")])
-def test_a_job_for_feedback_that_is_not_there_says_so(place: Place, n: int, valid: Any, least: str) -> None:
+@pytest.mark.parametrize(
+    ("n", "valid", "least"), [(0, None, "1 row"), (1, {"feedback": 0.5}, "2 rows")]
+)
+def test_a_job_for_feedback_that_is_not_there_says_so(
+    place: Place, n: int, valid: Any, least: str
+) -> None:
     keep_rows(place.desk, n)
     fault = f"expected at least {least} of feedback to m, found {n or 'none'}"
     with pytest.raises(errors.BadData, match=fault):
@@ -244,9 +258,21 @@ def test_a_job_for_feedback_that_is_not_there_says_so(place: Place, n: int, vali
 def test_what_is_wrong_with_data_is_told_at_its_place(place: Place) -> None:
     (place.data / "rows.svm").write_text("1 1:1\n")
     for changes, path, found in (
-        ({"data": [OF_A_MONTH, "nowhere.jsonl"]}, "data[1]", "expected a file below the data directory"),
-        ({"data": [{"feedback": {"model": "No/Model"}}]}, "data[0].feedback.model", "model name: expected"),
-        ({"data": [{"feedback": {"model": "m", "day": 3}}]}, "data[0].feedback.day", "did you mean days"),
+        (
+            {"data": [OF_A_MONTH, "nowhere.jsonl"]},
+            "data[1]",
+            "expected a file below the data directory",
+        ),
+        (
+            {"data": [{"feedback": {"model": "No/Model"}}]},
+            "data[0].feedback.model",
+            "model name: expected",
+        ),
+        (
+            {"data": [{"feedback": {"model": "m", "day": 3}}]},
+            "data[0].feedback.day",
+            "did you mean days",
+        ),
         ({"data": [7]}, "data[0]", "expected a string"),
         ({"data": 7}, "data", "expected a string"),
         ({"data": []}, "data", "at least 1 item"),
@@ -273,17 +299,23 @@ def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(pl
 
 
 def test_a_combination_leaves_out_the_feedback_that_a_member_was_trained_on(place: Place) -> None:
-    """Or its scores are so good there that the ranker trusts it too much, and the gain is not true."""
+    """Or its scores are so good there that the ranker trusts it too much, and the
+    gain is not true.
+    """
     keep_rows(place.desk, 120)
     keep_rows(place.desk, 30, first=500, model="both")
     place.train(model="member", data=["train.jsonl", OF_A_MONTH], valid=None, keep_rows=True)
     write_lines(place.data / "new.jsonl", [{"text": "word0 word1", "labels": ["brand new"]}] * 5)
     place.do("extend", {"model": "member", "data": "new.jsonl"})
-    place.train(model="member", trainer="label-tree", parameters={}, valid=None, **{"from": "member@1"})
+    place.train(
+        model="member", trainer="label-tree", parameters={}, valid=None, **{"from": "member@1"}
+    )
     valid = place.data / "many.jsonl"
     write_data(valid, 400, seed=3)
     calibrate_and_publish(place.store, "member", 1, valid)
-    origins = [learnt_feedback(place.store.open("member", version).arrays) for version in (1, 2, 3, 4)]
+    origins = [
+        learnt_feedback(place.store.open("member", version).arrays) for version in (1, 2, 3, 4)
+    ]
     assert origins == [origins[0]] * 4 and origins[0].keys() == {"m"}
     wanted = {"model": "both", "members": ["member@1"], "data": [OF_A_MONTH]}
     for version in (1, 2, 3, 4):

@@ -1,4 +1,6 @@
-"""A verb of aliases that is not there: a change, a route and a command make it, and nothing else."""
+"""A verb of aliases that is not there: a change, a route and a command make it, and
+nothing else.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +68,9 @@ def swap_command(
     json: Json = False,
 ) -> None:
     registry = commands.registry_of(store)
-    commands.print_split(registry.change(model, alias, "swapped", swapped, commands.cause_of(reason)), json)
+    commands.print_split(
+        registry.change(model, alias, "swapped", swapped, commands.cause_of(reason)), json
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +100,16 @@ async def test_over_http_it_is_served_and_told(store: Store) -> None:
         assert done.status_code == 200, done.text
         assert (done.json()["version"], done.json()["canary"]) == (1, {"version": 2, "weight": 0.9})
         served = (await client.get("/v1/models/raw")).json()
-        assert (served["aliases"], served["splits"]["latest"]["canary"]["version"]) == ({"latest": 1}, 2)
+        assert (served["aliases"], served["splits"]["latest"]["canary"]["version"]) == (
+            {"latest": 1},
+            2,
+        )
         (change,) = (await client.get("/v1/admin/models/raw/history?limit=1")).json()["changes"]
-        assert (change["action"], change["why"], change["to_version"]) == ("swapped", "it is better", 1)
+        assert (change["action"], change["why"], change["to_version"]) == (
+            "swapped",
+            "it is better",
+            1,
+        )
         assert change["verdict"]["canary"] == {"version": 2, "weight": 0.9}
         split(store, "raw")
         refused = await client.post(path, json={})

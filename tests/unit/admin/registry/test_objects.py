@@ -42,7 +42,9 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(params=["file", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"file://{tmp_path}/remote" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
+    return (
+        f"file://{tmp_path}/remote" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
+    )
 
 
 @pytest.fixture
@@ -64,10 +66,14 @@ def there(tmp_path: Path) -> Store:
 
 def files_of(store: Store, version: int) -> dict[str, bytes]:
     home = store.root / "models/m/versions" / str(version)
-    return {str(file.relative_to(home)): file.read_bytes() for file in home.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(home)): file.read_bytes() for file in home.rglob("*") if file.is_file()
+    }
 
 
-def test_what_is_pushed_is_pulled_bit_by_bit(store: Store, remote: RemoteStore, there: Store) -> None:
+def test_what_is_pushed_is_pulled_bit_by_bit(
+    store: Store, remote: RemoteStore, there: Store
+) -> None:
     pushed = remote.push(store, "m", 2)
     assert pushed == remote.push(store, "m", 2) == remote.find("m", 2)
     assert remote.pull(there, "m", pushed).version == 2
@@ -90,10 +96,16 @@ def test_aliases_are_read_as_they_were_moved(store: Store, url: str, remote: Rem
     index = remote.index()
     move(remote, "stable", first)  # nothing to write
     assert remote.index() is index
-    named = RemoteModel({"latest": Alias(2, serial=1), "stable": Alias(1, serial=2)}, dict((first, second)))
+    named = RemoteModel(
+        {"latest": Alias(2, serial=1), "stable": Alias(1, serial=2)}, dict((first, second))
+    )
     assert RemoteStore(url).index() == index == RemoteIndex(2, {"m": named})
     after = remote.change("m", {"stable": removed, "latest": promoted(1)}, first)  # both or none
-    assert after == RemoteModel({"latest": Alias(1, (2,), serial=3)}, dict((first,))) == remote.model("m")
+    assert (
+        after
+        == RemoteModel({"latest": Alias(1, (2,), serial=3)}, dict((first,)))
+        == remote.model("m")
+    )
 
 
 def test_no_change_of_many_at_once_is_lost(store: Store, tmp_path: Path) -> None:
@@ -136,7 +148,9 @@ def test_numbers_that_others_use_are_refused(store: Store, url: str, tmp_path: P
     assert remote.index() == RemoteIndex()
 
 
-def test_bad_objects_are_refused(store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store) -> None:
+def test_bad_objects_are_refused(
+    store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store
+) -> None:
     pushed, _ = (on_disk.push(store, "m", version) for version in (1, 2))
     file, other = sorted((tmp_path / "remote" / "m" / "versions").iterdir())
     whole = file.read_bytes()
@@ -227,7 +241,9 @@ def followed(remote: RemoteStore, there: Store, keep: int = 0) -> RemoteFollower
     return RemoteFollower(remote, there, poll_seconds=3600, keep=keep)
 
 
-def test_a_store_that_follows_has_what_aliases_name(store: Store, remote: RemoteStore, there: Store) -> None:
+def test_a_store_that_follows_has_what_aliases_name(
+    store: Store, remote: RemoteStore, there: Store
+) -> None:
     there.publish("own", small_draft(5))
     follower = followed(remote, there)
     assert not follower.look()  # nothing was pushed: that is told, and nothing is touched
@@ -246,7 +262,9 @@ def test_a_store_that_follows_has_what_aliases_name(store: Store, remote: Remote
         assert manifest_digest(store.manifest("m", version)) == pushed[version].digest
 
 
-def test_a_store_that_follows_has_the_splits(store: Store, remote: RemoteStore, there: Store) -> None:
+def test_a_store_that_follows_has_the_splits(
+    store: Store, remote: RemoteStore, there: Store
+) -> None:
     follower = followed(remote, there)
     pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
     for change, version, expected in (
@@ -289,7 +307,11 @@ def test_some_that_nobody_names_are_kept(store: Store, remote: RemoteStore, ther
 
 
 def test_a_fault_leaves_the_store_as_it_is_and_ends(
-    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str], on_disk: RemoteStore, there: Store
+    store: Store,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    on_disk: RemoteStore,
+    there: Store,
 ) -> None:
     follower = followed(on_disk, there)
     move(on_disk, "latest", on_disk.push(store, "m", 1))
@@ -309,7 +331,9 @@ def test_a_fault_leaves_the_store_as_it_is_and_ends(
     assert events[-1] == "remote_works_again"
 
 
-def test_a_replica_starts_with_what_it_has(store: Store, tmp_path: Path, on_disk: RemoteStore) -> None:
+def test_a_replica_starts_with_what_it_has(
+    store: Store, tmp_path: Path, on_disk: RemoteStore
+) -> None:
     (tmp_path / "remote").write_text("a file, no directory")
     with pytest.raises(Unavailable, match="expected to look for m@1, found NotADirectoryError"):
         on_disk.push(store, "m", 1)
@@ -331,7 +355,9 @@ def info_bytes(store: Store) -> bytes:
     return (store.root / "models" / "m" / "label_info").read_bytes()
 
 
-def test_label_info_and_denied_labels_travel(store: Store, remote: RemoteStore, there: Store) -> None:
+def test_label_info_and_denied_labels_travel(
+    store: Store, remote: RemoteStore, there: Store
+) -> None:
     assert remote.push_label_info(store, "m") is None
     labelled(store)
     info = remote.push_label_info(store, "m")
@@ -343,7 +369,10 @@ def test_label_info_and_denied_labels_travel(store: Store, remote: RemoteStore, 
     pushed = remote.push(store, "m", 2)
     changes = {name: promoted(2) for name in ("latest", "next")}
     assert remote.change("m", changes, pushed, info).label_info == info
-    assert (deny("latest", "label::3"), deny("next", "label::4", "b")) == (("label::3",), ("b", "label::4"))
+    assert (deny("latest", "label::3"), deny("next", "label::4", "b")) == (
+        ("label::3",),
+        ("b", "label::4"),
+    )
     follower = followed(remote, there, keep=2)
     assert follower.look()
     assert info_bytes(there) == info_bytes(store)
@@ -358,7 +387,9 @@ def test_label_info_and_denied_labels_travel(store: Store, remote: RemoteStore, 
         deny("latest", *(f"label {i}" for i in range(10_001)))
 
 
-def test_bad_label_info_is_refused(store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store) -> None:
+def test_bad_label_info_is_refused(
+    store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store
+) -> None:
     labelled(store)
     info = on_disk.push_label_info(store, "m")
     assert info is not None
@@ -367,7 +398,13 @@ def test_bad_label_info_is_refused(store: Store, tmp_path: Path, on_disk: Remote
     whole = file.read_bytes()
     labelled(store, "another")
     changed = whole[:8200] + b"x" + whole[8201:]
-    for bad in (whole[:-1], whole + b"x", changed, whole.replace(b"dog", b"god"), info_bytes(store)):
+    for bad in (
+        whole[:-1],
+        whole + b"x",
+        changed,
+        whole.replace(b"dog", b"god"),
+        info_bytes(store),
+    ):
         file.write_bytes(bad)
         with pytest.raises(Corrupt):
             on_disk.pull_label_info(there, "m", info)

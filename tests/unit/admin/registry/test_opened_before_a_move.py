@@ -1,4 +1,6 @@
-"""A version that cannot be opened, though its bytes are whole: no alias moves to it, and all say why."""
+"""A version that cannot be opened, though its bytes are whole: no
+alias moves to it, and all say why.
+"""
 
 import ast
 import json
@@ -39,7 +41,8 @@ BAD = {
     "no idf": without(TEXT, "features/idf"),
     "no idf of a member": without(COMBINED, "member0/features/idf"),
     "no names": replace(
-        COMBINED, extra={name: each for name, each in COMBINED.extra.items() if not name.startswith("names")}
+        COMBINED,
+        extra={name: each for name, each in COMBINED.extra.items() if not name.startswith("names")},
     ),
     "other words of names": replace(
         COMBINED, extra={**COMBINED.extra, WORDS: COMBINED.extra[WORDS][::-1].copy()}
@@ -49,7 +52,9 @@ BAD = {
 
 
 def good_and_bad(root: Path, bad: Draft) -> Store:
-    """A store with version 1, and 2, which cannot be opened: `old` named it before, and no alias does now."""
+    """A store with version 1, and 2, which cannot be opened: `old`
+    named it before, and no alias does now.
+    """
     made = Store(root)
     made.publish("m", TEXT)
     made.publish("m", bad, latest=False)
@@ -84,8 +89,12 @@ WAYS: dict[str, Way] = {
     "promote": lambda registry, _, __: registry.promote("m", 2, "latest", NOBODY),
     "promote a new alias": lambda registry, _, __: registry.promote("m", "2", "newer", NOBODY),
     "rollback": lambda registry, _, __: registry.rollback("m", "old", NOBODY),
-    "canary": lambda registry, _, __: registry.change("m", "latest", SPLIT, with_canary(2, 0.5), NOBODY),
-    "shadow": lambda registry, _, __: registry.change("m", "latest", SPLIT, with_shadow(2, 0.5), NOBODY),
+    "canary": lambda registry, _, __: registry.change(
+        "m", "latest", SPLIT, with_canary(2, 0.5), NOBODY
+    ),
+    "shadow": lambda registry, _, __: registry.change(
+        "m", "latest", SPLIT, with_shadow(2, 0.5), NOBODY
+    ),
 }
 
 
@@ -95,7 +104,9 @@ def aliases(store: Store) -> Any:
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_no_way_leads_to_a_version_that_cannot_be_opened(tmp_path: Path, way: Way, bad: Draft) -> None:
+def test_no_way_leads_to_a_version_that_cannot_be_opened(
+    tmp_path: Path, way: Way, bad: Draft
+) -> None:
     plain = good_and_bad(tmp_path / "store", bad)
     archive = archive_of(plain, tmp_path / "m.tar")
     before = aliases(plain)
@@ -128,7 +139,9 @@ def test_commands_refuse_it_in_one_line(tmp_path: Path, run_here: Run) -> None:
         ("push", "m@2", there, "--alias", "latest"),
     ):
         done = run_here("models", *line, store=store.root)
-        assert done.returncode != 0 and "newer" in done.stderr and done.stderr.count("\n") == 1, line
+        assert done.returncode != 0 and "newer" in done.stderr and done.stderr.count("\n") == 1, (
+            line
+        )
     assert aliases(store) == before
     assert run_here("models", "verify", "m@1", store=store.root).returncode == 0
 
@@ -183,4 +196,6 @@ def test_every_store_of_the_service_has_the_check() -> None:
         for node in ast.walk(ast.parse(file.read_bytes()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Store"
     ]
-    assert len(makers) == 1 and makers[0].startswith("service/xylem/serving/stores.py"), json.dumps(makers)
+    assert len(makers) == 1 and makers[0].startswith("service/xylem/serving/stores.py"), json.dumps(
+        makers
+    )

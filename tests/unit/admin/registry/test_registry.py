@@ -44,7 +44,9 @@ class House:
     def has_thresholds(self, *versions: int) -> None:
         facts = {"model": "m", "epoch": 1, "base_epoch": 0, "n_events": 0}
         with self.database.write() as connection:
-            connection.execute(insert(VERSIONS), [{**facts, "version": version} for version in versions])
+            connection.execute(
+                insert(VERSIONS), [{**facts, "version": version} for version in versions]
+            )
 
     def thresholds(self) -> list[int]:
         with self.database.read() as connection:
@@ -72,8 +74,15 @@ FIRST = [(LATEST, "published", number or None, number + 1, "") for number in ran
 def test_moves_are_made_and_told(house: House) -> None:
     registry = house.registry
     assert house.rows() == FIRST
-    move = registry.promote("m", 2, "stable", Cause("alice", "it is good", "job-1", {"promoted": True}))
-    assert move_facts(move) == {"model": "m", "alias": "stable", "version": 2, "previous_version": None}
+    move = registry.promote(
+        "m", 2, "stable", Cause("alice", "it is good", "job-1", {"promoted": True})
+    )
+    assert move_facts(move) == {
+        "model": "m",
+        "alias": "stable",
+        "version": 2,
+        "previous_version": None,
+    }
     registry.promote("m", LATEST, "stable", ALICE)
     registry.promote("m", 4, "stable", ALICE)  # where it is already
     assert registry.rollback("m", "stable", ALICE).now == 2
@@ -132,7 +141,10 @@ def test_a_version_in_use_goes_only_with_its_aliases(house: House) -> None:
         registry.delete_version("m", 4, ALICE, with_aliases=True)
     gone = registry.delete_version("m", 2, ALICE, with_aliases=True)
     assert (gone.versions, gone.aliases, gone.thresholds) == ((2,), ("a", "b"), True)
-    assert house.rows()[-2:] == [("a", "removed", 2, None, "alice"), ("b", "removed", 2, None, "alice")]
+    assert house.rows()[-2:] == [
+        ("a", "removed", 2, None, "alice"),
+        ("b", "removed", 2, None, "alice"),
+    ]
     assert registry.delete_version("m", 1, ALICE, thresholds=False).thresholds is False
     assert house.thresholds() == [1, 3, 9]
     again = registry.delete_version("m", 1, ALICE)
@@ -151,7 +163,11 @@ def test_a_whole_model_goes_when_its_name_is_said_twice(house: House) -> None:
         with pytest.raises(BadParameter, match="confirm"):
             registry.delete_model("m", ALICE, confirm=confirm)
     gone = registry.delete_model("m", ALICE, confirm="m")
-    assert (gone.versions, sorted(gone.aliases), gone.thresholds) == ((1, 2, 3, 4), [LATEST, "stable"], True)
+    assert (gone.versions, sorted(gone.aliases), gone.thresholds) == (
+        (1, 2, 3, 4),
+        [LATEST, "stable"],
+        True,
+    )
     assert house.thresholds() == []
     assert sorted(house.rows()[-2:]) == [
         (LATEST, "removed", 4, None, "alice"),
@@ -191,7 +207,9 @@ def test_provenance_tells_the_parent_under_any_name(quick: House) -> None:
         "rule": [{"metric": "P@5", "least_change": -0.2}],
         "calibration": {"source": "valid.jsonl", "rows": 100},
     }
-    quick.store.publish("m", small_draft(1, extra={ORIGIN: json_array(ORIGIN, origin)}), latest=False)
+    quick.store.publish(
+        "m", small_draft(1, extra={ORIGIN: json_array(ORIGIN, origin)}), latest=False
+    )
     told = provenance(quick.store, "m", 5)
     assert {name: told[name] for name in origin} == origin
     assert told["parent"]["content"] == content_digest(parent)

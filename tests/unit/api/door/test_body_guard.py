@@ -1,4 +1,6 @@
-"""A request and its answer on their way: bytes counted at the limit, heads completed, connections closed."""
+"""A request and its answer on their way: bytes counted at the limit,
+heads completed, connections closed.
+"""
 
 import asyncio
 import contextlib
@@ -30,18 +32,26 @@ def length(n: int) -> Header:
 def exchange(wire: Wire, header: Header, most: int | None = 10, closing: bool = False) -> BodyGuard:
     path = STREAM if most is None else "/"
     fixed = {"path": path, "http_version": "1.1", "request_id": "the-id"}
-    admission = Admission(Limits(body_bytes_max=most or 1), re.compile(STREAM), NONE, lambda: closing)
-    return BodyGuard({"headers": [(b"host", b"x"), header], **fixed}, wire.receive, wire.send, admission)
+    admission = Admission(
+        Limits(body_bytes_max=most or 1), re.compile(STREAM), NONE, lambda: closing
+    )
+    return BodyGuard(
+        {"headers": [(b"host", b"x"), header], **fixed}, wire.receive, wire.send, admission
+    )
 
 
 async def answer(of: BodyGuard, status: int) -> None:
-    await of.send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"x")]})
+    await of.send(
+        {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"x")]}
+    )
     await of.send({"type": "http.response.body", "body": b"answer"})
 
 
 @pytest.mark.parametrize("header", [length(10), CHUNKED], ids=["declared", "received"])
 @pytest.mark.parametrize(("most", "fits"), [(10, True), (9, False), (None, True)])
-async def test_bytes_at_the_limit_and_one_more(header: Header, most: int | None, fits: bool) -> None:
+async def test_bytes_at_the_limit_and_one_more(
+    header: Header, most: int | None, fits: bool
+) -> None:
     found = exchange(Wire(b"abcde", b"fghij"), header, most)
     with contextlib.nullcontext() if fits else pytest.raises(BodyTooLarge, match="at most 9 bytes"):
         found.check_head()
@@ -74,7 +84,9 @@ async def test_every_answer_has_the_requests_id_and_the_last_one_closes(closing:
         (length(0), 400, False),
     ],
 )
-async def test_a_refusal_of_an_unread_body_reads_on(header: Header, status: int, reads_on: bool) -> None:
+async def test_a_refusal_of_an_unread_body_reads_on(
+    header: Header, status: int, reads_on: bool
+) -> None:
     """And closes the connection."""
     wire = Wire(*[b"x" * 1000] * 5)
     await answer(exchange(wire, header, None), status)
@@ -85,11 +97,17 @@ async def test_a_refusal_of_an_unread_body_reads_on(header: Header, status: int,
 
 @pytest.mark.parametrize("n_others", [0, 1])
 async def test_bodies_are_held_up_to_a_budget_until_their_requests_end(n_others: int) -> None:
-    """A body that has come whole is held beside one that comes, which goes when there is no room."""
+    """A body that has come whole is held beside one that comes, which goes when there
+    is no room.
+    """
     admission = Admission(Limits(bodies_bytes_max=10), re.compile("none"), NONE, lambda: False)
 
     def guard(*parts: bytes, is_here: bool = False) -> BodyGuard:
-        fixed = {"path": "/", "http_version": "1.1", "extensions": {BODY_IS_HERE: {}} if is_here else {}}
+        fixed = {
+            "path": "/",
+            "http_version": "1.1",
+            "extensions": {BODY_IS_HERE: {}} if is_here else {},
+        }
         wire = Wire(*parts, ends=is_here)
         return BodyGuard({"headers": [CHUNKED], **fixed}, wire.receive, wire.send, admission)
 
@@ -223,7 +241,14 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
         ([b"body"], {"http_version": "1.0"}, [HEAD % 4 + b"body"]),
         ([b"body"], {"method": "POST", "is_awaited": True}, [HEAD % 4 + b"body"]),
     ],
-    ids=["empty", "at once", "the rest as it comes", "of HEAD", "of HTTP/1.0", "not read, and not asked for"],
+    ids=[
+        "empty",
+        "at once",
+        "the rest as it comes",
+        "of HEAD",
+        "of HTTP/1.0",
+        "not read, and not asked for",
+    ],
 )
 def test_a_body_that_follows_at_once_goes_with_its_head(
     bodies: list[bytes], options: dict[str, Any], calls: list[bytes]

@@ -12,7 +12,14 @@ from xylem.base.settings import read_settings
 
 ORIGIN = {"origin": "https://shop.example"}
 SHOP = ("https://shop.example",)
-SAFE = {"cache-control", "content-language", "content-length", "content-type", "expires", "last-modified"}
+SAFE = {
+    "cache-control",
+    "content-language",
+    "content-length",
+    "content-type",
+    "expires",
+    "last-modified",
+}
 """Headers of answers that every page may read (https://fetch.spec.whatwg.org)."""
 
 
@@ -21,7 +28,10 @@ SAFE = {"cache-control", "content-language", "content-length", "content-type", "
     [
         ("*", ["*"]),
         ("https://a.example.org", ["https://a.example.org"]),
-        ("http://localhost:3000, https://[::1]:8443", ["http://localhost:3000", "https://[::1]:8443"]),
+        (
+            "http://localhost:3000, https://[::1]:8443",
+            ["http://localhost:3000", "https://[::1]:8443"],
+        ),
         ("https://a.org,https://a.org", ["https://a.org"]),
     ],
 )
@@ -33,7 +43,15 @@ def test_origins(monkeypatch: pytest.MonkeyPatch, text: str, origins: list[str])
 
 @pytest.mark.parametrize(
     "text",
-    ["https://a.org/", "https://a.org/x", "a.org", "*,https://a.org", "https://*.org", "ftp://a.org", ","],
+    [
+        "https://a.org/",
+        "https://a.org/x",
+        "a.org",
+        "*,https://a.org",
+        "https://*.org",
+        "ftp://a.org",
+        ",",
+    ],
 )
 def test_origins_that_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)
@@ -49,8 +67,10 @@ def ask(**headers: str) -> Call:
 
 def test_the_services_own_headers_are_taken(in_process: InProcess) -> None:
     names = (
-        "authorization, content-encoding, content-type, idempotency-key, if-none-match, last-event-id, "
-        "range, inference-header-content-length, traceparent, tracestate, x-request-id, xylem-canary-key"
+        "authorization, content-encoding, content-type, idempotency-key, if-none-match, "
+        "last-event-id, "
+        "range, inference-header-content-length, traceparent, tracestate, x-request-id, "
+        "xylem-canary-key"
     )
     answer = in_process(ask(**{"access-control-request-headers": names}), cors_origins=SHOP)
     assert answer.status_code == 200, answer.text
@@ -75,7 +95,10 @@ def test_refusals_are_problems(in_process: InProcess, headers: dict[str, str], f
 
 async def test_every_header_of_an_answer_can_be_read_and_every_refusal(shared_store: Path) -> None:
     body = {"instances": [{"indices": [1], "values": [1.0]}]}
-    async with serving(settings_of(shared_store, cors_origins=SHOP, requests_max=1)) as (app, client):
+    async with serving(settings_of(shared_store, cors_origins=SHOP, requests_max=1)) as (
+        app,
+        client,
+    ):
         client.headers.update(ORIGIN)
         path, lines = "/v1/models/raw/predict", {"content-type": "application/x-ndjson"}
         answers = [

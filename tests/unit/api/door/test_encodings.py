@@ -41,14 +41,18 @@ def unpacked(parts: list[bytes], most: int | None = None) -> list[bytes]:
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=4), st.integers(1, 40), st.data())
-def test_a_body_is_the_same_however_it_is_cut(members: list[bytes], size: int, data: st.DataObject) -> None:
+def test_a_body_is_the_same_however_it_is_cut(
+    members: list[bytes], size: int, data: st.DataObject
+) -> None:
     repeats = data.draw(st.sampled_from([1, 1000]))
     packed = b"".join(pack(member * repeats) for member in members)
     parts = [packed[i : i + size * repeats] for i in range(0, len(packed), size * repeats)]
     assert b"".join(unpacked(parts)) == b"".join(member * repeats for member in members)
 
 
-@pytest.mark.parametrize("n_bytes", [PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES])
+@pytest.mark.parametrize(
+    "n_bytes", [PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES]
+)
 def test_no_piece_is_large_and_none_is_lost(n_bytes: int) -> None:
     pieces = unpacked([pack(bytes(n_bytes))])
     assert max(map(len, pieces)) <= PIECE_BYTES
@@ -57,13 +61,17 @@ def test_no_piece_is_large_and_none_is_lost(n_bytes: int) -> None:
 
 async def test_a_body_that_is_held_whole_stays_packed_until_it_has_come() -> None:
     body = bytes(1000)
-    unpacking = Unpacking(Wire(*(bytes((byte,)) for byte in pack(body)), seconds=0).receive, 1000, print)
+    unpacking = Unpacking(
+        Wire(*(bytes((byte,)) for byte in pack(body)), seconds=0).receive, 1000, print
+    )
     assert await unpacking() == {"type": "http.request", "body": body, "more_body": False}
 
 
 def test_unpacked_bytes_at_the_limit_and_one_more() -> None:
     assert unpacked([pack(bytes(100))], 100) == [bytes(100)]
-    with pytest.raises(BodyTooLarge, match=r"at most 99 bytes .* when the body is unpacked, found more"):
+    with pytest.raises(
+        BodyTooLarge, match=r"at most 99 bytes .* when the body is unpacked, found more"
+    ):
         unpacked([pack(bytes(100))], 99)
 
 
@@ -81,7 +89,9 @@ def test_unpacked_bytes_at_the_limit_and_one_more() -> None:
 )
 def test_what_is_no_gzip_says_so(body: bytes, found: str) -> None:
     for parts in ([body], [body[:1], body[1:]], [body, b""]):
-        with pytest.raises(BrokenEncoding, match=f"expected (whole )?gzip data, found (that )?{found}"):
+        with pytest.raises(
+            BrokenEncoding, match=f"expected (whole )?gzip data, found (that )?{found}"
+        ):
             unpacked(parts)
 
 
@@ -96,7 +106,9 @@ def test_codings_that_are_not_taken() -> None:
     assert codings_of([(b"content-encoding", b" X-GZIP ")])[0]
     assert not codings_of([(b"content-encoding", b"identity")])[0]
     for values in ([b"br"], [b"gzip, gzip"], [b"gzip", b"gzip"]):
-        with pytest.raises(UnsupportedEncoding, match="Content-Encoding: expected gzip or none, found"):
+        with pytest.raises(
+            UnsupportedEncoding, match="Content-Encoding: expected gzip or none, found"
+        ):
             codings_of([(b"content-encoding", value) for value in values])
 
 
@@ -105,10 +117,17 @@ def test_packed_requests_and_lines_are_answered_as_any(in_process: InProcess) ->
     plain, packed = in_process(post(PREDICT, body)), in_process(post(PREDICT, pack(body), **GZIP))
     labels = [answer.json()["predictions"][0]["labels"] for answer in (plain, packed)]
     assert labels[0] == labels[1]
-    lines = b"".join(b"%b\n" % json.dumps({**RAW, "n": i}).encode() for i in range(5)) + b"x" * 5000 + b"\n"
+    lines = (
+        b"".join(b"%b\n" % json.dumps({**RAW, "n": i}).encode() for i in range(5))
+        + b"x" * 5000
+        + b"\n"
+    )
     plain = in_process(post(BATCH, lines, **NDJSON))
     packed = in_process(post(BATCH, pack(lines), **NDJSON, **GZIP))
-    rows = [[json.loads(line).get("labels") for line in one.text.splitlines()] for one in (plain, packed)]
+    rows = [
+        [json.loads(line).get("labels") for line in one.text.splitlines()]
+        for one in (plain, packed)
+    ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 6
 
@@ -147,7 +166,9 @@ async def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
 
 
 @pytest.mark.parametrize(("n_rows", "top_r", "is_packed"), [(1, 3, False), (4, 10, True)])
-async def test_long_answers_are_packed(shared_store: Path, n_rows: int, top_r: int, is_packed: bool) -> None:
+async def test_long_answers_are_packed(
+    shared_store: Path, n_rows: int, top_r: int, is_packed: bool
+) -> None:
     """By the route and, its head seen before, from the bytes of the request."""
 
     def labels_in(answer: bytes) -> Any:
@@ -168,7 +189,9 @@ async def test_long_answers_are_packed(shared_store: Path, n_rows: int, top_r: i
             assert b"content-length: %d\r\n" % len(content) in head
             found = gzip.decompress(content) if packs else content
             assert labels_in(found) == labels_in(routed.content)
-        assert answered_from_bytes(app, PREDICT, pack(body), **GZIP) is None  # such a head is not remembered
+        assert (
+            answered_from_bytes(app, PREDICT, pack(body), **GZIP) is None
+        )  # such a head is not remembered
 
 
 async def test_answers_of_a_packed_batch_come_while_it_is_sent(shared_store: Path) -> None:
@@ -177,9 +200,13 @@ async def test_answers_of_a_packed_batch_come_while_it_is_sent(shared_store: Pat
     headers = {"host": "x", **NDJSON, "accept-encoding": "gzip", **GZIP}
     packing, unpacking = zlib.compressobj(wbits=31), zlib.decompressobj(wbits=31)
     async with serving(settings_of(shared_store)) as (app, _), asyncio.timeout(60):
-        running = asyncio.create_task(app(scope_of("POST", BATCH, headers), requests.get, wire.send))
+        running = asyncio.create_task(
+            app(scope_of("POST", BATCH, headers), requests.get, wire.send)
+        )
         for n in range(1, 4):
-            line = packing.compress(json.dumps(RAW).encode() + b"\n") + packing.flush(zlib.Z_SYNC_FLUSH)
+            line = packing.compress(json.dumps(RAW).encode() + b"\n") + packing.flush(
+                zlib.Z_SYNC_FLUSH
+            )
             await requests.put({"type": "http.request", "body": line, "more_body": True})
             while (found := zlib.decompressobj(wbits=31).decompress(wire.body)).count(b"\n") < n:
                 await asyncio.sleep(0.001)

@@ -1,4 +1,6 @@
-"""Where one request ends and the next begins: the same whichever way it goes, however its bytes are cut."""
+"""Where one request ends and the next begins: the same whichever way
+it goes, however its bytes are cut.
+"""
 
 import asyncio
 import contextlib
@@ -15,8 +17,12 @@ from xylem.api.app import create_app
 from xylem.api.door.protocol import bounded_protocol
 
 PATH = "/v1/models/raw/predict"
-BODY = json.dumps({"instances": [{"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}], "top_r": 2}).encode()
-HIDDEN = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"  # stands in a body, and must never be answered
+BODY = json.dumps(
+    {"instances": [{"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}], "top_r": 2}
+).encode()
+HIDDEN = (
+    b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"  # stands in a body, and must never be answered
+)
 LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 ENDS = range(-6, 7)  # places about the end of a head
 
@@ -24,12 +30,17 @@ UPGRADES = {
     "java": b"connection: Upgrade, HTTP2-Settings\r\n"
     b"http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
     b"upgrade: h2c\r\nuser-agent: Java-http-client/17.0.15\r\n",
-    "go": b"user-agent: Go-http-client/1.1\r\nupgrade: websocket\r\nconnection: Upgrade\r\norigin: http://x\r\n"
-    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\naccept-encoding: gzip\r\n",
-    "twice": b"upgrade: h2c\r\nupgrade: websocket\r\nconnection: upgrade, x\r\nconnection: UPGRADE\r\n",
+    "go": b"user-agent: Go-http-client/1.1\r\nupgrade: websocket\r\nconnection: "
+    b"Upgrade\r\norigin: http://x\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: "
+    b"13\r\naccept-encoding: gzip\r\n",
+    "twice": b"upgrade: h2c\r\nupgrade: websocket\r\nconnection: upgrade, x\r\nconnection: "
+    b"UPGRADE\r\n",
     "unknown": b"Upgrade: TLS/1.0, x/2\r\nConnection: upgrade\r\nx:\r\n",
 }
-"""What Java's HttpClient sends unless told to speak HTTP/1.1, clients in Go for a web socket, and others."""
+"""What Java's HttpClient sends unless told to speak HTTP/1.1, clients
+in Go for a web socket, and others.
+"""
 
 Answer = tuple[int, Any]  # status, and what of the body does not differ from request to request
 Check = Callable[..., list[Answer]]
@@ -50,7 +61,9 @@ class _Client(asyncio.Protocol):
 
 
 async def _answers(port: int, parts: Iterable[bytes]) -> list[Answer]:
-    transport, client = await asyncio.get_running_loop().create_connection(_Client, "127.0.0.1", port)
+    transport, client = await asyncio.get_running_loop().create_connection(
+        _Client, "127.0.0.1", port
+    )
     for part in parts:
         transport.write(part)
         for _ in range(4):  # the server, in this loop, reads it meanwhile
@@ -76,14 +89,20 @@ def _divided(received: bytes) -> Iterator[Answer]:
 
 @contextlib.asynccontextmanager
 async def _serving(store: Path) -> AsyncIterator[list[int]]:
-    """The ports of one app behind two protocols: one answers whole requests from bytes, one by routes."""
+    """The ports of one app behind two protocols: one answers whole
+    requests from bytes, one by routes.
+    """
     settings = settings_of(store, keep_alive_seconds=60)
     app = create_app(settings, opens_first=True)
     started = []
     for answerer, lifespan in ((app.state.whole_requests, "on"), (None, "off")):
         unparsed, on_abort = app.state.unparsed_requests, app.state.metrics.count_aborted
-        protocol = bounded_protocol(settings.limits, app.state.slow_readers, unparsed, answerer, on_abort)
-        config = uvicorn.Config(app, port=0, http=protocol, ws="none", lifespan=lifespan, log_config=None)  # type: ignore[arg-type]
+        protocol = bounded_protocol(
+            settings.limits, app.state.slow_readers, unparsed, answerer, on_abort
+        )
+        config = uvicorn.Config(
+            app, port=0, http=protocol, ws="none", lifespan=lifespan, log_config=None
+        )  # type: ignore[arg-type]
         server = uvicorn.Server(config)
         started.append((server, asyncio.create_task(server.serve())))
         while not server.started:
@@ -96,7 +115,9 @@ async def _serving(store: Path) -> AsyncIterator[list[int]]:
 
 @pytest.fixture(scope="module")
 def check(shared_store: Path) -> Iterator[Check]:
-    """What sends each part by itself, then one more request and the end, and returns what both answered."""
+    """What sends each part by itself, then one more request and the
+    end, and returns what both answered.
+    """
     with asyncio.Runner() as runner:
         serving = _serving(shared_store)
         ports = runner.run(serving.__aenter__())
@@ -124,7 +145,9 @@ def statuses(answers: list[Answer]) -> list[int]:
     return [status for status, _ in answers]
 
 
-HEAD_BYTES = len(message(b" " * 100)) - 100  # of all messages here whose bodies have three digits' bytes
+HEAD_BYTES = (
+    len(message(b" " * 100)) - 100
+)  # of all messages here whose bodies have three digits' bytes
 
 
 @pytest.mark.parametrize("more", ENDS)

@@ -1,4 +1,6 @@
-"""What is noted of requests: figures by version and of all workers, log lines, spans; none is lost."""
+"""What is noted of requests: figures by version and of all workers, log lines, spans;
+none is lost.
+"""
 
 import asyncio
 import contextlib
@@ -46,7 +48,9 @@ def test_requests_of_closed_versions_count_as_those_of_none() -> None:
     count(metrics, "a", "2", 7)
     count(metrics, "", "", 2, bucket=3)
     before = asyncio.run(metrics.page()).decode()
-    assert f'xylem_requests_total{{model="a",route="{ROUTE}",status="200",version="1"}} 5.0' in before
+    assert (
+        f'xylem_requests_total{{model="a",route="{ROUTE}",status="200",version="1"}} 5.0' in before
+    )
     opened.remove(("a", 2))
     text = asyncio.run(metrics.page()).decode()
     assert 'version="2"' in before
@@ -86,7 +90,9 @@ def test_counts_are_collected_on_the_event_loop_and_written_elsewhere() -> None:
     here = f'thread="{threading.current_thread().name}"'
     for is_openmetrics in (False, True):
         page = asyncio.run(metrics.page(is_openmetrics=is_openmetrics, worker=3)).decode()
-        counted, known = (line for line in page.splitlines() if line.startswith(("counted{", "known{")))
+        counted, known = (
+            line for line in page.splitlines() if line.startswith(("counted{", "known{"))
+        )
         assert here in counted
         assert here not in known
         assert 'worker="3"' in counted
@@ -169,19 +175,25 @@ async def test_a_worker_without_a_socket_serves_on(capfd: pytest.CaptureFixture[
     assert '"event":"figures_not_shared"' in capfd.readouterr().err
 
 
-ENDED = EndedRequest("POST", ROUTE, "/v1/models/tags/predict", 200, None, AnsweredBy("tags", 2, "latest"))
+ENDED = EndedRequest(
+    "POST", ROUTE, "/v1/models/tags/predict", 200, None, AnsweredBy("tags", 2, "latest")
+)
 REFUSED = EndedRequest("POST", ROUTE, "/v1/models/tags/predict", 422, "bad-request")
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
 MILLISECOND = 1_000_000
 
 
 def logging_to(sent: list[EndedTrace]) -> tuple[Metrics, Tracer, RequestLog]:
-    """Return what notes requests, with the figures that it counts in, and spans that are handed to `sent`."""
+    """Return what notes requests, with the figures that it counts in,
+    and spans that are handed to `sent`.
+    """
     metrics, tracer = Metrics(), Tracer(Sampling(0, True), sent.append, lambda: None)
     return metrics, tracer, RequestLog(metrics, access_log=True, tracer=tracer)
 
 
-async def test_what_is_settled_is_counted_logged_and_traced(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_settled_is_counted_logged_and_traced(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     sent: list[EndedTrace] = []
     metrics, tracer, requests = logging_to(sent)
     trace, stages = tracer.begin(PARENT + b"01"), StageTimings(is_traced=True)
@@ -215,7 +227,9 @@ async def test_what_is_settled_is_counted_logged_and_traced(capfd: pytest.Captur
     assert timing.counts[place] == 1
 
 
-async def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     sent: list[EndedTrace] = []
     metrics, tracer, requests = logging_to(sent)
     trace = tracer.begin(PARENT + b"00")

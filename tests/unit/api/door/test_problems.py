@@ -44,7 +44,9 @@ def test_an_error_says_where() -> None:
         (None, 404, "route-not-found"),
     ],
 )
-async def test_every_error_of_an_app_is_a_problem(error: Exception | None, status: int, code: str) -> None:
+async def test_every_error_of_an_app_is_a_problem(
+    error: Exception | None, status: int, code: str
+) -> None:
     app = FastAPI(openapi_url=None)
     install_handlers(app)
     none = re.compile("none")
@@ -66,14 +68,21 @@ async def test_every_error_of_an_app_is_a_problem(error: Exception | None, statu
 
 
 def test_no_parameter_of_a_route_is_refused_by_the_framework() -> None:
-    """It takes parts of paths as they are; bodies and query strings are read by dependencies of ours."""
+    """It takes parts of paths as they are; bodies and query
+    strings are read by dependencies of ours.
+    """
     routes = [route for router in ROUTERS for route in router.routes]
     assert len(routes) > 80
     for route in routes:
         assert isinstance(route, APIRoute)
         for part in (route.dependant, *route.dependant.dependencies):
             assert {field.field_info.annotation for field in part.path_params} <= {str}
-            assert not [*part.query_params, *part.header_params, *part.cookie_params, *part.body_params]
+            assert not [
+                *part.query_params,
+                *part.header_params,
+                *part.cookie_params,
+                *part.body_params,
+            ]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +93,8 @@ def test_no_parameter_of_a_route_is_refused_by_the_framework() -> None:
         ("DELETE", "/v1/models/m/feedback", "expected POST, found DELETE /v1/models/m/feedback"),
     ],
 )
-def test_what_was_expected_is_told(in_process: InProcess, method: str, path: str, detail: str) -> None:
+def test_what_was_expected_is_told(
+    in_process: InProcess, method: str, path: str, detail: str
+) -> None:
     response = in_process(lambda client: client.request(method, path))
     assert response.json()["detail"] == detail

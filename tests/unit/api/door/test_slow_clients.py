@@ -60,7 +60,10 @@ async def test_what_is_no_longer_waited_for_is_held_and_not_given_up() -> None:
     assert clients.n_bytes == 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 50)), max_size=20), st.integers(1, 60))
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 50)), max_size=20),
+    st.integers(1, 60),
+)
 def test_no_more_is_held_than_the_budget(steps: list[tuple[int, int]], budget: int) -> None:
     """Each client moves some bytes and is held for some; what is held is that of those left."""
 

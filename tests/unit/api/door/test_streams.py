@@ -1,4 +1,6 @@
-"""Lines of a body that come as a stream, and threads that work for requests: in order, bounded, none left."""
+"""Lines of a body that come as a stream, and threads that work for
+requests: in order, bounded, none left.
+"""
 
 import asyncio
 import codecs
@@ -57,7 +59,9 @@ def read_to_the_end(clock: LeapingClock, wire: Wire, **limits: Any) -> LineReade
 @example([b"fives\nnext\n"], 2, 20, 4)
 @example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
-def test_lines_are_those_of_the_body(chunks: list[bytes], rows_max: int, block: int, longest: int) -> None:
+def test_lines_are_those_of_the_body(
+    chunks: list[bytes], rows_max: int, block: int, longest: int
+) -> None:
     async def read() -> list[LineBlock]:
         limits = limited(line_bytes_max=longest, block_bytes_max=block)
         reader = LineReader(Wire(*chunks, b"").receive, limits, rows_max)
@@ -98,7 +102,9 @@ def test_a_stalled_body_ends_with_a_fault(clock: LeapingClock) -> None:
 
 
 @pytest.mark.parametrize(("least", "n_left"), [(10, 5), (3, 0), (1, 0)])
-def test_a_body_that_trickles_too_slowly_is_cut_off(clock: LeapingClock, least: int, n_left: int) -> None:
+def test_a_body_that_trickles_too_slowly_is_cut_off(
+    clock: LeapingClock, least: int, n_left: int
+) -> None:
     wire = Wire(*[b"x"] * 8, seconds=3)
     fault = read_to_the_end(clock, wire, body_seconds_max=10, batch_bytes_min=least).fault
     assert (fault is not None) == (n_left > 0)
@@ -180,7 +186,9 @@ async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> 
 
 
 def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
-    """The client is told, the log too, and no task is left behind whose failure asyncio complains about."""
+    """The client is told, the log too, and no task is left behind
+    whose failure asyncio complains about.
+    """
     left: list[Any] = []
     begun: list[int] = []
     wire = Wire()

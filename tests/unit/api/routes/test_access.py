@@ -1,4 +1,7 @@
-"""R8: every route with every kind of key. No route answers a key that does not fit, and none is forgotten."""
+"""R8: every route with every kind of key.
+
+No route answers a key that does not fit, and none is forgotten.
+"""
 
 import json
 import re
@@ -30,14 +33,18 @@ def requests() -> list[tuple[str, str, AccessScope | None]]:
     """Every operation: its method, a path for it, its scope."""
     found = []
     for path, item in openapi()["paths"].items():
-        filled = re.sub(r"{version}", "1", re.sub(r"{alias}", "latest", path.replace("{model}", "none")))
+        filled = re.sub(
+            r"{version}", "1", re.sub(r"{alias}", "latest", path.replace("{model}", "none"))
+        )
         filled = re.sub(r"{\w+}", "0" * 24, filled)
         found += [(method.upper(), filled, scope_of(path)) for method in item]
     return found
 
 
 def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]]:
-    """A key for each scope, and some that open nothing, by what they are: the text and what it opens."""
+    """A key for each scope, and some that open nothing, by what
+    they are: the text and what it opens.
+    """
     keys = AccessKeys(app.state.services.learning.database)
     made = {}
     for scope in AccessScope:
@@ -53,10 +60,15 @@ def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]]:
 
 
 async def test_what_is_open_by_nature_names_no_model_without_a_key(own_store: Store) -> None:
-    """A model that cannot be served, and others: probes say the state alone; who may predict sees all."""
+    """A model that cannot be served, and others: probes say the
+    state alone; who may predict sees all.
+    """
     (own_store.root / "models" / "raw" / "versions" / "1" / "manifest.json").write_text("{")
     async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
-        for kind, (text, opens) in {"none": ("", frozenset[AccessScope]()), **keys_for(app)}.items():
+        for kind, (text, opens) in {
+            "none": ("", frozenset[AccessScope]()),
+            **keys_for(app),
+        }.items():
             headers = {"authorization": f"Bearer {text}"} if text else {}
             may_predict = AccessScope.PREDICT in opens
             for is_draining in (False, True):
@@ -65,13 +77,19 @@ async def test_what_is_open_by_nature_names_no_model_without_a_key(own_store: St
                     answer = await client.get(path, headers=headers)
                     names = re.findall("hashed", answer.text)
                     shows = may_predict and path == "/readyz"
-                    assert bool(names) == shows or path == "/openapi.json", (kind, path, answer.text)
+                    assert bool(names) == shows or path == "/openapi.json", (
+                        kind,
+                        path,
+                        answer.text,
+                    )
                     if path == "/readyz":
                         assert answer.status_code == (503 if is_draining else 200)
                         assert answer.json()["status"] == ("draining" if is_draining else "ready")
                         assert shows or answer.json().keys() == {"status"}, kind
                         if shows:
-                            assert {failure["model"] for failure in answer.json()["failures"]} == {"raw"}
+                            assert {failure["model"] for failure in answer.json()["failures"]} == {
+                                "raw"
+                            }
 
 
 async def test_every_route_with_every_key(own_store: Store) -> None:
@@ -83,7 +101,10 @@ async def test_every_route_with_every_key(own_store: Store) -> None:
                 continue
             for kind, (text, opens) in keys.items():
                 headers = {"authorization": f"Bearer {text}"} if text else {}
-                answer, where = await client.request(method, path, headers=headers), (method, path, kind)
+                answer, where = (
+                    await client.request(method, path, headers=headers),
+                    (method, path, kind),
+                )
                 if scope is None or scope in opens:
                     assert answer.status_code not in (401, 403), where
                     told[kind].add("let in")
@@ -104,17 +125,24 @@ async def test_every_route_with_every_key(own_store: Store) -> None:
 
 
 async def test_what_is_open_needs_no_key_and_admin_never_is(own_store: Store) -> None:
-    async with serving(settings_of(own_store.root, open_scopes=("predict", "metrics"))) as (_, client):
+    async with serving(settings_of(own_store.root, open_scopes=("predict", "metrics"))) as (
+        _,
+        client,
+    ):
         assert (await client.get("/v1/models")).status_code == 200
         assert (await client.get("/metrics")).status_code == 200
         assert (await client.post("/v1/models/raw/feedback", json={})).status_code == 401
         assert (await client.get("/v1/admin/jobs")).status_code == 401
         # the key is looked at before the body
-        answer = await client.post("/v1/admin/keys", content=b"{", headers={"content-type": "text/html"})
+        answer = await client.post(
+            "/v1/admin/keys", content=b"{", headers={"content-type": "text/html"}
+        )
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
-async def test_requests_whose_head_is_remembered_lose_their_right_with_the_key(own_store: Store) -> None:
+async def test_requests_whose_head_is_remembered_lose_their_right_with_the_key(
+    own_store: Store,
+) -> None:
     body = b'{"instances": [{"indices": [1], "values": [1.0]}]}'
     async with serving(settings_of(own_store.root, open_scopes=())) as (app, _):
         services = app.state.services
@@ -132,7 +160,9 @@ async def test_requests_whose_head_is_remembered_lose_their_right_with_the_key(o
         assert b"www-authenticate: Bearer" in refused
 
 
-async def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(own_store: Store) -> None:
+async def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(
+    own_store: Store,
+) -> None:
     async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
         keys, promote = keys_for(app), "/v1/admin/models/raw/promote"
         admin = {"authorization": f"Bearer {keys['admin'][0]}"}
@@ -164,7 +194,10 @@ async def test_nothing_is_changed_of_which_no_audit_entry_can_be_written(own_sto
         for method, path, scope in requests():
             if scope is AccessScope.ADMIN and method != "GET":
                 answer = await client.request(method, path.replace("none", "raw"), headers=admin)
-                assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable"), path
+                assert (answer.status_code, answer.json()["code"]) == (
+                    503,
+                    "database-unavailable",
+                ), path
         promoted = {"version": 1, "alias": "old"}
         answer = await client.post("/v1/admin/models/raw/promote", json=promoted, headers=admin)
         assert answer.status_code == 503
@@ -187,7 +220,11 @@ async def test_an_outcome_that_cannot_be_written_is_logged_whole(
         assert own_store.info("raw").aliases["old"] == 1
         page = (await client.get("/v1/admin/audit", headers=headers)).json()["entries"]
         assert [entry["outcome"] for entry in page] == ["begun", "begun"]
-    logged = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "audit_unwritten" in line]
+    logged = [
+        json.loads(line)
+        for line in capfd.readouterr().err.splitlines()
+        if "audit_unwritten" in line
+    ]
     facts = {"key": made.key.id, "who": "ann", "action": "promote", "target": "models/raw/promote"}
     assert [facts.items() <= line.items() for line in logged] == [True, True]
     assert [line["request_id"] for line in logged] == ["r-1", "r-1"]

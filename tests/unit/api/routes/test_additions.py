@@ -1,4 +1,6 @@
-"""An option of predict, a header of all requests and a dialect that are not there: what each touches."""
+"""An option of predict, a header of all requests and a dialect
+that are not there: what each touches.
+"""
 
 import json
 import re
@@ -92,7 +94,9 @@ async def test_a_header_of_all_requests(shared_store: Path, tenants: list[bytes 
     async with serving(settings_of(shared_store)) as (app, client):
         tenants.clear()
         for tenant in ("a", "b"):
-            found = await client.post(PATH, json={"instances": INSTANCES}, headers={"tenant": tenant})
+            found = await client.post(
+                PATH, json={"instances": INSTANCES}, headers={"tenant": tenant}
+            )
             assert found.status_code == 200
         assert (await client.get("/v1/models")).status_code == 200
         body = json.dumps({"instances": INSTANCES}).encode()

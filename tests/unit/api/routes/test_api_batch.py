@@ -1,4 +1,6 @@
-"""The batch route in this process: lines in, lines out, in order, whatever is wrong with some of them."""
+"""The batch route in this process: lines in, lines out, in order,
+whatever is wrong with some of them.
+"""
 
 import asyncio
 import json
@@ -36,10 +38,14 @@ def without_id(prediction: dict[str, Any]) -> dict[str, Any]:
 def test_lines_are_answered_as_predict_answers(in_process: InProcess) -> None:
     lines = [{"indices": [i, i + 1], "values": [1, 2]} for i in range(40)]
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    predicted = in_process(post("/v1/models/raw/predict", {"instances": lines, "top_r": 3, "beam_width": 2}))
+    predicted = in_process(
+        post("/v1/models/raw/predict", {"instances": lines, "top_r": 3, "beam_width": 2})
+    )
     batched = in_process(batch(content, query="?top_r=3&beam_width=2"), block_rows_max=7)
     found = lines_of(batched)
-    assert [without_id(line) for line in found] == [without_id(p) for p in predicted.json()["predictions"]]
+    assert [without_id(line) for line in found] == [
+        without_id(p) for p in predicted.json()["predictions"]
+    ]
     assert (batched.headers["xylem-model"], batched.headers["xylem-version"]) == ("raw", "2")
     assert len({line["prediction_id"] for line in found}) == 40
 
@@ -78,14 +84,18 @@ def test_what_the_model_knows_nothing_of_is_told(in_process: InProcess) -> None:
     assert [line.get("no_known_features") for line in lines] == [None, True, None, True]
     body = {"instances": [{"text": "中文"}, {"text": "chess"}]}
     for more in ({}, {"statistics": True}, {"explain": True}):
-        predictions = in_process(post("/v1/models/text/predict", {**body, **more})).json()["predictions"]
+        predictions = in_process(post("/v1/models/text/predict", {**body, **more})).json()[
+            "predictions"
+        ]
         assert ["no_known_features" in prediction for prediction in predictions] == [True, False]
 
 
 def test_kinds_of_lines(in_process: InProcess) -> None:
     labelled, plain = lines_of(in_process(batch(b'{"labels": ["x"], ' + GOOD[1:] + b"\n" + GOOD)))
     assert labelled["labels"] == plain["labels"]
-    named = in_process(batch(b'{"features": {"red": 1}}\n{"indices": [0], "values": [1]}\n', "named"))
+    named = in_process(
+        batch(b'{"features": {"red": 1}}\n{"indices": [0], "values": [1]}\n', "named")
+    )
     text = in_process(batch(b'{"text": "chess"}\n{"text": ""}\n', "text"))
     assert [len(line["labels"]) for line in lines_of(named) + lines_of(text)] == [5, 5, 5, 5]
 
@@ -165,7 +175,9 @@ async def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
 
 
 @pytest.mark.parametrize(("most", "codes"), [(2, [200, 200]), (1, [200, 503])])
-def test_batches_at_the_limit_and_one_more(in_process: InProcess, most: int, codes: list[int]) -> None:
+def test_batches_at_the_limit_and_one_more(
+    in_process: InProcess, most: int, codes: list[int]
+) -> None:
     async def call(client: httpx.AsyncClient) -> list[int]:
         begun, gate = asyncio.Event(), asyncio.Event()
 

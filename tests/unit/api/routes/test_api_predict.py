@@ -109,10 +109,14 @@ def test_the_answer_is_the_engines(
         ("text", {"text": TEXTS[3]}, set(TEXTS[3].split())),
     ],
 )
-def test_explanations(in_process: InProcess, model: str, instance: dict[str, Any], names: set[str]) -> None:
+def test_explanations(
+    in_process: InProcess, model: str, instance: dict[str, Any], names: set[str]
+) -> None:
     body = {"instances": [instance] * 2, "top_r": 3, "exact": True}
     path = f"/v1/models/{model}/predict"
-    plain, explained = (in_process(post(path, {**body, **more})) for more in ({}, {"explain": True}))
+    plain, explained = (
+        in_process(post(path, {**body, **more})) for more in ({}, {"explain": True})
+    )
     assert labels_of(explained, 1) == labels_of(plain)
     assert all("explanation" not in label for label in plain.json()["predictions"][0]["labels"])
     found = set()
@@ -128,19 +132,27 @@ def test_explanations(in_process: InProcess, model: str, instance: dict[str, Any
 
 
 def test_explained_labels_at_the_limit_and_one_more(in_process: InProcess) -> None:
-    two, three = (in_process(ask(*[RAW] * n, top_r=1, explain=True), explained_labels_max=2) for n in (2, 3))
+    two, three = (
+        in_process(ask(*[RAW] * n, top_r=1, explain=True), explained_labels_max=2) for n in (2, 3)
+    )
     assert two.status_code == 200
     assert_problem(three, 422, "limit-exceeded")
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"threshold": 0.01}])
-def test_a_deadline_that_does_not_strike_is_nothing(in_process: InProcess, options: dict[str, Any]) -> None:
-    plain, timed = (in_process(ask(RAW, RAW, **options, **more)) for more in ({}, {"deadline_ms": 30_000}))
+def test_a_deadline_that_does_not_strike_is_nothing(
+    in_process: InProcess, options: dict[str, Any]
+) -> None:
+    plain, timed = (
+        in_process(ask(RAW, RAW, **options, **more)) for more in ({}, {"deadline_ms": 30_000})
+    )
     assert labels_of(timed, 1) == labels_of(plain, 1)
     assert timed.json()["predictions"][0]["exact"] is plain.json()["predictions"][0]["exact"]
 
 
-def test_a_deadline_that_has_struck_says_so(in_process: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_that_has_struck_says_so(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def late(*arguments: Any) -> Any:
         time.sleep(0.1)
         return to_chunked_rows(*arguments)
@@ -150,8 +162,12 @@ def test_a_deadline_that_has_struck_says_so(in_process: InProcess, monkeypatch: 
     assert (prediction["labels"], prediction["exact"]) == ([], False)
 
 
-async def test_a_search_given_up_on_is_stopped(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer is given up after a while; its thread sees the flag, and answers the next request."""
+async def test_a_search_given_up_on_is_stopped(
+    shared_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is given up after a while; its thread sees the flag, and answers the
+    next request.
+    """
     begun, stopped = threading.Event(), threading.Event()
 
     def search(_: Any, query: PredictQuery, served: Any, stop: Any, timings: Any) -> Any:
@@ -165,7 +181,9 @@ async def test_a_search_given_up_on_is_stopped(shared_store: Path, monkeypatch: 
         monkeypatch.setattr("xylem.serving.answer.SearchDialect.answer_fully", search)
         explain = ask(*[RAW] * 9, explain=True)
         answer = await explain(client)
-        while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
+        while (
+            not begun.is_set()
+        ):  # its thread was slow to begin: it is dropped then, and not stopped
             assert_problem(answer, 503, "timed-out")
             answer = await explain(client)
     assert_problem(answer, 503, "timed-out")
@@ -232,7 +250,13 @@ def test_refusals(in_process: InProcess, path: str, body: Any, status: int, code
         ([RAW], {"deadline_ms": 0}, 422, "bad-request", "deadline_ms"),
         ([RAW], {"threshold": "tuned"}, 409, "thresholds-not-tuned", "ask for a number"),
         ([RAW], {"deny_labels": ["no"]}, 422, "unknown-label", "'no'"),
-        ([RAW], {"allow_labels": ["label::1", "label::none"]}, 422, "unknown-label", "'label::none'"),
+        (
+            [RAW],
+            {"allow_labels": ["label::1", "label::none"]},
+            422,
+            "unknown-label",
+            "'label::none'",
+        ),
         ([RAW], {"label_weights": {"nobody": 2}}, 422, "unknown-label", "'nobody'"),
         ([{"text": "a"}], {}, 422, "bad-instance", "instances[0]"),
         ([RAW, {"text": "a"}], {}, 422, "bad-instance", "instances[1]"),
@@ -240,11 +264,22 @@ def test_refusals(in_process: InProcess, path: str, body: Any, status: int, code
         ([RAW, {"indices": [-1], "values": [1]}], {}, 422, "bad-instance", "instances[1]"),
         ([RAW, {"indices": [2**63], "values": [1]}], {}, 422, "bad-instance", "instances[1]"),
         ([RAW, RAW, {"indices": [1], "values": [1e39]}], {}, 422, "bad-instance", "instances[2]"),
-        ([RAW, {"indices": [1, 1], "values": [3e38, 3e38]}], {}, 422, "bad-instance", "instances[1]"),
+        (
+            [RAW, {"indices": [1, 1], "values": [3e38, 3e38]}],
+            {},
+            422,
+            "bad-instance",
+            "instances[1]",
+        ),
     ],
 )
 def test_what_is_refused_is_named(
-    in_process: InProcess, instances: list[Any], options: dict[str, Any], status: int, code: str, said: str
+    in_process: InProcess,
+    instances: list[Any],
+    options: dict[str, Any],
+    status: int,
+    code: str,
+    said: str,
 ) -> None:
     body = assert_problem(in_process(ask(*instances, **options)), status, code)
     assert said in body["detail"]
@@ -269,17 +304,26 @@ def test_methods(in_process: InProcess) -> None:
 
 
 def test_request_ids(in_process: InProcess) -> None:
-    for value, is_kept in (("a-B_9.x", True), ("x" * 128, True), ("x" * 129, False), ("a b", False)):
+    for value, is_kept in (
+        ("a-B_9.x", True),
+        ("x" * 128, True),
+        ("x" * 129, False),
+        ("a b", False),
+    ):
         found = in_process(get("/livez", **{"x-request-id": value})).headers["x-request-id"]
         assert found and (found == value) is is_kept, value
 
 
 @pytest.mark.parametrize(("most", "statuses"), [(3, [200, 200, 200]), (2, [200, 200, 503])])
-def test_requests_at_the_limit_and_one_more(in_process: InProcess, most: int, statuses: list[int]) -> None:
+def test_requests_at_the_limit_and_one_more(
+    in_process: InProcess, most: int, statuses: list[int]
+) -> None:
     answers: list[httpx.Response] = []
 
     async def call(client: httpx.AsyncClient, n: int = 2) -> None:
-        """Ask with a body that ends when n more requests, one within the other, have been answered."""
+        """Ask with a body that ends when n more requests, one within the other, have
+        been answered.
+        """
 
         async def body() -> AsyncIterator[bytes]:
             if n:
@@ -296,10 +340,14 @@ def test_requests_at_the_limit_and_one_more(in_process: InProcess, most: int, st
         assert answers[-1].headers["connection"] == "close"
 
 
-def test_what_nobody_foresaw_is_a_problem_too(in_process: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_foresaw_is_a_problem_too(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("xylem.serving.predict.to_chunked_rows", lambda *_: 1 / 0)
     body = {"instances": [{"text": "chess"}], "explain": True}  # kernels do not read it
-    problem = assert_problem(in_process(post("/v1/models/text/predict", body)), 500, "internal-error")
+    problem = assert_problem(
+        in_process(post("/v1/models/text/predict", body)), 500, "internal-error"
+    )
     assert "division" not in json.dumps(problem)
 
 
@@ -396,7 +444,11 @@ def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
     assert not short(1, deny_labels=["x"] * 9000)
     for n_languages, options, expected in (
         (2, {"label_info": True}, True),
-        (64, {"label_info": True}, False),  # a name takes microseconds: hundreds hold up the event loop
+        (
+            64,
+            {"label_info": True},
+            False,
+        ),  # a name takes microseconds: hundreds hold up the event loop
         (64, {"language": "x1"}, True),
         (64, {}, True),
     ):
@@ -407,12 +459,16 @@ def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
 
 def test_weights_change_the_order_and_the_scores(in_process: InProcess) -> None:
     last = in_process(ask()).json()["predictions"][0]["labels"][-1]
-    first = in_process(ask(label_weights={last["label"]: 1e6})).json()["predictions"][0]["labels"][0]
+    first = in_process(ask(label_weights={last["label"]: 1e6})).json()["predictions"][0]["labels"][
+        0
+    ]
     assert first["label"] == last["label"]
     assert first["score"] == pytest.approx(last["score"] * 1e6, rel=1e-4)
 
 
-def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process: InProcess) -> None:
+def test_propensities_favour_labels_that_are_rare(
+    shared_store: Path, in_process: InProcess
+) -> None:
     model = Store(shared_store).open("raw")
     predictor = Predictor(model)
     counts = np.arange(model.manifest.n_labels) * 1000

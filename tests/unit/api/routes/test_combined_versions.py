@@ -42,7 +42,9 @@ def ask(store: Store, in_process: InProcess) -> Ask:
     return ask
 
 
-def predict(ask: Ask, database_url: str | None = None, path: str = PATH, **options: Any) -> dict[str, Any]:
+def predict(
+    ask: Ask, database_url: str | None = None, path: str = PATH, **options: Any
+) -> dict[str, Any]:
     """Return the labels of TEXT by their names."""
     body = {"instances": [{"text": TEXT}], "top_r": 7, **options}
     (found,) = ask(f"{path}/predict", body, database_url=database_url)["predictions"]
@@ -92,7 +94,9 @@ def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(ask: As
 
 
 @pytest.mark.parametrize("method", ["sto", "fta", "ofo"])
-def test_thresholds_are_tuned_and_moved(store: Store, ask: Ask, tmp_path: Path, method: Any) -> None:
+def test_thresholds_are_tuned_and_moved(
+    store: Store, ask: Ask, tmp_path: Path, method: Any
+) -> None:
     wanted = TuneRequest((method,), write_lines(tmp_path / "more.jsonl", documents(80, 5)))
     opened, url = store.open("both"), f"sqlite:///{tmp_path}/xylem.db"
     with contextlib.closing(Database(url)) as database:

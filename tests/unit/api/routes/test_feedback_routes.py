@@ -1,4 +1,6 @@
-"""Feedback over HTTP: what counts, what moves, and which rows of it are kept, exported and removed."""
+"""Feedback over HTTP: what counts, what moves, and which rows of it are kept,
+exported and removed.
+"""
 
 import asyncio
 import datetime
@@ -13,7 +15,18 @@ import pytest
 from pydantic import SecretStr
 from tests.conftest import Command, answer, settings_of
 from tests.datasets_helpers import write_lines
-from tests.feedback_helpers import NDJSON, PATH, RAW, client_of, event, fault, outcomes, predict, send, signed
+from tests.feedback_helpers import (
+    NDJSON,
+    PATH,
+    RAW,
+    client_of,
+    event,
+    fault,
+    outcomes,
+    predict,
+    send,
+    signed,
+)
 
 from xylem.api.door.collectors import read_rows
 from xylem.base.db import clock
@@ -50,7 +63,9 @@ async def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -
         assert await outcomes(client, *events) == ["applied", "duplicate", "applied"]
         before, shown = await tuned_labels(client)
         assert before == 2 and shown
-        for i in range(30):  # nothing of what is predicted is true: thresholds fall, and more is predicted
+        for i in range(
+            30
+        ):  # nothing of what is predicted is true: thresholds fall, and more is predicted
             await send(client, event(f"c{i}", []))
         after, more = await tuned_labels(client)
         assert after == 32 and more >= shown
@@ -58,7 +73,9 @@ async def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -
         single = await client.post(PATH, json=event("single", []))
         assert single.json()["results"] == [{"event_id": "single", "result": "applied"}]
         figures = (await client.get("/metrics")).text
-        assert 'xylem_feedback_events_total{model="raw",result="duplicate",version="2"} 2.0' in figures
+        assert (
+            'xylem_feedback_events_total{model="raw",result="duplicate",version="2"} 2.0' in figures
+        )
         assert 'xylem_threshold_epoch{model="raw",version="2"} 33.0' in figures
         assert await exported(client) == []  # rows are kept only where it is asked for
 
@@ -70,14 +87,18 @@ async def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -
         token = answer["prediction_id"]
         plain = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
         labels = [one["label"] for one in answer["labels"]]
-        right = [event(f"right{i}", labels, prediction_id=one) for i, one in enumerate((token, plain))]
+        right = [
+            event(f"right{i}", labels, prediction_id=one) for i, one in enumerate((token, plain))
+        ]
         assert await outcomes(client, *right) == ["applied", "applied"]
         for forged in (token[:-1] + ("A" if token[-1] != "A" else "B"), "nothing of ours", ""):
             wrong = event(f"forged {forged}", [], prediction_id=forged)
             assert await outcomes(client, wrong) == ["rejected: prediction-forged"]
             beside = await outcomes(client, wrong, event(f"beside {forged}", []))
             assert beside == ["rejected: prediction-forged", "applied"]
-        other = await outcomes(client, event("t", [], prediction_id=token), path="/v1/models/named/feedback")
+        other = await outcomes(
+            client, event("t", [], prediction_id=token), path="/v1/models/named/feedback"
+        )
         assert other == ["rejected: prediction-other-model"]
 
 
@@ -114,14 +135,20 @@ async def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
         lines = [*map(json.dumps, events), "{", json.dumps(event("z", []))]
         response = await client.post(PATH, content="\n".join(lines), headers=NDJSON)
         found = [json.loads(line) for line in response.text.splitlines()]
-        assert [one.get("reason", one["result"]) for one in found] == [*reasons, "malformed-json", "applied"]
+        assert [one.get("reason", one["result"]) for one in found] == [
+            *reasons,
+            "malformed-json",
+            "applied",
+        ]
         assert [one.get("line") for one in found] == [*range(1, len(bad) + 2), None]
         assert {one["result"] for one in [*results[:-1], *found[:-1]]} == {"rejected"}
         many = {"events": [event(str(i), []) for i in range(1025)]}
         assert fault(await client.post(PATH, json=many)) == (422, "limit-exceeded")
 
 
-async def test_predictions_go_on_without_a_database_and_feedback_is_refused(own_store: Store) -> None:
+async def test_predictions_go_on_without_a_database_and_feedback_is_refused(
+    own_store: Store,
+) -> None:
     async with client_of(own_store, database_url="sqlite:////no/such/directory/xylem.db") as client:
         answer = await client.post(PREDICT, json={"instances": [RAW]})
         assert answer.status_code == 200
@@ -157,7 +184,9 @@ async def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path
         connection = sqlite3.connect(directory / "xylem.db", isolation_level=None)
         connection.execute("ALTER TABLE threshold_versions RENAME TO elsewhere")
         async with asyncio.timeout(60):
-            while (now := await client.post(PREDICT, json=TUNED)).headers.get("xylem-thresholds") != "stale":
+            while (now := await client.post(PREDICT, json=TUNED)).headers.get(
+                "xylem-thresholds"
+            ) != "stale":
                 assert now.status_code == 200
         assert now.json()["threshold_epoch"] == before.json()["threshold_epoch"]
         refused = await client.post(PATH, json=event("b", []))
@@ -184,13 +213,18 @@ async def test_replicas_follow_each_other(own_store: Store) -> None:
         assert found == ["applied", "duplicate"]
 
 
-async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, database_url: str) -> None:
+async def test_a_row_is_kept_of_each_event_with_an_instance(
+    own_store: Store, database_url: str
+) -> None:
     async with client_of(own_store, database_url=database_url, **KEPT) as client:
         key = client.headers.pop("authorization")  # what is open comes without one
         token = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
         both = event("both", ["label::2"], instance=RAW, prediction_id=token)
         named = event("n", ["label::1"], instance={"indices": [3], "values": [1]})
-        by_kernels = event("a", ["label::1", "label::2"]), event("id", ["label::1"], prediction_id=token)
+        by_kernels = (
+            event("a", ["label::1", "label::2"]),
+            event("id", ["label::1"], prediction_id=token),
+        )
         by_models = named, event("unknown", ["nosuch"]), both, event("a", ["label::3"])
         await send(client, *by_kernels)
         await send(client, *by_models)
@@ -226,7 +260,9 @@ async def test_a_row_is_kept_of_each_event_with_an_instance(own_store: Store, da
 
 
 @pytest.mark.parametrize("open_scopes", [("predict", "feedback"), ()])
-async def test_a_key_says_of_which_models_no_rows_are_kept(own_store: Store, open_scopes: Any) -> None:
+async def test_a_key_says_of_which_models_no_rows_are_kept(
+    own_store: Store, open_scopes: Any
+) -> None:
     async with client_of(own_store, open_scopes=open_scopes, **KEPT) as client:
         made = {}
         for name, models in (("none", ["*"]), ("others", ["texts"]), ("raw", ["raw", "texts"])):
@@ -255,8 +291,12 @@ def test_the_oldest_rows_go_first_and_are_counted(
         add_rows(connection, "m", lines)
         add_rows(connection, "m", lines[:9])  # each once
         add_rows(connection, "other", [(b"%16d" % i, b"{}") for i in range(2)])
-        connection.exec_driver_sql(f"UPDATE feedback_rows SET at = at - {8 * 86_400} WHERE number <= 1200")
-    assert [*rows.lines(rows.span("m"))] == [line for _, line in lines[1200:]]  # too old is not read either
+        connection.exec_driver_sql(
+            f"UPDATE feedback_rows SET at = at - {8 * 86_400} WHERE number <= 1200"
+        )
+    assert [*rows.lines(rows.span("m"))] == [
+        line for _, line in lines[1200:]
+    ]  # too old is not read either
     rows.trim()
     assert rows.dropped == {("m", "days"): 1200, ("m", "rows"): 800}
     assert [*rows.lines(rows.span("m"))] == [line for _, line in lines[2000:]]
@@ -278,7 +318,10 @@ def test_the_command_exports_and_deletes(
     deleted = answer(command("feedback", "delete", "raw", "--event-id", "b-and-no-other", "--json"))
     assert deleted["deleted"] == 1
     assert b"b-and-no-other" not in (own_store.root / "xylem.db").read_bytes()
-    assert answer(command("feedback", "export", "raw", "--file", to, "--days", 3, "--json"))["bytes"] > 100
+    assert (
+        answer(command("feedback", "export", "raw", "--file", to, "--days", 3, "--json"))["bytes"]
+        > 100
+    )
     assert [json.loads(line)["event_id"] for line in to.read_text().splitlines()] == ["a", "c"]
     for arguments, found in (
         (("delete", "nosuch", "--event-id", "x"), "nosuch"),

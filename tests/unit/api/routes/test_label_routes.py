@@ -1,4 +1,6 @@
-"""Labels of a version, what speaks for one, its threshold over time; and a version with its figures."""
+"""Labels of a version, what speaks for one, its threshold over
+time; and a version with its figures.
+"""
 
 import contextlib
 import json
@@ -35,18 +37,28 @@ NAMES = ("a/b", "Ärger", "ärger 2", "12", "<b>", "x" * 300)
 
 @pytest.fixture
 def named(tmp_path: Path) -> Store:
-    """A store with a model of awkward label names, three rows of the first and one more of each next."""
+    """A store with a model of awkward label names, three rows of
+    the first and one more of each next.
+    """
     file = tmp_path / "rows.jsonl"
     numbered = ((i, name) for i, name in enumerate(NAMES) for _ in range(3 + i))
     write_lines(file, ({"text": f"word{i} thing", "labels": [name]} for i, name in numbered))
-    train_and_publish(Store(tmp_path / "store"), "named", TrainRequest("label-tree", file, valid=file))
+    train_and_publish(
+        Store(tmp_path / "store"), "named", TrainRequest("label-tree", file, valid=file)
+    )
     return Store(tmp_path / "store")
 
 
 async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
-    said = {key: json.dumps(one) if isinstance(one, str | bool) else one for key, one in query.items()}
+    said = {
+        key: json.dumps(one) if isinstance(one, str | bool) else one for key, one in query.items()
+    }
     response = await client.get(path, params=said)
-    return response.json() if response.status_code == 200 else (response.status_code, response.json()["code"])
+    return (
+        response.json()
+        if response.status_code == 200
+        else (response.status_code, response.json()["code"])
+    )
 
 
 async def test_labels_are_searched_ordered_and_shown_in_pages(named: Store) -> None:
@@ -67,7 +79,9 @@ async def test_labels_are_searched_ordered_and_shown_in_pages(named: Store) -> N
         for order in ("label", "training_rows", "id"):
             for descending in (False, True):
                 found = await get(client, path, order=order, descending=descending)
-                assert found["labels"] == sorted(whole["labels"], key=itemgetter(order), reverse=descending)
+                assert found["labels"] == sorted(
+                    whole["labels"], key=itemgetter(order), reverse=descending
+                )
         pages = [await get(client, path, offset=i, limit=4) for i in (0, 4)]
         assert [page["next_offset"] for page in pages] == [4, None]
         assert pages[0]["labels"] + pages[1]["labels"] == whole["labels"]
@@ -98,12 +112,18 @@ async def test_labels_are_found_and_told_by_their_names(named: Store) -> None:
         told = await by_name(language="fi")
         names = {"a/b": "Puu", "<b>": "KOIRA", "x" * 300: "hauva"}
         assert {name: label["name"] for name, label in told.items()} == dict.fromkeys(NAMES) | names
-        assert (told["a/b"]["notation"], told["12"]["uri"], told["Ärger"]["uri"]) == ("1", "12", None)
+        assert (told["a/b"]["notation"], told["12"]["uri"], told["Ärger"]["uri"]) == (
+            "1",
+            "12",
+            None,
+        )
         whole = await by_name(label_info=True)
         assert whole["a/b"]["names"] == {"fi": "Puu", "en": "tree"}
         assert (whole["12"]["broader"], whole["Ärger"]["names"]) == (["a/b"], {})
         assert await found("koira") == set()
-        assert await found("koira", language="FI") == {"<b>"}  # the other is called another in Finnish
+        assert await found("koira", language="FI") == {
+            "<b>"
+        }  # the other is called another in Finnish
         assert await found("koira", label_info=True) == {"<b>", "x" * 300}
         assert await found("FLUSS", language="en") == {"12"}
         assert await found("puu", language="en") == set()
@@ -127,7 +147,9 @@ async def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: 
             assert [label[key] for key in keys] == [expected[key] for key in keys]
         few = await get(client, LABELS, marks_below=2, order="marks", descending=True)
         marks = [label["marks"] for label in few["labels"]]
-        assert marks == sorted((label["marks"] for label in known if label["marks"] < 2), reverse=True)
+        assert marks == sorted(
+            (label["marks"] for label in known if label["marks"] < 2), reverse=True
+        )
 
 
 async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store) -> None:
@@ -142,10 +164,18 @@ async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Sto
             assert await get(client, FEATURES, id=found["id"], top=3) == found
         assert await get(client, FEATURES, label="none") == (422, "unknown-label")
         assert await get(client, FEATURES, id=6) == (422, "unknown-label")
-        for query in ({}, {"id": 0, "label": "a/b"}, {"id": -1}, {"id": 0, "top": 0}, {"id": 0, "top": 101}):
+        for query in (
+            {},
+            {"id": 0, "label": "a/b"},
+            {"id": -1},
+            {"id": 0, "top": 0},
+            {"id": 0, "top": 101},
+        ):
             assert await get(client, FEATURES, **query) == (422, "bad-request")
         assert await get(client, "/v1/models/none/label-features", id=0) == (404, "model-not-found")
-        refused = await get(client, "/v1/models/forest/label-features", id=0)  # its labels have no weights
+        refused = await get(
+            client, "/v1/models/forest/label-features", id=0
+        )  # its labels have no weights
         assert refused == (422, "unsupported-option")
 
 
@@ -163,7 +193,10 @@ async def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: 
             points = {point["epoch"]: point["threshold"] for point in history["points"]}
             assert (history["threshold_epoch"], min(points)) == (states[-1][0], 1)
             assert history["points"][0]["kind"] == "started"
-            for epoch, threshold in states:  # the last point up to an epoch is the threshold of then
+            for (
+                epoch,
+                threshold,
+            ) in states:  # the last point up to an epoch is the threshold of then
                 assert points[max(one for one in points if one <= epoch)] == threshold
             times = [point["at"] for point in history["points"]]
             assert times == sorted(times)
@@ -174,7 +207,9 @@ async def points(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     return (await get(client, HISTORY, id=1))["points"]
 
 
-async def test_a_long_history_keeps_its_ends(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_history_keeps_its_ends(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with client_of(own_store) as client:
         for i in range(12):
             await send(client, event(f"e{i}", ["label::1"]))
@@ -193,7 +228,9 @@ async def test_a_long_history_keeps_its_ends(own_store: Store, monkeypatch: pyte
         assert await points(client) == whole[:1]
 
 
-async def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_many_states_the_newest_are_read(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with client_of(own_store) as client:
         await send(client, event("a", ["label::1"]))
         with contextlib.closing(Database(default_url(own_store.root))) as database:
@@ -220,7 +257,10 @@ async def test_a_version_is_shown_with_its_figures(named: Store) -> None:
         assert supports == {name: 3 + i for i, name in enumerate(NAMES)}
         assert [band["band"] for band in figures["bands"]] == ["1-9"]
         for version in ("2", "0", "x", "1" * 30):
-            assert await get(client, f"/v1/models/named/versions/{version}") == (404, "version-not-found")
+            assert await get(client, f"/v1/models/named/versions/{version}") == (
+                404,
+                "version-not-found",
+            )
         assert await get(client, "/v1/models/none/versions/1") == (404, "model-not-found")
 
 

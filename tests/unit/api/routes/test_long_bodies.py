@@ -31,7 +31,9 @@ HEADERS = {"content-type": "application/json"}
         ("/v1/projects/text/suggest-batch", b'{"documents":[1]}', 422),
     ],
 )
-async def test_long_bodies_go_to_a_thread(shared_store: Path, path: str, body: bytes, status: int) -> None:
+async def test_long_bodies_go_to_a_thread(
+    shared_store: Path, path: str, body: bytes, status: int
+) -> None:
     """While all threads are busy a long body waits, and a short one is refused nevertheless."""
     async with serving(settings_of(shared_store, threads_max=1)) as (app, client):
         pool = app.state.services.work
@@ -60,14 +62,18 @@ async def test_long_feedback_too(shared_store: Path) -> None:
         for content in (b'{"events":1}', LONG + b'{"events":1}'):
             answer = await client.post("/v1/models/text/feedback", content=content, headers=HEADERS)
             assert answer.status_code == 422
-            begun.append(any(thread.name.startswith("xylem-events_") for thread in threading.enumerate()))
+            begun.append(
+                any(thread.name.startswith("xylem-events_") for thread in threading.enumerate())
+            )
         assert begun == [False, True]
 
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-async def test_a_long_form_is_read_in_a_thread(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_form_is_read_in_a_thread(
+    shared_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of 8 MB, percent-encoded, takes more than a second to read."""
     read_in: list[threading.Thread] = []
     split_fields = annif.split_fields
@@ -103,4 +109,6 @@ async def test_the_stages_of_suggestions_are_counted(shared_store: Path) -> None
             answer = await client.post(f"/v1/projects/hashed/{path}", content=body, headers=headers)
             assert answer.status_code == 200, answer.text
             after = await counted(client)
-            assert {stage: after[stage] - before[stage] for stage in stages} == dict.fromkeys(stages, 1)
+            assert {stage: after[stage] - before[stage] for stage in stages} == dict.fromkeys(
+                stages, 1
+            )

@@ -1,4 +1,6 @@
-"""The console's files, small and strict; answers that clients keep by tags; a service under a prefix."""
+"""The console's files, small and strict; answers that clients keep
+by tags; a service under a prefix.
+"""
 
 import asyncio
 import gzip
@@ -30,10 +32,14 @@ def test_all_of_it_is_small() -> None:
     }
     assert {"index.html", "console.css", "main.js", "icon.svg"} <= packed.keys()
     assert sum(packed.values()) <= PACKED_BYTES_MAX, packed
-    assert {file.name: n for file in SCRIPTS if (n := len(file.read_text().splitlines())) > 400} == {}
+    assert {
+        file.name: n for file in SCRIPTS if (n := len(file.read_text().splitlines())) > 400
+    } == {}
 
 
-def test_the_page_and_its_files_are_looked_for_again_under_a_strict_policy(in_process: InProcess) -> None:
+def test_the_page_and_its_files_are_looked_for_again_under_a_strict_policy(
+    in_process: InProcess,
+) -> None:
     page, script = in_process(get("/")), in_process(get("/console/main.js"))
     again = in_process(get("/console/main.js", **{"if-none-match": script.headers["etag"]}))
     assert [response.status_code for response in (page, script, again)] == [200, 200, 304]
@@ -49,7 +55,8 @@ def test_the_page_and_its_files_are_looked_for_again_under_a_strict_policy(in_pr
 
 
 @pytest.mark.parametrize(
-    "name", ["none.js", "%2e%2e%2fdocs.py", "..%2f..%2fapp.py", "%2fetc%2fpasswd", "a%09b", "a" * 5000]
+    "name",
+    ["none.js", "%2e%2e%2fdocs.py", "..%2f..%2fapp.py", "%2fetc%2fpasswd", "a%09b", "a" * 5000],
 )
 def test_no_other_file_is_answered(in_process: InProcess, name: str) -> None:
     response = in_process(get(f"/console/{name}"))
@@ -83,12 +90,23 @@ def test_a_server_starts_without_reading_the_files() -> None:
         "create_app(read_settings());"
         "from xylem.api.routes.pages import static_files; print(static_files.cache_info().misses)"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")
+    }
     command = [sys.executable, "-c", script]
-    assert subprocess.run(command, capture_output=True, check=True, env=environment).stdout == b"0\n"
+    assert (
+        subprocess.run(command, capture_output=True, check=True, env=environment).stdout == b"0\n"
+    )
 
 
-TAGGED = ["/openapi.json", "/v1/models", "/v1/models/raw", "/v1/models/raw/versions/2", "/", "/docs"]
+TAGGED = [
+    "/openapi.json",
+    "/v1/models",
+    "/v1/models/raw",
+    "/v1/models/raw/versions/2",
+    "/",
+    "/docs",
+]
 
 
 @pytest.mark.parametrize("path", [*TAGGED, "/console/main.js"])
@@ -112,7 +130,9 @@ async def test_the_tag_of_the_models_changes_with_them(own_store: Store) -> None
         tag = (await client.get("/v1/models")).headers["etag"]
         own_store.promote("raw", 1, "old")
         async with asyncio.timeout(60):
-            while (answer := await client.get("/v1/models", headers={"if-none-match": tag})).is_redirect:
+            while (
+                answer := await client.get("/v1/models", headers={"if-none-match": tag})
+            ).is_redirect:
                 await asyncio.sleep(0.01)
         assert answer.status_code == 200
         assert answer.headers["etag"] != tag
@@ -147,8 +167,12 @@ async def test_all_that_names_a_path_has_the_prefix(shared_store: Path, sent: st
 
 async def test_a_job_is_found_where_its_location_says(own_store: Store, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(RAW) + "\n")
-    async with client_of(own_store, as_admin=True, root_path=ROOT, data_dir=tmp_path, jobs=0) as client:
-        answer = await client.post("/v1/admin/batch-jobs", json={"model": "raw", "data": "rows.jsonl"})
+    async with client_of(
+        own_store, as_admin=True, root_path=ROOT, data_dir=tmp_path, jobs=0
+    ) as client:
+        answer = await client.post(
+            "/v1/admin/batch-jobs", json={"model": "raw", "data": "rows.jsonl"}
+        )
         assert answer.status_code == 202, answer.text
         assert answer.headers["location"].startswith(f"{ROOT}/v1/admin/jobs/")
         assert (await client.get(answer.headers["location"])).json()["id"] == answer.json()["id"]
@@ -162,9 +186,26 @@ def test_prefixes(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["//xylem", "/a//b", "xylem", "/", "/xylem/", "/a b", "/a/../b", "/.", "/a?b", "/ä", "/v1", "/docs/x"],
+    [
+        "//xylem",
+        "/a//b",
+        "xylem",
+        "/",
+        "/xylem/",
+        "/a b",
+        "/a/../b",
+        "/.",
+        "/a?b",
+        "/ä",
+        "/v1",
+        "/docs/x",
+    ],
 )
-def test_what_is_no_prefix_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_what_is_no_prefix_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     monkeypatch.setenv("XYLEM_ROOT_PATH", path)
-    with pytest.raises(BadParameter, match=r"XYLEM_ROOT_PATH: .*expected a prefix as /xylem .*, found"):
+    with pytest.raises(
+        BadParameter, match=r"XYLEM_ROOT_PATH: .*expected a prefix as /xylem .*, found"
+    ):
         read_settings()

@@ -40,7 +40,10 @@ def asked(root: Path, *calls: tuple[str, Any], **settings: Any) -> list[httpx.Re
 def test_scores_are_those_of_an_exact_prediction_on_every_path(root: Path, model: str) -> None:
     rows = [{**RAW, "labels": LABELS}, {"indices": [], "values": [], "labels": LABELS[3:1:-1]}]
     path = f"/v1/models/{model}"
-    scores = ((f"{path}{way}/score", {"instances": rows}) for way in ("", "/versions/1", "/aliases/latest"))
+    scores = (
+        (f"{path}{way}/score", {"instances": rows})
+        for way in ("", "/versions/1", "/aliases/latest")
+    )
     full = {"instances": [RAW], "top_r": 11, "exact": True}
     *scored, predicted = asked(root, *scores, (f"{path}/predict", full))
     for response in scored:
@@ -81,7 +84,9 @@ def test_what_cannot_be_scored_is_refused_by_name(root: Path) -> None:
     assert (last.status_code, last.json()["code"]) == (404, "model-not-found")
 
 
-def test_the_command_scores_lines_and_says_which_it_cannot(root: Path, tmp_path: Path, run_here: Run) -> None:
+def test_the_command_scores_lines_and_says_which_it_cannot(
+    root: Path, tmp_path: Path, run_here: Run
+) -> None:
     good = {**RAW, "labels": ["label::1", "label::0"]}
     lines = [good, {**RAW, "labels": ["nobody"]}, {**RAW, "labels": []}, {"text": "no"}]
     data = write_lines(tmp_path / "lines.jsonl", lines)
@@ -93,6 +98,10 @@ def test_the_command_scores_lines_and_says_which_it_cannot(root: Path, tmp_path:
     (response,) = asked(root, ("/v1/models/softmax/score", {"instances": [good]}))
     assert [out[0]] == response.json()["scores"]
     fault = out[1]["error"]
-    assert (fault["code"], fault["errors"][0]["path"], fault["line"]) == ("unknown-label", "labels[0]", 2)
+    assert (fault["code"], fault["errors"][0]["path"], fault["line"]) == (
+        "unknown-label",
+        "labels[0]",
+        2,
+    )
     assert out[2] == {"labels": []}
     assert [line["error"]["code"] for line in out[3:]] == ["bad-request", "malformed-json"]

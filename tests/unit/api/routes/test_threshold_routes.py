@@ -1,4 +1,6 @@
-"""Thresholds over HTTP: shown, restored, tuned, tried as candidates, and moved by streams of events."""
+"""Thresholds over HTTP: shown, restored, tuned, tried as
+candidates, and moved by streams of events.
+"""
 
 import asyncio
 import contextlib
@@ -47,7 +49,9 @@ async def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
         assert (summary["labels"], summary["n_labels"], summary["next_offset"]) == ([], 11, None)
         marks = {label["label"]: label["marks"] for label in whole["labels"]}
         assert marks["label::3"] >= 2
-        few = {label["label"] for label in (await client.get(f"{PATH}?marks_below=2")).json()["labels"]}
+        few = {
+            label["label"] for label in (await client.get(f"{PATH}?marks_below=2")).json()["labels"]
+        }
         assert few == {name for name, n in marks.items() if n < 2}
         many = "&".join(["limit=1"] * 17)
         limits = "limit=-1", "limit=10001", "limit=%FF", "limit=1&limit=2", many
@@ -68,7 +72,10 @@ async def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
         assert (after["labels"], after["threshold_epoch"]) == (before["labels"], 4)
         assert [one["kind"] for one in after["checkpoints"]] == ["restored", "started"]
         late = event("d", [], prediction_id=token)
-        assert await outcomes(client, late, event("b", [])) == ["late: thresholds-replaced", "duplicate"]
+        assert await outcomes(client, late, event("b", [])) == [
+            "late: thresholds-replaced",
+            "duplicate",
+        ]
         for body in ({"epoch": 99}, {"epoch": 0}, {"epoch": True}, {}, [], {"epoch": 1, "x": 2}):
             refused = await client.post(RESTORE, json=body)
             says, _, found = refused.json()["detail"].partition(", found ")
@@ -122,7 +129,9 @@ async def test_who_asks_for_thresholds_while_the_database_hangs_keeps_nobody_els
         gate.set()
 
 
-async def test_a_database_that_hangs_is_not_asked(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_hangs_is_not_asked(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with client_of(own_store, as_admin=True) as client:
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(follower_module, "HANG_SECONDS", -1000.0)
@@ -140,7 +149,10 @@ SHOWN, FEEDBACK = "/v1/models/small/thresholds", "/v1/models/small/feedback"
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A store with two models, `small` and `forest`."""
-    found, more = Store(tmp_path / "store"), {"n_trees": 2, "features": {"kind": "raw", "norm": "none"}}
+    found, more = (
+        Store(tmp_path / "store"),
+        {"n_trees": 2, "features": {"kind": "raw", "norm": "none"}},
+    )
     found.publish("small", small_draft(3, link="hinge3", **more))
     found.publish("forest", small_draft(3, kind="decision-tree", link="multiway", **more))
     return found
@@ -173,7 +185,10 @@ def data(tmp_path: Path) -> Path:
 async def tuning(store: Store, data: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, beside a worker that does the jobs of its store."""
     settings = settings_of(store.root, data_dir=data, job_nice=0)
-    with contextlib.closing(Database(default_url(store.root))) as database, working(settings, database):
+    with (
+        contextlib.closing(Database(default_url(store.root))) as database,
+        working(settings, database),
+    ):
         async with client_of(store, as_admin=True, data_dir=data) as client:
             yield client
 
@@ -195,7 +210,12 @@ async def shown_thresholds(client: httpx.AsyncClient) -> dict[str, Any]:
 
 async def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> None:
     async with tuning(store, data) as client:
-        body = {"data": "more/valid.txt", "method": "all", "test": "more/valid.txt", "empty_labels": "zero"}
+        body = {
+            "data": "more/valid.txt",
+            "method": "all",
+            "test": "more/valid.txt",
+            "empty_labels": "zero",
+        }
         conforms("TuneThresholdsRequest", body)
         answer = await post(client, "tune", body)
         assert answer.status_code == 200, answer.text
@@ -216,19 +236,25 @@ async def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Pat
 
 async def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
     files = (
-        "../outside.txt", "more/../../outside.txt", "link.txt", "circle.txt", "more", "", ".", "none.txt",
+        "../outside.txt", "more/../../outside.txt", "link.txt", "circle.txt", "more", "", ".",
+        "none.txt",
         "a\0b", "x" * 5000, str(data / ".." / "outside.txt"), "/etc/passwd", "/dev/zero", "..",
     )  # fmt: skip
     good = {"data": "more/valid.txt", "method": "ofo"}
     bodies: list[Any] = [
         [], {}, {"method": "ofo"}, {**good, "x": 1}, {**good, "version": 0},
-        {**good, "version": True}, {**good, "data": 3}, {**good, "method": "best"}, {**good, "kappa": 0.9},
-        {**good, "start": [1]}, {**good, "start": [3, 4]}, {**good, "start": ["a", 4]}, {**good, "shadow": 1},
+        {**good, "version": True}, {**good, "data": 3}, {**good, "method": "best"}, {**good,
+        "kappa": 0.9},
+        {**good, "start": [1]}, {**good, "start": [3, 4]}, {**good, "start": ["a", 4]}, {**good,
+        "shadow": 1},
         {**good, "empty_labels": "two"}, {**good, "kappa": "0.1"}, {**good, "data": "damaged.txt"},
     ]  # fmt: skip
     (data / "damaged.txt").write_text("no header")
     async with tuning(store, data) as client:
-        for body in (*bodies, *({**good, part: file} for file in files for part in ("data", "test"))):
+        for body in (
+            *bodies,
+            *({**good, part: file} for file in files for part in ("data", "test")),
+        ):
             answer = await post(client, "tune", body)
             assert answer.status_code == 422, (body, answer.text)
             says, _, found = answer.json()["detail"].partition(", found ")
@@ -253,9 +279,14 @@ async def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, da
         first = asyncio.create_task(post(client, "tune", body))
         while not await jobs():
             await asyncio.sleep(0.01)
-        for answer, code in ((await post(client, "tune", body), "overloaded"), (await first, "timed-out")):
+        for answer, code in (
+            (await post(client, "tune", body), "overloaded"),
+            (await first, "timed-out"),
+        ):
             assert fault(answer) == (503, code)
-        assert [(job["kind"], job["state"]) for job in await jobs()] == [("threshold-tuning", "cancelled")]
+        assert [(job["kind"], job["state"]) for job in await jobs()] == [
+            ("threshold-tuning", "cancelled")
+        ]
         assert (await client.get(SHOWN)).status_code == 409
         third = asyncio.create_task(post(client, "tune", body))
         while (await jobs())[0]["state"] != "queued":
@@ -274,7 +305,11 @@ async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, d
             assert (await post(client, action, {})).status_code == 409
         before = await shown_thresholds(client)
         answer = await post(client, "tune", shadow)
-        assert (answer.status_code, answer.json()["shadow"], answer.json()["epoch"]) == (200, True, 3)
+        assert (answer.status_code, answer.json()["shadow"], answer.json()["epoch"]) == (
+            200,
+            True,
+            3,
+        )
         beside = await shown_thresholds(client)
         assert (beside["labels"], beside["shadow"]["n_events"]) == (before["labels"], 0)
         await client.post(FEEDBACK, json={"events": events})
@@ -288,7 +323,9 @@ async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, d
         assert 0 <= scored["served_macro_f"] <= 100
         figures = (await client.get("/metrics")).text
         line = 'xylem_shadow_macro_f{model="small",thresholds="candidate",version="1"} '
-        [figure] = [float(one.removeprefix(line)) for one in figures.splitlines() if one.startswith(line)]
+        [figure] = [
+            float(one.removeprefix(line)) for one in figures.splitlines() if one.startswith(line)
+        ]
         assert 100 * figure == scored["macro_f"]
         assert 'xylem_shadow_events{model="small",version="1"} 30.0' in figures
         for body in ([], {"x": 1}, {"version": "1"}, {"version": 0}):
@@ -310,9 +347,15 @@ async def test_a_stream_ends_with_the_bits_of_the_file(
 ) -> None:
     """OFO over the validation rows through REST, in their order, is OFO over the file, exactly."""
     model = store.open(name)
-    start, counts, n_rows = Start(2.0, 9.0, 0.7), model.arrays.get("labels/counts"), model.manifest.data.rows
+    start, counts, n_rows = (
+        Start(2.0, 9.0, 0.7),
+        model.arrays.get("labels/counts"),
+        model.manifest.data.rows,
+    )
     bounds = lower_bounds(counts, n_rows, N_LABELS)
-    begun = Tuned("ofo", "one", start, thresholds_of(no_counts(N_LABELS), start, bounds), no_counts(N_LABELS))
+    begun = Tuned(
+        "ofo", "one", start, thresholds_of(no_counts(N_LABELS), start, bounds), no_counts(N_LABELS)
+    )
     ThresholdDatabase(database).save(name, 1, begun)
     async with client_of(store, database_url=database_url) as client:
         lines = (data / "events.jsonl").read_bytes()

@@ -47,7 +47,11 @@ def test_the_database_has_the_hash_alone(database: Database) -> None:
     (listed,) = AccessKeys(database).list()
     assert listed == made.key
     facts = listed.facts()
-    assert (facts["state"], facts["scopes"], facts["last_used"]) == ("active", ["predict", "feedback"], None)
+    assert (facts["state"], facts["scopes"], facts["last_used"]) == (
+        "active",
+        ["predict", "feedback"],
+        None,
+    )
     assert "key" not in facts
     assert made.facts()["key"] == made.text
 
@@ -102,7 +106,9 @@ def test_keys_that_cannot_be(database: Database, wrong: dict[str, Any]) -> None:
     assert AccessKeys(database).list() == []
 
 
-def test_keys_are_bounded_and_the_newest_admin_key_stays(database: Database, monkeypatch: Any) -> None:
+def test_keys_are_bounded_and_the_newest_admin_key_stays(
+    database: Database, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(keys_module, "KEYS_MAX", 5)
     keys = AccessKeys(database)
     admin = keys.create("admin", ADMIN).key
@@ -119,7 +125,9 @@ def test_keys_are_bounded_and_the_newest_admin_key_stays(database: Database, mon
         keys.create("web", PREDICT)
 
 
-def test_of_several_first_starts_one_makes_the_admin_key(database: Database, database_url: str) -> None:
+def test_of_several_first_starts_one_makes_the_admin_key(
+    database: Database, database_url: str
+) -> None:
     def begin() -> str | None:
         with contextlib.closing(Database(database_url)) as own:
             return ensure_admin_key(own)
@@ -133,7 +141,8 @@ def test_of_several_first_starts_one_makes_the_admin_key(database: Database, dat
 
 def test_of_several_processes_one_shows_the_admin_key(tmp_path: Any) -> None:
     code = (
-        "import sys; from xylem.base.db.engine import Database; from xylem.base.access.keys import *;"
+        "import sys; from xylem.base.db.engine import Database; from xylem.base.access.keys "
+        "import *;"
         "text = ensure_admin_key(Database(sys.argv[1])); text and show_admin_key(text)"
     )
     command = [sys.executable, "-c", code, f"sqlite:///{tmp_path}/xylem.db"]

@@ -12,7 +12,13 @@ from pydantic import SecretStr
 
 from xylem.base import errors
 from xylem.base.access import ring as ring_module
-from xylem.base.access.key_text import AccessScope, describe_access, is_loopback, open_scopes, parse_scopes
+from xylem.base.access.key_text import (
+    AccessScope,
+    describe_access,
+    is_loopback,
+    open_scopes,
+    parse_scopes,
+)
 from xylem.base.access.keys import AccessKeys
 from xylem.base.access.ring import ANYBODY, ENVIRONMENT, KeyRing
 from xylem.base.db.engine import Database
@@ -120,7 +126,9 @@ def test_the_key_of_the_environment_needs_no_database(tmp_path: Path, form: str)
             site.ring.refresh()
 
 
-def test_a_first_admin_key_is_shown_once_and_made_only_without_another(site: Site, tmp_path: Path) -> None:
+def test_a_first_admin_key_is_shown_once_and_made_only_without_another(
+    site: Site, tmp_path: Path
+) -> None:
     site.ring.refresh()
     site.ring.refresh()
     (text,) = site.shown
@@ -184,7 +192,9 @@ def test_the_last_use_is_written_at_the_end_and_not_at_each(site: Site) -> None:
     assert used.get("first admin key") is None
 
 
-def test_faults_of_the_database_are_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_faults_of_the_database_are_logged_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     place = tmp_path / "later"
     with site_in(place) as site:
         for _ in range(3):
@@ -198,7 +208,9 @@ def test_faults_of_the_database_are_logged_once(tmp_path: Path, capfd: pytest.Ca
     assert site.shown[0] not in logged
 
 
-def test_nothing_ends_the_thread_that_reads_keys(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_ends_the_thread_that_reads_keys(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def fail(_: str) -> None:
         raise ValueError("I/O operation on closed file, and what must not be told")
 
@@ -244,7 +256,9 @@ def test_a_setting_wins_over_the_address(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_admin_is_never_open_and_misspelt_scopes_are_refused(monkeypatch: Any, text: str) -> None:
     monkeypatch.setenv("XYLEM_OPEN_SCOPES", text)
-    with pytest.raises(errors.BadParameter, match=r"XYLEM_OPEN_SCOPES: .*expected none, or some of predict"):
+    with pytest.raises(
+        errors.BadParameter, match=r"XYLEM_OPEN_SCOPES: .*expected none, or some of predict"
+    ):
         read_settings()
 
 

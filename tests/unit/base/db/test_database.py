@@ -35,7 +35,9 @@ def test_several_begin_at_once(database_url: str) -> None:
         assert connection.execute(text("SELECT count(*) FROM schema_version")).scalar_one() == 1
 
 
-def test_a_database_gets_the_steps_that_it_lacks(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_gets_the_steps_that_it_lacks(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = os.urandom(16)
     with closing(Database(database_url)) as database, database.write() as connection:
         add_events(connection, [key], 7)
@@ -80,7 +82,9 @@ def test_old_events_are_forgotten_in_turn(database: Database) -> None:
     assert (len(counts), sum(counts)) == (7, 100)
     assert max(counts) <= 30
     with database.write() as connection:
-        assert add_events(connection, list(days), 9) == {key for key, day in days.items() if day < 3}
+        assert add_events(connection, list(days), 9) == {
+            key for key, day in days.items() if day < 3
+        }
         assert forget_events(connection, 3, b"", 1000) == (0, b"")
 
 
@@ -103,10 +107,15 @@ def test_a_reader_sees_one_state(database: Database, database_url: str) -> None:
 
 
 def test_what_the_driver_raises_is_said_to_be_the_database(database: Database) -> None:
-    """Statements that go past SQLAlchemy's execution fail as all do, and what was done is undone."""
+    """Statements that go past SQLAlchemy's execution fail as all do, and what was
+    done is undone.
+    """
     with database.write() as connection:
         connection.execute(text("ALTER TABLE threshold_versions RENAME TO elsewhere"))
-    with pytest.raises(DatabaseUnavailable, match="threshold_versions"), database.write() as connection:
+    with (
+        pytest.raises(DatabaseUnavailable, match="threshold_versions"),
+        database.write() as connection,
+    ):
         add_events(connection, [b"k" * 16], 1)
         lock_head(connection, "m", 1)
     with database.write() as connection:
@@ -139,7 +148,11 @@ def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: 
             release.wait()
 
     assert connections() == 1  # which migrates, too
-    with closing(watching), closing(Database(database_url, most)) as database, ThreadPoolExecutor(9) as pool:
+    with (
+        closing(watching),
+        closing(Database(database_url, most)) as database,
+        ThreadPoolExecutor(9) as pool,
+    ):
         holders = [pool.submit(hold, database) for _ in range(most)]
         before.wait()
         assert connections() == most + 1
@@ -165,7 +178,9 @@ def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
 
 
 def test_versions_that_take_the_same_events_do_not_wait_for_each_other(database_url: str) -> None:
-    """An event counts once for a model: what two of its versions are sent at once, one of them has."""
+    """An event counts once for a model: what two of its versions are sent at once,
+    one of them has.
+    """
     keys = [os.urandom(16) for _ in range(4000)]
     gate = threading.Barrier(2, timeout=60)
 
@@ -222,18 +237,25 @@ def test_the_writer_forgets_faster_than_events_come(
     replica.database.close()
 
 
-def test_a_server_that_stands_still_is_given_up(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stands_still_is_given_up(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     goes = threading.Event()
     goes.set()
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as at_the_end:
-        threading.Thread(target=forward, args=(listener, socket_path(postgresql), goes), daemon=True).start()
+        threading.Thread(
+            target=forward, args=(listener, socket_path(postgresql), goes), daemon=True
+        ).start()
         url = make_url(postgresql).set(host="127.0.0.1", port=listener.getsockname()[1], query={})
         database = Database(url.render_as_string(hide_password=False))
         at_the_end.callback(database.close)
         at_the_end.callback(goes.set)
         monkeypatch.setattr(bounded, "ANSWER_SECONDS", 0.5)
         assert one_of(database) == 1
-        with pytest.raises(DatabaseUnavailable, match="no answer within"), database.write() as connection:
+        with (
+            pytest.raises(DatabaseUnavailable, match="no answer within"),
+            database.write() as connection,
+        ):
             goes.clear()
             connection.execute(text("SELECT 1"))
         with pytest.raises(DatabaseUnavailable, match="timeout"), database.read():

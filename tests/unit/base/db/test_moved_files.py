@@ -1,4 +1,6 @@
-"""SQLite's file or directory removed, moved or replaced while it is in use: nothing is answered and lost."""
+"""SQLite's file or directory removed, moved or replaced while it is in
+use: nothing is answered and lost.
+"""
 
 import asyncio
 import shutil
@@ -12,7 +14,16 @@ import httpx
 import pytest
 from sqlalchemy import text
 from tests.conftest import READY_SECONDS
-from tests.feedback_helpers import PATH, RAW, Replica, client_of, event, fault, outcomes, token_event
+from tests.feedback_helpers import (
+    PATH,
+    RAW,
+    Replica,
+    client_of,
+    event,
+    fault,
+    outcomes,
+    token_event,
+)
 
 from xylem.base.access.key_text import AccessScope
 from xylem.base.access.keys import AccessKeys
@@ -88,14 +99,19 @@ def test_nothing_is_done_with_a_file_that_is_gone(tmp_path: Path, change: Change
     file.parent.mkdir(exist_ok=True)
     remove(file)
     shutil.copy(backup, file)
-    assert replica.send(token_event("a", [1], [2]), token_event("b", [1], [2])) == ["duplicate", "applied"]
+    assert replica.send(token_event("a", [1], [2]), token_event("b", [1], [2])) == [
+        "duplicate",
+        "applied",
+    ]
     replica.close()
     with closing(Database(f"sqlite:///{file}")) as database, database.read() as connection:
         assert [head.n_events for head in all_heads(connection)] == [2]
 
 
 @pytest.mark.parametrize("has_tables", [True, False])
-def test_another_file_in_its_place_is_used_with_its_tables(tmp_path: Path, has_tables: bool) -> None:
+def test_another_file_in_its_place_is_used_with_its_tables(
+    tmp_path: Path, has_tables: bool
+) -> None:
     """A file that another process began, and one that has no tables yet."""
     file, other = place_of(tmp_path), tmp_path / "other.db"
     with closing(Database(f"sqlite:///{other}")) as database:
@@ -115,7 +131,9 @@ def test_another_file_in_its_place_is_used_with_its_tables(tmp_path: Path, has_t
             assert {key.name for key in AccessKeys(again).list()} == {*names, "another"}
 
 
-def test_what_was_committed_into_a_file_that_went_meanwhile_is_not_acknowledged(tmp_path: Path) -> None:
+def test_what_was_committed_into_a_file_that_went_meanwhile_is_not_acknowledged(
+    tmp_path: Path,
+) -> None:
     file = place_of(tmp_path)
     with closing(Database(f"sqlite:///{file}")) as database:
         with (
@@ -182,7 +200,9 @@ async def test_every_door_says_that_the_database_is_away(own_store: Store, chang
         answers = await _answers(client)
         assert set(answers.values()) == {(503, "database-unavailable")}, answers
         await _wait_for_failed(client, is_failed=True)
-        assert (await client.post("/v1/models/raw/predict", json={"instances": [RAW]})).status_code == 200
+        assert (
+            await client.post("/v1/models/raw/predict", json={"instances": [RAW]})
+        ).status_code == 200
         with suppress(FileNotFoundError):
             remove(file)
         shutil.copy(backup, file)

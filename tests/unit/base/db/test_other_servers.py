@@ -1,4 +1,6 @@
-"""PostgreSQL as others run it: behind poolers, with schemas and encodings, servers that change places."""
+"""PostgreSQL as others run it: behind poolers, with schemas and
+encodings, servers that change places.
+"""
 
 import random
 import secrets
@@ -58,7 +60,10 @@ def test_replicas_share_a_pooler(pooler: str, database_url: str) -> None:
         assert replica.bits() == replicas[0].bits()
         replica.close()
     with closing(Database(database_url)) as database, database.read() as connection:
-        left = "SELECT setting FROM pg_settings WHERE name = 'statement_timeout' AND source = 'session'"
+        left = (
+            "SELECT setting FROM pg_settings WHERE name = 'statement_timeout' AND source "
+            "= 'session'"
+        )
         assert connection.execute(text(left)).all() in ([], [(str(1000 * STATEMENT_SECONDS),)])
 
 
@@ -75,7 +80,10 @@ def test_every_use_goes_through_a_pooler(pooler: str, tmp_path: Path) -> None:
         assert keys.revoke(made.key.id).revoked_at is not None
         audit.append(ANYBODY, "tried", str(i))
         assert audit.page()[0].target == str(i)
-        assert desk.jobs.submit("training", {**TRAINING, "seed": i}, secrets.token_hex(8)).state == "queued"
+        assert (
+            desk.jobs.submit("training", {**TRAINING, "seed": i}, secrets.token_hex(8)).state
+            == "queued"
+        )
         schedule = schedules.create_schedule("training", TRAINING, cron="0 3 * * *")
         assert schedules.run_due() == 0
         assert schedules.delete_schedule(schedule["id"])["id"] == schedule["id"]
@@ -90,7 +98,10 @@ def test_each_transaction_has_its_limits_and_no_session_keeps_them(database_url:
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS // 60}min",
     }
     with closing(Database(database_url)) as database:
-        for begin, isolation in ((database.read, "repeatable read"), (database.write, "read committed")):
+        for begin, isolation in (
+            (database.read, "repeatable read"),
+            (database.write, "read committed"),
+        ):
             for _ in range(2):  # on a new connection, and on one that was used before
                 with begin() as connection:
                     for name, limit in {**limits, "transaction_isolation": isolation}.items():
@@ -107,8 +118,14 @@ def test_what_the_url_says_of_the_connection_holds(database_url: str) -> None:
         execute(database_url, f"CREATE SCHEMA {schema}")
     ids = []
     for schema in ("mine", "yours"):
-        options = {"options": f"-csearch_path={schema}", "application_name": schema, "keepalives_idle": "77"}
-        url = make_url(database_url).update_query_dict(options).render_as_string(hide_password=False)
+        options = {
+            "options": f"-csearch_path={schema}",
+            "application_name": schema,
+            "keepalives_idle": "77",
+        }
+        url = (
+            make_url(database_url).update_query_dict(options).render_as_string(hide_password=False)
+        )
         with closing(Database(url)) as database:
             ids.append(AccessKeys(database).create("a", [AccessScope.PREDICT]).key.id)
             assert [key.id for key in AccessKeys(database).list()] == ids[-1:]
@@ -133,8 +150,12 @@ def _stop(_: Connection, url: str) -> None:
 
 @on_postgresql
 @pytest.mark.parametrize("fail_over", [_demote, _stop], ids=["read-only", "stopped"])
-def test_a_failover_costs_one_answer(database_url: str, fail_over: Callable[[Connection, str], None]) -> None:
-    """A session that became read-only, as at a server that another one replaced, is not used again."""
+def test_a_failover_costs_one_answer(
+    database_url: str, fail_over: Callable[[Connection, str], None]
+) -> None:
+    """A session that became read-only, as at a server that another one replaced, is
+    not used again.
+    """
     replica = Replica(database_url)
     assert replica.send(token_event("a", [1], [2])) == ["applied"]
     waiting = [replica.database.read() for _ in range(3)]  # so that the pool has several
@@ -160,30 +181,44 @@ def test_a_failover_costs_one_answer(database_url: str, fail_over: Callable[[Con
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
 def test_a_database_that_cannot_have_every_text_is_refused(postgresql: str, encoding: str) -> None:
     name = f"of_{encoding.lower()}"
-    execute(postgresql, f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    execute(
+        postgresql, f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+    )
     url = make_url(postgresql).set(database=name).render_as_string(hide_password=False)
     with closing(Database(url)) as database:
         for begin in (database.read, database.write):
             expected = (
-                f"expected a database of encoding UTF8, found {encoding}: create it with ENCODING 'UTF8'"
+                f"expected a database of encoding UTF8, found {encoding}: create it "
+                "with ENCODING 'UTF8'"
             )
             with pytest.raises(DatabaseUnsupported, match=expected), begin():
                 pass
 
 
 @on_postgresql
-def test_the_encoding_of_the_environment_changes_nothing(database_url: str, monkeypatch: Any) -> None:
+def test_the_encoding_of_the_environment_changes_nothing(
+    database_url: str, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     with closing(Database(database_url)) as database:
         AuditLog(database).append(ANYBODY, "tried", "żółw 漢字")
         assert AuditLog(database).page()[0].target == "żółw 漢字"
 
 
-PASSWORDS = ["p@Hidden", "p@s:Hidden", "p@Hid/Hidden", "p@Hid?Hidden", "p@Hid?Hidden=1", "Hid/p@Hidden"]
+PASSWORDS = [
+    "p@Hidden",
+    "p@s:Hidden",
+    "p@Hid/Hidden",
+    "p@Hid?Hidden",
+    "p@Hid?Hidden=1",
+    "Hid/p@Hidden",
+]
 
 
 @pytest.mark.parametrize("password", PASSWORDS)
-@pytest.mark.parametrize("form", ["me:{}@host/x", "me:{}@host:5432/x", "host:5432/x?user=me&password={}"])
+@pytest.mark.parametrize(
+    "form", ["me:{}@host/x", "me:{}@host:5432/x", "host:5432/x?user=me&password={}"]
+)
 def test_no_part_of_a_password_is_shown_as_something_else(form: str, password: str) -> None:
     """What is not written as a URL asks for is refused, or is nowhere but in the password."""
     try:
@@ -201,7 +236,10 @@ def test_no_part_of_a_password_is_shown_as_something_else(form: str, password: s
         ("postgres://me:Hidden@host/x", "postgresql+psycopg://"),
         ("postgresql+psycopg://me:Hidden@a:5432,b:5432/x", "?host=HOST1:5432&host=HOST2:5432"),
         ("postgresql+psycopg://me:Hidden@a,b:5432/x", "?host=HOST1:5432&host=HOST2:5432"),
-        ("postgresql+psycopg://me:Hidden@host:port/x", "postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME"),
+        (
+            "postgresql+psycopg://me:Hidden@host:port/x",
+            "postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME",
+        ),
         ("me:Hidden@host/x", "postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME"),
         ("sqlite:///file::memory:?cache=shared&uri=true", "sqlite:////DIR/FILE"),
     ],

@@ -1,4 +1,6 @@
-"""A database that cannot be written: one in a store that is only read, and one whose disk is full."""
+"""A database that cannot be written: one in a store that is only read, and one whose
+disk is full.
+"""
 
 import os
 import shutil
@@ -28,7 +30,9 @@ PREDICT = "/v1/models/raw/predict"
 
 @contextmanager
 def read_only(directory: Path) -> Iterator[None]:
-    """Let nothing be written in a directory: of root, who may write everywhere, it is mounted so."""
+    """Let nothing be written in a directory: of root, who may write everywhere, it is
+    mounted so.
+    """
     if os.geteuid():
         directory.chmod(0o555)
         yield
@@ -67,7 +71,10 @@ def test_a_database_that_can_only_be_read_is_read(tmp_path: Path) -> None:
         with read_only(directory), closing(Database(default_url(directory))) as database:
             for _ in range(3):
                 assert n_events(database) == 5
-                with pytest.raises(DatabaseUnavailable, match="readonly"), database.write() as connection:
+                with (
+                    pytest.raises(DatabaseUnavailable, match="readonly"),
+                    database.write() as connection,
+                ):
                     connection.execute(text("DELETE FROM access_keys"))
             failing_until = database.failing_until
             assert failing_until > time.monotonic()
@@ -120,7 +127,9 @@ def test_a_server_over_a_store_that_is_only_read_serves_its_thresholds(own_store
         assert server.terminate() == 0
 
 
-def test_a_server_over_a_store_that_is_only_read_and_has_no_database_predicts(own_store: Store) -> None:
+def test_a_server_over_a_store_that_is_only_read_and_has_no_database_predicts(
+    own_store: Store,
+) -> None:
     with read_only(own_store.root), ServerProcess(own_store.root) as server:
         assert server.ask("POST", PREDICT, {"instances": [RAW]})[0] == 200
         wait_for(lambda: has_failed(server))
@@ -130,7 +139,9 @@ def test_a_server_over_a_store_that_is_only_read_and_has_no_database_predicts(ow
 async def test_a_server_that_is_not_ready_says_what_it_waits_for(
     own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xylem.api.routes.requests.PROGRESS", Progress())  # others may have compiled here
+    monkeypatch.setattr(
+        "xylem.api.routes.requests.PROGRESS", Progress()
+    )  # others may have compiled here
     app = create_app(settings_of(own_store.root))  # nothing has begun
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -138,7 +149,10 @@ async def test_a_server_that_is_not_ready_says_what_it_waits_for(
         assert (answer.status_code, answer.json()["waits_for"]) == (503, "the database")
         app.state.services.learning.follower.look()
         answer = await client.get("/readyz")
-        assert (answer.status_code, answer.json()["waits_for"]) == (503, "the models, which are being opened")
+        assert (answer.status_code, answer.json()["waits_for"]) == (
+            503,
+            "the models, which are being opened",
+        )
     app.state.services.close()
     app.state.services.learning.database.close()
     with closing(Database(f"sqlite:///{tmp_path}/none/xylem.db")) as away:

@@ -29,7 +29,9 @@ DAY = 86_400.0
 
 
 class Clocks:
-    """The clocks of a process: `off` seconds are what the clock of the day is wrong by; time leaps."""
+    """The clocks of a process: `off` seconds are what the clock of the day is wrong
+    by; time leaps.
+    """
 
     def __init__(self) -> None:
         self.off = 0.0
@@ -56,7 +58,9 @@ class House:
     def __init__(self, url: str, clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(feedback, "FORGET_SECONDS", 0.0)
         self.replica = Replica(url)
-        self.rows = FeedbackRows(self.replica.database, settings_of(Path("unused"), feedback_row_days_max=90))
+        self.rows = FeedbackRows(
+            self.replica.database, settings_of(Path("unused"), feedback_row_days_max=90)
+        )
         self._n_sent = 0
         today = int(time.time() // DAY)
         with self.replica.database.write() as connection:
@@ -67,7 +71,9 @@ class House:
             connection.execute(text(old))
 
     def keep(self) -> tuple[int, int]:
-        """Send an event, after which the writer keeps its house, and trim; return how many are too old."""
+        """Send an event, after which the writer keeps its house, and
+        trim; return how many are too old.
+        """
         for _ in range(3):
             self._n_sent += 1
             assert self.replica.send(token_event(f"e{self._n_sent}", [1], [2])) == ["applied"]
@@ -78,7 +84,9 @@ class House:
         today = int(time.time() // DAY)
         assert sum(day >= today - 20 for day in days) >= 40, "an event was forgotten too early"
         assert len(ages) >= 40, "a row was removed too early"
-        return sum(day < today - 30 for day in days), sum(at < time.time() - 90 * DAY for at in ages)
+        return sum(day < today - 30 for day in days), sum(
+            at < time.time() - 90 * DAY for at in ages
+        )
 
     def close(self) -> None:
         self.replica.close()
@@ -89,7 +97,9 @@ class House:
 def test_a_clock_that_is_ahead_for_a_moment_deletes_nothing(
     database_url: str, clocks: Clocks, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
-    """Wherever the moment falls: at the start, later, twice; an hour after it what is too old goes."""
+    """Wherever the moment falls: at the start, later, twice; an hour after it what is
+    too old goes.
+    """
     house = House(database_url, clocks, monkeypatch)
     for _ in range(2):
         clocks.off = days * DAY
@@ -126,7 +136,9 @@ def test_the_clock_of_a_replica_is_not_that_of_the_database(
 
 
 @pytest.mark.parametrize("cron", ["* * * * *", "0 3 * * *", "0 0 1 1 *"])
-def test_a_schedule_runs_on_after_a_clock_was_ahead(database_url: str, tmp_path: Path, cron: str) -> None:
+def test_a_schedule_runs_on_after_a_clock_was_ahead(
+    database_url: str, tmp_path: Path, cron: str
+) -> None:
     """It was made, or it ran, while the clock was ahead; `next` says when it really runs."""
     settings = settings_for(tmp_path, database_url=database_url)
     Store(settings.store).publish("m", small_draft(1, features={"kind": "named"}))

@@ -1,4 +1,5 @@
-"""The crew and steps kept in files: results in order, a quick end on a fault, a training that goes on.
+"""The crew and steps kept in files: results in order, a quick end
+on a fault, a training that goes on.
 
 And what is said where no cluster can be reached: at once, in a sentence.
 """
@@ -36,7 +37,9 @@ SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.paramete
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_results_and_errors_come_in_the_order_of_the_items_though_later_ones_end_first(threads: Any) -> None:
+def test_results_and_errors_come_in_the_order_of_the_items_though_later_ones_end_first(
+    threads: Any,
+) -> None:
     items = [0.2, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert list(Crew(threads).mapped(Sleeping(), items)) == items
     assert not list(Crew(threads).mapped(Sleeping(), []))
@@ -144,7 +147,9 @@ def run(crew: Crew, step: Step[int, Found], rows: range) -> dict[int, Found]:
 
 
 def run_and_keep(place: Path, step: Step[int, Found], rows: range, resume: bool) -> tuple[int, Any]:
-    """How many items were run, and what came of all; it is interrupted then, so that the steps stay."""
+    """How many items were run, and what came of all; it is
+    interrupted then, so that the steps stay.
+    """
     crew = Counting()
     with pytest.raises(KeyboardInterrupt), kept_steps(crew, place, resume) as kept:
         found = run(kept, step, rows)
@@ -180,7 +185,9 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
     assert not place.exists()
 
 
-def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(KeyboardInterrupt), kept_steps(Counting(), tmp_path / "s", True) as kept:
         run(kept, Scaled(MATRIX, 2.0), range(6))
         run(kept, Calls(scaled, (MATRIX, 2.0)), range(6))
@@ -196,7 +203,9 @@ def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_aske
     ):
         n_run, found = run_and_keep(tmp_path / "s", step, range(10), resume)
         plain = run(Crew(1), step, range(10))
-        assert [packed(found[row]) for row in range(10)] == [packed(plain[row]) for row in range(10)]
+        assert [packed(found[row]) for row in range(10)] == [
+            packed(plain[row]) for row in range(10)
+        ]
         assert n_run == expected
 
 
@@ -219,8 +228,14 @@ def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_befo
     with pytest.raises(BadData), kept_steps(Crew(1), tmp_path / "steps", False):
         raise BadData("row 1: expected another, found this one")
     assert not list(tmp_path.iterdir())
-    refused = pytest.raises(Unavailable, match="expected no other training that keeps its steps there")
-    with kept_steps(Crew(1), tmp_path / "m", False), refused, kept_steps(Crew(1), tmp_path / "m", True):
+    refused = pytest.raises(
+        Unavailable, match="expected no other training that keeps its steps there"
+    )
+    with (
+        kept_steps(Crew(1), tmp_path / "m", False),
+        refused,
+        kept_steps(Crew(1), tmp_path / "m", True),
+    ):
         pass
 
 
@@ -250,7 +265,9 @@ def refusal(address: str) -> str:
     return str(refused.value)
 
 
-def test_addresses_at_which_there_is_no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_addresses_at_which_there_is_no_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for address in ("here", "host:", ":1", "host:99999", "ray://host"):
         assert f"expected auto, HOST:PORT or ray://HOST:PORT, found {address!r}" in refusal(address)
@@ -261,7 +278,9 @@ def test_addresses_at_which_there_is_no_cluster(monkeypatch: pytest.MonkeyPatch,
         assert f"expected a cluster at {place}, found none: Connection refused" in refusal(address)
     current = tmp_path / "current"
     monkeypatch.setattr(executor, "_CURRENT", current)
-    assert "expected a cluster that runs on this machine, found none: ray start --head" in refusal("auto")
+    assert "expected a cluster that runs on this machine, found none: ray start --head" in refusal(
+        "auto"
+    )
     current.write_text(place)  # of a cluster that is gone
     assert f"expected a cluster at {place}, found none" in refusal("auto")
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -274,7 +293,11 @@ def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) 
         ("lomtree", (), "found lomtree, which learns one row after the other"),
         ("huffman-tree", (), "found huffman-tree, which learns"),
         ("plt", ("-p", "solver=sgd"), "found plt, with solver=sgd, which learns row by row"),
-        ("ldsm", ("--stream", "--resume"), "ray: expected rows in memory, label-tree or ovr, found a stream"),
+        (
+            "ldsm",
+            ("--stream", "--resume"),
+            "ray: expected rows in memory, label-tree or ovr, found a stream",
+        ),
     ):
         given = ("--data", data, "--model", "m", "--ray", "auto", *options)
         answer = run_here("train", trainer, *given, store=tmp_path / "s")

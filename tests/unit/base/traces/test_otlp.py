@@ -30,11 +30,15 @@ def test_the_parts_have_ids_of_their_own(span_id: int) -> None:
 
 @pytest.mark.parametrize("is_continued", [True, False])
 def test_what_a_span_says(is_continued: bool) -> None:
-    """Flags: bit 8 says that it is known whether the parent is another process's, bit 9 that it is."""
+    """Flags: bit 8 says that it is known whether the parent is another process's, bit
+    9 that it is.
+    """
     trace = Trace(f"{5:032x}", 6, f"00-{5:032x}-{4:016x}-01" if is_continued else "")
     shape = SpanShape("job training", "consumer", (("n", -1),))
     found = ScopeSpans()
-    add_spans(EndedTrace(trace, shape, None, 5, 12, 1000, [(("read", "features"), (5, 7, 7))]), found)
+    add_spans(
+        EndedTrace(trace, shape, None, 5, 12, 1000, [(("read", "features"), (5, 7, 7))]), found
+    )
     part, whole = found.spans
     assert (part.kind, whole.kind) == (Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_CONSUMER)
     assert (part.flags, whole.flags) == (0x100, 0x300 if is_continued else 0x100)
@@ -66,7 +70,12 @@ def test_spans_are_received_as_they_ended(receiver: Receiver, state: str, sent: 
         sender.close()
     assert receiver.n_requests == 1
     read, whole = receiver.spans
-    assert (read.name, read.began, read.ended, read.parent_id) == ("read", 1100, 1150, whole.span_id)
+    assert (read.name, read.began, read.ended, read.parent_id) == (
+        "read",
+        1100,
+        1150,
+        whole.span_id,
+    )
     assert (whole.name, whole.began, whole.ended, whole.is_failed) == ("GET /x", 1100, 1200, True)
     assert whole.attributes == {"n": 1, "xylem.request_id": "x", "error.type": "overloaded"}
     assert (whole.parent_id, whole.trace_id) == (f"{4:016x}", f"{5:032x}")
@@ -80,7 +89,9 @@ def end(sender: OtlpSender, name: str, n_parts: int) -> None:
     tracer.end(trace, SpanShape(name, "server", ()), 0, [(("read",), (1, 2))] * n_parts)
 
 
-def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_stream_takes_several_places(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of four places it takes three: one more request finds room, the next ones do not."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     with receiver:
@@ -93,7 +104,9 @@ def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pyt
     assert sender.n_dropped == 2
 
 
-def test_a_full_batch_is_sent_before_its_time(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_batch_is_sent_before_its_time(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
     with receiver:
@@ -110,17 +123,25 @@ def test_an_exporter_without_what_sends_bytes_is_refused(monkeypatch: pytest.Mon
         """An exporter of another release."""
 
     monkeypatch.setattr("xylem.base.traces.otel.OTLPSpanExporter", Other)
-    with pytest.raises(BadParameter, match=r"expected OpenTelemetry 1\.45, whose exporter .* found \d+\."):
+    with pytest.raises(
+        BadParameter, match=r"expected OpenTelemetry 1\.45, whose exporter .* found \d+\."
+    ):
         OtlpSender("serve", {})
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "10000001", "9" * 30, "\u0663"])
 @pytest.mark.parametrize("name", ["MAX_QUEUE_SIZE", "SCHEDULE_DELAY", "MAX_EXPORT_BATCH_SIZE"])
 def test_a_queue_that_cannot_be_is_refused(name: str, value: str) -> None:
-    with pytest.raises(BadParameter, match=f"OTEL_BSP_{name}: expected a whole number from 1 to 10000000"):
+    with pytest.raises(
+        BadParameter, match=f"OTEL_BSP_{name}: expected a whole number from 1 to 10000000"
+    ):
         queue_limits({f"OTEL_BSP_{name}": value})
 
 
 def test_a_batch_is_not_larger_than_the_queue() -> None:
     assert queue_limits({}) == (2048, 5.0, 512)
-    assert queue_limits({"OTEL_BSP_MAX_QUEUE_SIZE": " 16 ", "OTEL_BSP_SCHEDULE_DELAY": ""}) == (16, 5.0, 16)
+    assert queue_limits({"OTEL_BSP_MAX_QUEUE_SIZE": " 16 ", "OTEL_BSP_SCHEDULE_DELAY": ""}) == (
+        16,
+        5.0,
+        16,
+    )

@@ -13,7 +13,14 @@ from tests.conftest import settings_of
 from xylem.base.errors import BadParameter
 from xylem.base.traces import switch
 from xylem.base.traces.switch import are_on, open_tracer
-from xylem.base.traces.tracer import Sampling, SpanShape, Tracer, is_sampled, parse_traceparent, sampling_of
+from xylem.base.traces.tracer import (
+    Sampling,
+    SpanShape,
+    Tracer,
+    is_sampled,
+    parse_traceparent,
+    sampling_of,
+)
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -83,11 +90,17 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
     elif not parent.is_sampled:
         assert trace.span_id == 0
     else:
-        assert (trace.id, read_slowly(trace.parent), trace.state) == (parent.trace_id, parent, "vendor=1")
+        assert (trace.id, read_slowly(trace.parent), trace.state) == (
+            parent.trace_id,
+            parent,
+            "vendor=1",
+        )
         assert f"{trace.span_id:016x}" not in {parent.span_id, "0" * 16}
     told = read_slowly(trace.traceparent)
     assert (told.trace_id, told.is_sampled) == (trace.id, trace.span_id != 0)
-    assert told.span_id == (f"{trace.span_id:016x}" if trace.span_id or parent is None else parent.span_id)
+    assert told.span_id == (
+        f"{trace.span_id:016x}" if trace.span_id or parent is None else parent.span_id
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +116,9 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
         ("parentbased_traceidratio", "0.01", 0.01, True, False),
     ],
 )
-def test_standard_samplers(name: str, argument: str, roots: float, sampled: bool, unsampled: bool) -> None:
+def test_standard_samplers(
+    name: str, argument: str, roots: float, sampled: bool, unsampled: bool
+) -> None:
     sampling = sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
     assert sampling.samples(GOOD.decode()) is sampled
     assert sampling.samples(f"{GOOD[:-2].decode()}00") is unsampled
@@ -134,8 +149,14 @@ def test_a_sampler_that_is_none_is_refused(sampler: str) -> None:
 
 
 def test_others_continue_a_parent_that_is_not_sampled_here() -> None:
-    """Its flags are kept where they do not say to sample: bit 1 says that the trace's id is random."""
-    for follows_parents, flags, kept in ((True, "02", "02"), (True, "00", "00"), (False, "01", "00")):
+    """Its flags are kept where they do not say to sample: bit 1 says that the trace's
+    id is random.
+    """
+    for follows_parents, flags, kept in (
+        (True, "02", "02"),
+        (True, "00", "00"),
+        (False, "01", "00"),
+    ):
         trace = tracing(Sampling(0, follows_parents)).begin(GOOD[:-2] + flags.encode())
         assert trace.traceparent == f"{GOOD[:-2].decode()}{kept}"
     states = [tracing(Sampling(0, True)).begin(GOOD, b"a" * n).state for n in (512, 513)]
@@ -172,7 +193,9 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         (True, "OTEL_SDK_DISABLED", "True"),
     ],
 )
-def test_when_they_are_off(tmp_path: Path, monkeypatch: Any, traces: bool, name: str, value: str) -> None:
+def test_when_they_are_off(
+    tmp_path: Path, monkeypatch: Any, traces: bool, name: str, value: str
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     monkeypatch.setenv(name, value)
     assert open_tracer(settings_of(tmp_path, traces=traces), "serve") is None
@@ -188,8 +211,12 @@ def test_when_they_are_off(tmp_path: Path, monkeypatch: Any, traces: bool, name:
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
     ],
 )
-def test_what_is_not_understood_is_refused(tmp_path: Path, monkeypatch: Any, name: str, value: str) -> None:
-    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+def test_what_is_not_understood_is_refused(
+    tmp_path: Path, monkeypatch: Any, name: str, value: str
+) -> None:
+    pytest.importorskip(
+        "opentelemetry.sdk", reason="the packages of the extra otel are not installed"
+    )
     monkeypatch.setenv(name, value)
     with pytest.raises(BadParameter, match=rf"^{name}: expected .*, found '{value}'"):
         open_tracer(settings_of(tmp_path, traces=True), "serve")
@@ -198,8 +225,12 @@ def test_what_is_not_understood_is_refused(tmp_path: Path, monkeypatch: Any, nam
 @pytest.mark.parametrize(
     ("name", "value"), [("OTEL_TRACES_SAMPLER", ""), ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")]
 )
-def test_what_is_as_if_it_were_not_set(tmp_path: Path, monkeypatch: Any, name: str, value: str) -> None:
-    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+def test_what_is_as_if_it_were_not_set(
+    tmp_path: Path, monkeypatch: Any, name: str, value: str
+) -> None:
+    pytest.importorskip(
+        "opentelemetry.sdk", reason="the packages of the extra otel are not installed"
+    )
     monkeypatch.setenv(name, value)
     tracer = open_tracer(settings_of(tmp_path, traces=True), "serve")
     assert tracer is not None
@@ -218,7 +249,9 @@ def test_what_is_as_if_it_were_not_set(tmp_path: Path, monkeypatch: Any, name: s
 def test_the_protocol_of_traces_has_priority(
     tmp_path: Path, monkeypatch: Any, of_traces: str, of_all: str, is_taken: bool
 ) -> None:
-    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+    pytest.importorskip(
+        "opentelemetry.sdk", reason="the packages of the extra otel are not installed"
+    )
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", of_traces)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", of_all)
     if is_taken:
@@ -230,7 +263,9 @@ def test_the_protocol_of_traces_has_priority(
             open_tracer(settings_of(tmp_path, traces=True), "serve")
 
 
-@pytest.mark.parametrize("missing", ["opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"])
+@pytest.mark.parametrize(
+    "missing", ["opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"]
+)
 def test_without_the_packages_it_says_so(tmp_path: Path, monkeypatch: Any, missing: str) -> None:
     def find(name: str) -> object:
         if name.startswith(f"{missing}."):
@@ -238,5 +273,7 @@ def test_without_the_packages_it_says_so(tmp_path: Path, monkeypatch: Any, missi
         return None if name == missing else object()
 
     monkeypatch.setattr(switch, "find_spec", find)
-    with pytest.raises(BadParameter, match="XYLEM_TRACES: expected the packages of the extra otel, found"):
+    with pytest.raises(
+        BadParameter, match="XYLEM_TRACES: expected the packages of the extra otel, found"
+    ):
         are_on(settings_of(tmp_path, traces=True))

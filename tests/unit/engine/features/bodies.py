@@ -20,7 +20,13 @@ from xylem.engine.features.registry import fit_featurizer, load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies
 from xylem.engine.features.tensor_request import TensorBodies
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
-from xylem.engine.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N_OUTPUTS, PLACES
+from xylem.engine.kernels.text.tensors import (
+    FIRST_OUTPUT,
+    IDENTITY,
+    IDENTITY_END,
+    N_OUTPUTS,
+    PLACES,
+)
 from xylem.engine.prediction_json import form_of
 from xylem.serving.oip import parse_infer
 from xylem.serving.parse import parse_body, parse_line
@@ -42,7 +48,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "words+chars": {"kind": "words+chars", "char_min_df": 1, "norm": "l1"},
     "hashing": {"kind": "hashing", "n_features": 1 << 12, "ngram_max": 3},
 }
-NO_TEXTS: list[dict[str, Any]] = [{"kind": "raw", "norm": "l2"}, {"kind": "tfidf", "stop_words": "en"}]
+NO_TEXTS: list[dict[str, Any]] = [
+    {"kind": "raw", "norm": "l2"},
+    {"kind": "tfidf", "stop_words": "en"},
+]
 ROWS = [{"indices": [3, 17], "values": [0.5, 1]}, {"indices": [], "values": []}]
 BEFORE = b"before"
 
@@ -56,12 +65,19 @@ def featurizer_of(kind: str) -> Featurizer:
 def fitted(config: dict[str, Any]) -> Featurizer:
     if config["kind"] == "raw":
         return load_featurizer(config, {}, N_FEATURES)
-    odd = "Äpfel Straße ΌΣΟΣ 北京大学 naïve café éléphant déjà vu 😀 emoji", "İstanbul e\u0301t debug"
+    odd = (
+        "Äpfel Straße ΌΣΟΣ 北京大学 naïve café éléphant déjà vu 😀 emoji",
+        "İstanbul e\u0301t debug",
+    )
     return fit_featurizer(texts_alone([*TEXTS[:200], *odd]), parameters_of(config))[0]
 
 
-def compared(bodies: RequestBodies, asked: BodyQuery, general: Callable[[], tuple[Any, SparseRows]]) -> bool:
-    """Compare what a kernel read with (options, rows) of the general way; return whether it took the body."""
+def compared(
+    bodies: RequestBodies, asked: BodyQuery, general: Callable[[], tuple[Any, SparseRows]]
+) -> bool:
+    """Compare what a kernel read with (options, rows) of the general
+    way; return whether it took the body.
+    """
     if asked.n_rows == 0:
         return False
     try:
@@ -102,7 +118,9 @@ def is_the_same(body: bytes, kind: str) -> bool:
 
 
 def is_the_same_tensors(body: bytes, n_json: int | None, kind: str) -> bool:
-    """Compare a body of tensors, and what its answer is to have; return whether the kernel took it."""
+    """Compare a body of tensors, and what its answer is to have; return whether the
+    kernel took it.
+    """
     featurizer = featurizer_of(kind)
     bodies = TensorBodies(SPARSE_FORMS if kind in NORMS else FORMS, featurizer)
     for inputs in (csr(ROWS), [tensor("text", ["leaves nothing behind"])]):
@@ -130,7 +148,9 @@ def is_the_same_tensors(body: bytes, n_json: int | None, kind: str) -> bool:
 
 
 def as_body(request: dict[str, Any], binary: bool, **style: Any) -> tuple[bytes, int | None]:
-    """A request of tensors, in JSON of a style or as binary data, and how many of its bytes are JSON."""
+    """A request of tensors, in JSON of a style or as binary data,
+    and how many of its bytes are JSON.
+    """
     if not binary:
         return json.dumps(request, **style).encode(errors="surrogatepass"), None
     body, headers = binary_body(request)
@@ -154,7 +174,9 @@ def parsed_line(line: bytes, *fields: str) -> Any:
 
 
 numbers = st.one_of(
-    st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda x: float(str(np.float32(x)))),
+    st.floats(width=32, allow_nan=False, allow_infinity=False).map(
+        lambda x: float(str(np.float32(x)))
+    ),
     st.floats(allow_nan=False, allow_infinity=False),
     st.integers(-100, 100),
 )
@@ -164,7 +186,17 @@ instances = st.lists(st.tuples(st.integers(0, N_FEATURES), numbers), max_size=8)
 words = st.sampled_from([word for text in TEXTS[:60] for word in text.split()])
 odd = st.sampled_from(
     [
-        *("Äpfel", "STRASSE", "straße", "ΌΣΟΣ", "北京大学", "éléphant", "😀", "İstanbul", "e\u0301t"),
+        *(
+            "Äpfel",
+            "STRASSE",
+            "straße",
+            "ΌΣΟΣ",
+            "北京大学",
+            "éléphant",
+            "😀",
+            "İstanbul",
+            "e\u0301t",
+        ),
         *("soft\u00adly", "ﬁne", "exam-\nple", "exam- \r\n ple", "-", "\n", "\t", '"', "\\"),
     ]
 )

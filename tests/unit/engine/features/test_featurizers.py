@@ -23,7 +23,12 @@ from xylem.engine.features import parameters
 from xylem.engine.features.characters import BLOCK_TEXTS
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import parameters_of
-from xylem.engine.features.registry import default_kind, feature_names, fit_featurizer, load_featurizer
+from xylem.engine.features.registry import (
+    default_kind,
+    feature_names,
+    fit_featurizer,
+    load_featurizer,
+)
 from xylem_store.errors import Corrupt
 
 WORDS = texts_alone(["one two", "two three"])
@@ -73,16 +78,36 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("features/idf", None, "expected an array features/idf, found none"),
     ("features/idf", lambda a: a[1:], "features.idf.npy: expected float32[3], found float32[2]"),
     ("features/idf", lambda a: a.astype(np.float64), "expected float32[3], found float64[3]"),
-    ("features/idf", lambda a: a * np.float32("nan"), "features/idf: expected finite weights above 0"),
+    (
+        "features/idf",
+        lambda a: a * np.float32("nan"),
+        "features/idf: expected finite weights above 0",
+    ),
     ("features/idf", lambda a: -a, "features/idf: expected finite weights above 0"),
     ("features/names/slots", None, "expected an array features/names/slots, found none"),
-    ("features/names/slots", lambda a: a[::-1].copy(), "features.names.utf8.npy: expected a table of names"),
-    ("features/names/utf8", lambda a: a + np.uint8(200), "names.utf8.npy: expected a table of names"),
-    ("features/names/offsets", lambda a: a[:-1].copy(), "features.names.utf8.npy: expected a table of names"),
+    (
+        "features/names/slots",
+        lambda a: a[::-1].copy(),
+        "features.names.utf8.npy: expected a table of names",
+    ),
+    (
+        "features/names/utf8",
+        lambda a: a + np.uint8(200),
+        "names.utf8.npy: expected a table of names",
+    ),
+    (
+        "features/names/offsets",
+        lambda a: a[:-1].copy(),
+        "features.names.utf8.npy: expected a table of names",
+    ),
     ("features/char_idf", None, "expected an array features/char_idf, found none"),
     ("features/char_idf", lambda a: a[1:], "features.char_idf.npy: expected float32"),
     ("features/chars/slots", None, "expected an array features/chars/slots, found none"),
-    ("features/chars/slots", lambda a: a[::-1].copy(), "features.chars.utf8.npy: expected a table of names"),
+    (
+        "features/chars/slots",
+        lambda a: a[::-1].copy(),
+        "features.chars.utf8.npy: expected a table of names",
+    ),
 ]
 """An array of a version, what becomes of it, and what is told."""
 
@@ -124,7 +149,9 @@ def test_every_kind_takes_ids_and_values_and_leaves_them_alone(kind: str) -> Non
 @pytest.mark.parametrize("kind", DATA)
 def test_rows_are_normalised(kind: str, norm: str, values: list[float]) -> None:
     featurizer, rows = fitted(kind, norm=norm)
-    found = featurizer.transform_csr(np.array([0, 2, 2, 3]), np.array([0, 1, 1]), np.array([3, 4, 0]))
+    found = featurizer.transform_csr(
+        np.array([0, 2, 2, 3]), np.array([0, 1, 1]), np.array([3, 4, 0])
+    )
     np.testing.assert_allclose(found.values, [*values, 0.0], rtol=1e-7)
     if kind in ("named", "raw"):
         np.testing.assert_allclose(rows.values[:2], values, rtol=1e-7)
@@ -132,7 +159,12 @@ def test_rows_are_normalised(kind: str, norm: str, values: list[float]) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "texts", "named"),
-    [("tfidf", True, False), ("hashing", True, True), ("named", False, True), ("raw", False, False)],
+    [
+        ("tfidf", True, False),
+        ("hashing", True, True),
+        ("named", False, True),
+        ("raw", False, False),
+    ],
 )
 def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bool) -> None:
     featurizer, _ = fitted(kind)
@@ -143,7 +175,9 @@ def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bo
         if taken:
             assert transform().n_rows == 1
         else:
-            with pytest.raises(BadInstance, match=f"ids and values, which this model takes, found {found}"):
+            with pytest.raises(
+                BadInstance, match=f"ids and values, which this model takes, found {found}"
+            ):
                 transform()
 
 
@@ -271,17 +305,27 @@ def without(key: str, config: dict[str, Any]) -> dict[str, Any]:
         ({}, 3, "features.kind: expected one of"),
         ({"kind": "raw"}, 3, "manifest: expected features.norm, found none"),
         ({"kind": "raw", "norm": "l3"}, 3, "features.norm: expected one of l2, l1, none"),
-        ({"kind": "raw", "norm": "l2", "more": 1}, 3, "features.more: expected only norm, found another"),
+        (
+            {"kind": "raw", "norm": "l2", "more": 1},
+            3,
+            "features.more: expected only norm, found another",
+        ),
         ({"kind": ["raw"], "norm": "l2"}, 3, "features.kind: expected one of"),
         ({"kind": "named", "norm": "l2"}, 3, "expected an array features/names/offsets"),
         (without("unicode", vars_of("words+chars")), 3, "expected features.unicode, found none"),
         (without("char_max", vars_of("words+chars")), 3, "expected features.char_max, found none"),
         (vars_of("hashing"), 3, "features.n_features to be 3, found 1048576"),
-        (vars_of("hashing") | {"signed": 1}, 1 << 20, "features.signed: expected true or false, found 1"),
+        (
+            vars_of("hashing") | {"signed": 1},
+            1 << 20,
+            "features.signed: expected true or false, found 1",
+        ),
         (vars_of("tfidf") | {"ngram_max": "1"}, 3, "features.ngram_max: expected an integer"),
     ],
 )
-def test_configurations_that_are_not_sound(config: dict[str, Any], n_features: int, fault: str) -> None:
+def test_configurations_that_are_not_sound(
+    config: dict[str, Any], n_features: int, fault: str
+) -> None:
     with pytest.raises(Corrupt, match=re.escape(fault)):
         load_featurizer(config, {}, n_features)
 
@@ -294,16 +338,28 @@ def of_words(kind: str, items: dict[str, str]) -> parameters.FeatureParameters:
 def test_words_of_a_command_line_become_values() -> None:
     items = {"ngram_max": "2", "min_df": "3", "max_df": "0.5", "use_idf": "false", "norm": "l1"}
     found = of_words("tfidf", {**items, "max_features": "null"})
-    assert found == parameters.TfidfParameters(ngram_max=2, min_df=3, max_df=0.5, use_idf=False, norm="l1")
+    assert found == parameters.TfidfParameters(
+        ngram_max=2, min_df=3, max_df=0.5, use_idf=False, norm="l1"
+    )
     for n_features in (1 << 8, 512, 1 << 24):
         hashing = of_words("tfidf", {"kind": "hashing", "n_features": str(n_features)})
         assert hashing == parameters.HashingParameters(n_features=n_features)
     assert of_words("raw", {}) == parameters.RawParameters()
-    kept = [of_words("tfidf", {"min_df": share}).min_df for share in ("1", "7", "1.0", "0.0", "0.5")]
-    assert list(map(repr, kept)) == ["1", "7", "1.0", "0.0", "0.5"]  # integers count rows, floats are shares
+    kept = [
+        of_words("tfidf", {"min_df": share}).min_df for share in ("1", "7", "1.0", "0.0", "0.5")
+    ]
+    assert list(map(repr, kept)) == [
+        "1",
+        "7",
+        "1.0",
+        "0.0",
+        "0.5",
+    ]  # integers count rows, floats are shares
 
 
-@pytest.mark.parametrize("given", [{}, {"norm": "l1"}, {"min_df": 2}, {"n_features": 512}, {"kind": "raw"}])
+@pytest.mark.parametrize(
+    "given", [{}, {"norm": "l1"}, {"min_df": 2}, {"n_features": 512}, {"kind": "raw"}]
+)
 def test_what_is_right_for_some_data_waits_for_it(given: dict[str, Any]) -> None:
     parameters.check_features(given)
 
@@ -334,33 +390,63 @@ def test_a_manifest_keeps_every_parameter(kind: str) -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ({"kind": "okapi"}, f'kind: expected one of {", ".join(parameters.PARAMETERS)}, found "okapi"'),
-        ({"kind": "1"}, f"features.kind: expected one of {', '.join(parameters.PARAMETERS)}, found 1"),
+        (
+            {"kind": "okapi"},
+            f'kind: expected one of {", ".join(parameters.PARAMETERS)}, found "okapi"',
+        ),
+        (
+            {"kind": "1"},
+            f"features.kind: expected one of {', '.join(parameters.PARAMETERS)}, found 1",
+        ),
         ({"stopwords": "x"}, "features.stopwords: expected only lowercase, unicode, clean, stem"),
-        ({"kind": "raw", "min_df": "2"}, "features.min_df: expected only norm, found another parameter"),
+        (
+            {"kind": "raw", "min_df": "2"},
+            "features.min_df: expected only norm, found another parameter",
+        ),
         ({"lowercase": "yes"}, 'features.lowercase: expected true or false, found "yes"'),
         ({"lowercase": "1"}, "features.lowercase: expected true or false, found 1"),
         ({"ngram_min": "0"}, "features.ngram_min: expected an integer from 1 to 8, found 0"),
         ({"ngram_max": "9"}, "features.ngram_max: expected an integer from 1 to 8, found 9"),
         ({"ngram_max": "true"}, "features.ngram_max: expected an integer from 1 to 8, found true"),
         ({"ngram_max": "2.0"}, "features.ngram_max: expected an integer from 1 to 8, found 2.0"),
-        ({"ngram_min": "3", "ngram_max": "2"}, "features.ngram_max: expected at least ngram_min, 3, found 2"),
+        (
+            {"ngram_min": "3", "ngram_max": "2"},
+            "features.ngram_max: expected at least ngram_min, 3, found 2",
+        ),
         ({"min_df": "0"}, "features.min_df: expected a number of rows from 1, or a share"),
         ({"min_df": "1.5"}, "features.min_df: expected a number of rows from 1, or a share"),
         ({"max_df": "nan"}, "features.max_df: expected a number of rows from 1, or a share"),
         ({"max_df": "true"}, "features.max_df: expected a number of rows from 1, or a share"),
-        ({"max_features": "0"}, "features.max_features: expected null or an integer from 1 to 268435456"),
+        (
+            {"max_features": "0"},
+            "features.max_features: expected null or an integer from 1 to 268435456",
+        ),
         ({"norm": "max"}, 'features.norm: expected one of l2, l1, none, found "max"'),
         ({"norm": "null"}, "features.norm: expected one of l2, l1, none, found null"),
-        ({"kind": "hashing", "n_features": "1000"}, "features.n_features: expected a power of two from 256"),
-        ({"kind": "hashing", "n_features": "128"}, "features.n_features: expected a power of two from 256"),
-        ({"kind": "hashing", "n_features": "33554432"}, "n_features: expected a power of two from 256"),
+        (
+            {"kind": "hashing", "n_features": "1000"},
+            "features.n_features: expected a power of two from 256",
+        ),
+        (
+            {"kind": "hashing", "n_features": "128"},
+            "features.n_features: expected a power of two from 256",
+        ),
+        (
+            {"kind": "hashing", "n_features": "33554432"},
+            "n_features: expected a power of two from 256",
+        ),
         ({"kind": "hashing", "signed": "0"}, "features.signed: expected true or false, found 0"),
-        ({"stem": "finnish"}, "stem: expected the code of a language, found finnish; did you mean fi?"),
+        (
+            {"stem": "finnish"},
+            "stem: expected the code of a language, found finnish; did you mean fi?",
+        ),
         ({"stem": "3"}, "features.stem: expected null or the code of a language, as fi, found 3"),
         ({"lemmas": "fii"}, "found another language; did you mean fi?"),
         ({"stop_words": "klingon"}, "found another language"),
-        ({"stem": "en", "lemmas": "en"}, "features.lemmas: expected one of stem and lemmas, found both"),
+        (
+            {"stem": "en", "lemmas": "en"},
+            "features.lemmas: expected one of stem and lemmas, found both",
+        ),
     ],
 )
 def test_bad_parameters(items: dict[str, str], message: str) -> None:

@@ -1,4 +1,6 @@
-"""Long JSON: what it holds is counted as Python counts, and what is read in pieces is what orjson reads."""
+"""Long JSON: what it holds is counted as Python counts, and what is
+read in pieces is what orjson reads.
+"""
 
 import json
 from functools import partial
@@ -13,7 +15,11 @@ from xylem.engine.features.long_json import JsonSize, load_in_pieces, size_of
 
 texts = st.text('ab,[]{}"\\\n é', max_size=6)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(texts, inner, max_size=6),
     max_leaves=30,
 )
@@ -41,7 +47,9 @@ def counted(value: Any, *, is_outer: bool = True) -> JsonSize:
 def test_as_python_counts(value: Any) -> None:
     size = counted(value)
     for separators in ((",", ":"), (" ,\n", " : ")):
-        assert size_of(json.dumps(value, separators=separators, ensure_ascii=False).encode()) == size
+        assert (
+            size_of(json.dumps(value, separators=separators, ensure_ascii=False).encode()) == size
+        )
         escaped = size_of(json.dumps(value, separators=separators).encode())
         assert escaped[:4] == size[:4]
         assert escaped.string_bytes <= size.string_bytes
@@ -76,7 +84,9 @@ def read(load: Any, body: bytes) -> Any:
 
 
 def large(value: Any, n: int) -> Any:
-    """Return a value whose arrays and objects have some more items, which make their pieces of any length."""
+    """Return a value whose arrays and objects have some more items,
+    which make their pieces of any length.
+    """
     more = '\\]}"é,' * (n % 400)
     if isinstance(value, list):
         return [large(item, n + 97) for item in value] + [more] * (n % 7)
@@ -94,7 +104,9 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(value: Any, n: int, is_a
             assert load_in_pieces(body, piece_bytes) == orjson.loads(body)
 
 
-_ROWS = json.dumps({"a": 1, "rows": [{"features": {f"f{i}": 0.5 for i in range(4000)}}, [1.5] * 9000] * 2})
+_ROWS = json.dumps(
+    {"a": 1, "rows": [{"features": {f"f{i}": 0.5 for i in range(4000)}}, [1.5] * 9000] * 2}
+)
 
 
 @settings(max_examples=300)

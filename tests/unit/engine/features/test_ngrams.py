@@ -53,12 +53,18 @@ def fitted_chars(
 
 
 def check(p: TfidfParameters | CharsParameters, texts: Sequence[str], unseen: Sequence[str]) -> Any:
-    """Return the featurizer of these texts; its features are those of scikit-learn, and so are rows."""
+    """Return the featurizer of these texts; its features are
+    those of scikit-learn, and so are rows.
+    """
     if isinstance(p, TfidfParameters):
         bounds = {"min_df": p.min_df, "max_df": p.max_df, "max_features": p.max_features}
         own = {"ngram_range": (p.ngram_min, p.ngram_max), **bounds}
     else:
-        own = {"ngram_range": (p.char_min, p.char_max), "min_df": p.char_min_df, "analyzer": "char_wb"}
+        own = {
+            "ngram_range": (p.char_min, p.char_max),
+            "min_df": p.char_min_df,
+            "analyzer": "char_wb",
+        }
     scales = {"sublinear_tf": p.sublinear_tf, "use_idf": p.use_idf, "smooth_idf": p.smooth_idf}
     norm = None if p.norm == "none" else p.norm
     vectorizer = TfidfVectorizer(lowercase=p.lowercase, norm=norm, **scales, **own)
@@ -100,13 +106,17 @@ def test_real_texts(parameters: TfidfParameters | CharsParameters) -> None:
     check(parameters, TEXTS, TEXTS_UNSEEN + NASTY if is_of_words else TEXTS_UNSEEN)
 
 
-@pytest.mark.parametrize("chosen", [{}, {"ngram_max": 2, "lowercase": False}, {"sublinear_tf": False}])
+@pytest.mark.parametrize(
+    "chosen", [{}, {"ngram_max": 2, "lowercase": False}, {"sublinear_tf": False}]
+)
 def test_words_of_nasty_texts(chosen: dict[str, Any]) -> None:
     check(TfidfParameters(**AS_SCIKIT_LEARN, **chosen), NASTY, TEXTS_UNSEEN)
 
 
 def test_reading_unicode_changes_nothing_in_english() -> None:
-    check(TfidfParameters(ngram_max=2), [text for text in TEXTS if text.isascii()], ["an unseen text"])
+    check(
+        TfidfParameters(ngram_max=2), [text for text in TEXTS if text.isascii()], ["an unseen text"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +175,9 @@ def test_words_of_any_text(
         check(parameters, texts, [unseen, "", *texts])
     except ValueError as error:
         assert "empty vocabulary" in str(error)
-        with pytest.raises(BadData, match="expected texts with a word of two characters, found none"):
+        with pytest.raises(
+            BadData, match="expected texts with a word of two characters, found none"
+        ):
             fit_tfidf(texts, parameters)
 
 
@@ -189,7 +201,8 @@ def counted(featurizer: CharsFeaturizer, text: str) -> dict[str, float]:
 
 @settings(max_examples=150)
 @given(
-    st.text("ab é\u0301日 \t\n\x00\x85\u3000", max_size=15) | st.text(st.characters(codec=None), max_size=15),
+    st.text("ab é\u0301日 \t\n\x00\x85\u3000", max_size=15)
+    | st.text(st.characters(codec=None), max_size=15),
     st.sampled_from([(1, 1), (3, 5), (2, 8), (5, 5)]),
     st.booleans(),
 )
@@ -227,7 +240,9 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
         indices = np.concatenate([of_words.indices, of_chars.indices + words.n_features])
         values = np.concatenate([0.5 * of_words.values, np.sqrt(0.75) * of_chars.values])
         assert np.array_equal(found.indices, indices)
-        np.testing.assert_allclose(found.values, values / max(np.linalg.norm(values), 1e-9), rtol=1e-6)
+        np.testing.assert_allclose(
+            found.values, values / max(np.linalg.norm(values), 1e-9), rtol=1e-6
+        )
     names = feature_names(featurizer.config(), featurizer.arrays())
     assert [names.is_chars(i) for i in (words.n_features - 1, words.n_features)] == [False, True]
     assert names.name(0) == name_of(words.names, 0)
@@ -251,14 +266,28 @@ def test_the_share_of_characters(norm: Any, share: float) -> None:
 @pytest.mark.parametrize(
     ("texts", "parameters", "fault"),
     [
-        (["aa", "aa"], {"min_df": 3}, "expected bounds with an n-gram in 3 to 2 of the 2 texts, found none"),
+        (
+            ["aa", "aa"],
+            {"min_df": 3},
+            "expected bounds with an n-gram in 3 to 2 of the 2 texts, found none",
+        ),
         (["", " \x00\n"], {}, "expected texts with a character that is no blank, found none"),
         ([], {}, "expected texts with a character that is no blank, found none"),
-        (["abc", "xyz"], {"char_min": 3, "char_max": 3}, r"features\.char_min_df: expected a bound"),
-        (["abc"], {"char_min": 4, "char_max": 3}, "char_max: expected at least char_min, 4, found 3"),
+        (
+            ["abc", "xyz"],
+            {"char_min": 3, "char_max": 3},
+            r"features\.char_min_df: expected a bound",
+        ),
+        (
+            ["abc"],
+            {"char_min": 4, "char_max": 3},
+            "char_max: expected at least char_min, 4, found 3",
+        ),
     ],
 )
-def test_what_leaves_nothing_is_refused(texts: list[str], parameters: dict[str, Any], fault: str) -> None:
+def test_what_leaves_nothing_is_refused(
+    texts: list[str], parameters: dict[str, Any], fault: str
+) -> None:
     with pytest.raises((BadData, BadParameter), match=fault):
         if "min_df" in parameters:
             fit_tfidf(texts, TfidfParameters(**parameters))
@@ -307,7 +336,12 @@ def found_in(names: list[str], wanted: list[str]) -> list[int]:
 @given(st.lists(NAMES, unique=True, max_size=40), st.lists(NAMES, max_size=20))
 def test_any_names_as_a_dict_finds_them(names: list[str], others: list[str]) -> None:
     ids = {name: i for i, name in enumerate(names)}
-    wanted = names + others + [name[:-1] for name in names if len(name) > 1] + [name + "a" for name in names]
+    wanted = (
+        names
+        + others
+        + [name[:-1] for name in names if len(name) > 1]
+        + [name + "a" for name in names]
+    )
     assert found_in(names, wanted) == [ids.get(name, -1) for name in wanted]
 
 

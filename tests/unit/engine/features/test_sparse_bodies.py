@@ -1,4 +1,6 @@
-"""Sparse rows that the kernels take of bodies and lines are those of the general way, to the bit."""
+"""Sparse rows that the kernels take of bodies and lines are those of the general way,
+to the bit.
+"""
 
 import json
 from typing import Any
@@ -44,7 +46,9 @@ norms = st.sampled_from(NORMS)
     st.booleans(),
     st.booleans(),
 )
-def test_bodies_make_the_same_rows(request: dict[str, Any], norm: str, tight: bool, is_sorted: bool) -> None:
+def test_bodies_make_the_same_rows(
+    request: dict[str, Any], norm: str, tight: bool, is_sorted: bool
+) -> None:
     separators = (",", ":") if tight else None
     is_the_same(json.dumps(request, separators=separators, sort_keys=is_sorted).encode(), norm)
 
@@ -60,7 +64,8 @@ def test_bodies_make_the_same_rows(request: dict[str, Any], norm: str, tight: bo
         PLAIN_NUMBER.replace(b"0.25", b"0.99999"),
         b'{"instances":[{"indices":[],"values":[]}],"threshold" : "tuned", "threshold":"tuned" }',
         b'{"instances":[{"indices":[],"values":[]}]}',
-        b' { "top_r" : 2 , "instances" : [ { "indices" : [ 39 ] , "values" : [ 1 ] } ] , "top_r" : 4 }\r',
+        b' { "top_r" : 2 , "instances" : [ { "indices" : [ 39 ] , "values" : [ 1 ] } ] , '
+        b'"top_r" : 4 }\r',
         b'{"instances":[{"indices":[5,1,5],"values":[1,2,3]},{"indices":[0],"values":[1e-3]}]}',
     ],
 )
@@ -80,10 +85,16 @@ def test_what_is_plain(body: bytes) -> None:
         PLAIN[:-1],
         PLAIN + b"\n",
         PLAIN.replace(b"17", b"40"),
-        *(PLAIN.replace(b'"top_r":3', b'"top_r":' + odd) for odd in (b"0", b"03", b"3.0", b'"3"', b"null")),
+        *(
+            PLAIN.replace(b'"top_r":3', b'"top_r":' + odd)
+            for odd in (b"0", b"03", b"3.0", b'"3"', b"null")
+        ),
         PLAIN.replace(b'"top_r":3', b'"exact":1'),
         PLAIN.replace(b'"top_r":3', b'"exact":tru'),
-        *(PLAIN_NUMBER.replace(b"0.25", odd) for odd in (b"0", b"1", b"-0.5", b"1.5", b".5", b"0.999999999")),
+        *(
+            PLAIN_NUMBER.replace(b"0.25", odd)
+            for odd in (b"0", b"1", b"-0.5", b"1.5", b".5", b"0.999999999")
+        ),
         PLAIN_NUMBER.replace(b"0.25", b"0.5").replace(b"0.5,", b"0.5 5,"),
         PLAIN.replace(b'"top_r":3', b'"tops":3'),
         PLAIN.replace(b'"top_r":3', b'"instances":[{"indices":[],"values":[]}]'),
@@ -109,7 +120,9 @@ def test_what_is_not(body: bytes) -> None:
 )
 def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body: bytes) -> None:
     """Each turn of the kernel's loops writes an index, a value or a row's end: these count."""
-    bodies = RequestBodies(SPARSE_FORMS._replace(rows_max=64, values_max=100_000), featurizer_of("none"))
+    bodies = RequestBodies(
+        SPARSE_FORMS._replace(rows_max=64, values_max=100_000), featurizer_of("none")
+    )
     indptr, indices, values, _ = bodies.arrays
     indptr[1:], indices[:], values[:] = -1, -1, np.nan
     assert bodies.read(body, 0).n_rows == 0
@@ -119,7 +132,9 @@ def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body
 
 
 output_names = st.sampled_from(["labels", "label_ids", "scores", "lengths", "exact", "none"])
-binary_or_not = st.fixed_dictionaries({}, optional={"binary_data": st.sampled_from([True, False, None])})
+binary_or_not = st.fixed_dictionaries(
+    {}, optional={"binary_data": st.sampled_from([True, False, None])}
+)
 output = st.fixed_dictionaries({"name": output_names}, optional={"parameters": binary_or_not})
 more_options = {"binary_data_output": st.sampled_from([True, False, 0]), "deadline_ms": st.just(20)}
 members = st.fixed_dictionaries(
@@ -130,7 +145,10 @@ members = st.fixed_dictionaries(
         "outputs": st.lists(output, max_size=6),
     },
 )
-STYLES: dict[str, dict[str, Any]] = {"tight": {"separators": (",", ":")}, "sorted": {"sort_keys": True}}
+STYLES: dict[str, dict[str, Any]] = {
+    "tight": {"separators": (",", ":")},
+    "sorted": {"sort_keys": True},
+}
 
 
 @given(
@@ -149,7 +167,13 @@ def test_tensors_become_what_the_models_make_of_them(
         is_the_same_tensors(*as_body(request, style == "binary", **STYLES.get(style, {})), norm)
 
 
-ALL_OPTIONS = {"top_r": 3, "beam_width": 4, "threshold": 0.25, "exact": True, "binary_data_output": True}
+ALL_OPTIONS = {
+    "top_r": 3,
+    "beam_width": 4,
+    "threshold": 0.25,
+    "exact": True,
+    "binary_data_output": True,
+}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +181,10 @@ ALL_OPTIONS = {"top_r": 3, "beam_width": 4, "threshold": 0.25, "exact": True, "b
     [
         {},
         {"id": "abc", "parameters": {}, "outputs": []},
-        {"parameters": ALL_OPTIONS, "outputs": [{"name": "scores", "parameters": {}}, {"name": "labels"}]},
+        {
+            "parameters": ALL_OPTIONS,
+            "outputs": [{"name": "scores", "parameters": {}}, {"name": "labels"}],
+        },
         {
             "parameters": {"threshold": "tuned"},
             "outputs": [{"name": "exact", "parameters": {"binary_data": True}}],
@@ -168,7 +195,9 @@ def test_tensors_that_are_plain(more: dict[str, Any]) -> None:
     assert both_ways({"inputs": csr(ROWS), **more}, "l2") == (True, True)
 
 
-def test_tensors_whose_values_alone_are_in_the_json_and_binary_data_that_begin_as_blanks_do() -> None:
+def test_tensors_whose_values_alone_are_in_the_json_and_binary_data_that_begin_as_blanks_do() -> (
+    None
+):
     body, n_json = as_body({"inputs": csr(ROWS)}, binary=True)
     head = json.loads(body[:n_json])
     head["inputs"][2] = csr(ROWS)[2]
@@ -197,7 +226,9 @@ def row(indices: list[int], values: list[float]) -> dict[str, Any]:
         *(([row([1], [odd])], False) for odd in (np.nan, np.inf, -np.inf)),
     ],
 )
-def test_rows_beyond_the_buffers_and_odd_ones_are_left(rows: list[dict[str, Any]], is_taken: bool) -> None:
+def test_rows_beyond_the_buffers_and_odd_ones_are_left(
+    rows: list[dict[str, Any]], is_taken: bool
+) -> None:
     assert is_the_same(json.dumps({"instances": rows}).encode(), "none") == is_taken
     assert both_ways({"inputs": csr(rows)}, "none") == (is_taken, is_taken)
 
@@ -218,7 +249,9 @@ def are_the_same(lines: list[bytes], features_max: int = LIMITS.features_max) ->
     return True
 
 
-pairs = st.lists(st.tuples(st.integers(0, 2**31 - 1), numbers | st.integers(-(2**70), 2**70)), max_size=8)
+pairs = st.lists(
+    st.tuples(st.integers(0, 2**31 - 1), numbers | st.integers(-(2**70), 2**70)), max_size=8
+)
 PLAIN_LINE = b'{"indices":[3,17],"values":[0.5,1]}'
 
 
@@ -227,7 +260,9 @@ def written(pairs: list[tuple[int, float]], **style: Any) -> bytes:
 
 
 @given(st.lists(pairs, min_size=1, max_size=4), st.booleans())
-def test_lines_are_read_as_the_parser_reads_them(rows: list[list[tuple[int, float]]], tight: bool) -> None:
+def test_lines_are_read_as_the_parser_reads_them(
+    rows: list[list[tuple[int, float]]], tight: bool
+) -> None:
     are_the_same([written(row, separators=(",", ":") if tight else None) for row in rows])
 
 
@@ -284,14 +319,23 @@ LETTERS = b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif'
 
 
 @given(st.data(), st.sampled_from([PLAIN, PLAIN_TUNED, PLAIN_NUMBER]), pairs)
-def test_what_was_changed_is_never_taken_for_others(data: st.DataObject, body: bytes, some: Any) -> None:
+def test_what_was_changed_is_never_taken_for_others(
+    data: st.DataObject, body: bytes, some: Any
+) -> None:
     is_the_same(changed(data, body, None, LETTERS)[0], "none")
     line, _ = changed(data, written(some), None, LETTERS)
     are_the_same([PLAIN_LINE, line, PLAIN_LINE])
 
 
 @given(st.data(), st.booleans())
-def test_tensors_that_were_changed_are_never_taken_for_others(data: st.DataObject, binary: bool) -> None:
-    request = {"id": "a", "inputs": csr(ROWS), "outputs": [{"name": "scores"}], "parameters": {"top_r": 3}}
+def test_tensors_that_were_changed_are_never_taken_for_others(
+    data: st.DataObject, binary: bool
+) -> None:
+    request = {
+        "id": "a",
+        "inputs": csr(ROWS),
+        "outputs": [{"name": "scores"}],
+        "parameters": {"top_r": 3},
+    }
     body, n_json = as_body(request, binary, separators=(",", ":"))
     is_the_same_tensors(*changed(data, body, n_json, LETTERS), "none")

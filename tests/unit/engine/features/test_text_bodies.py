@@ -29,7 +29,9 @@ from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.features.tensor_request import TensorBodies
 from xylem.engine.features.text_lines import text_rows_of_lines
 
-PLAIN = '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\\tit"}],"top_r":3}'.encode()
+PLAIN = (
+    '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\\tit"}],"top_r":3}'
+).encode()
 PLAIN_LINE = '{"text":"Caf\\u00e9 \\"editor\\" é😀"}'.encode()
 
 
@@ -60,7 +62,9 @@ def test_texts_become_the_rows_of_the_general_way(
     is_the_same(json.dumps({"instances": instances, **options}, **style).encode(), kind)
     are_the_same([json.dumps(instance, **style).encode() for instance in instances], kind)
     shape = [len(found), 1] if is_wide else [len(found)]
-    both_ways({"inputs": [tensor("text", found, shape=shape)], "parameters": options}, kind, **style)
+    both_ways(
+        {"inputs": [tensor("text", found, shape=shape)], "parameters": options}, kind, **style
+    )
 
 
 def body_of(text: bytes, more: bytes = b"") -> bytes:
@@ -78,7 +82,10 @@ def test_what_is_taken(kind: str) -> None:
     ):
         assert is_the_same(body_of(text), kind), text
     for shape in ([2], [2, 1]):
-        request = {"inputs": [tensor("text", ["debug é😀", 'debug \\" \x7f'], shape=shape)], "id": "a"}
+        request = {
+            "inputs": [tensor("text", ["debug é😀", 'debug \\" \x7f'], shape=shape)],
+            "id": "a",
+        }
         assert both_ways(request, kind) == (True, True)
 
 
@@ -91,7 +98,9 @@ def test_what_is_taken(kind: str) -> None:
         *(b"\x80", b"\xc3", b"\xc3x", b"\xe2\x80", b"\xf0\x9f\x98", b"\xff"),  # cut UTF-8
         *(b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\x80", b"\xf0\x80\x80\x80"),  # longer than need be
         *(b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80"),  # no characters
-        *(odd.encode() for odd in ("e\u0301", "İ", "Σ", "so\u00adft", "ﬁ", "\U0002f800")),  # for Python
+        *(
+            odd.encode() for odd in ("e\u0301", "İ", "Σ", "so\u00adft", "ﬁ", "\U0002f800")
+        ),  # for Python
         *(rb"exam-\nple", rb"exam- \r\nple"),
     ],
 )
@@ -102,7 +111,12 @@ def test_what_is_not(text: bytes) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        *(b'{"indices":[1],"values":[1]}', b'{"features":{}}', b'{"text":1}', b'{"text":"a","id":1}'),
+        *(
+            b'{"indices":[1],"values":[1]}',
+            b'{"features":{}}',
+            b'{"text":1}',
+            b'{"text":"a","id":1}',
+        ),
         *(b"{}", b"", b'{"text":"a"'),
     ],
 )
@@ -130,7 +144,9 @@ def test_a_text_without_features_is_told_by_the_general_way() -> None:
     ],
 )
 def test_limits_and_one_more(found: list[str], is_taken: bool) -> None:
-    body = json.dumps({"instances": [{"text": text} for text in found]}, ensure_ascii=False).encode()
+    body = json.dumps(
+        {"instances": [{"text": text} for text in found]}, ensure_ascii=False
+    ).encode()
     assert is_the_same(body, "words") == is_taken
     assert both_ways({"inputs": [tensor("text", found)]}, "words") == (is_taken, is_taken)
 
@@ -183,13 +199,23 @@ def test_the_work_on_a_text_ends_at_the_first_character_that_is_for_python() -> 
 )
 def test_tensors_that_are_not_taken(inputs: list[dict[str, Any]]) -> None:
     assert not is_the_same_tensors(*as_body({"inputs": inputs}, binary=False), "words")
-    if all(given["datatype"] == {"text": "BYTES"}.get(given["name"], given["datatype"]) for given in inputs):
+    if all(
+        given["datatype"] == {"text": "BYTES"}.get(given["name"], given["datatype"])
+        for given in inputs
+    ):
         assert not is_the_same_tensors(*as_body({"inputs": inputs}, binary=True), "words")
 
 
 def test_elements_that_are_cut_too_long_or_no_utf8() -> None:
     right = b"\x05\x00\x00\x00debug"
-    for data in (right[:-1], right + b"x", right[:3], b"\xff\xff\xff\xff", right[:-1] + b"\xff", b""):
+    for data in (
+        right[:-1],
+        right + b"x",
+        right[:3],
+        b"\xff\xff\xff\xff",
+        right[:-1] + b"\xff",
+        b"",
+    ):
         inputs = [{**tensor("text", [""]), "parameters": {"binary_data_size": len(data)}}]
         del inputs[0]["data"]
         head = json.dumps({"inputs": inputs}).encode()
@@ -197,7 +223,9 @@ def test_elements_that_are_cut_too_long_or_no_utf8() -> None:
 
 
 def test_lines_that_are_taken() -> None:
-    assert are_the_same([PLAIN_LINE, b' { "text" : "" } \r', b'{"text":"' + b"x" * BYTES_MAX + b'"}'])
+    assert are_the_same(
+        [PLAIN_LINE, b' { "text" : "" } \r', b'{"text":"' + b"x" * BYTES_MAX + b'"}']
+    )
     many = [json.dumps({"text": f"editor {i} Größe"}).encode() for i in range(3000)]
     assert are_the_same(many)
     assert np.diff(text_rows_of_lines(many, featurizer_of("words"), BYTES_MAX).indptr).min() > 0
@@ -238,7 +266,9 @@ def test_what_was_changed_is_never_taken_for_others(data: st.DataObject, kind: s
 
 @settings(max_examples=400)
 @given(st.data(), st.booleans())
-def test_tensors_that_were_changed_are_never_taken_for_others(data: st.DataObject, binary: bool) -> None:
+def test_tensors_that_were_changed_are_never_taken_for_others(
+    data: st.DataObject, binary: bool
+) -> None:
     request = {"inputs": [tensor("text", ['Café "editor"\x01', "debug\tit 😀"])]}
     body, n_json = as_body(request, binary, ensure_ascii=False)
     is_the_same_tensors(*changed(data, body, n_json, LETTERS), "words")

@@ -1,4 +1,6 @@
-"""Stems, lemmas and stop words: the same tokens in training and serving, in every kind that has words."""
+"""Stems, lemmas and stop words: the same tokens in training and
+serving, in every kind that has words.
+"""
 
 import sys
 from collections.abc import Callable
@@ -28,7 +30,11 @@ from xylem_store.errors import Corrupt
 from xylem_store.names import all_names
 
 ALL = TextReading(lowercase=True, unicode=True, clean=False)
-KINDS: dict[str, Any] = {"tfidf": {}, "words+chars": {"char_min_df": 1}, "hashing": {"n_features": 1024}}
+KINDS: dict[str, Any] = {
+    "tfidf": {},
+    "words+chars": {"char_min_df": 1},
+    "hashing": {"n_features": 1024},
+}
 
 
 def fitted(texts: list[str], kind: str = "tfidf", **given: Any) -> tuple[Any, SparseRows]:
@@ -85,7 +91,9 @@ def test_a_word_beyond_all_measure_and_one_whose_form_is_nothing_are_their_own_f
 
 
 @pytest.mark.parametrize("ngrams", [(1, 1), (1, 3), (2, 2)])
-def test_stop_words_are_left_out_as_scikit_learn_does(ngrams: tuple[int, int], tmp_path: Path) -> None:
+def test_stop_words_are_left_out_as_scikit_learn_does(
+    ngrams: tuple[int, int], tmp_path: Path
+) -> None:
     stops = ["the", "of", "and", "library", "for"]
     file = tmp_path / "stops.txt"
     file.write_text("\n".join(stops))
@@ -113,7 +121,9 @@ def libraries() -> None:
         pytest.importorskip(name)
 
 
-@pytest.mark.parametrize("chosen", [{"stem": "en"}, {"lemmas": "en"}, {"stem": "en", "stop_words": "en"}])
+@pytest.mark.parametrize(
+    "chosen", [{"stem": "en"}, {"lemmas": "en"}, {"stem": "en", "stop_words": "en"}]
+)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("libraries")
 def test_a_loaded_version_reads_texts_as_training_did(kind: str, chosen: dict[str, str]) -> None:
@@ -122,7 +132,9 @@ def test_a_loaded_version_reads_texts_as_training_did(kind: str, chosen: dict[st
     loaded = again(featurizer)
     for texts, expected in ((TEXTS[:200], rows), (unseen, featurizer.transform_texts(unseen))):
         assert_same_bits(loaded.transform_texts(texts), expected)
-        assert_same_bits(SparseRows.join([loaded.transform_texts([text]) for text in texts]), expected)
+        assert_same_bits(
+            SparseRows.join([loaded.transform_texts([text]) for text in texts]), expected
+        )
     plain, _ = fitted(TEXTS[:200], kind, **given)
     assert not np.array_equal(plain.transform_texts(TEXTS[:200]).indices, rows.indices)
 
@@ -164,9 +176,12 @@ def test_every_language_of_the_tables_is_in_its_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "module"), [("stem", "snowballstemmer"), ("lemmas", "simplemma"), ("stop_words", "stop_words")]
+    ("option", "module"),
+    [("stem", "snowballstemmer"), ("lemmas", "simplemma"), ("stop_words", "stop_words")],
 )
-def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch, option: str, module: str) -> None:
+def test_without_the_library_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, option: str, module: str
+) -> None:
     featurizer, _ = fitted(["some text"])
     monkeypatch.setitem(sys.modules, module, None)
     expected = rf"features\.{option}: expected {module.replace('_', '-')} to be installed"
@@ -191,7 +206,9 @@ def test_a_version_without_its_stop_words_is_corrupt() -> None:
         (None, "expected a file of stop words, found: No such file"),
     ],
 )
-def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_file_that_is_no_list_is_refused(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
     file = tmp_path / "stops.txt"
     if content is not None:
         file.write_bytes(content)

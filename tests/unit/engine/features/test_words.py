@@ -38,14 +38,18 @@ ODD = [
     "मैं हिन्दी में",
     "東" * 50,
 ]
-texts = st.text(alphabet=string.ascii_letters + string.digits + "_ -\n\x00\x7f[]`{}@/:", max_size=40)
+texts = st.text(
+    alphabet=string.ascii_letters + string.digits + "_ -\n\x00\x7f[]`{}@/:", max_size=40
+)
 scripts = st.text(alphabet="ab _é\u0301日本ก็ี่ម្កहि\u3000ー々9", max_size=12)
 
 
 def found(all_texts: list[str], lowercase: bool, unicode: bool = False) -> list[list[str]]:
     words = split_words(all_texts, TextReading(lowercase, unicode, False))
     whole = words.utf8.tobytes()
-    spelt = [whole[a:b].decode() for a, b in zip(words.start.tolist(), words.end.tolist(), strict=True)]
+    spelt = [
+        whole[a:b].decode() for a, b in zip(words.start.tolist(), words.end.tolist(), strict=True)
+    ]
     return [spelt[first:last] for first, last in itertools.pairwise(words.word_ptr.tolist())]
 
 
@@ -57,7 +61,9 @@ def ngrams(text: str, unicode: bool, ngram_min: int, ngram_max: int) -> list[str
     words = split_words([text], TextReading(True, unicode, False))
     spans, whole = NgramSpans(*ngram_spans(*words[1:], ngram_min, ngram_max)), words.utf8.tobytes()
     assert spans.row_ptr.tolist() == [0, len(spans.start)]
-    return [whole[a:b].decode() for a, b in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
+    return [
+        whole[a:b].decode() for a, b in zip(spans.start.tolist(), spans.end.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -65,7 +71,9 @@ def test_odd_texts(lowercase: bool) -> None:
     assert found(ODD, lowercase) == expected(ODD, lowercase)
     for text in ODD:
         assert found([text], lowercase) == expected([text], lowercase)
-        assert found([text], lowercase, True) == [[word for word, _ in word_runs(text, lowercase, True)]]
+        assert found([text], lowercase, True) == [
+            [word for word, _ in word_runs(text, lowercase, True)]
+        ]
     assert found([], lowercase) == []
 
 
@@ -109,7 +117,9 @@ def test_every_code_point_is_what_python_says(unicode: bool) -> None:
     for code, kind in enumerate(found):
         category = unicodedata.category(chr(code))
         assert bool(kind & characters.WORD) == bool(is_word(chr(code))), hex(code)
-        assert bool(kind & characters.SPACE) == (bool(is_blank(chr(code))) or category == "Cc"), hex(code)
+        assert bool(kind & characters.SPACE) == (bool(is_blank(chr(code))) or category == "Cc"), (
+            hex(code)
+        )
         assert bool(kind & characters.MARK) == (unicode and category[0] == "M"), hex(code)
         if kind & characters.UNSPACED:
             assert unicode and kind & characters.WORD, hex(code)
@@ -121,7 +131,12 @@ def test_scripts_without_blanks_are_known() -> None:
 
 
 ALL = TextReading(True, True, True)
-READINGS = [ALL, ALL._replace(lowercase=False), ALL._replace(unicode=False), ALL._replace(clean=False)]
+READINGS = [
+    ALL,
+    ALL._replace(lowercase=False),
+    ALL._replace(unicode=False),
+    ALL._replace(clean=False),
+]
 READY = {reading: ready_codes(reading) for reading in READINGS}
 
 
@@ -137,7 +152,9 @@ def test_a_character_becomes_what_it_becomes_in_any_text(reading: TextReading) -
 @settings(max_examples=300)
 @given(st.data(), st.sampled_from(sorted(READY)))
 def test_beside_others_too(data: st.DataObject, chosen: TextReading) -> None:
-    """Composition and lower case look at neighbours: no character that is not -1 makes them do so."""
+    """Composition and lower case look at neighbours: no character that is not -1
+    makes them do so.
+    """
     ready = READY[chosen]
     character = st.characters(max_codepoint=len(ready) - 1).filter(lambda c: ready[ord(c)] >= 0)
     text = data.draw(st.text(character, max_size=12))
@@ -165,7 +182,10 @@ def test_what_is_left_to_python_and_what_is_not() -> None:
         ("ﬀ ﬁ ﬂ ﬃ ﬄ ﬅ ﬆ", "ff fi fl ffi ffl st st"),
         ("a-\nb-\nc", "abc"),
         *((same, same) for same in ("exam- ple", "Nord-\nOstsee", "12-\nmal", "a -\nb", "a--\nb")),
-        *((same, same) for same in ("-\na", "a-\n", "UTF-\n8", "a-\nDž", "x²", "Ⅳ", "well-known\nwords")),
+        *(
+            (same, same)
+            for same in ("-\na", "a-\n", "UTF-\n8", "a-\nDž", "x²", "Ⅳ", "well-known\nwords")
+        ),
     ],
 )
 def test_what_setting_in_lines_did_is_undone(text: str, clean: str) -> None:
@@ -217,7 +237,9 @@ def test_a_text_to_predict_is_its_last_window() -> None:
     featurizer = fitted(3)
     rows, _ = featurizer.windows_of(TEXTS)
     ends = np.cumsum([len(tokens_of(text)) + 1 for text in TEXTS]) - 1
-    np.testing.assert_array_equal(featurizer.transform_texts(TEXTS).indices, rows.take(ends).indices)
+    np.testing.assert_array_equal(
+        featurizer.transform_texts(TEXTS).indices, rows.take(ends).indices
+    )
     assert featurizer.transform_texts([]).n_rows == 0
 
 

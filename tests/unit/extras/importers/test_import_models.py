@@ -1,4 +1,6 @@
-"""Small models of every library: the scores are those of the definition, damage is refused with its place."""
+"""Small models of every library: the scores are those of the
+definition, damage is refused with its place.
+"""
 
 import os
 import random
@@ -30,14 +32,22 @@ UNSURE = scores(logistic, True) * logistic(0.75)
 CASES: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
     "pecos l3": ("pecos", foreign.save_pecos, scores(hinge(3))),
     "pecos l2": ("pecos", partial(foreign.save_pecos, post_processor="l2-hinge"), scores(hinge(2))),
-    "pecos sigmoid": ("pecos", partial(foreign.save_pecos, post_processor="sigmoid"), scores(logistic)),
+    "pecos sigmoid": (
+        "pecos",
+        partial(foreign.save_pecos, post_processor="sigmoid"),
+        scores(logistic),
+    ),
     "omikuji hinge": ("omikuji", foreign.save_omikuji, scores(hinge(2), True)),
     "omikuji log": ("omikuji", partial(foreign.save_omikuji, loss="Log"), scores(logistic, True)),
     "napkinxc log": ("napkinxc", foreign.save_napkinxc, scores(logistic, True)),
     "napkinxc l2": ("napkinxc", partial(foreign.save_napkinxc, loss=1), scores(hinge(2), True)),
     "a root that is unsure": ("napkinxc", partial(foreign.save_napkinxc, root=UNSURE_ROOT), UNSURE),
     "libmultilabel": ("libmultilabel", foreign.save_libmultilabel, TRIPLE),
-    "an ensemble averages": ("libmultilabel", partial(foreign.save_libmultilabel, n_trees=2), TRIPLE),
+    "an ensemble averages": (
+        "libmultilabel",
+        partial(foreign.save_libmultilabel, n_trees=2),
+        TRIPLE,
+    ),
 }
 
 
@@ -62,7 +72,11 @@ def test_scores_are_those_of_the_definition(store: Store, tmp_path: Path, case: 
     library, save, expected = CASES[case]
     save(tmp_path / "foreign")
     manifest = import_model(store, library, tmp_path / "foreign")
-    assert (manifest.model, manifest.n_features, manifest.n_labels) == ("foreign", foreign.N_FEATURES, 5)
+    assert (manifest.model, manifest.n_features, manifest.n_labels) == (
+        "foreign",
+        foreign.N_FEATURES,
+        5,
+    )
     assert manifest.trainer.name == f"import-{library}"
     np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
 
@@ -83,20 +97,30 @@ def test_a_file_is_a_model_too(store: Store, tmp_path: Path) -> None:
     assert (manifest.model, manifest.n_trees) == ("pipeline.pickle", 2)
 
 
-@pytest.mark.parametrize(("weights", "most"), [("float32", 2e-6), ("bfloat16", 0.02), ("int8", 0.02)])
-def test_weights_are_stored_as_asked(weights: str, most: float, store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("weights", "most"), [("float32", 2e-6), ("bfloat16", 0.02), ("int8", 0.02)]
+)
+def test_weights_are_stored_as_asked(
+    weights: str, most: float, store: Store, tmp_path: Path
+) -> None:
     foreign.save_omikuji(tmp_path / "foreign", "Log")
     manifest = import_model(store, "omikuji", tmp_path / "foreign", model="m", weights=weights)
     assert (manifest.weights, store.open("m").manifest.weights) == (weights, weights)
     np.testing.assert_allclose(answers(store, manifest), scores(logistic, True), rtol=0, atol=most)
-    with pytest.raises(BadParameter, match="--weights: expected one of float32, bfloat16, int8, found 'f'"):
+    with pytest.raises(
+        BadParameter, match="--weights: expected one of float32, bfloat16, int8, found 'f'"
+    ):
         import_model(store, "omikuji", tmp_path / "foreign", weights="f")
 
 
-def test_too_many_children_are_refused(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_children_are_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     foreign.save_pecos(tmp_path / "foreign")
     monkeypatch.setitem(weights_module.CHILDREN_MAX, "int8", 2)
-    with pytest.raises(BadParameter, match=r"int8: node \d+: expected at most 2 children for int8, found 3"):
+    with pytest.raises(
+        BadParameter, match=r"int8: node \d+: expected at most 2 children for int8, found 3"
+    ):
         import_model(store, "pecos", tmp_path / "foreign", model="m", weights="int8")
     assert store.models() == []
     assert import_model(store, "pecos", tmp_path / "foreign", model="m").version == 1
@@ -158,7 +182,9 @@ def test_cuts_are_refused_by_the_files_name(tmp_path: Path, library: str) -> Non
             with pytest.raises(BadModel):
                 IMPORTERS[library](ModelFiles(tmp_path / "m"))
         file.unlink()
-        if file.name != "tree1.cbor":  # without its last tree an ensemble of omikuji is a smaller one
+        if (
+            file.name != "tree1.cbor"
+        ):  # without its last tree an ensemble of omikuji is a smaller one
             with pytest.raises(BadModel):
                 IMPORTERS[library](ModelFiles(tmp_path / "m"))
         file.write_bytes(whole)
@@ -192,7 +218,9 @@ def test_huge_ids_in_small_files_are_refused(store: Store, tmp_path: Path) -> No
     foreign.save_omikuji(tmp_path / "labels")
     (tmp_path / "labels" / "tree0.cbor").write_bytes(foreign.to_cbor(tree))
     foreign.save_napkinxc(tmp_path / "features")
-    scorer = struct.pack("<iiiQQQQBif", 2, 1, 0, 1 << 30, 1, 1 << 30, 1, 1, (1 << 30) - 1, 0.75) + b"\0"
+    scorer = (
+        struct.pack("<iiiQQQQBif", 2, 1, 0, 1 << 30, 1, 1 << 30, 1, 1, (1 << 30) - 1, 0.75) + b"\0"
+    )
     (tmp_path / "features" / "weights.bin").write_bytes(struct.pack("<i", 8) + scorer * 8)
     for library, name in (("omikuji", "labels"), ("napkinxc", "features")):
         with pytest.raises(BadModel, match=r"expected ids that fit \d+ bytes of files"):
@@ -210,7 +238,9 @@ def test_declared_sizes_are_held_against_the_file(tmp_path: Path) -> None:
         ("omikuji", "tree0.cbor"): b"\x9b" + struct.pack(">Q", 1 << 36) + b"\0" * 9,
         ("napkinxc", "args.bin"): huge,
         ("napkinxc", "tree.bin"): struct.pack("<ii", 5, (1 << 31) - 3),
-        ("napkinxc", "weights.bin"): weights.read_bytes()[:28] + struct.pack("<Q", 1 << 30) * 4 + b"\1",
+        ("napkinxc", "weights.bin"): weights.read_bytes()[:28]
+        + struct.pack("<Q", 1 << 30) * 4
+        + b"\1",
         ("libmultilabel", "linear_pipeline.pickle"): b"\x80\x05\x96" + huge + b"\0" * 9,
     }
     for (library, name), data in cuts.items():

@@ -1,4 +1,6 @@
-"""One refusal of the importers at a time: foreign, future and inconsistent files, and what we do not have."""
+"""One refusal of the importers at a time: foreign, future and
+inconsistent files, and what we do not have.
+"""
 
 import json
 import pickle
@@ -94,14 +96,24 @@ WRONG_SHAPE = npy(np.zeros(5, np.int32)).replace(b"(5,)", b"(9,)")
 PICKLE, TREE = ("libmultilabel", "linear_pipeline.pickle"), ("omikuji", "tree0.cbor")
 
 REFUSALS: list[tuple[str, str, Change, str]] = [
-    ("pecos", "param.json", edit_json(__meta__={"class_fullname": "XTransformer"}), "class_fullname"),
+    (
+        "pecos",
+        "param.json",
+        edit_json(__meta__={"class_fullname": "XTransformer"}),
+        "class_fullname",
+    ),
     ("pecos", "param.json", edit_json(__meta__=3), "__meta__ to be an object"),
     ("pecos", "param.json", data(b"{"), "expected JSON"),
     ("pecos", "param.json", data(b"[]"), "a JSON object"),
     ("pecos", "param.json", data(b" " * (1 << 21)), "at most 1048576 bytes"),
     ("pecos", "ranker/param.json", edit_json(depth=0), "depth to be an integer from 1 to 64"),
     ("pecos", "ranker/param.json", edit_json(depth=10**30), "depth to be an integer from 1 to 64"),
-    ("pecos", "ranker/param.json", edit_json(model="ANN"), "model to be one of HierarchicalMLModel"),
+    (
+        "pecos",
+        "ranker/param.json",
+        edit_json(model="ANN"),
+        "model to be one of HierarchicalMLModel",
+    ),
     ("pecos", LEVEL, edit_json(model="New"), "model to be one of MLModel"),
     ("pecos", LEVEL, edit_json(is_mmap=True), "the folder that it was compiled from"),
     ("pecos", LEVEL, edit_json(bias="1"), "bias to be a finite number"),
@@ -123,7 +135,12 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     ("pecos", W, npz_member("indptr.npy", npy(np.zeros(3, np.int64))), DAMAGED),
     ("pecos", W, data(b"PK\5\6" + b"\0" * 18), DAMAGED),
     ("pecos", C, matrix(sp.csc_matrix(np.ones((5, 2)))), "each of 5 nodes below one node"),
-    ("pecos", C, matrix(sp.csc_matrix(ABOVE * [[1], [0], [1], [1], [1]])), "each of 5 nodes below one node"),
+    (
+        "pecos",
+        C,
+        matrix(sp.csc_matrix(ABOVE * [[1], [0], [1], [1], [1]])),
+        "each of 5 nodes below one node",
+    ),
     ("omikuji", "settings.json", edit_json(classifier_loss_type="Focal"), "found Focal"),
     ("omikuji", "settings.json", edit_json(n_features=6), "a matrix that fits, found 8 x"),
     ("omikuji", "settings.json", edit_json(n_features=True), "n_features to be an integer"),
@@ -135,7 +152,11 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     (*TREE, cbor(lambda top: top["weights"]["Dense"].update(data=[1])), "floats"),
     (*TREE, cbor(lambda top: top["weights"]["Dense"].update(data=[0.5])), "8 x 2"),
     (*TREE, cbor(lambda top: top["weights"]["Dense"]["data"].append("a")), "one type"),
-    (*TREE, cbor(lambda top: top["children"][1]["Leaf"].update(labels=[0, 1])), "at most one leaf a label"),
+    (
+        *TREE,
+        cbor(lambda top: top["children"][1]["Leaf"].update(labels=[0, 1])),
+        "at most one leaf a label",
+    ),
     (
         *TREE,
         cbor(lambda top: top["children"][1]["Leaf"]["weights"]["Sparse"]["outer_inds"].reverse()),
@@ -175,7 +196,9 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("library", "name", "change", "words"), REFUSALS, ids=lambda value: value if type(value) is str else ""
+    ("library", "name", "change", "words"),
+    REFUSALS,
+    ids=lambda value: value if type(value) is str else "",
 )
 def test_refusals(tmp_path: Path, library: str, name: str, change: Change, words: str) -> None:
     foreign.SAVERS[library](tmp_path)
@@ -193,16 +216,24 @@ class Bomb:
         return print, ("this must never be printed",)
 
 
-def test_a_pickle_imports_and_calls_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_pickle_imports_and_calls_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = ModelFile(tmp_path, pickle.dumps({"model": Bomb(), "preprocessor": 1}, 5))
     found = read_pickle(file)["model"]
     assert type(found) is Noted
-    assert (found.name, found.made, found.args) == ("builtins.print", True, ("this must never be printed",))
+    assert (found.name, found.made, found.args) == (
+        "builtins.print",
+        True,
+        ("this must never be printed",),
+    )
     assert capsys.readouterr().out == ""
 
 
 def test_a_maze_of_shared_items_costs_no_time(tmp_path: Path) -> None:
-    """Nodes that share their children, and tuples that share their items, double with every level."""
+    """Nodes that share their children, and tuples that share their items, double with
+    every level.
+    """
     maze: Any = ()
     for _ in range(60):
         maze = (maze, maze)
@@ -224,10 +255,16 @@ def test_cbor_numbers(tmp_path: Path) -> None:
     """Every float16 there is, and float32 in between; integers of every width."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     halves = halves[np.isfinite(halves)]
-    packed = b"\x99" + struct.pack(">H", len(halves)) + b"".join(struct.pack(">Be", 0xF9, x) for x in halves)
+    packed = (
+        b"\x99"
+        + struct.pack(">H", len(halves))
+        + b"".join(struct.pack(">Be", 0xF9, x) for x in halves)
+    )
     np.testing.assert_array_equal(read_cbor(ModelFile(tmp_path, packed)), halves.astype(np.float32))
     floats = [*np.random.default_rng(0).normal(size=100).astype(np.float32).tolist(), 0.5, -0.0]
-    np.testing.assert_array_equal(read_cbor(ModelFile(tmp_path, foreign.to_cbor(floats))), np.float32(floats))
+    np.testing.assert_array_equal(
+        read_cbor(ModelFile(tmp_path, foreign.to_cbor(floats))), np.float32(floats)
+    )
     integers = [0, 23, 24, 255, 256, 65535, 65536, 2**32 - 1]
     assert read_cbor(ModelFile(tmp_path, foreign.to_cbor(integers))).tolist() == integers
     long = b"\x82\x1b" + struct.pack(">Q", 2**63 - 1) + b"\x01"

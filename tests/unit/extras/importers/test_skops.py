@@ -20,7 +20,12 @@ from xylem.extras.importers import skops
 from xylem.extras.importers.registry import featurizer_of
 from xylem.extras.importers.vectorizer import read_vectorizer
 
-UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS naïve", "nothing known"]
+UNSEEN = [
+    "",
+    "the coins and the ships of the league",
+    "Stamps! a port, STAMPS naïve",
+    "nothing known",
+]
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -79,25 +84,43 @@ READ = "of a type that is read, found"
 CHANGES: list[tuple[Change, str]] = [
     (
         lambda schema: schema.update(__class__="HashingVectorizer"),
-        f"the root to be ObjectNode {READ} ObjectNode of sklearn.feature_extraction.text.HashingVectorizer",
+        f"the root to be ObjectNode {READ} ObjectNode of "
+        "sklearn.feature_extraction.text.HashingVectorizer",
     ),
-    (lambda schema: schema.update(__module__="antigravity"), "ObjectNode of antigravity.TfidfVectorizer"),
+    (
+        lambda schema: schema.update(__module__="antigravity"),
+        "ObjectNode of antigravity.TfidfVectorizer",
+    ),
     (lambda schema: schema.update(protocol=3), "a protocol from 0 to 2"),
-    (lambda schema: schema.update(content=[]), "content of the root to be a dict, found an array of 0"),
+    (
+        lambda schema: schema.update(content=[]),
+        "content of the root to be a dict, found an array of 0",
+    ),
     (lambda schema: schema.pop("protocol"), "a protocol from 0 to 2"),
-    (lambda schema: schema.update(fields(schema)["_tfidf"]), "that was fitted, found no vocabulary_"),
+    (
+        lambda schema: schema.update(fields(schema)["_tfidf"]),
+        "that was fitted, found no vocabulary_",
+    ),
     (lambda schema: fields(schema).pop("vocabulary_"), "no vocabulary_"),
     (lambda schema: fields(schema).pop("_tfidf"), "_tfidf to be a node, found null"),
     (
         lambda schema: fields(schema).update({"analyzer": CALL}),
         f"analyzer to be JsonNode {READ} ConstructorFromReduceNode of antigravity.fly",
     ),
-    (lambda schema: fields(schema)["vocabulary_"]["content"].update(coins=CALL), "vocabulary_ to be Json"),
     (
-        lambda schema: fields(schema).update({"stop_words": list_of(fields(schema)["ngram_range"])}),
+        lambda schema: fields(schema)["vocabulary_"]["content"].update(coins=CALL),
+        "vocabulary_ to be Json",
+    ),
+    (
+        lambda schema: fields(schema).update(
+            {"stop_words": list_of(fields(schema)["ngram_range"])}
+        ),
         "stop_words to be JsonNode",
     ),
-    (idf(lambda inner: inner["idf_"].update({"file": "../../etc"})), "../../etc in the archive, found none"),
+    (
+        idf(lambda inner: inner["idf_"].update({"file": "../../etc"})),
+        "../../etc in the archive, found none",
+    ),
     (idf(lambda inner: inner["idf_"].pop("file")), "file of idf_ to be a str"),
     (idf(lambda inner: inner.pop("idf_")), "idf_, as scikit-learn 1.5 and newer write it"),
     (field("norm", content="l2"), "norm to be JSON"),
@@ -107,11 +130,15 @@ CHANGES: list[tuple[Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "words"), CHANGES)
-def test_unknown_nodes_are_refused_and_import_nothing(tmp_path: Path, change: Change, words: str) -> None:
+def test_unknown_nodes_are_refused_and_import_nothing(
+    tmp_path: Path, change: Change, words: str
+) -> None:
     members = members_of("plain")
     schema = json.loads(members["schema.json"])
     change(schema)
-    file = packed(tmp_path / "changed.skops", {**members, "schema.json": json.dumps(schema).encode()})
+    file = packed(
+        tmp_path / "changed.skops", {**members, "schema.json": json.dumps(schema).encode()}
+    )
     sys.modules.pop("antigravity", None)
     with pytest.raises(BadModel, match=re.escape(words)) as told:
         read_vectorizer(file)
@@ -132,7 +159,9 @@ def test_unknown_nodes_are_refused_and_import_nothing(tmp_path: Path, change: Ch
         ("cut", npy(np.float64(1)), "vocabulary_ to be an integer, found float64[]"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+def test_arrays_that_do_not_fit_are_refused(
+    tmp_path: Path, name: str, data: bytes, words: str
+) -> None:
     members = members_of(name)
     nodes = fields(json.loads(members["schema.json"]))
     file = nodes["_tfidf"]["content"]["content"]["idf_"]["file"]

@@ -1,4 +1,6 @@
-"""Vectorizers of scikit-learn: the same texts make the same rows, and options that we lack are refused."""
+"""Vectorizers of scikit-learn: the same texts make the same rows,
+and options that we lack are refused.
+"""
 
 import contextlib
 import json
@@ -110,7 +112,9 @@ def test_what_the_page_says_differs_differs(pairs: Pairs) -> None:
     assert unicodedata.category("\x00") == "Cc" and not "\x00".isspace()
     ours = featurizer.transform_texts(["ab\x00cd", "ab cd", "ab\ud800", "ab?"])
     theirs = vectorizer.transform(["ab\x00cd", "ab cd", "ab?"])
-    first, second, third, fourth = (ours.indices[ours.indptr[i] : ours.indptr[i + 1]] for i in range(4))
+    first, second, third, fourth = (
+        ours.indices[ours.indptr[i] : ours.indptr[i + 1]] for i in range(4)
+    )
     assert np.array_equal(first, second) and np.array_equal(third, fourth)
     assert (theirs[0] != theirs[1]).nnz
     assert np.array_equal(np.sort(theirs[2].indices), fourth)
@@ -119,18 +123,29 @@ def test_what_the_page_says_differs_differs(pairs: Pairs) -> None:
 @pytest.mark.parametrize(
     ("vectorizer", "words"),
     [
-        (TfidfVectorizer(strip_accents="unicode"), 'params.strip_accents to be null, found "unicode"'),
-        (TfidfVectorizer(tokenizer=str.split), "params.tokenizer to be null, found \"<method 'split'"),
+        (
+            TfidfVectorizer(strip_accents="unicode"),
+            'params.strip_accents to be null, found "unicode"',
+        ),
+        (
+            TfidfVectorizer(tokenizer=str.split),
+            "params.tokenizer to be null, found \"<method 'split'",
+        ),
         (TfidfVectorizer(preprocessor=str.upper), "params.preprocessor to be null"),
         (TfidfVectorizer(binary=True), "params.binary to be false, found true"),
         (TfidfVectorizer(analyzer="char"), 'params.analyzer to be word or char_wb, found "char"'),
         (TfidfVectorizer(token_pattern=r"\S+"), r"params.token_pattern to be (?u)\b\w\w+\b, found"),
-        (TfidfVectorizer(ngram_range=(1, 9)), "features.ngram_max: expected an integer from 1 to 8, found 9"),
+        (
+            TfidfVectorizer(ngram_range=(1, 9)),
+            "features.ngram_max: expected an integer from 1 to 8, found 9",
+        ),
         (CountVectorizer(binary=True), "params.binary to be false"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:The parameter 'token_pattern' will not be used:UserWarning")
-def test_options_that_we_do_not_have_are_refused(tmp_path: Path, vectorizer: Any, words: str) -> None:
+def test_options_that_we_do_not_have_are_refused(
+    tmp_path: Path, vectorizer: Any, words: str
+) -> None:
     file = save(vectorizer.fit(TEXTS[:50]), tmp_path)
     with pytest.raises(BadModel, match=re.escape(words)) as told:
         read_vectorizer(file)
@@ -143,7 +158,10 @@ ONE = {"one": 0}
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"class": "HashingVectorizer"}, 'class to be one of TfidfVectorizer, CountVectorizer, found "Hash'),
+        (
+            {"class": "HashingVectorizer"},
+            'class to be one of TfidfVectorizer, CountVectorizer, found "Hash',
+        ),
         ({"params": []}, "params to be an object, found an array of 0"),
         ({"later": 1}, "options of scikit-learn's that this release knows, found later"),
         ({"vocabulary": {}}, "vocabulary to be an object of terms, found an object of 0"),
@@ -151,7 +169,10 @@ ONE = {"one": 0}
         ({"vocabulary": {"one": 0, "two": 2}}, 'columns from 0 to 1, found 2 of "two"'),
         ({"vocabulary": {"one": 0, "two": "1"}}, 'columns from 0 to 1, found "1" of "two"'),
         ({"vocabulary": {"o\x00ne": 0}}, "without control characters"),
-        ({"vocabulary": ONE, "idf": [1.0, 2.0]}, "to be 1 numbers, one for each term, found an array of 2"),
+        (
+            {"vocabulary": ONE, "idf": [1.0, 2.0]},
+            "to be 1 numbers, one for each term, found an array of 2",
+        ),
         ({"vocabulary": ONE, "idf": [True]}, "idf to be numbers"),
         ({"vocabulary": ONE, "idf": [0.0]}, "weights above 0"),
         ({"vocabulary": ONE, "idf": [1e300]}, "weights above 0 that are finite in 32 bits"),
@@ -161,7 +182,9 @@ ONE = {"one": 0}
         ({"use_idf": 1}, "features.use_idf: expected true or false, found 1"),
     ],
 )
-def test_what_is_no_vectorizer_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_what_is_no_vectorizer_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
     file = save(TfidfVectorizer().fit(TEXTS[:50]), tmp_path)
     document = json.loads(file.read_text())
     for name, value in changes.items():
@@ -186,7 +209,9 @@ Matrix = tuple[Path, Any, list[str]]
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
-    """A folder with a store of models trained on a vectorizer's matrix, the vectorizer, and texts."""
+    """A folder with a store of models trained on a vectorizer's matrix, the
+    vectorizer, and texts.
+    """
     folder = tmp_path_factory.mktemp("matrix")
     texts = [*TEXTS_UNSEEN[:200], "a text of zyzzyva"]
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
@@ -197,7 +222,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
         sp.save_npz(folder / f"{name}.X.npz", vectorizer.transform(texts)[:, :n_columns])
         sp.save_npz(folder / f"{name}.Y.npz", labels)
     for name, norm in (("all", "l2"), ("all", "none"), ("few", "none")):
-        request = TrainRequest("label-tree", folder / f"{name}.X.npz", parameters=(f"features.norm={norm}",))
+        request = TrainRequest(
+            "label-tree", folder / f"{name}.X.npz", parameters=(f"features.norm={norm}",)
+        )
         train_and_publish(Store(folder / "store"), f"{name}-{norm}", request)
     return folder, vectorizer, texts
 
@@ -227,11 +254,15 @@ def test_what_does_not_fit_is_refused(run_here: Run, matrix: Matrix) -> None:
     folder, vectorizer, texts = matrix
     store = Store(folder / "store")
     other = read_vectorizer(save(TfidfVectorizer().fit(texts[:20]), folder))
-    with pytest.raises(BadModel, match=r"the vocabulary of the \d+ features of all-l2@1, found \d+ terms"):
+    with pytest.raises(
+        BadModel, match=r"the vocabulary of the \d+ features of all-l2@1, found \d+ terms"
+    ):
         text_draft(store.open("all-l2", 1), other)
     whole = read_vectorizer(save(vectorizer, folder))
     version = store.publish("all-none", text_draft(store.open("all-none", 1), whole)).version
     with pytest.raises(BadModel, match="expected a version that takes feature ids, found tfidf"):
         text_draft(store.open("all-none", version), whole)
-    done = run_here("import-vectorizer", "none", "--file", folder / "vectorizer.json", store=store.root)
+    done = run_here(
+        "import-vectorizer", "none", "--file", folder / "vectorizer.json", store=store.root
+    )
     assert done.returncode == 2 and "none" in done.stderr

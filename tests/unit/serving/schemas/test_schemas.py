@@ -1,4 +1,6 @@
-"""Bodies as they are declared: kinds of instances, limits of fields, and how many faults are told."""
+"""Bodies as they are declared: kinds of instances, limits of fields, and how many
+faults are told.
+"""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -76,7 +78,9 @@ def test_a_value_at_its_limit_and_beyond(kind: Any, limit: AtMost, value: Any, f
 
 
 MANY = 200_000
-LIMITS = Limits(**dict.fromkeys(("features_max", "instances_max", "label_list_max", "events_max"), MANY))
+LIMITS = Limits(
+    **dict.fromkeys(("features_max", "instances_max", "label_list_max", "events_max"), MANY)
+)
 """So that nothing is refused for its number of items alone."""
 
 
@@ -120,10 +124,16 @@ INSTANCES = [
 @pytest.mark.parametrize(
     ("model", "value"),
     [
-        *((PredictRequest, {"instances": items}) for items in ([1] * MANY, [{}] * MANY, [[]] * MANY)),
+        *(
+            (PredictRequest, {"instances": items})
+            for items in ([1] * MANY, [{}] * MANY, [[]] * MANY)
+        ),
         *((PredictRequest, {"instances": [instance]}) for instance in INSTANCES),
         *((ScoreRequest, {"instances": items}) for items in ([1] * MANY, [{}] * MANY)),
-        *((ScoreRequest, {"instances": [{**instance, "labels": [1] * MANY}]}) for instance in INSTANCES),
+        *(
+            (ScoreRequest, {"instances": [{**instance, "labels": [1] * MANY}]})
+            for instance in INSTANCES
+        ),
         (PredictRequest, {"instances": [{"text": ""}], "allow_labels": [1] * MANY}),
         (InferRequest, {"inputs": [1] * MANY}),
         (InferRequest, {"inputs": [{"shape": ["a"] * MANY}]}),
@@ -144,8 +154,16 @@ def test_a_refusal_takes_little_memory(model: type[BaseModel], value: Any, limit
 def test_the_number_of_items_is_told_before_what_they_are() -> None:
     for limit, most, body in (
         ("instances_max", 1024, lambda wrong: {"instances": wrong}),
-        ("label_list_max", 10_000, lambda wrong: {"instances": [{"text": ""}], "deny_labels": wrong}),
-        ("features_max", 100_000, lambda wrong: {"instances": [{"indices": wrong, "values": wrong}]}),
+        (
+            "label_list_max",
+            10_000,
+            lambda wrong: {"instances": [{"text": ""}], "deny_labels": wrong},
+        ),
+        (
+            "features_max",
+            100_000,
+            lambda wrong: {"instances": [{"indices": wrong, "values": wrong}]},
+        ),
     ):
         with pytest.raises(BadInput, match=rf"at most {most} .*limit {limit}.*, found {most + 1}"):
             validated(body([None] * (most + 1)), PredictRequest, Limits())

@@ -1,4 +1,6 @@
-"""Writer and follower of feedback go on, whatever becomes of a block or of the database; thresholds move."""
+"""Writer and follower of feedback go on, whatever becomes of a block
+or of the database; thresholds move.
+"""
 
 import threading
 import time
@@ -74,13 +76,17 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
 
 
 def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None:
-    """A block that is longer is taken when nothing waits: or it would be told to come again for ever."""
+    """A block that is longer is taken when nothing waits: or it
+    would be told to come again for ever.
+    """
     writer, live = FeedbackWriter(replica.database, queue_max=3, days_max=30), replica.live
     with live.lock:  # the writer waits with the first
         handed = [writer.submit(live, columns(A, B, C, *[A] * 5), may_wait=False)]
         while writer._blocks:
             pass
-        handed += [writer.submit(live, columns(*events), may_wait=False) for events in ([A, B], [C])]
+        handed += [
+            writer.submit(live, columns(*events), may_wait=False) for events in ([A, B], [C])
+        ]
         with pytest.raises(Overloaded, match="at most 3 events"):
             writer.submit(live, columns(A), may_wait=False)
         handed.append(writer.submit(live, columns(B), may_wait=True))  # a stream, block after block
@@ -115,7 +121,9 @@ def test_a_label_may_get_more_than_an_entry_of_the_log_holds(
     other.close()
 
 
-def test_a_writer_goes_on_that_cannot_keep_house(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_goes_on_that_cannot_keep_house(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise BadParameter("expected an epoch that is kept")
 
@@ -125,7 +133,9 @@ def test_a_writer_goes_on_that_cannot_keep_house(replica: Replica, monkeypatch: 
         assert replica.send(token_event(f"e{i}", [1], [2])) == ["applied"]
 
 
-def test_thresholds_are_stale_if_a_database_hangs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thresholds_are_stale_if_a_database_hangs(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 1000.0
     clock = SimpleNamespace(monotonic=lambda: now)
     for module in (follower_module, live_module):
@@ -142,7 +152,9 @@ def test_thresholds_are_stale_if_a_database_hangs(replica: Replica, monkeypatch:
     assert replica.live.is_stale is False
 
 
-def test_a_database_that_fails_is_said_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_fails_is_said_once(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its own thread, and one that opens a version, may both ask at once."""
     both, said = threading.Barrier(2), []
 
@@ -162,7 +174,9 @@ def test_a_database_that_fails_is_said_once(replica: Replica, monkeypatch: pytes
     assert follower.fault == "gone"
 
 
-def test_nothing_waits_for_a_database_that_hangs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_waits_for_a_database_that_hangs(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follower_module, "HANG_SECONDS", 0.1)
     gate = threading.Event()
     follower = Follower(replica.database, 0.01, gate.wait)
@@ -174,7 +188,9 @@ def test_nothing_waits_for_a_database_that_hangs(replica: Replica, monkeypatch: 
     gate.set()
 
 
-def test_a_writer_closes_while_the_database_hangs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_closes_while_the_database_hangs(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feedback, "CLOSE_SECONDS", 0.1)
     with replica.live.lock:  # the writer does not get on
         waiting = replica.writer.submit(replica.live, columns(A), may_wait=True)
@@ -203,7 +219,9 @@ def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
 
 
 def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str) -> None:
-    """Of a version whose log and checkpoints are gone the last thresholds stay, and are said to be stale."""
+    """Of a version whose log and checkpoints are gone the last
+    thresholds stay, and are said to be stale.
+    """
     one, other, third = (Replica(database_url) for _ in range(3))
     other.live.version = third.live.version = 2
     follower = Follower(other.database, 60.0, lambda: None)
@@ -238,7 +256,9 @@ def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
     surely: set[int] = set()
     while not surely:
         values = rng.standard_normal(N_FEATURES).astype(np.float32)
-        row = SparseRows(np.array([0, N_FEATURES]), np.arange(N_FEATURES, dtype=np.int32), values, N_FEATURES)
+        row = SparseRows(
+            np.array([0, N_FEATURES]), np.arange(N_FEATURES, dtype=np.int32), values, N_FEATURES
+        )
         found = engine.predict(row, PredictOptions(top_r=N_LABELS, exact=True))
         surely = set(found.labels[found.scores > 0.5].tolist())  # thresholds are at most a half
     stop = threading.Event()
@@ -254,7 +274,9 @@ def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
     mover.start()
     try:
         for _ in range(2000):
-            answer = engine.predict(row, PredictOptions(top_r=N_LABELS, exact=True, threshold=live.prepared))
+            answer = engine.predict(
+                row, PredictOptions(top_r=N_LABELS, exact=True, threshold=live.prepared)
+            )
             assert surely <= set(answer.labels.tolist())
     finally:
         stop.set()
@@ -312,7 +334,9 @@ def test_damaged_bytes_and_the_state_of_another_model_are_refused(replica: Repli
 
 @pytest.mark.parametrize("kind", ["label-tree", "decision-tree"])
 def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: str) -> None:
-    """Each event is predicted under the thresholds that those before it left; the journal grows meanwhile."""
+    """Each event is predicted under the thresholds that those before it
+    left; the journal grows meanwhile.
+    """
     link = "hinge3" if kind == "label-tree" else "argmax"
     store = Store(tmp_path / "store")
     store.publish("m", small_draft(5, n_labels=60, n_features=N_FEATURES, kind=kind, link=link))
@@ -349,4 +373,7 @@ def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: s
     assert [c.tolist() for c in found.counters] == [c.tolist() for c in counters]
     assert moving.prepared.tobytes() == engine.node_thresholds(thresholds).tobytes()
     moving.undo()
-    assert moving.snapshot().thresholds.tobytes() == thresholds_of(no_counts(60), start, bounds).tobytes()
+    assert (
+        moving.snapshot().thresholds.tobytes()
+        == thresholds_of(no_counts(60), start, bounds).tobytes()
+    )

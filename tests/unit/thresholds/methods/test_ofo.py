@@ -25,7 +25,12 @@ K, ROWS = 7, 40
 
 
 def count(
-    counters: Any, start: Any, label_counts: Any, thresholds: Any, true: list[int], predicted: list[int]
+    counters: Any,
+    start: Any,
+    label_counts: Any,
+    thresholds: Any,
+    true: list[int],
+    predicted: list[int],
 ) -> None:
     journal, before = np.full((3, 2 * K), -1, np.int32), np.empty(2 * K, np.float32)
     labels = np.int32(true), np.int32(predicted)
@@ -38,7 +43,12 @@ def count(
 @given(
     seed=st.integers(0, 2**31),
     start=st.sampled_from(
-        [(1.0, 2.0, 1.0, 1.0), (1.0, 7.0, 0.5, 3.7), (0.5, 10000.0, 2.0, 1.0), (300.0, 20000.0, 1.0, 2.0)]
+        [
+            (1.0, 2.0, 1.0, 1.0),
+            (1.0, 7.0, 0.5, 3.7),
+            (0.5, 10000.0, 2.0, 1.0),
+            (300.0, 20000.0, 1.0, 2.0),
+        ]
     ),
 )
 def test_events_leave_what_the_papers_loop_leaves(seed: int, start: Any) -> None:
@@ -65,7 +75,10 @@ def test_events_leave_what_the_papers_loop_leaves(seed: int, start: Any) -> None
 
 def test_events_add_up_the_same_in_any_order() -> None:
     rng = np.random.default_rng(0)
-    events = [(np.flatnonzero(rng.random(K) < 0.4), np.flatnonzero(rng.random(K) < 0.4)) for _ in range(30)]
+    events = [
+        (np.flatnonzero(rng.random(K) < 0.4), np.flatnonzero(rng.random(K) < 0.4))
+        for _ in range(30)
+    ]
     uncounted = np.empty(0, np.int64)
     ends = []
     for order in (range(30), reversed(range(30)), rng.permutation(30)):
@@ -81,7 +94,10 @@ def test_a_bound_is_the_priors_and_never_below_the_least_where_scores_are_probab
     bounds = ofo.lower_bounds(np.array([0, 5, 50, 100]), 100, 4)
     assert bounds.dtype == np.float32
     np.testing.assert_allclose(bounds, [ofo.LEAST, 5 / 105, 1 / 3, 0.5], rtol=1e-6)
-    assert ofo.lower_bounds(None, 100, 3).tolist() == ofo.lower_bounds(np.array([5, 5, 5]), 0, 3).tolist()
+    assert (
+        ofo.lower_bounds(None, 100, 3).tolist()
+        == ofo.lower_bounds(np.array([5, 5, 5]), 0, 3).tolist()
+    )
     assert ofo.lower_bounds(None, 100, 3).tolist() == [np.float32(ofo.LEAST)] * 3
     counted = {LABEL_COUNTS: np.arange(6)}
     assert ofo.counts_that_bound(counted) is counted[LABEL_COUNTS]
@@ -99,7 +115,10 @@ POWER = r"power of scores: expected a number from 0.1 to 10.0, found"
         *((start, SHAPES) for start in ((0, 4), (-1, 4), (1, 0), (3, 5), (1, np.inf), (np.nan, 4))),
         *((start, SHAPES) for start in ((1, np.nan), (np.inf, np.inf))),
         *(((1, 4, power), POWER) for power in (0.0, 0.09, 10.1, -1.0, np.nan, np.inf)),
-        *(((1, 4, 1, scale), r"scale of scores: .* from 1 to 1000000.0, found") for scale in (0.9, np.nan)),
+        *(
+            ((1, 4, 1, scale), r"scale of scores: .* from 1 to 1000000.0, found")
+            for scale in (0.9, np.nan)
+        ),
     ],
 )
 def test_start_values_out_of_their_range_are_refused(start: Any, fault: str) -> None:
@@ -114,7 +133,11 @@ def test_every_link_has_a_power_to_start_with() -> Any:
     reranked = random_rerank(0, 3, 4)
     calibrated = {**reranked, **group_of(CALIBRATION, random_calibration(0))}
     assert set(ofo.POWERS) == set(LINK_CODES)
-    assert (powers({}), powers(reranked), powers(calibrated)) == ({0.55, 1.0}, {ofo.RERANKED_POWER}, {1.0})
+    assert (powers({}), powers(reranked), powers(calibrated)) == (
+        {0.55, 1.0},
+        {ofo.RERANKED_POWER},
+        {1.0},
+    )
     assert ofo.check_start(ofo.Start(2, 4, 0.1)) == ofo.Start(2, 4, 0.1)
     assert ofo.counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
 
@@ -140,13 +163,19 @@ def estimates_of(scores: np.ndarray) -> Estimates:
 
 def dense_of(estimates: Estimates) -> np.ndarray:
     scores = np.zeros((len(estimates.ptr) - 1, N_LABELS), np.float32)
-    scores[np.repeat(np.arange(len(scores)), np.diff(estimates.ptr)), estimates.labels] = estimates.scores
+    scores[np.repeat(np.arange(len(scores)), np.diff(estimates.ptr)), estimates.labels] = (
+        estimates.scores
+    )
     return scores
 
 
 def mean_score(scores: np.ndarray, truth: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """A method that looks at its rows: half the mean score of a label where it is true, if that is more."""
-    found = [0.5 * scores[truth[:, j], j].mean() if truth[:, j].any() else 0.0 for j in range(N_LABELS)]
+    """A method that looks at its rows: half the mean score of a label
+    where it is true, if that is more.
+    """
+    found = [
+        0.5 * scores[truth[:, j], j].mean() if truth[:, j].any() else 0.0 for j in range(N_LABELS)
+    ]
     return np.maximum(bounds, np.array(found, np.float32))
 
 
@@ -160,7 +189,8 @@ def slow_choice(scores: np.ndarray, truth: np.ndarray, empty: float, seed: int) 
             bounds = np.maximum(FLOOR, np.float32(1 / c))
             thresholds, others = mean_score(scores[half], truth[half], bounds), ~half
             of_labels = [
-                label_f(scores[others, j], truth[others, j], thresholds[j], empty) for j in range(N_LABELS)
+                label_f(scores[others, j], truth[others, j], thresholds[j], empty)
+                for j in range(N_LABELS)
             ]
             total += sum(of_labels) / N_LABELS
         found[1 / c] = round(total, 9)
@@ -183,4 +213,6 @@ def test_the_best_kappa_is_the_slow_ones(n_rows: int, seed: int) -> None:
 def test_of_equals_the_lowest_is_chosen() -> None:
     nothing = estimates_of(np.zeros((8, N_LABELS), np.float32))
     carried = to_labels(np.ones((8, N_LABELS), bool))
-    assert choose_kappa(nothing, carried, FLOOR, lambda _, __, bounds: bounds, "one") == 1 / C_GRID[0]
+    assert (
+        choose_kappa(nothing, carried, FLOOR, lambda _, __, bounds: bounds, "one") == 1 / C_GRID[0]
+    )

@@ -1,4 +1,6 @@
-"""Trainer `ldsm` from rows to an ensemble: validity, determinism, bounds, that it learns, and odd data."""
+"""Trainer `ldsm` from rows to an ensemble: validity, determinism,
+bounds, that it learns, and odd data.
+"""
 
 import itertools
 from typing import Any
@@ -7,8 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles.problems import dense_labels, learnable, random_labels, random_rows, training_sets
-from tests.trainings import Data, bits_of, choices, data_of, estimate_by, scores_of, share_right, trained_by
+from tests.oracles.problems import (
+    dense_labels,
+    learnable,
+    random_labels,
+    random_rows,
+    training_sets,
+)
+from tests.trainings import (
+    Data,
+    bits_of,
+    choices,
+    data_of,
+    estimate_by,
+    scores_of,
+    share_right,
+    trained_by,
+)
 
 from xylem.base.errors import BadData
 from xylem.base.rows import LabelRows, SparseRows
@@ -36,7 +53,11 @@ def _bound(data: Data, *items: str) -> int:
 
 def _leaves(trained: Trained) -> list[dict[int, float]]:
     """The shares of labels in each leaf."""
-    ptr, label, value = trained.ensemble.leaf_ptr, trained.ensemble.leaf_label, trained.ensemble.leaf_value
+    ptr, label, value = (
+        trained.ensemble.leaf_ptr,
+        trained.ensemble.leaf_label,
+        trained.ensemble.leaf_value,
+    )
     return [
         dict(zip(label[a:b].tolist(), value[a:b].tolist(), strict=True))
         for a, b in itertools.pairwise(ptr)
@@ -65,7 +86,9 @@ def test_what_is_trained_has_learnt(items: list[str]) -> None:
 
 
 def test_leaves_hold_shares_of_rows_or_of_labels() -> None:
-    by_rows, by_labels = (_leaves(_train(_data(1), f"shares={kind}")) for kind in ("rows", "labels"))
+    by_rows, by_labels = (
+        _leaves(_train(_data(1), f"shares={kind}")) for kind in ("rows", "labels")
+    )
     assert all(max(leaf.values()) <= 1 for leaf in by_rows)
     assert any(sum(leaf.values()) > 1.2 for leaf in by_rows), "rows may carry several labels"
     for rows_leaf, labels_leaf in zip(by_rows, by_labels, strict=True):
@@ -104,7 +127,9 @@ def test_trained_size_is_within_the_bound(items: Any) -> None:
     data, items = _data(1), ["trees=3", "prune=0", *items]
     assert 0 < trained_by("ldsm", data, *items).n_nonzeros <= _bound(data, *items)
     n_used = len(np.unique(data[0].indices))
-    assert _bound(data, "trees=7", "max_depth=1", "arity=3") == 7 * 3 * n_used, "each feature for each child"
+    assert _bound(data, "trees=7", "max_depth=1", "arity=3") == 7 * 3 * n_used, (
+        "each feature for each child"
+    )
 
 
 def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_arity() -> None:
@@ -123,7 +148,9 @@ def test_the_report_has_the_objective_by_depth() -> None:
     assert report["depths"][0]["splits"] == 3, "the roots"
     assert sum(of["splits"] for of in report["depths"]) == report["splits"]
     for of in report["depths"]:
-        assert -6 - 1e-9 <= of["objective_min"] <= of["objective_mean"] <= of["objective_max"] <= 4.5
+        assert (
+            -6 - 1e-9 <= of["objective_min"] <= of["objective_mean"] <= of["objective_max"] <= 4.5
+        )
         assert 0 <= of["balance_mean"] <= 0.75
         assert 0 <= of["purity_mean"] <= 1
     first, last = report["depths"][0], report["depths"][-2]
@@ -164,7 +191,9 @@ def test_values_that_no_step_could_follow_are_refused(value: float) -> None:
     rows, labels = _data(0)
     values = rows.values.copy()
     values[rows.indptr[7]] = value
-    with pytest.raises(BadData, match=r"row 7: expected (finite values|values of a finite squared length)"):
+    with pytest.raises(
+        BadData, match=r"row 7: expected (finite values|values of a finite squared length)"
+    ):
         _train((rows._replace(values=values), labels))
 
 
@@ -185,8 +214,12 @@ def test_trees_may_have_more_nodes_where_labels_are_many() -> None:
 
 
 data_sets = training_sets(40, 60, 30, [0.0, 0.1, 0.9], [0.0, 0.1, 0.6])
-numbers = choices(lambda1=[0, 2, 50], lambda2=[0, 1.5, 50], step=[0, 0.001, 1000], max_copies=[1, 32])
-kinds = choices(arity=[2, 4, 7], max_nodes=[8, 200], optimiser=["sgd", "nag"], trees=[2], epochs=[2])
+numbers = choices(
+    lambda1=[0, 2, 50], lambda2=[0, 1.5, 50], step=[0, 0.001, 1000], max_copies=[1, 32]
+)
+kinds = choices(
+    arity=[2, 4, 7], max_nodes=[8, 200], optimiser=["sgd", "nag"], trees=[2], epochs=[2]
+)
 
 
 @settings(max_examples=60)
@@ -198,7 +231,9 @@ def test_any_data_and_parameters_give_valid_trees(
     trained = trained_by("ldsm", data, *items, seed=seed)
     e = trained.ensemble
     n_children = np.diff(e.child_ptr)
-    assert ((n_children == 0) == (np.diff(e.leaf_ptr) > 0)).all(), "no leaf is empty, no inner node is a leaf"
+    assert ((n_children == 0) == (np.diff(e.leaf_ptr) > 0)).all(), (
+        "no leaf is empty, no inner node is a leaf"
+    )
     assert n_children.max() <= kinds["arity"]
     assert (n_children[n_children > 0] > 1).all(), "a node has a choice to make"
     assert trained.report["nodes_mean"] <= kinds["max_nodes"]

@@ -13,7 +13,13 @@ from tests.trainings import dense_weights
 
 from xylem.trainers.kernels.problem import NO_ROOM, localise, localise_labels
 from xylem.trainers.kernels.random import shuffle
-from xylem.trainers.ldsm.objective import Tally, best_directions, count_labels, empty_tally, split_quality
+from xylem.trainers.ldsm.objective import (
+    Tally,
+    best_directions,
+    count_labels,
+    empty_tally,
+    split_quality,
+)
 from xylem.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
 from xylem.trainers.ldsm.split import Examples, route_rows, split_node
 from xylem.trainers.ldsm.trainer import LdsmParameters, _Growth
@@ -37,7 +43,9 @@ def _lists(labels: Any) -> Any:
 def _of_node(labels: Any) -> Any:
     """The labels of a node with all rows."""
     rank = np.zeros(labels.n_labels, np.int32)
-    found = localise_labels(labels.indptr, labels.indices, np.arange(labels.n_rows, dtype=np.int32), rank)
+    found = localise_labels(
+        labels.indptr, labels.indices, np.arange(labels.n_rows, dtype=np.int32), rank
+    )
     assert not rank.any()
     return found
 
@@ -135,12 +143,18 @@ def test_quality_is_that_of_the_definitions_and_within_the_lemmas(
 
 
 def test_lemmas_1_and_2_as_printed_fail_above_for_a_small_lambda1() -> None:
-    """All rows to two of three children: J is 2 - 2 lambda1 + lambda2; to one of two: 1 - lambda1."""
+    """All rows to two of three children: J is 2 - 2 lambda1 + lambda2; to one of two:
+    1 - lambda1.
+    """
     of_node = _of_node(to_labels(np.eye(3, dtype=bool)))
-    j_value, _, _ = split_quality(of_node, count_labels(of_node, np.full(3, 3, np.uint16), 3), 0.5, 0.5)
+    j_value, _, _ = split_quality(
+        of_node, count_labels(of_node, np.full(3, 3, np.uint16), 3), 0.5, 0.5
+    )
     assert j_value == pytest.approx(1.5)
     assert j_value > 0.5 * (3 - 1), "lemma 2"
-    j_value, _, _ = split_quality(of_node, count_labels(of_node, np.full(3, 1, np.uint16), 2), 0.25, 0.25)
+    j_value, _, _ = split_quality(
+        of_node, count_labels(of_node, np.full(3, 1, np.uint16), 2), 0.25, 0.25
+    )
     assert j_value == pytest.approx(0.75)
     assert j_value > 0.25, "lemma 1"
 
@@ -195,7 +209,9 @@ def test_the_first_weights_are_small_and_differ_between_children() -> None:
 def test_a_set_flag_ends_a_training_after_an_epoch() -> None:
     problem = _problem(random_rows(np.random.default_rng(1), 30, 20, 0.3))
     learning, state = LEARNING._replace(epochs=10**9), np.array([1], np.uint64)
-    train_regressors(problem, _of_node(_labelled(1, 30, 5)), learning, 2.0, state, np.ones(1, np.uint8))
+    train_regressors(
+        problem, _of_node(_labelled(1, 30, 5)), learning, 2.0, state, np.ones(1, np.uint8)
+    )
 
 
 @pytest.mark.parametrize("arity", [2, 4, 8])
@@ -213,7 +229,9 @@ def test_a_split_keeps_the_children_that_get_rows(arity: int) -> None:
     carried = dense_labels(labels)[:, split.labels]
     assert np.array_equal(split.counts[:, :n], carried.T.astype(int) @ sent)
     assert (abs(weights[weights != 0]) >= 0.05).all()
-    margins = dense_rows(rows)[:, split.features] @ weights.astype(np.float64) + split.weights[-1, :n]
+    margins = (
+        dense_rows(rows)[:, split.features] @ weights.astype(np.float64) + split.weights[-1, :n]
+    )
     assert ((margins > 0) <= sent).all()
     assert sent[np.arange(5), margins.argmax(axis=1)].all()
 
@@ -252,7 +270,9 @@ def test_children_get_their_rows_labels_and_weights(arity: int) -> None:
 
 
 def test_a_lopsided_split_is_trained_anew_and_then_kept() -> None:
-    """Of twenty rows nineteen are alike, so that a child gets more than nine tenths however it is trained."""
+    """Of twenty rows nineteen are alike, so that a child gets more than
+    nine tenths however it is trained.
+    """
     one, other = (random_rows(np.random.default_rng(seed), 1, 20, 0.4) for seed in (2, 3))
     rows = one.join([one, other]).take(np.array([0] * 19 + [1]))
     labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])

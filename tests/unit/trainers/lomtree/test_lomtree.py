@@ -60,7 +60,9 @@ def test_a_tree_of_one_leaf_needs_no_kernels_of_its_own() -> None:
 
 def test_rare_labels_count_less_for_the_number_of_leaves() -> None:
     even = np.arange(600, dtype=np.int32) % 6
-    skewed = np.maximum(np.arange(600, dtype=np.int32) - 580, 0)  # 581 times the first, 19 others once
+    skewed = np.maximum(
+        np.arange(600, dtype=np.int32) - 580, 0
+    )  # 581 times the first, 19 others once
     skewed_labels = np.exp(-(581 * np.log(581 / 600) + 19 * np.log(1 / 600)) / 600)
     assert 1 < skewed_labels < 2
     for label, n_leaves in ((even, 4 * 6), (skewed, 4 * 2)):
@@ -73,7 +75,9 @@ def test_the_report_tells_what_the_splits_gain_and_fits_in_a_version() -> None:
     assert report["rows"] == 5 * 600
     for line in report["splits_by_depth"]:
         assert 0 <= line["objective"] <= 1
-        assert 0.5 * (1 - np.sqrt(1 - line["objective"])) <= line["smaller_side"] + 0.1 <= 0.6 + 1e-9
+        assert (
+            0.5 * (1 - np.sqrt(1 - line["objective"])) <= line["smaller_side"] + 0.1 <= 0.6 + 1e-9
+        )
     growth = report["criteria_by_splits"]
     assert growth["splits"] == list(range(report["splits"] + 1))
     for name in ("shannon", "gini", "modified_gini", "error"):
@@ -138,7 +142,9 @@ def test_splits_that_separate_nothing_make_no_chain() -> None:
 def test_rows_without_labels_are_passed_over_and_rows_without_features_are_routed() -> None:
     rows, labels = data()
     keep = np.arange(600) % 3 > 0
-    trained = trained_by("lomtree", (rows, to_labels(dense_labels(labels) & keep[:, None])), "passes=1")
+    trained = trained_by(
+        "lomtree", (rows, to_labels(dense_labels(labels) & keep[:, None])), "passes=1"
+    )
     assert trained.report["rows"] == keep.sum()
     nothing = SparseRows(np.zeros(4, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
     assert scores_of(trained, (nothing, labels.cut(0, 3))).any(axis=1).all()
@@ -162,13 +168,17 @@ def order_of(*parts: LabelRows) -> LabelOrder:
 
 
 def _labels(of_row: np.ndarray) -> LabelRows:
-    return LabelRows(np.arange(len(of_row) + 1), of_row.astype(np.int32), int(of_row.max(initial=0)) + 1)
+    return LabelRows(
+        np.arange(len(of_row) + 1), of_row.astype(np.int32), int(of_row.max(initial=0)) + 1
+    )
 
 
 @pytest.mark.parametrize("kind", ["even", "skewed"])
 @pytest.mark.parametrize("n_rows", [1000, 76_000, 300_000])
 @pytest.mark.parametrize("n_labels", [2, 50, 500])
-def test_sorted_rows_are_warned_of_and_shuffled_ones_are_not(n_rows: int, n_labels: int, kind: str) -> None:
+def test_sorted_rows_are_warned_of_and_shuffled_ones_are_not(
+    n_rows: int, n_labels: int, kind: str
+) -> None:
     rng = np.random.default_rng(n_rows + n_labels)
     if kind == "even":
         drawn = rng.integers(0, n_labels, n_rows)

@@ -14,7 +14,17 @@ from xylem.trainers.lomtree import finish, tables
 from xylem.trainers.lomtree import tree as trees
 from xylem.trainers.lomtree.learning import learn_rows, make_scratch, route_rows
 from xylem.trainers.lomtree.tables import N_VALUES, Pool, insert, make_pool, n_refused
-from xylem.trainers.lomtree.tree import COUNT, LEAF, N_NODES, N_SPLITS, N_SWAPS, ROOT, SCALE, WEIGHT, Budget
+from xylem.trainers.lomtree.tree import (
+    COUNT,
+    LEAF,
+    N_NODES,
+    N_SPLITS,
+    N_SWAPS,
+    ROOT,
+    SCALE,
+    WEIGHT,
+    Budget,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -43,7 +53,9 @@ def data(seed: int, n_rows: int, n_labels: int, extra: float) -> tuple[SparseRow
     return data_of(x, carried)
 
 
-def learnt(rows: SparseRows, labels: LabelRows, budget: Budget, slots: int = 1 << 14) -> trees.OnlineTree:
+def learnt(
+    rows: SparseRows, labels: LabelRows, budget: Budget, slots: int = 1 << 14
+) -> trees.OnlineTree:
     tree = trees.make_tree(2 * budget.splits + 1, slots, slots)
     order = np.arange(rows.n_rows, dtype=np.int32)
     learn_rows(tree, budget, rows, labels, order, make_scratch(8))
@@ -69,12 +81,16 @@ def assert_same(tree: trees.OnlineTree, node: int, expected: Node) -> int:
         return 1
     features, weights = items(tree.weights, node)
     assert set(features.tolist()) == set(expected.weights)
-    of_features = [(expected.weights[feature].v, expected.weights[feature].s) for feature in features]
+    of_features = [
+        (expected.weights[feature].v, expected.weights[feature].s) for feature in features
+    ]
     found = weights[:, [WEIGHT, SCALE]]
     np.testing.assert_allclose(found, np.reshape(of_features, (-1, 2)), rtol=1e-3, atol=1e-4)
     children = (int(tree.left[node]), int(tree.right[node]))
     assert tree.parent[list(children)].tolist() == [node, node]
-    return 1 + sum(assert_same(tree, *pair) for pair in zip(children, expected.children, strict=True))
+    return 1 + sum(
+        assert_same(tree, *pair) for pair in zip(children, expected.children, strict=True)
+    )
 
 
 def learnt_as_defined(rows: SparseRows, labels: LabelRows, budget: Budget) -> trees.OnlineTree:
@@ -90,7 +106,11 @@ def learnt_as_defined(rows: SparseRows, labels: LabelRows, budget: Budget) -> tr
 
 
 @given(
-    seeds, st.integers(1, 9), st.integers(0, 12), st.sampled_from([1.0, 2.0, 4.0]), st.sampled_from([0, 0.2])
+    seeds,
+    st.integers(1, 9),
+    st.integers(0, 12),
+    st.sampled_from([1.0, 2.0, 4.0]),
+    st.sampled_from([0, 0.2]),
 )
 @settings(max_examples=40)
 def test_the_tree_is_that_of_the_definition(
@@ -160,7 +180,9 @@ def test_a_full_pool_leaves_new_features_and_labels_out() -> None:
 
 
 operations = st.lists(
-    st.tuples(st.integers(0, 3), st.one_of(st.integers(0, 40), st.just(-1), st.integers(0, 2**31 - 1))),
+    st.tuples(
+        st.integers(0, 3), st.one_of(st.integers(0, 40), st.just(-1), st.integers(0, 2**31 - 1))
+    ),
     max_size=300,
 )
 

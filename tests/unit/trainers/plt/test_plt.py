@@ -1,4 +1,6 @@
-"""Trainer `plt`: its trees, FOBOS descent as the dense update, the scores served, size, and odd data."""
+"""Trainer `plt`: its trees, FOBOS descent as the dense update, the
+scores served, size, and odd data.
+"""
 
 from typing import Any
 
@@ -54,14 +56,21 @@ def test_it_learns_and_its_probabilities_add_up(variant: str) -> None:
     assert scores.max() <= 1
     assert share_right(scores, data[1]) > 0.6
     n_carried = len(data[1].indices)
-    assert scores.sum() == pytest.approx(n_carried, rel=0.25), "calibrated: as many labels as there are"
+    assert scores.sum() == pytest.approx(n_carried, rel=0.25), (
+        "calibrated: as many labels as there are"
+    )
 
 
 @variants
 def test_the_estimate_bounds_the_model(variant: str) -> None:
     data = learnable(3, 300, 40)
     n_nonzeros = trained_by("plt", data, *VARIANTS[variant], "prune=0").n_nonzeros
-    assert 0 < n_nonzeros <= estimate_by("plt", data, *VARIANTS[variant])["nonzeros_bound"] <= 2 * n_nonzeros
+    assert (
+        0
+        < n_nonzeros
+        <= estimate_by("plt", data, *VARIANTS[variant])["nonzeros_bound"]
+        <= 2 * n_nonzeros
+    )
 
 
 @pytest.mark.parametrize("items", [["solver=batch"], ["solver=sgd", "epochs=100", "rate=0.05"]])
@@ -118,11 +127,17 @@ def test_a_huffman_tree_has_the_least_weighted_depth(counts: Any, arity: int) ->
     shape = huffman_shape(labels, np.array(counts), arity)
     _check(shape, labels, arity)
     depth = depths(shape)
-    weighted = sum(count * depth[label] for count, label in zip(counts, labels.tolist(), strict=True))
-    assert weighted == (least_weighted_depth(tuple(counts), arity) if len(counts) > 1 else counts[0])
+    weighted = sum(
+        count * depth[label] for count, label in zip(counts, labels.tolist(), strict=True)
+    )
+    assert weighted == (
+        least_weighted_depth(tuple(counts), arity) if len(counts) > 1 else counts[0]
+    )
 
 
-def _descend(data: Any, shape: Any, descent: Any, bytes_max: Any = 1 << 30, threads: Any = 1) -> Any:
+def _descend(
+    data: Any, shape: Any, descent: Any, bytes_max: Any = 1 << 30, threads: Any = 1
+) -> Any:
     """The tree that descent trains, and what it reports."""
     tools = Tools(SEED, Crew(threads))
     trees, report, _ = train_trees(MemorySource(data), [(tools, shape)], descent, bytes_max, tools)
@@ -141,7 +156,9 @@ def _data(
 def _shape(data: Any, arity: int, huffman: Any = False) -> Any:
     counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
     labels = np.flatnonzero(counts).astype(np.int32)
-    return huffman_shape(labels, counts[labels], arity) if huffman else random_shape(labels, arity, 3)
+    return (
+        huffman_shape(labels, counts[labels], arity) if huffman else random_shape(labels, arity, 3)
+    )
 
 
 @settings(max_examples=25)
@@ -160,20 +177,28 @@ def test_sparse_steps_equal_the_dense_update(
     shape = _shape(data, arity, huffman)
     tree, report = _descend(data, shape, Descent(rate, penalty, epochs, prune=0.0))
     # rows that are one window have this order in each epoch
-    draws = [np.random.Generator(np.random.PCG64(derived_seed(SEED, 1, e, 0))) for e in range(epochs)]
+    draws = [
+        np.random.Generator(np.random.PCG64(derived_seed(SEED, 1, e, 0))) for e in range(epochs)
+    ]
     order = np.concatenate([draw.permutation(16) for draw in draws])
-    expected = fobos(dense_rows(data.rows)[order], dense_labels(data.labels)[order], shape, rate, penalty, 1)
+    expected = fobos(
+        dense_rows(data.rows)[order], dense_labels(data.labels)[order], shape, rate, penalty, 1
+    )
     for first, chunk in zip(tree.child_ptr, tree.chunks, strict=False):
         if chunk is not None:
             of_child = expected[first : first + len(chunk.bias)]
             weights, bias = np.transpose([w for w, _ in of_child]), [b for _, b in of_child]
-            np.testing.assert_allclose(trainings.dense_weights(chunk, 12), weights, rtol=2e-4, atol=2e-5)
+            np.testing.assert_allclose(
+                trainings.dense_weights(chunk, 12), weights, rtol=2e-4, atol=2e-5
+            )
             np.testing.assert_allclose(chunk.bias, bias, rtol=2e-4, atol=2e-5)
     assert report["passed_over"] == 0
 
 
 @pytest.mark.parametrize("shards", [1, 3, 50])
-def test_shards_and_threads_do_not_change_a_bit(shards: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_and_threads_do_not_change_a_bit(
+    shards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = _data(2, n_rows=200, n_labels=40)
     shape = _shape(data, 3)
     descent = Descent(1.0, 1e-3, 3, 0.0)
@@ -191,5 +216,7 @@ def test_without_room_late_features_are_left_out_and_said() -> None:
     assert plenty["passed_over"] == 0 < report["passed_over"]
     assert 0 < 4 * report["weights"] <= 8192
     for one, every in zip(tree.chunks, whole.chunks, strict=True):
-        assert one is None or set(one.features) <= set(every.features), "what a node met first is there"
+        assert one is None or set(one.features) <= set(every.features), (
+            "what a node met first is there"
+        )
     assert any(one is not None and len(one.features) for one in tree.chunks)

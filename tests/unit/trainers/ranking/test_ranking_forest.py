@@ -1,4 +1,6 @@
-"""Trainers fastxml and pfastrexml from rows to an ensemble: the trees hold what they say, on any data."""
+"""Trainers fastxml and pfastrexml from rows to an ensemble: the
+trees hold what they say, on any data.
+"""
 
 from typing import Any
 
@@ -8,8 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles import problems
 from tests.oracles.label_trees import levels
-from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows, to_rows
-from tests.trainings import Data, bits_of, choices, data_of, estimate_by, scores_of, share_right, trained_by
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    learnable,
+    random_labels,
+    random_rows,
+    to_rows,
+)
+from tests.trainings import (
+    Data,
+    bits_of,
+    choices,
+    data_of,
+    estimate_by,
+    scores_of,
+    share_right,
+    trained_by,
+)
 
 from xylem.base.executors.local import Crew
 from xylem.evaluation.ranking import propensities
@@ -36,7 +54,9 @@ def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen: Any) -
 
 
 def leaf_of(grown: Grown, row: np.ndarray) -> int:
-    """Where a dense row goes, margins summed as the training does: float32, by feature, the constant last."""
+    """Where a dense row goes, margins summed as the training does:
+    float32, by feature, the constant last.
+    """
     node = 0
     while grown.child_ptr[node] < grown.child_ptr[node + 1]:
         margin = np.float32(0)
@@ -59,7 +79,9 @@ settings_of_trees = choices(
 
 @settings(max_examples=60)
 @given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
-def test_leaves_hold_the_rows_that_the_separators_send_there(data: Any, chosen: Any, seed: int) -> None:
+def test_leaves_hold_the_rows_that_the_separators_send_there(
+    data: Any, chosen: Any, seed: int
+) -> None:
     x, carried = dense_rows(data[0]), dense_labels(data[1])
     labelled = np.flatnonzero(carried.any(axis=1))
     for grown in forest(data, seed, **chosen):
@@ -85,8 +107,12 @@ def test_leaves_hold_the_rows_that_the_separators_send_there(data: Any, chosen: 
 
 @settings(max_examples=25)
 @given(data_sets, st.sampled_from(NAMES), st.integers(0, 2**63 - 1))
-def test_any_data_gives_the_same_bits_for_any_number_of_threads(data: Any, name: str, seed: int) -> None:
-    one, two = (trained_by(name, data, "trees=3", "max_leaf=2", seed=seed, threads=n) for n in (1, 2))
+def test_any_data_gives_the_same_bits_for_any_number_of_threads(
+    data: Any, name: str, seed: int
+) -> None:
+    one, two = (
+        trained_by(name, data, "trees=3", "max_leaf=2", seed=seed, threads=n) for n in (1, 2)
+    )
     assert bits_of(one) == bits_of(two)
     assert ((one.ensemble.leaf_value > 0) & (one.ensemble.leaf_value <= 1)).all()
 
@@ -185,5 +211,12 @@ def test_a_stopped_crew_ends_soon_with_what_there_is() -> None:
 
 def test_trees_are_reported_to_their_end() -> None:
     seen = []
-    train("fastxml", FastXmlParameters(trees=3), *rows_and_labels(7), 0, 2, lambda *told: seen.append(told))
+    train(
+        "fastxml",
+        FastXmlParameters(trees=3),
+        *rows_and_labels(7),
+        0,
+        2,
+        lambda *told: seen.append(told),
+    )
     assert seen == [("trees", 1, 3), ("trees", 2, 3), ("trees", 3, 3)]

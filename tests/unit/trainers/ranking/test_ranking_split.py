@@ -13,7 +13,13 @@ from tests.oracles.problems import dense_labels, dense_rows, random_labels, rand
 
 from xylem.base.rows import NO_ROWS, LabelRows, SparseRows
 from xylem.trainers.ranking.separator import columns_of, solve_separator
-from xylem.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
+from xylem.trainers.ranking.tree import (
+    GAIN_MIN,
+    ROUNDS_MAX,
+    TrainingRows,
+    gains_of,
+    split_by_ranking,
+)
 from xylem.trainers.source import MemorySource
 
 DISCOUNT = 1.0 / np.log2(np.arange(40) + 2.0)
@@ -25,7 +31,9 @@ def dense_gains(labels: LabelRows, weight: np.ndarray) -> np.ndarray:
     carried = dense_labels(labels)
     gains = carried * weight.astype(np.float64)
     n_carried = carried.sum(axis=1)
-    return np.divide(gains, IDEAL[n_carried][:, None], out=np.zeros_like(gains), where=n_carried[:, None] > 0)
+    return np.divide(
+        gains, IDEAL[n_carried][:, None], out=np.zeros_like(gains), where=n_carried[:, None] > 0
+    )
 
 
 def split(labels: LabelRows, weight: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -44,17 +52,26 @@ def split(labels: LabelRows, weight: np.ndarray, side: np.ndarray) -> tuple[np.n
 
 @settings(max_examples=160)
 @given(
-    st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 12), st.sampled_from([0.1, 0.4]), st.booleans()
+    st.integers(0, 2**31),
+    st.integers(1, 30),
+    st.integers(1, 12),
+    st.sampled_from([0.1, 0.4]),
+    st.booleans(),
 )
 def test_rounds_are_those_of_dense_rows_and_totals_never_fall(
     seed: int, n_rows: int, n_labels: int, share: Any, is_weighted: Any
 ) -> None:
     rng = np.random.default_rng(seed)
-    labels, start = random_labels(rng, n_rows, n_labels, share), rng.integers(0, 2, n_rows).astype(np.uint8)
+    labels, start = (
+        random_labels(rng, n_rows, n_labels, share),
+        rng.integers(0, 2, n_rows).astype(np.uint8),
+    )
     weight = (rng.uniform(1, 9, n_labels) if is_weighted else np.ones(n_labels)).astype(np.float32)
     side, totals = split(labels, weight, start)
     gains = dense_gains(labels, weight)
-    expected, expected_totals = problems.alternate(gains[:, gains.any(axis=0)], start, DISCOUNT, GAIN_MIN)
+    expected, expected_totals = problems.alternate(
+        gains[:, gains.any(axis=0)], start, DISCOUNT, GAIN_MIN
+    )
     assert totals.tolist() == pytest.approx(expected_totals)
     assert side.tolist() == expected.tolist()
     assert totals[0] == pytest.approx(problems.served(gains, start))
@@ -99,7 +116,9 @@ def solve(
 def problem(seed: int, n_rows: int = 150, n_features: int = 60) -> MemorySource:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, n_rows, n_features, 0.2)
-    side = dense_rows(rows) @ rng.standard_normal(n_features) + 0.3 * rng.standard_normal(n_rows) > 0
+    side = (
+        dense_rows(rows) @ rng.standard_normal(n_features) + 0.3 * rng.standard_normal(n_rows) > 0
+    )
     side[:2] = [True, False]
     return rows, side.astype(np.uint8)
 
@@ -109,9 +128,16 @@ def objective(rows: Any, side: Any, w: np.ndarray, cost: Any) -> float:
 
 
 def liblinear(rows: Any, side: Any, cost: Any) -> Any:
-    """The weights and the least objective that LIBLINEAR's L1 solver finds; it penalises the constant too."""
+    """The weights and the least objective that LIBLINEAR's L1 solver
+    finds; it penalises the constant too.
+    """
     model = LogisticRegression(
-        C=1.0, l1_ratio=1.0, solver="liblinear", tol=1e-7, max_iter=5000, class_weight=dict(enumerate(cost))
+        C=1.0,
+        l1_ratio=1.0,
+        solver="liblinear",
+        tol=1e-7,
+        max_iter=5000,
+        class_weight=dict(enumerate(cost)),
     ).fit(dense_rows(rows), side)
     w = np.append(model.coef_[0], model.intercept_[0])
     return w, objective(rows, side, w, cost)
@@ -139,7 +165,10 @@ def test_a_loose_eps_takes_fewer_steps_and_is_near() -> None:
 
 def test_steps_are_bounded_and_each_lowers_the_objective() -> None:
     rows, side = problem(3)
-    found = [(np.zeros(61), 0), *(solve(rows, side, (50.0, 50.0), steps=steps) for steps in range(1, 7))]
+    found = [
+        (np.zeros(61), 0),
+        *(solve(rows, side, (50.0, 50.0), steps=steps) for steps in range(1, 7)),
+    ]
     assert [taken for _, taken in found] == list(range(7))
     assert (np.diff([objective(rows, side, w, (50.0, 50.0)) for w, _ in found]) < 0).all()
 

@@ -18,7 +18,9 @@ PADDED = 16
 def dealt(
     labels: Any, share: Any, rule: Any, tree: Any, known: Any, seed: int
 ) -> tuple[SoftmaxTree, int, np.ndarray]:
-    """The tree that a tree with random weights becomes, how many nodes it has, and which of them are new."""
+    """The tree that a tree with random weights becomes, how many nodes
+    it has, and which of them are new.
+    """
     rng, (n_nodes, arity) = np.random.default_rng(seed), tree.child.shape
     network = Network(
         rng.normal(size=(n_nodes, arity, PADDED)).astype(np.float32),
@@ -33,7 +35,9 @@ def dealt(
 
 def by_means(n_labels: int, seen: np.ndarray, rng: np.random.Generator) -> LabelStatistics:
     means = rng.normal(size=(n_labels, PADDED)).astype(np.float32)
-    return LabelStatistics(np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.float32), means, seen)
+    return LabelStatistics(
+        np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.float32), means, seen
+    )
 
 
 def by_sums(n_labels: int, arity: int, rng: np.random.Generator) -> LabelStatistics:
@@ -51,9 +55,12 @@ def levels_for(n_labels: int, arity: int) -> int:
 @pytest.mark.parametrize("arity", [2, 3, 5])
 @pytest.mark.parametrize("margin", [0.0, 0.5, 3.0])
 @pytest.mark.parametrize(
-    "bound", ["well-formed", "depth", "slack", "depth and slack", "slack and alone", "depth and alone"]
+    "bound",
+    ["well-formed", "depth", "slack", "depth and slack", "slack and alone", "depth and alone"],
 )
-def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str, margin: float) -> None:
+def test_a_node_deals_as_the_slow_greedy(
+    times_p: bool, arity: int, bound: str, margin: float
+) -> None:
     n_kept, n_alone = 0, 0
     for seed in range(25):
         rng = np.random.default_rng(seed)
@@ -88,7 +95,9 @@ def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str, 
             is_known = own >= 0
             how["keeps"] = keepers(q, p, is_known, own, n_rows, margin)
         slow = greedy(q, p, is_known, capacity, pads, times_p=times_p, slack=slack, **how)
-        made, _, _ = dealt(labels, share, Rule(depth, slack, alone, times_p, margin), tree, known, seed)
+        made, _, _ = dealt(
+            labels, share, Rule(depth, slack, alone, times_p, margin), tree, known, seed
+        )
         found = [branch_at_root(made, label) for label in labels.tolist()]
         assert found == slow, (seed, n)
         n_kept += sum(found[i] == child for i, child in how.get("keeps", {}).items())
@@ -135,9 +144,13 @@ def check(tree: SoftmaxTree, n_nodes: int, labels: np.ndarray, rule: Rule) -> No
             assert not ((sizes[used] - 1) % (arity - 1)).any()
 
 
-@pytest.mark.parametrize(("arity", "n_labels"), [(2, 2), (2, 33), (3, 27), (3, 28), (5, 60), (7, 8), (9, 5)])
+@pytest.mark.parametrize(
+    ("arity", "n_labels"), [(2, 2), (2, 33), (3, 27), (3, 28), (5, 60), (7, 8), (9, 5)]
+)
 @pytest.mark.parametrize("margin", [0.0, 2.0])
-@pytest.mark.parametrize("bound", ["well-formed", "depth", "slack", "slack and alone", "depth and alone"])
+@pytest.mark.parametrize(
+    "bound", ["well-formed", "depth", "slack", "slack and alone", "depth and alone"]
+)
 def test_trees_stay_within_their_bounds_update_after_update(
     arity: int, n_labels: int, bound: str, margin: float
 ) -> None:

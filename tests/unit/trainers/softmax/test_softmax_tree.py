@@ -86,7 +86,9 @@ def learn(
     return tree.train_rows(rows, labels, order, learning, steps, np.ones(1, np.uint64), never)
 
 
-def data_of(kind: str, n_rows: int, seed: int) -> tuple[list[dict[int, float]], SparseRows, LabelRows]:
+def data_of(
+    kind: str, n_rows: int, seed: int
+) -> tuple[list[dict[int, float]], SparseRows, LabelRows]:
     """Rows of three words, each as a dict too, and a label of each."""
     rng = np.random.default_rng(seed)
     n_places = 1 if kind == "bag" else WINDOW
@@ -103,8 +105,12 @@ def data_of(kind: str, n_rows: int, seed: int) -> tuple[list[dict[int, float]], 
 @pytest.mark.parametrize("is_mean", [False, True])
 @pytest.mark.parametrize("by_probability", [False, True])
 @pytest.mark.parametrize("is_adaptive", [False, True])
-def test_steps_follow_the_gradient(kind: str, is_mean: bool, by_probability: bool, is_adaptive: bool) -> None:
-    """Against finite differences: of log p, or of each node's p with the others held (algorithm 1)."""
+def test_steps_follow_the_gradient(
+    kind: str, is_mean: bool, by_probability: bool, is_adaptive: bool
+) -> None:
+    """Against finite differences: of log p, or of each node's p with the others held
+    (algorithm 1).
+    """
     net, network = network_of(kind, 3)
     if by_probability:
         network.embedding[:] *= np.float32(0.3)
@@ -122,7 +128,9 @@ def test_steps_follow_the_gradient(kind: str, is_mean: bool, by_probability: boo
         for step in path:
             gradient = numeric_gradient(copy.deepcopy(net), row, [step], is_mean)
             p = np.exp(log_p(net, row, [step], is_mean)) if by_probability else 1.0
-            for out, part in zip(total, [part for part in gradient if part is not None], strict=True):
+            for out, part in zip(
+                total, [part for part in gradient if part is not None], strict=True
+            ):
                 out += p * part
         for part, change, sums in zip(used, total, slow, strict=True):
             # a path's node takes one step for all its children; an embedding one a feature
@@ -154,7 +162,9 @@ def test_statistics_are_sums_of_softmaxes() -> None:
 def test_representations_are_added_to_each_label_of_their_row(kind: str) -> None:
     net, network = network_of(kind, 5)
     rows, sparse, labels = data_of(kind, 12, seed=6)
-    two = LabelRows(labels.indptr * 2, np.stack([labels.indices, np.full(12, 6, np.int32)], 1).ravel(), 7)
+    two = LabelRows(
+        labels.indptr * 2, np.stack([labels.indices, np.full(12, 6, np.int32)], 1).ravel(), 7
+    )
     found, expected = np.zeros((7, PADDED)), np.zeros((7, DIM))
     tree.add_representations(sparse, two, network, kind == "bag", found)
     for row, label in zip(rows, labels.indices.tolist(), strict=True):

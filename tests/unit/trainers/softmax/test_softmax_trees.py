@@ -64,7 +64,9 @@ def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None
 
 
 def planted(n_rows: int, seed: int, arity: int = 3) -> Data:
-    """Rows of labels of a known hierarchy: a feature a branch, and noise; labels in random order."""
+    """Rows of labels of a known hierarchy: a feature a branch, and noise; labels in
+    random order.
+    """
     rng = np.random.default_rng(seed)
     n_labels = arity**3
     branches = np.array(list(itertools.product(range(arity), repeat=3)))
@@ -90,7 +92,14 @@ def test_a_planted_hierarchy_is_learnt_nearly_as_well_as_it_is_known(
 ) -> None:
     random = held_out_loss("huffman-tree", "tree=random")
     flat = held_out_loss("huffman-tree", "tree=flat")
-    how = ["start=random", "updates=20", "depth=3", "slack=0", f"statistics={statistics}", f"margin={margin}"]
+    how = [
+        "start=random",
+        "updates=20",
+        "depth=3",
+        "slack=0",
+        f"statistics={statistics}",
+        f"margin={margin}",
+    ]
     learned = held_out_loss("learned-tree", *how)
     assert learned < 0.75 * random
     assert learned < most * flat
@@ -120,10 +129,15 @@ def scored(served: Any, *instances: dict[str, Any]) -> Any:
     [
         ("huffman-tree", ["transition=full", "dim=6", "window=2"]),
         ("learned-tree", ["arity=2", "dim=8"]),
-        ("learned-tree", ["arity=3", "dim=8", "statistics=paths", "slack=0", "optimiser=sgd", "rate=0.1"]),
+        (
+            "learned-tree",
+            ["arity=3", "dim=8", "statistics=paths", "slack=0", "optimiser=sgd", "rate=0.1"],
+        ),
     ],
 )
-def test_next_words_of_a_cycle_are_certain(trainer: str, items: list[str], texts: Path, store: Store) -> None:
+def test_next_words_of_a_cycle_are_certain(
+    trainer: str, items: list[str], texts: Path, store: Store
+) -> None:
     request = TrainRequest(trainer, texts, texts, ["task=text", "epochs=8", *items], seed=1)
     train_and_publish(store, "words", request)
     model = store.open("words")
@@ -158,11 +172,17 @@ def test_a_corpus_of_one_word_and_short_texts_are_models_too(
 @pytest.mark.parametrize(
     ("name", "items", "message"),
     [
-        ("learned-tree", ["depth=1", "arity=3"], r"depth: expected room for 9 labels, found 3\^1 = 3"),
+        (
+            "learned-tree",
+            ["depth=1", "arity=3"],
+            r"depth: expected room for 9 labels, found 3\^1 = 3",
+        ),
         ("huffman-tree", ["task=text", "window=4"], "task: expected labels"),
     ],
 )
-def test_what_does_not_fit_to_the_rows_is_refused(name: str, items: list[str], message: str) -> None:
+def test_what_does_not_fit_to_the_rows_is_refused(
+    name: str, items: list[str], message: str
+) -> None:
     with pytest.raises(BadParameter, match=message):
         trained_by(name, every_row_its_label(9), *items)
 
@@ -191,7 +211,9 @@ def clustered(vectors: np.ndarray, arity: int, threads: int = 1) -> Shape:
     return shapes.clustered_shape(vectors, labels, counts, arity, Tools(3, Crew(threads)))
 
 
-@pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (3, 20), (64, 4), (65, 4), (100, 7), (40, 2)])
+@pytest.mark.parametrize(
+    ("n", "arity"), [(1, 2), (2, 2), (3, 20), (64, 4), (65, 4), (100, 7), (40, 2)]
+)
 def test_every_label_has_a_leaf_and_no_node_is_over_full(n: int, arity: int) -> None:
     rng = np.random.default_rng(n)
     for vectors in (unit(rng.standard_normal((n, 5))), np.zeros((n, 5), np.float32)):
@@ -242,7 +264,9 @@ def scores_of_all(predictor: Any, row: SparseRows, n_labels: int) -> np.ndarray:
 
 def test_a_flat_tree_takes_65536_labels_and_not_one_more() -> None:
     items = ("tree=flat", "dim=2", "epochs=1")
-    with pytest.raises(BadParameter, match="tree: expected flat for at most 65536 labels, found 65537"):
+    with pytest.raises(
+        BadParameter, match="tree: expected flat for at most 65536 labels, found 65537"
+    ):
         trained_by("huffman-tree", many_labels(FLAT_MAX + 1), *items)
     data = many_labels(FLAT_MAX)
     trained = trained_by("huffman-tree", data, *items)
@@ -260,12 +284,17 @@ def test_parameters_that_memory_cannot_hold_are_refused_first(
 ) -> None:
     monkeypatch.setattr(softmax_training, "memory_bytes", lambda: 1 << 20)
     rows, labels = every_row_its_label(3)
-    with pytest.raises(BadParameter, match=r"dim: expected embeddings of 1048576 words .*1 MiB.*found"):
+    with pytest.raises(
+        BadParameter, match=r"dim: expected embeddings of 1048576 words .*1 MiB.*found"
+    ):
         trained_by(name, (rows._replace(n_features=1 << 20), labels))
 
 
 KINDS = [
-    *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
+    *(
+        ("huffman-tree", f"tree={tree}")
+        for tree in ("huffman", "random", "kmeans", "clustered", "flat")
+    ),
     *(("learned-tree", f"start={start}") for start in ("huffman", "random", "kmeans")),
 ]
 
@@ -291,10 +320,14 @@ def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
 
 
 @both
-def test_what_cannot_be_published_is_refused_and_nothing_is(name: str, store: Store, tmp_path: Path) -> None:
+def test_what_cannot_be_published_is_refused_and_nothing_is(
+    name: str, store: Store, tmp_path: Path
+) -> None:
     n, rows = 300, tmp_path / "rows.txt"
     rows.write_text(f"{n} {n} {n}\n" + "".join(f"{i} {i}:1\n" for i in range(n)))
-    items = ["arity=300", "epochs=1", "dim=2"] if name == "learned-tree" else ["tree=flat", "epochs=1"]
+    items = (
+        ["arity=300", "epochs=1", "dim=2"] if name == "learned-tree" else ["tree=flat", "epochs=1"]
+    )
     wide = TrainRequest(name, rows, None, items, weights="int8")
     wordless = TrainRequest(name, written(["", "  "], tmp_path), None, ["task=text"])
     for request, message in (
@@ -315,7 +348,9 @@ def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
     items = ["task=text", "window=16", "epochs=2", "dim=4", "min_count=8"]
     train_and_publish(store, "words", TrainRequest(name, data, None, items))
     served = serve_model(store.open("words"))
-    scores = scored(served, *({"text": text, "sequence": True} for text in ("b never seen", "a", "")))
+    scores = scored(
+        served, *({"text": text, "sequence": True} for text in ("b never seen", "a", ""))
+    )
     words = [[label["label"] for label in one["labels"]] for one in scores]
     assert words == [["b", "<unk>", "<unk>", "</s>"], ["a", "</s>"], ["</s>"]]
     assert all(np.isfinite(one["log_score"]) and one["perplexity"] >= 1 for one in scores)

@@ -1,4 +1,6 @@
-"""The cache of compiled kernels: where it can be, what came with the installation, digests of its keys."""
+"""The cache of compiled kernels: where it can be, what came with the
+installation, digests of its keys.
+"""
 
 import ast
 import os
@@ -19,7 +21,9 @@ from xylem_store.compiled.kernel_files import KernelCacheLocator
 from xylem_store.compiled.processors import GENERIC
 
 
-def test_two_states_of_a_file_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_states_of_a_file_are_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XYLEM_KERNEL_CACHE", str(tmp_path / "cache"))
     file, found = tmp_path / "second.py", set()
     for state in ("helper = 2\n", "helper = 3\n"):
@@ -38,7 +42,9 @@ def test_code_with_bounds_checks_is_kept_apart(tmp_path: Path) -> None:
 
 
 def test_each_mixture_of_versions_has_a_cache_of_its_own() -> None:
-    """Kernels are filed by their sources: two environments of one release would evict each other's."""
+    """Kernels are filed by their sources: two environments of one release would evict
+    each other's.
+    """
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     for version in (numba.__version__, llvmlite.__version__, np.__version__, python):
         assert version in cache_dir().name
@@ -52,7 +58,9 @@ def test_that_kernels_are_compiled_is_said_once(tmp_path: Path) -> None:
 
 
 def test_code_of_a_module_that_has_moved_is_compiled_again(tmp_path: Path) -> None:
-    """What is inlined is filed by its own source, and so found where it stands in another module."""
+    """What is inlined is filed by its own source, and so found where it stands in
+    another module.
+    """
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     (one / "kernels.py").write_text(KERNELS)
@@ -71,7 +79,9 @@ def test_a_user_without_a_home_has_a_cache_of_his_own(tmp_path: Path) -> None:
 
 
 def refused(tmp_path: Path, script: str, **changes: str) -> tuple[int, str]:
-    """How many kernels a process compiles that cannot write all it wants, and what it says about that."""
+    """How many kernels a process compiles that cannot write all it
+    wants, and what it says about that.
+    """
     n_compiled, complaints = compiled(tmp_path, script + COMPILE, **changes)
     lines = complaints.splitlines(keepends=True)
     return n_compiled, "".join(line for line in lines if not line.startswith("compiling kernels"))
@@ -91,7 +101,7 @@ system, header, held = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0), 
 system.capget(header, held)
 held[0] &= ~6
 assert system.capset(header, held) == 0
-"""
+"""  # noqa: E501
 
 
 def test_a_cache_that_can_only_be_read(tmp_path: Path) -> None:
@@ -108,7 +118,9 @@ def test_a_cache_that_can_only_be_read(tmp_path: Path) -> None:
 
 def test_a_machine_with_no_directory_for_a_cache(tmp_path: Path) -> None:
     nowhere = {"XYLEM_KERNEL_CACHE": "", "HOME": "/dev/null", "TMPDIR": str(tmp_path / "none")}
-    no_other = "import os, tempfile; tempfile._candidate_tempdir_list = lambda: [os.environ['TMPDIR']]\n"
+    no_other = (
+        "import os, tempfile; tempfile._candidate_tempdir_list = lambda: [os.environ['TMPDIR']]\n"
+    )
     n_compiled, complaints = refused(tmp_path, no_other, **nowhere)
     assert (n_compiled, "cannot be kept in /dev/null" in complaints) == (2, True)
 
@@ -127,13 +139,17 @@ def test_a_process_that_compiles_removes_what_nobody_has_used_for_long(tmp_path:
     beam = source_files.package_folders()["xylem"] / "engine" / "kernels" / "search" / "beam.py"
     old = [
         aged(cache / "beam-0123456789abcdef", 31),
-        aged(cache.parent / "beam-0123456789abcdef", 31),  # of a release that kept no environments apart
+        aged(
+            cache.parent / "beam-0123456789abcdef", 31
+        ),  # of a release that kept no environments apart
         aged(cache.parent / "python3.11-numba0.67.0-llvmlite0.47.0-numpy2.4.0", 31),
     ]
     stay = [
         aged(cache / "beam-fedcba9876543210", 29),
         aged(cache / "somebody-else", 300),
-        aged(cache / f"beam-{source_files.source_digest(beam)[:16]}", 300),  # this release's, not used as yet
+        aged(
+            cache / f"beam-{source_files.source_digest(beam)[:16]}", 300
+        ),  # this release's, not used as yet
         aged(cache.parent / "python3.11-numba0.67.1-llvmlite0.47.0-numpy2.4.0", 29),
         aged(tmp_path / "cache" / "tuned-0123456789abcdef", 300),
     ]
@@ -164,7 +180,9 @@ def shipped(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def with_shipped(shipped: Path) -> str:
-    """What compiles two kernels, with those of the directory as if they had come with the installation."""
+    """What compiles two kernels, with those of the directory as if
+    they had come with the installation.
+    """
     return f"""
 from pathlib import Path
 from xylem_store.compiled import cache
@@ -173,7 +191,9 @@ cache._SHIPPED_HERE = cache.SHIPPED / cache._ENVIRONMENT
 {COMPILE}"""
 
 
-def test_kernels_of_the_installation_are_loaded(tmp_path: Path, shipped: Path, with_shipped: str) -> None:
+def test_kernels_of_the_installation_are_loaded(
+    tmp_path: Path, shipped: Path, with_shipped: str
+) -> None:
     nowhere = {"XYLEM_KERNEL_CACHE": "/dev/null/none", "XYLEM_KERNEL_CPU": ""}
     assert compiled(tmp_path, with_shipped, **nowhere) == (0, "")  # where nothing can be written
     (index,) = shipped.rglob("kernels.total*.nbi")
@@ -196,7 +216,9 @@ def test_a_damaged_file_is_compiled_again(
 ) -> None:
     whole = tmp_path / "whole"
     shipped.rename(whole)
-    script, level, directory = (with_shipped, "", "cache") if is_shipped else (COMPILE, GENERIC, "built")
+    script, level, directory = (
+        (with_shipped, "", "cache") if is_shipped else (COMPILE, GENERIC, "built")
+    )
     cache = {"XYLEM_KERNEL_CACHE": str(tmp_path / directory), "XYLEM_KERNEL_CPU": level}
     for place in (0.0, 0.6, 0.999, None):
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
@@ -232,26 +254,43 @@ def fresh_digest(path: Path) -> str:
     return source_files.source_digest(path)
 
 
-def test_an_edit_in_any_module_that_is_reached_changes_the_digest_and_no_other(sources: Path) -> None:
+def test_an_edit_in_any_module_that_is_reached_changes_the_digest_and_no_other(
+    sources: Path,
+) -> None:
     first, second, third = (sources / f"{name}.py" for name in ("first", "second", "third"))
     before = {file: fresh_digest(file) for file in (first, second, third)}
     first.write_text("from xylem.second import helper  # edited\n")
-    assert [fresh_digest(file) != before[file] for file in (first, second, third)] == [True, False, True]
+    assert [fresh_digest(file) != before[file] for file in (first, second, third)] == [
+        True,
+        False,
+        True,
+    ]
     before = {file: fresh_digest(file) for file in (first, second, third)}
     second.write_text("import numpy\nhelper = 2\n")
-    assert [fresh_digest(file) != before[file] for file in (first, second, third)] == [True, True, True]
+    assert [fresh_digest(file) != before[file] for file in (first, second, third)] == [
+        True,
+        True,
+        True,
+    ]
 
 
 OURS = source_files.package_folders()
 
 
 def names_in_stub(package: str) -> dict[str, str]:
-    """The names that a package of ours shows to others, and where each is, as Python's parser reads them."""
+    """The names that a package of ours shows to others, and where each
+    is, as Python's parser reads them.
+    """
     first, *rest = package.split(".")
     stub = OURS[first].joinpath(*rest, "__init__.pyi") if first in OURS else Path(os.devnull)
     lines = ast.parse(stub.read_text()).body if stub.is_file() else []
     imports = [line for line in lines if isinstance(line, ast.ImportFrom)]
-    return {alias.name: f"{package}.{line.module}" for line in imports for alias in line.names if line.module}
+    return {
+        alias.name: f"{package}.{line.module}"
+        for line in imports
+        for alias in line.names
+        if line.module
+    }
 
 
 def parsed_imports(path: Path) -> set[Path]:
@@ -304,7 +343,10 @@ def test_an_edit_behind_a_face_changes_the_digest(sources: Path) -> None:
     (face / "helpers.py").write_text("helper = 1\n")
     (face / "inner" / "others.py").write_text("other = 1\n")
     first = sources / "first.py"
-    for imported, file in (("helper", face / "helpers.py"), ("other", face / "inner" / "others.py")):
+    for imported, file in (
+        ("helper", face / "helpers.py"),
+        ("other", face / "inner" / "others.py"),
+    ):
         first.write_text(f"from xylem.parts import (\n    {imported},\n)\n")
         before = fresh_digest(first)
         file.write_text(f"{imported} = 2\n")

@@ -1,4 +1,6 @@
-"""Decorated kernels and helpers in processes of their own: from the cache, and without parts of numba."""
+"""Decorated kernels and helpers in processes of their own: from the
+cache, and without parts of numba.
+"""
 
 import re
 from pathlib import Path
@@ -56,12 +58,17 @@ for function, arguments in ((both, (1,)), (item, ())):
 
 def test_errors_of_inlined_helpers_compiled_and_from_the_cache(tmp_path: Path) -> None:
     (tmp_path / "raising.py").write_text(_RAISING)
-    expected = ["ValueError('expected a place')", "IndexError('expected a place up to', 5, 'found', 7)"]
+    expected = [
+        "ValueError('expected a place')",
+        "IndexError('expected a place up to', 5, 'found', 7)",
+    ]
     for _ in range(2):
         assert said_by(tmp_path, _RAISE)[0].splitlines() == expected * 2
 
 
-def test_an_inlined_helper_has_machine_code_only_when_the_interpreter_calls_it(tmp_path: Path) -> None:
+def test_an_inlined_helper_has_machine_code_only_when_the_interpreter_calls_it(
+    tmp_path: Path,
+) -> None:
     called = "print(len(plus.overloads)); assert plus(1, 2) == 3; print(len(plus.overloads))"
     script = f"from kernels import plus, total; assert total(4) == 10; {called}"
     for _ in range(2):
@@ -91,7 +98,9 @@ print(len(parsed))
 """
 
 
-def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(tmp_path: Path) -> None:
+def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "calling.py").write_text(_CALLING)
     for functions, expected in (
         ("(inner,)", "4 0\n"),
@@ -99,10 +108,14 @@ def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(tmp
         ("(outer, inner)", "8 4 1\n"),
         ("(inner, outer)", "4 8 0\n"),
     ):
-        assert said_by(tmp_path, _COUNT_PARSES.format(functions=functions))[0] == expected, functions
+        assert said_by(tmp_path, _COUNT_PARSES.format(functions=functions))[0] == expected, (
+            functions
+        )
 
 
-def test_a_process_neither_imports_linear_algebra_nor_frees_its_kernels_one_by_one(tmp_path: Path) -> None:
+def test_a_process_neither_imports_linear_algebra_nor_frees_its_kernels_one_by_one(
+    tmp_path: Path,
+) -> None:
     script = (
         "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
         "from kernels import total; assert total(4) == 10; print('scipy.linalg' in sys.modules);"
@@ -147,7 +160,7 @@ for function in (sorting.turned, of_another):
 own = [d for d in gc.get_objects() if isinstance(d, Dispatcher) and d.py_func.__module__.startswith("numba.")]
 sorts = [c for d in own if "quicksort" in d.py_func.__module__ for c in d.overloads.values()]
 print(len(sorts) > 0, {type(c.library).__name__ for c in sorts})
-"""
+"""  # noqa: E501
 
 
 def test_what_numba_adds_has_no_machine_code_and_others_may_use_it(tmp_path: Path) -> None:
@@ -207,14 +220,20 @@ OPTIONS = "numba.core.options:DefaultOptions."
 
 
 @pytest.mark.parametrize(
-    "parts", [inner_parts.PARTS, [OPTIONS + name for name in inner_parts.OPTIONS]], ids=["parts", "options"]
+    "parts",
+    [inner_parts.PARTS, [OPTIONS + name for name in inner_parts.OPTIONS]],
+    ids=["parts", "options"],
 )
-def test_without_a_part_kernels_are_right_and_one_line_says_so(parts: list[str], tmp_path: Path) -> None:
+def test_without_a_part_kernels_are_right_and_one_line_says_so(
+    parts: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "hidden.py").write_text(IMPORT_WITHOUT)
     lines = said_by(tmp_path, f"parts = {list(parts)}\n{_TRY}")[0].splitlines()
     for part, complaint, found in zip(parts, lines[::2], lines[1::2], strict=True):
         name = re.escape(part.removeprefix(OPTIONS))
-        assert re.fullmatch(rf"{re.escape(part)}\|kernels are slower, .* numba \S+ has no {name}", complaint)
+        assert re.fullmatch(
+            rf"{re.escape(part)}\|kernels are slower, .* numba \S+ has no {name}", complaint
+        )
         assert found == "6"
 
 

@@ -1,4 +1,6 @@
-"""Structs handed over by handles, and kernels called by their address: what works, and what is refused."""
+"""Structs handed over by handles, and kernels called by their
+address: what works, and what is refused.
+"""
 
 from typing import Annotated, Any, NamedTuple
 

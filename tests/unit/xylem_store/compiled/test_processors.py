@@ -1,4 +1,6 @@
-"""Which processors kernels are compiled for, and that a level's kernels are found by what can run them."""
+"""Which processors kernels are compiled for, and that a level's
+kernels are found by what can run them.
+"""
 
 import os
 import subprocess
@@ -9,10 +11,19 @@ import pytest
 from tests.kernel_processes import compiled, said_by
 
 from xylem_store.compiled import processors
-from xylem_store.compiled.processors import GENERIC, LEVELS, PORTABLE, chosen_level, directory_for, levels_of
+from xylem_store.compiled.processors import (
+    GENERIC,
+    LEVELS,
+    PORTABLE,
+    chosen_level,
+    directory_for,
+    levels_of,
+)
 
 V3 = "x86-64-v3"
-CAN_V3 = pytest.mark.skipif(V3 not in processors.levels_here(), reason="this processor is below x86-64-v3")
+CAN_V3 = pytest.mark.skipif(
+    V3 not in processors.levels_here(), reason="this processor is below x86-64-v3"
+)
 
 
 def test_a_processor_runs_a_level_only_with_every_feature_of_it() -> None:
@@ -20,10 +31,14 @@ def test_a_processor_runs_a_level_only_with_every_feature_of_it() -> None:
     assert levels_of(features | {"avx512f": False}) == [V3, GENERIC]
     for missing in LEVELS[V3]:
         others = {name: True for name in features if name != missing}
-        assert levels_of(others) == levels_of({**others, missing: False}) == levels_of({}) == [GENERIC]
+        assert (
+            levels_of(others) == levels_of({**others, missing: False}) == levels_of({}) == [GENERIC]
+        )
 
 
-def test_portable_is_the_best_level_with_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_portable_is_the_best_level_with_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = tmp_path / "python"
     monkeypatch.setenv("XYLEM_KERNEL_CPU", PORTABLE)
     monkeypatch.setattr(processors, "levels_here", lambda: [V3, GENERIC])
@@ -35,7 +50,9 @@ def test_portable_is_the_best_level_with_kernels(tmp_path: Path, monkeypatch: py
     assert chosen_level(cache) == GENERIC
 
 
-def test_a_level_that_cannot_run_here_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_that_cannot_run_here_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processors, "levels_here", lambda: [GENERIC])
     for level, fault in (
         ("haswell", "expected portable, x86-64-v3 or generic, found 'haswell'"),

@@ -81,7 +81,11 @@ def test_arithmetic_is_that_of_float32() -> None:
 
 
 def test_of_nan_max_and_min_are_the_right_operand_and_it_is_nonzero_and_not_greater() -> None:
-    nan, b, out = np.full(16, np.nan, np.float32), np.arange(16, dtype=np.float32), np.zeros(96, np.float32)
+    nan, b, out = (
+        np.full(16, np.nan, np.float32),
+        np.arange(16, dtype=np.float32),
+        np.zeros(96, np.float32),
+    )
     _arithmetic(nan, b, out)
     np.testing.assert_array_equal(out[64:], np.concatenate([b, b]))
     one = np.where(b == 3, nan, 0)
@@ -161,7 +165,9 @@ def test_a_loop_keeps_its_sum_in_registers() -> None:
     stores = [line for line in loop if "movups" in line and line.endswith(")")]
     assert stores == [], "the running sum must stay in registers"
     if llvmlite.binding.get_host_cpu_features().get("avx"):
-        assert not [lines[i] for i in products if "xmm" in lines[i]], "no vector may be cut into four"
+        assert not [lines[i] for i in products if "xmm" in lines[i]], (
+            "no vector may be cut into four"
+        )
 
 
 @kernel

@@ -1,15 +1,17 @@
-"""Beam search: the top_r labels of rows, looking at no more than beam_width inner nodes a level and tree.
+"""Beam search: the top_r labels of rows, looking at no more than
+beam_width inner nodes a level and tree.
 
-Source: Prabhu et al. 2018 (Parabel), Lin, Liu and Lin 2024, section 2.2. A leaf is an answer at whatever
-level it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
-probability is the mean over the trees, 0 in a tree whose beam missed it. With thresholds the labels that
-reach theirs are the answer (Jasinska et al. 2016, appendix B): in one tree they decide already which nodes
-are kept, in an ensemble the means of the labels that the beams reached are compared.
+Source: Prabhu et al. 2018 (Parabel), Lin, Liu and Lin 2024, section 2.2. A leaf is an answer at
+whatever level it stands; the beam holds inner nodes only. In an ensemble each tree has its own
+beam, and a label's probability is the mean over the trees, 0 in a tree whose beam missed it. With
+thresholds the labels that reach theirs are the answer (Jasinska et al. 2016, appendix B): in one
+tree they decide already which nodes are kept, in an ensemble the means of the labels that the beams
+reached are compared.
 
-Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once a level
-for all rows that need it. A block may be one row: its answer has the same bits whatever the block, for the
-same scorer adds the same numbers in the same order, and the heaps keep the same entries whatever the order
-in which they are offered.
+Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once
+a level for all rows that need it. A block may be one row: its answer has the same bits whatever the
+block, for the same scorer adds the same numbers in the same order, and the heaps keep the same
+entries whatever the order in which they are offered.
 """
 
 import numpy as np
@@ -30,7 +32,14 @@ from xylem.engine.kernels.search.beam_levels import (
     start_levels,
 )
 from xylem.engine.kernels.search.calibrated import calibrate_answers
-from xylem.engine.kernels.search.call import Call, Search, charge, clear_cost, has_thresholds, write_answer
+from xylem.engine.kernels.search.call import (
+    Call,
+    Search,
+    charge,
+    clear_cost,
+    has_thresholds,
+    write_answer,
+)
 from xylem.engine.kernels.search.feature_map import begin_piece, unmap_features
 from xylem.engine.kernels.search.scores import log_links
 from xylem.engine.kernels.search.scoring import (
@@ -52,17 +61,34 @@ from xylem_store import nonallocating_kernel as kernel
 def beam_rows(call_at: I64) -> None:
     """Answer the rows of a Call, whose `own` is a BeamWorkspace; its rows are the block.
 
-    Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
-    Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels. The answer
-    to a row does not depend on the other rows.
+    Stopped, a row has the labels found until then; with several trees the leaves not reached count
+    0. Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels.
+    The answer to a row does not depend on the other rows.
     """
-    call, given = struct_at(Call, call_at), parts_of(call_at, BeamWorkspace)
+    call = struct_at(Call, call_at)
+    given = parts_of(call_at, BeamWorkspace)
     ensemble, scorer, rows, asked, answers, work, beam = given
     n_trees = ensemble.child_ptr[0]
     link, beam_width, top_r, is_sure, allowed, weight, log_threshold = asked
     own_threshold = log_threshold if n_trees == 1 else log_threshold[:0]
-    search = Search(link, beam_width, top_r, is_sure, allowed, weight, own_threshold)
-    parts = CallParts(ensemble, scorer, rows, search, answers, work, beam)
+    search = Search(
+        link=link,
+        beam_width=beam_width,
+        top_r=top_r,
+        is_sure=is_sure,
+        allowed=allowed,
+        weight=weight,
+        log_threshold=own_threshold,
+    )
+    parts = CallParts(
+        ensemble=ensemble,
+        scorer=scorer,
+        rows=rows,
+        search=search,
+        answers=answers,
+        work=work,
+        own=beam,
+    )
     block_rows = len(beam.next_size) // n_trees
     for begin in range(call.first, call.last, block_rows):
         end = min(call.last, begin + block_rows)
@@ -85,7 +111,9 @@ def beam_rows(call_at: I64) -> None:
 
 @inlined
 def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
-    """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
+    """Score the chunks of one row's level, tree by tree, the best
+    first, and save or offer their children.
+    """
     ensemble, scorer, _, search, _, work, beam = parts
     n_entries = enter_row(ensemble.child_ptr[0], row, beam)
     floor = np.float32(-np.inf)
@@ -95,7 +123,8 @@ def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
         if k == until:
             floor = rank_leaves(parts, 0)
             until = min(n_entries, end_of_round(search, until, n_entries))
-        end, most = k, last_at_once(work, k, until)
+        end = k
+        most = last_at_once(work, k, until)
         while end < most and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
             end += 1
         if end == k:
@@ -111,7 +140,8 @@ def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
 def _score_level_of_block(
     parts: CallParts[BeamWorkspace], begin: int, end: int, level: int, n_level: int
 ) -> None:
-    """Score the chunks of a level of rows begin .. end - 1, chunk by chunk, in rounds or all at once.
+    """Score the chunks of a level of rows begin .. end - 1, chunk
+    by chunk, in rounds or all at once.
 
     n_level   the most nodes of a lane
     """
@@ -151,10 +181,14 @@ def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features
 
 @inlined
 def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
-    """Save the leaves among the children of the k-th entry, whose margins are there, and offer the others."""
+    """Save the leaves among the children of the k-th entry, whose
+    margins are there, and offer the others.
+    """
     ensemble, _, _, search, answers, work, beam = parts
     margins = work.margins[slot]
-    node, score, lane = beam.entry_node[k], beam.entry_score[k], beam.entry_lane[k]
+    node = beam.entry_node[k]
+    score = beam.entry_score[k]
+    lane = beam.entry_lane[k]
     charge(answers.costs, beam.entry_row[k], work, slot)
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
     log_links(search.link, n_children, margins)

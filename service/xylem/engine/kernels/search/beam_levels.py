@@ -1,18 +1,21 @@
-"""The levels of a beam search, which of their nodes are scored in which order; and the leaves it reached.
+"""The levels of a beam search, which of their nodes are scored in
+which order; and the leaves it reached.
 
-With thresholds, nodes that lead to no label that passes are not kept, and the width of the beam that a level
-leaves unused is added to the next level's: no more nodes in all, and more of the labels that pass.
+With thresholds, nodes that lead to no label that passes are not kept, and the width of the beam
+that a level leaves unused is added to the next level's: no more nodes in all, and more of the
+labels that pass.
 
-In one tree a node cannot lead to one of the top_r labels once so many are known that are better than the node
-itself, for no label is better than a node above it. So where leaves hang, a level has two *rounds*: in the
-first its best nodes are scored, in the second those of the others that are no worse than the worst of the
-top_r labels known by then. The answers are the same as without. In an ensemble every node is scored: the mean
-of a label needs its probability in every tree whose beam reached it.
+In one tree a node cannot lead to one of the top_r labels once so many are known that are better
+than the node itself, for no label is better than a node above it. So where leaves hang, a level has
+two *rounds*: in the first its best nodes are scored, in the second those of the others that are no
+worse than the worst of the top_r labels known by then. The answers are the same as without. In an
+ensemble every node is scored: the mean of a label needs its probability in every tree whose beam
+reached it.
 
-The leaves that beams reached: a label that is among the best of the mean has, in some tree, at least the mean
-of the worst of them; and the mean of a label is at least its probability in one tree divided by the number of
-trees. So the best labels of any tree give a bound that few leaves reach, and only for those are the means
-computed.
+The leaves that beams reached: a label that is among the best of the mean has, in some tree, at
+least the mean of the worst of them; and the mean of a label is at least its probability in one tree
+divided by the number of trees. So the best labels of any tree give a bound that few leaves reach,
+and only for those are the means computed.
 """
 
 import numpy as np
@@ -32,14 +35,17 @@ from xylem_store import F32, LANES, lowest_lane, vadd, vatleast, vbroadcast, vlo
 from xylem_store import nonallocating_inlined as inlined
 
 _SLACK = np.float32(1e-4)
-"""By so much is the bound lowered, in the logarithm: more than sums and logarithms are rounded by."""
+"""By so much is the bound lowered, in the logarithm: more than sums and logarithms
+are rounded by.
+"""
 
 
 @inlined
 def drop_below_thresholds(
     search: Search, child: int, score: np.float32, n_children: int, margins: F32
 ) -> None:
-    """Set the log-probabilities of those children, from `child` on, to NaN that are below their thresholds.
+    """Set the log-probabilities of those children, from `child` on, to
+    NaN that are below their thresholds.
 
     They compare with nothing then, so that neither they nor what is below them is kept.
     """
@@ -54,9 +60,11 @@ def drop_below_thresholds(
 def save_leaves(
     node: int, score: np.float32, n_children: int, lane: int, beam: BeamWorkspace, margins: F32
 ) -> None:
-    """Keep the log-probabilities of a node's children, some of which are leaves, until the search ends.
+    """Keep the log-probabilities of a node's children, some of which
+    are leaves, until the search ends.
 
-    Looked at together then, the best nodes first, fewer of them pass than when each is offered at once.
+    Looked at together then, the best nodes first, fewer of them pass than when each is offered at
+    once.
     """
     n_saved = beam.saved_size[lane]
     for tile in range(0, n_children, LANES):
@@ -77,23 +85,36 @@ def keep_best_leaves(parts: CallParts[BeamWorkspace], lane: int) -> None:
             best = saved
     for turn in range(n_saved):
         saved = best if turn == 0 else turn - (turn <= best)
-        node, score = beam.saved_node[lane, saved], beam.saved_score[lane, saved]
+        node = beam.saved_node[lane, saved]
+        score = beam.saved_score[lane, saved]
         keep_children(parts, lane, node, score, beam.saved_log_p[lane, saved], True)
 
 
 @inlined
 def keep_children(
-    parts: CallParts[BeamWorkspace], lane: int, node: int, score: np.float32, log_p: F32, are_leaves: bool
+    parts: CallParts[BeamWorkspace],
+    lane: int,
+    node: int,
+    score: np.float32,
+    log_p: F32,
+    are_leaves: bool,
 ) -> None:
-    """Offer the leaves or the inner nodes among a node's children to a lane's heap of labels or of nodes.
+    """Offer the leaves or the inner nodes among a node's children to a
+    lane's heap of labels or of nodes.
 
     Whole vectors of children are passed over that are below the least key that can still enter.
     """
-    ensemble, search, beam = parts.ensemble, parts.search, parts.own
+    ensemble = parts.ensemble
+    search = parts.search
+    beam = parts.own
     if are_leaves:
-        scores, ids, sizes = beam.best_score[lane], beam.best_label[lane], beam.best_size
+        scores = beam.best_score[lane]
+        ids = beam.best_label[lane]
+        sizes = beam.best_size
     else:
-        scores, ids, sizes = beam.next_score[lane], beam.next_node[lane], beam.next_size
+        scores = beam.next_score[lane]
+        ids = beam.next_node[lane]
+        sizes = beam.next_size
     capacity = search.top_r if are_leaves else beam.width[lane]
     size = sizes[lane]
     child = ensemble.child_ptr[node]
@@ -117,15 +138,21 @@ def keep_children(
 
 @inlined
 def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
-    """Put the labels with the best means of a row's lanes in the heap of its first lane, with their keys.
+    """Put the labels with the best means of a row's lanes in the heap
+    of its first lane, with their keys.
 
-    Every lane's heap has been filled by keep_best_leaves. The trees are added in their order. With thresholds
-    a leaf is looked at that nearly reaches its own in its tree, and passes if the mean does.
+    Every lane's heap has been filled by keep_best_leaves. The trees are added in their order. With
+    thresholds a leaf is looked at that nearly reaches its own in its tree, and passes if the mean
+    does.
     """
-    ensemble, search, beam = parts.ensemble, parts.search, parts.own
+    ensemble = parts.ensemble
+    search = parts.search
+    beam = parts.own
     n_trees = ensemble.child_ptr[0]
     floor = _floor_of(n_trees, search.top_r, first_lane, beam)
-    best_score, best_label, n_best = beam.best_score[first_lane], beam.best_label[first_lane], 0
+    best_score = beam.best_score[first_lane]
+    best_label = beam.best_label[first_lane]
+    n_best = 0
     for tree in range(n_trees):
         lane = first_lane + tree
         for saved in range(beam.saved_size[lane]):
@@ -151,7 +178,9 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
                     mean = _mean_of(parts, label, tree, bound, first_lane)
                     if mean < np.float32(0.0) or not is_allowed(search, leaf):
                         continue
-                    if has_thresholds(search) and np.log(mean) < threshold_of(search.log_threshold, leaf):
+                    if has_thresholds(search) and np.log(mean) < threshold_of(
+                        search.log_threshold, leaf
+                    ):
                         continue
                     if len(search.weight) > 0:
                         mean *= np.exp(search.weight[leaf])
@@ -161,7 +190,9 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
 
 @inlined
 def _floor_of(n_trees: int, top_r: int, first_lane: int, beam: BeamWorkspace) -> np.float32:
-    """Return a bound below the logarithm of top_r labels' keys; -inf where no tree found so many."""
+    """Return a bound below the logarithm of top_r labels' keys; -inf where no tree
+    found so many.
+    """
     floor = np.float32(-np.inf)
     for lane in range(first_lane, first_lane + n_trees):
         if beam.best_size[lane] == top_r:
@@ -171,7 +202,8 @@ def _floor_of(n_trees: int, top_r: int, first_lane: int, beam: BeamWorkspace) ->
 
 @inlined
 def _most_of(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.float32:
-    """Return what a saved node's child adds its log-probability to before it is compared with its bound.
+    """Return what a saved node's child adds its log-probability to
+    before it is compared with its bound.
 
     That is the least key of an answer in this tree, or with thresholds the least probability.
     """
@@ -184,8 +216,12 @@ def _most_of(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.f
 def _mean_of(
     parts: CallParts[BeamWorkspace], label: int, tree: int, floor: np.float32, first_lane: int
 ) -> np.float32:
-    """Return a label's mean probability; -1 if a tree before `tree` had its leaf above the floor already."""
-    ensemble, search, beam = parts.ensemble, parts.search, parts.own
+    """Return a label's mean probability; -1 if a tree before `tree`
+    had its leaf above the floor already.
+    """
+    ensemble = parts.ensemble
+    search = parts.search
+    beam = parts.own
     n_trees = ensemble.child_ptr[0]
     total = np.float32(0.0)
     for other in range(n_trees):
@@ -212,7 +248,9 @@ _LEAST = np.finfo(np.float32).min  # stands for a key of -inf that was left out
 
 @inlined
 def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace) -> int:
-    """Empty all heaps, and make each lane's root its only node; return 1, the most nodes of a lane."""
+    """Empty all heaps, and make each lane's root its only node; return 1, the most
+    nodes of a lane.
+    """
     for lane in range(n_lanes):
         beam.level_node[lane, 0] = lane % n_trees
         beam.level_score[lane, 0] = np.float32(0.0)
@@ -254,16 +292,20 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
 
 @inlined
 def end_of_round(search: Search, done: int, n_level: int) -> int:
-    """Return how many of a lane's nodes, of n_level, the next round ends with, if `done` went before.
+    """Return how many of a lane's nodes, of n_level, the next
+    round ends with, if `done` went before.
 
-    With rounds of a node each the fewest would be scored; but a block reads its chunks once a round.
+    With rounds of a node each the fewest would be scored; but a block reads its chunks once a
+    round.
     """
     return n_level if done > 0 else (search.top_r + _LABELS_A_NODE - 1) // _LABELS_A_NODE
 
 
 @inlined
 def rank_leaves(parts: CallParts[BeamWorkspace], lane: int) -> np.float32:
-    """Bring a lane's heap of labels up to date; return the key of which a node may not fall short."""
+    """Bring a lane's heap of labels up to date; return the key of which a node may
+    not fall short.
+    """
     if parts.ensemble.child_ptr[0] == 1:
         keep_best_leaves(parts, lane)
         parts.own.saved_size[lane] = 0
@@ -283,8 +325,8 @@ def floor_of(search: Search, lane: int, beam: BeamWorkspace) -> np.float32:
 def nothing_is_missed(search: Search, first_lane: int, n_trees: int, beam: BeamWorkspace) -> bool:
     """Return whether the labels found for a row are surely the best of all that are asked for.
 
-    In one tree no label below a node that was left out has a better key than that node; in an ensemble such a
-    node's label lacks one of its probabilities.
+    In one tree no label below a node that was left out has a better key than that node; in an
+    ensemble such a node's label lacks one of its probabilities.
     """
     is_known = True
     for lane in range(first_lane, first_lane + n_trees):
@@ -302,7 +344,9 @@ def reaches(search: Search, node: int, score: np.float32, floor: np.float32) -> 
 
 @inlined
 def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
-    """Make all nodes of a level of a block of one row its entries, tree by tree; return how many."""
+    """Make all nodes of a level of a block of one row its entries, tree by tree;
+    return how many.
+    """
     n_entries = 0
     for lane in range(n_trees):
         for i in range(beam.level_size[lane]):
@@ -312,12 +356,17 @@ def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
 
 
 @inlined
-def enter_round(parts: CallParts[BeamWorkspace], begin: int, end: int, done: int, until: int) -> int:
-    """Make the lanes' nodes done .. until - 1 that are to be scored entries, by chunk; return how many.
+def enter_round(
+    parts: CallParts[BeamWorkspace], begin: int, end: int, done: int, until: int
+) -> int:
+    """Make the lanes' nodes done .. until - 1 that are to be scored
+    entries, by chunk; return how many.
 
     A counting sort: chunks are numbered as their nodes are, and of one chunk the rows ascend.
     """
-    ensemble, search, beam = parts.ensemble, parts.search, parts.own
+    ensemble = parts.ensemble
+    search = parts.search
+    beam = parts.own
     n_trees = ensemble.child_ptr[0]
     n_lanes = (end - begin) * n_trees
     ends = beam.chunk_ptr

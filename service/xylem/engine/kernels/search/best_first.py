@@ -1,15 +1,17 @@
-"""Exact searches by a queue of inner nodes: the best first, or all labels that reach their thresholds.
+"""Exact searches by a queue of inner nodes: the best first, or all
+labels that reach their thresholds.
 
-Source: Jasinska et al. 2016, section 5 (uniform-cost search) and appendix B. With several trees the nodes of
-all share the queue.
+Source: Jasinska et al. 2016, section 5 (uniform-cost search) and appendix B. With several trees the
+nodes of all share the queue.
 
-Top-R: a label that no tree has reached yet is, in every tree, below some queued node, so its mean is at most
-the best queued score; and a label whose mean is m has probability >= m in some tree, so nodes below m can be
-dropped. With weights, a node's key is its score times the greatest weight below it: a bound all the same.
+Top-R: a label that no tree has reached yet is, in every tree, below some queued node, so its mean
+is at most the best queued score; and a label whose mean is m has probability >= m in some tree, so
+nodes below m can be dropped. With weights, a node's key is its score times the greatest weight
+below it: a bound all the same.
 
-At thresholds: a node's threshold is the least among the labels below it; a node whose product is less is
-dropped. A label whose mean reaches its threshold reaches it in some tree, so the queues of the trees find all
-candidates and their means decide.
+At thresholds: a node's threshold is the least among the labels below it; a node whose product is
+less is dropped. A label whose mean reaches its threshold reaches it in some tree, so the queues of
+the trees find all candidates and their means decide.
 """
 
 import numpy as np
@@ -50,10 +52,12 @@ from xylem_store import nonallocating_kernel as kernel
 def best_first_rows(call_at: I64) -> None:
     """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Thresholds have no effect.
 
-    Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every chunk, as a
-    rule few more than the answer's paths. The answer to a row does not depend on the other rows.
+    Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every
+    chunk, as a rule few more than the answer's paths. The answer to a row does not depend on the
+    other rows.
     """
-    call, parts = struct_at(Call, call_at), parts_of(call_at, QueueWorkspace)
+    call = struct_at(Call, call_at)
+    parts = parts_of(call_at, QueueWorkspace)
     ensemble, _, _, search, answers, work, queue = parts
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(call.first, call.last):
@@ -71,8 +75,9 @@ def best_first_rows(call_at: I64) -> None:
 def _search(parts: CallParts[QueueWorkspace], row: int) -> int:
     """Leave the best labels of one row in the heap best_*; return their number.
 
-    best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the logarithm of
-    a bound on the keys of all labels not seen, -inf where none of them can be better than those found.
+    best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the
+    logarithm of a bound on the keys of all labels not seen, -inf where none of them can be better
+    than those found.
     """
     ensemble, _, _, search, _, work, queue = parts
     start_row(ensemble, row, queue)
@@ -126,7 +131,8 @@ def threshold_rows(call_at: I64) -> None:
     Stopped, a row has the labels found until then, all of which pass.
     Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
     """
-    call, parts = struct_at(Call, call_at), parts_of(call_at, QueueWorkspace)
+    call = struct_at(Call, call_at)
+    parts = parts_of(call_at, QueueWorkspace)
     ensemble, _, _, search, answers, work, queue = parts
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(call.first, call.last):
@@ -145,7 +151,8 @@ def threshold_rows(call_at: I64) -> None:
 def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
     """Go through the queue of a row; return (labels kept in best_*, leaves in leaf_seen).
 
-    With one tree the labels that pass go to best_*; with several, a leaf of each candidate to leaf_seen.
+    With one tree the labels that pass go to best_*; with several, a leaf of each candidate to
+    leaf_seen.
     """
     ensemble, scorer, _, search, _, work, queue = parts
     start_turns(work, 0)
@@ -165,7 +172,9 @@ def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
             record_children(parts, node, work.margins[at - k])
             for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
                 score = queue.node_score[child]
-                if score < threshold_of(search.log_threshold, child) or not is_allowed(search, child):
+                if score < threshold_of(search.log_threshold, child) or not is_allowed(
+                    search, child
+                ):
                     continue
                 if ensemble.node_chunk[child] >= 0:
                     queue.front_node[n_front] = child
@@ -174,7 +183,9 @@ def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
                 label = ensemble.node_label[child]
                 if n_trees == 1:
                     key = key_of(search, child, score)
-                    n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
+                    n_best = keep_best(
+                        queue.best_score, queue.best_label, n_best, search.top_r, key, label
+                    )
                 elif queue.label_stamp[label] != queue.stamp[0]:
                     queue.label_stamp[label] = queue.stamp[0]
                     queue.leaf_seen[n_seen] = child
@@ -185,7 +196,9 @@ def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
 
 @inlined
 def _keep_means(parts: CallParts[QueueWorkspace], n_best: int, n_seen: int) -> int:
-    """Add the labels of leaf_seen whose mean over the trees passes to best_*; return their number."""
+    """Add the labels of leaf_seen whose mean over the trees passes to best_*; return
+    their number.
+    """
     ensemble, _, _, search, _, work, queue = parts
     for i in range(n_seen):
         if work.stop[0]:

@@ -1,8 +1,8 @@
 """What a traversal is handed: one `Call`, whose parts, rows, search and answers, are handles too.
 
-All traversals have the signature `traversal(call)`, and none reads a weight: that does the scorer, which the
-call leads to. Who makes a call writes the fixed parts once and keeps it; rows, search and answers change from
-call to call, for little: three small kernels write them.
+All traversals have the signature `traversal(call)`, and none reads a weight: that does the scorer,
+which the call leads to. Who makes a call writes the fixed parts once and keeps it; rows, search and
+answers change from call to call, for little: three small kernels write them.
 """
 
 from typing import Any, NamedTuple
@@ -32,8 +32,12 @@ from xylem_store import (
 from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
-NO_THRESHOLD, TUNED, NUMBER = 0, 1, 2
-"""What the labels of an answer must reach: nothing, each its tuned threshold, or one number for all."""
+NO_THRESHOLD = 0
+TUNED = 1
+NUMBER = 2
+"""What the labels of an answer must reach: nothing, each its
+tuned threshold, or one number for all.
+"""
 
 
 @handle
@@ -52,20 +56,23 @@ class Rows(NamedTuple):
 
 @handle
 class Search(NamedTuple):
-    """How to search. N are the nodes of a label tree; of decision trees the labels, and LANES is 0 then.
+    """How to search. N are the nodes of a label tree; of decision
+    trees the labels, and LANES is 0 then.
 
     link           one of xylem_store.ensemble.LINK_CODES
-    beam_width     inner nodes kept a level and tree, in [1, the workspace's B]; only beam search reads it
+    beam_width     inner nodes kept a level and tree, in [1, the workspace's B]; only beam search
+                   reads it
     top_r          labels kept, in [1, the workspace's R]
-    is_sure        routing: 1 if a row that is stopped is to have no answer; else it has what was found
+    is_sure        routing: 1 if a row that is stopped is to have no answer; else it has what was
+                   found
     allowed        [N] 0 where no label below the node is allowed; or empty: all are
-    weight         [N] label trees: the logarithm of a label's weight at its leaf, elsewhere the greatest
-                   below the node; decision trees: the weights; or empty: all weights are 1. Labels are ranked
-                   by probability times weight.
-    log_threshold  [N + LANES] the logarithm of each node's threshold, at a leaf its label's, elsewhere the
-                   least of the children's, and then LANES that count for nothing; or [1]: one for all; or
-                   empty: there is none. Labels whose probability reaches their threshold pass, whatever their
-                   weight.
+    weight         [N] label trees: the logarithm of a label's weight at its leaf, elsewhere the
+                   greatest below the node; decision trees: the weights; or empty: all weights are
+                   1. Labels are ranked by probability times weight.
+    log_threshold  [N + LANES] the logarithm of each node's threshold, at a leaf its label's,
+                   elsewhere the least of the children's, and then LANES that count for nothing; or
+                   [1]: one for all; or empty: there is none. Labels whose probability reaches their
+                   threshold pass, whatever their weight.
     """
 
     link: int
@@ -79,7 +86,9 @@ class Search(NamedTuple):
 
 @inlined
 def key_of(search: Search, node: int, score: np.float32) -> np.float32:
-    """Return the logarithm by which a node is ranked: its score, plus the greatest log-weight below it."""
+    """Return the logarithm by which a node is ranked: its score,
+    plus the greatest log-weight below it.
+    """
     if len(search.weight) > 0:
         return np.float32(score + search.weight[node])
     return score
@@ -99,7 +108,9 @@ def has_thresholds(search: Search) -> bool:
 
 @inlined
 def threshold_of(log_threshold: F32, place: int) -> np.float32:
-    """Return the logarithm of a threshold of thresholds that are not empty, where one may stand for all."""
+    """Return the logarithm of a threshold of thresholds that are not
+    empty, where one may stand for all.
+    """
     return np.float32(log_threshold[place if len(log_threshold) > 1 else 0])
 
 
@@ -118,7 +129,8 @@ class Answers(NamedTuple):
     counts  [n]              how many labels a row has
     labels  [n, top_r]       the labels, the best first, of equal scores the smaller id first
     scores  [n, top_r]       probability times weight
-    exact   [n]              1 where these are surely the first top_r of all labels that are asked for
+    exact   [n]              1 where these are surely the first top_r of all labels that are asked
+            for
     costs   [n, 2] or [0, 2] chunks scored and bytes of their weights read for a row; or not wanted
     """
 
@@ -131,9 +143,17 @@ class Answers(NamedTuple):
 
 @inlined
 def write_answer(
-    answers: Answers, row: int, are_logs: bool, scores: F32, labels: I32, n_best: int, is_exact: bool
+    answers: Answers,
+    row: int,
+    are_logs: bool,
+    scores: F32,
+    labels: I32,
+    n_best: int,
+    is_exact: bool,
 ) -> None:
-    """Write a row's answer from a heap of keep_best, whose scores may be logarithms; the heap is sorted."""
+    """Write a row's answer from a heap of keep_best, whose scores may
+    be logarithms; the heap is sorted.
+    """
     sort_best(scores, labels, n_best)
     answers.exact[row] = is_exact
     answers.counts[row] = n_best
@@ -153,7 +173,9 @@ def clear_cost(costs: I64, row: int, work: Workspace) -> None:
 
 @inlined
 def charge(costs: I64, row: int, work: Workspace, slot: int) -> None:
-    """Add what scoring into margins[slot] has cost since the last call to a row, if costs are wanted."""
+    """Add what scoring into margins[slot] has cost since the last
+    call to a row, if costs are wanted.
+    """
     if len(costs) > 0:
         costs[row, 0] += work.cost[slot, 0]
         costs[row, 1] += work.cost[slot, 1]
@@ -209,10 +231,14 @@ def set_search(
     log_threshold: F32,
 ) -> None:
     """Have a handle of a Search hold these fields."""
-    write_struct(Search, search_at, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold))
+    write_struct(
+        Search, search_at, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold)
+    )
 
 
 @kernel
-def set_answers(answers_at: I64, counts: I64, labels: I32, scores: F32, exact: U8, costs: I64) -> None:
+def set_answers(
+    answers_at: I64, counts: I64, labels: I32, scores: F32, exact: U8, costs: I64
+) -> None:
     """Have a handle of Answers lead to these arrays."""
     write_struct(Answers, answers_at, (counts, labels, scores, exact, costs))

@@ -1,8 +1,9 @@
-"""Answers of combined versions: members and names propose labels, and the ranker gives each a probability.
+"""Answers of combined versions: members and names propose labels, and
+the ranker gives each a probability.
 
-A row is the members' rows side by side, and then the features of names (`xylem.engine.features.combined`).
-The members' traversals are called by their addresses, as they are. Training asks for the features of the
-candidates that serving ranks: both are made here.
+A row is the members' rows side by side, and then the features of names
+(`xylem.engine.features.combined`). The members' traversals are called by their addresses, as they
+are. Training asks for the features of the candidates that serving ranks: both are made here.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,14 @@ from numba import types
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.calibrated import calibrate_answers
-from xylem.engine.kernels.search.call import Call, Rows, Search, clear_cost, threshold_of, write_answer
+from xylem.engine.kernels.search.call import (
+    Call,
+    Rows,
+    Search,
+    clear_cost,
+    threshold_of,
+    write_answer,
+)
 from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.near_rows import (
     BEST,
@@ -55,11 +63,14 @@ from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
 LOG_FLOOR = np.float32(-14.0)
-"""The logarithm of the score of a label that a member does not propose, and the least of one that it does."""
+"""The logarithm of the score of a label that a member does not propose,
+and the least of one that it does.
+"""
 
 _search = caller(types.none)
 _NONE = -1
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
 _N_SAID = len(MEMBER_FEATURES)
 
 
@@ -95,10 +106,12 @@ class Member(NamedTuple):
 
 @handle
 class CombinedWorkspace(NamedTuple):
-    """What answering a row takes. C is the candidates that there is room for, F the features of one.
+    """What answering a row takes. C is the candidates that there
+    is room for, F the features of one.
 
     members         [M, words]  a handle of a Member each
-    n_named         features of a concept's names; names_first: the column of the first concept's first one
+    n_named         features of a concept's names; names_first: the column of the first concept's
+                    first one
     has_label       [M, K]   whether a member has a label
     usage           [K]      the logarithm of 1 + its training rows
     near            the handle of a NearSearch
@@ -140,11 +153,13 @@ class CombinedWorkspace(NamedTuple):
 def combined_rows(call_at: NDArray[np.int64]) -> None:
     """Answer the rows of a Call, whose `own` is a CombinedWorkspace.
 
-    A mask of labels has the combined version's labels first, then what each member takes for a mask.
-    Thresholds and weights are the labels'. Cost: a search of each member for its candidates; the trees of the
-    ranker for each candidate. The answer to a row does not depend on the others; stopped, a row has none.
+    A mask of labels has the combined version's labels first, then what each member takes for a
+    mask. Thresholds and weights are the labels'. Cost: a search of each member for its candidates;
+    the trees of the ranker for each candidate. The answer to a row does not depend on the others;
+    stopped, a row has none.
     """
-    call, parts = struct_at(Call, call_at), parts_of(call_at, CombinedWorkspace)
+    call = struct_at(Call, call_at)
+    parts = parts_of(call_at, CombinedWorkspace)
     _, _, rows, search, answers, work, own = parts
     for row in range(call.first, call.last):
         clear_cost(answers.costs, row, work)
@@ -168,7 +183,8 @@ def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.flo
 
     features_out  float32[most candidates, F]: their features
     """
-    call, parts = struct_at(Call, call_at), parts_of(call_at, CombinedWorkspace)
+    call = struct_at(Call, call_at)
+    parts = parts_of(call_at, CombinedWorkspace)
     _, _, rows, search, answers, _, own = parts
     near = struct_at(NearSearch, own.near)
     n = _propose(rows, call.first, search, answers.costs, own)
@@ -184,8 +200,12 @@ def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.flo
 
 
 @inlined
-def _propose(rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own: CombinedWorkspace) -> int:
-    """Leave the candidates of a row in `candidate`, where they come from in `rank` and `named_at`."""
+def _propose(
+    rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own: CombinedWorkspace
+) -> int:
+    """Leave the candidates of a row in `candidate`, where they come from in `rank`
+    and `named_at`.
+    """
     n = 0
     for m in range(len(own.members)):
         member = struct_at(Member, own.members[m])
@@ -200,7 +220,8 @@ def _propose(rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own
                 own.rank[own.slot[label], m] = i
     if own.n_named == 0:
         return n
-    low, high = rows.indptr[row], rows.indptr[row + 1]
+    low = rows.indptr[row]
+    high = rows.indptr[row + 1]
     for at in range(_first_from(rows.indices, low, high, own.names_first), high):
         label = (rows.indices[at] - own.names_first) // own.n_named
         if len(search.allowed) > 0 and search.allowed[label] == 0:
@@ -226,13 +247,17 @@ def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None
     if len(allowed) > 0:
         allowed = allowed[member.allowed_first : member.allowed_last]
     link, beam_width, top_r, is_sure, _, weight, log_threshold = asked
-    write_struct(Search, member.search, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold))
+    write_struct(
+        Search, member.search, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold)
+    )
     _search(member.address, (member.call,))
 
 
 @inlined
 def _first_from(columns: I32, low: int, high: int, column: int) -> int:
-    """Return the first place from `low` on whose column is `column` or more; `high` if there is none."""
+    """Return the first place from `low` on whose column is
+    `column` or more; `high` if there is none.
+    """
     while low < high:
         middle = (low + high) >> 1
         if columns[middle] < column:
@@ -263,14 +288,17 @@ def _forget(n: int, own: CombinedWorkspace) -> None:
 
 
 @inlined
-def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace, near: NearSearch) -> None:
+def _describe(
+    rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace, near: NearSearch
+) -> None:
     """Set the first columns of `matrix` to the features of candidates first .. last - 1."""
     end = rows.indptr[row + 1]
     for m in range(len(own.members)):
         _describe_by(struct_at(Member, own.members[m]), m, first, last, own)
     k = _N_SAID * len(own.members)
     for i in range(first, last):
-        x, label = own.matrix[:, i - first], own.candidate[i]
+        x = own.matrix[:, i - first]
+        label = own.candidate[i]
         for f in range(own.n_named):
             x[k + f] = _ZERO
         at = own.named_at[i]
@@ -305,9 +333,11 @@ def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: Ne
 @inlined
 def _describe_by(member: Member, m: int, first: int, last: int, own: CombinedWorkspace) -> None:
     """Set what the m-th member says of candidates first .. last - 1."""
-    n_asked, k = member.labels.shape[1], _N_SAID * m
+    n_asked = member.labels.shape[1]
+    k = _N_SAID * m
     for i in range(first, last):
-        x, rank = own.matrix[:, i - first], own.rank[i, m]
+        x = own.matrix[:, i - first]
+        rank = own.rank[i, m]
         x[k] = LOG_FLOOR
         x[k + 1] = np.log(np.float32(1 + n_asked))
         x[k + 2] = _ZERO
@@ -321,7 +351,9 @@ def _describe_by(member: Member, m: int, first: int, last: int, own: CombinedWor
 
 @inlined
 def _add_margins(n: int, own: CombinedWorkspace) -> None:
-    """Set `margin` to the ranker's margins of the first n columns of `matrix`, and some of what is behind."""
+    """Set `margin` to the ranker's margins of the first n columns of
+    `matrix`, and some of what is behind.
+    """
     n_features = len(own.linear) - 1
     for i in range(0, n, LANES):
         margins = vbroadcast(own.linear[n_features])
@@ -335,11 +367,16 @@ def _add_margins(n: int, own: CombinedWorkspace) -> None:
 
 @inlined
 def _keep_best(first: int, last: int, n_best: int, search: Search, own: CombinedWorkspace) -> int:
-    """Offer candidates first .. last - 1, whose margins are there, to the best; return how many are kept."""
+    """Offer candidates first ..
+
+    last - 1, whose margins are there, to the best; return how many are kept.
+    """
     for i in range(first, last):
         label = own.candidate[i]
         score = _ONE / (_ONE + np.exp(-own.margin[i - first]))
-        if len(search.log_threshold) > 0 and log_of(score) < threshold_of(search.log_threshold, label):
+        if len(search.log_threshold) > 0 and log_of(score) < threshold_of(
+            search.log_threshold, label
+        ):
             continue
         if len(search.weight) > 0:
             score *= search.weight[label]

@@ -13,7 +13,8 @@ from xylem_store import F32, I32, I64, inlined, kernel
 def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F32) -> None:
     """Add value * turned(feature) to `out`, float32[d]."""
     n_words, dim = u.shape
-    word, place = feature % n_words, feature // n_words
+    word = feature % n_words
+    place = feature // n_words
     if r.shape[1] == 0:
         for f in range(dim):
             out[f] += value * number_of(np.uint32(u[word, f]), u.itemsize)
@@ -35,7 +36,8 @@ def embed_rows(indptr: I64, indices: I32, values: F32, u: NDArray[Any], r: F32, 
     u, r, mean  as `xylem_store.extras.Embedding` has them, but u as bits: uint32[V, d] for float32
     Cost: d (or d^2, with matrices) a feature. The row depends on its own features only.
     """
-    n_rows, dim = len(indptr) - 1, u.shape[1]
+    n_rows = len(indptr) - 1
+    dim = u.shape[1]
     out = np.zeros((n_rows, dim), np.float32)
     for row in range(n_rows):
         total = np.float32(0.0)

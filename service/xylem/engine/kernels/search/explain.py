@@ -1,5 +1,6 @@
-"""Why a label has its probability, and why a row reached a leaf of a decision tree: the nodes on the
-path, and what each feature of the row added there."""
+"""Why a label has its probability, and why a row reached a leaf of a decision tree: the nodes on
+the path, and what each feature of the row added there.
+"""
 
 import numpy as np
 
@@ -22,7 +23,8 @@ _LARGEST = np.float32(np.finfo(np.float32).max)
 
 @inlined
 def keep_share(feature: int, share: np.float32, features_out: I32, shares_out: F32) -> None:
-    """Put a feature among those that added most so far, if it belongs there; of equals the first one stays.
+    """Put a feature among those that added most so far, if it belongs
+    there; of equals the first one stays.
 
     features_out  int32[FEATURES_MAX], NO_FEATURE behind the last one
     shares_out    float32[FEATURES_MAX]: by absolute value, descending
@@ -44,7 +46,9 @@ def keep_share(feature: int, share: np.float32, features_out: I32, shares_out: F
 
 @kernel
 def keep_shares(features: I32, shares: F32, features_out: I32, shares_out: F32) -> None:
-    """Choose among features, int32[n], by what each added, float32[n]; outputs as of `keep_share`."""
+    """Choose among features, int32[n], by what each added, float32[n]; outputs as of
+    `keep_share`.
+    """
     features_out[:] = NO_FEATURE
     for i in range(len(features)):
         keep_share(features[i], shares[i], features_out, shares_out)
@@ -65,18 +69,20 @@ def explain_leaf(
     call_at          of a Call: the row is its first one
     path_out         int32[depth]: the nodes
     probability_out  float32[depth]: of each node given its parent; [0]: of a decision tree
-    score_out        float32[depth]: of each node, the product down to it; in a model of one tree the last has
-                     the bits of the label's score in every traversal. Of a decision tree the margins, with
-                     the bits that routing compares
-    features_out     int32[depth, FEATURES_MAX]: the row's features that add most to the node's margin, by
-                     absolute share, NO_FEATURE behind the last one
-    shares_out       float32[depth, FEATURES_MAX]: their shares, value * weight; margin = bias + the sum over
-                     all features, but for rounding
+    score_out        float32[depth]: of each node, the product down to it; in a model of one tree
+                     the last has the bits of the label's score in every traversal. Of a decision
+                     tree the margins, with the bits that routing compares
+    features_out     int32[depth, FEATURES_MAX]: the row's features that add most to the node's
+                     margin, by absolute share, NO_FEATURE behind the last one
+    shares_out       float32[depth, FEATURES_MAX]: their shares, value * weight; margin = bias + the
+                     sum over all features, but for rounding
     Cost: a chunk a node, and a row of the chunk a feature and node.
     """
     call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    link, work = struct_at(Search, call.search).link, struct_at(Workspace, call.work)
+    ensemble = struct_at(TreeEnsemble, call.ensemble)
+    scorer = Scorer(call.scorer, call_at)
+    link = struct_at(Search, call.search).link
+    work = struct_at(Workspace, call.work)
     rows = struct_at(Rows, call.rows)
     first = rows.indptr[call.first]
     depth = len(path_out)
@@ -87,7 +93,9 @@ def explain_leaf(
         path_out[step] = node
         call_scorer(scorer, ALONE, above, call.first, 0)
         if len(probability_out) > 0:
-            log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0])
+            log_links(
+                link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0]
+            )
         score_out[step] = work.margins[0, position]
         features_out[step] = NO_FEATURE
         for i in range(rows.indptr[call.first + 1] - first):

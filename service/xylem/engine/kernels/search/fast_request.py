@@ -1,8 +1,10 @@
-"""A sparse request of a label tree in one call: its body read, its rows searched, its answer written.
+"""A sparse request of a label tree in one call: its body read, its
+rows searched, its answer written.
 
-Body and answer are those of predict, or tensors of the Open Inference Protocol, which other kernels read and
-write. What these three do is in kernels of their own, which are called by their addresses: between them the
-interpreter would run as long as they do, because a search leaves nothing of it in the caches.
+Body and answer are those of predict, or tensors of the Open Inference Protocol, which other kernels
+read and write. What these three do is in kernels of their own, which are called by their addresses:
+between them the interpreter would run as long as they do, because a search leaves nothing of it in
+the caches.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -41,13 +43,18 @@ _Asked: TypeAlias = tuple[int, int, int, int, int, int]
 _Seal: TypeAlias = tuple[U64, int, int, int, int]
 
 _UniTuple: Any = types.UniTuple
-READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
+READS = _UniTuple(types.int64, 6)
+SEARCHES = types.none
+WRITES = types.boolean
 """What the three kernels return."""
 
-_read, _search, _write = caller(READS), caller(SEARCHES), caller(WRITES)
+_read = caller(READS)
+_search = caller(SEARCHES)
+_write = caller(WRITES)
 _LAST = word_of(Call, "last")
 
-PREDICTIONS, TENSORS = 0, 1
+PREDICTIONS = 0
+TENSORS = 1
 """What a body and its answer are: those of predict, or of the Open Inference Protocol."""
 
 GROW = -1
@@ -103,7 +110,8 @@ class FastPresent(NamedTuple):
     """What answers are given under for a while.
 
     thresholds                      as `write_predictions` takes them
-    log_threshold                   tuned ones, as a Search has them; [0]: requests for them are not answered
+    log_threshold                   tuned ones, as a Search has them; [0]: requests for them are not
+                                    answered
     keyed, model, version, expiry   of a Seal
     """
 
@@ -121,13 +129,15 @@ class FastCall(NamedTuple):
 
     model, limits            handles of a FastModel and of FastLimits
     call, search, answers    handles of the Call of the search, and of its Search and Answers
-    given                    [6]   what is asked for rows that are there already; given[0] = 0: read them
+    given                    [6]   what is asked for rows that are there already; given[0] = 0: read
+                             them
     asked                    [5]   rows, values, top_r, nodes of a level, kind of threshold
     room                     [3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
     texts                    a handle of BodyTexts, by which texts are read
-    form                     [..]  what an answer of tensors has (`xylem.engine.kernels.text.tensors`)
+    form                     [..]  what an answer of tensors has
+                             (`xylem.engine.kernels.text.tensors`)
     allowed                  [N]   as a Search has it; or empty: all labels are
     no_costs                 [0, 2]
     starts, ends, counts     [most rows]
@@ -173,7 +183,9 @@ class FastCall(NamedTuple):
 
 
 def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits) -> bool:
-    """Return whether a request is within the limits; `n_children` are scored for a row on a level."""
+    """Return whether a request is within the limits; `n_children` are scored for a
+    row on a level.
+    """
     return (
         top_r <= limits.top_r_max
         and beam_width <= limits.beam_width_max
@@ -189,7 +201,9 @@ _widest_level = inlined(widest_level)
 
 @inlined
 def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
-    """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
+    """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the
+    tuned ones.
+    """
     if threshold == TUNED:
         return log_threshold
     if threshold == NUMBER:
@@ -202,7 +216,10 @@ def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F3
 @inlined
 def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
     """Return whether there is room for a request; say what it asks for."""
-    call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_kept
+    call.asked[0] = n_rows
+    call.asked[1] = n_values
+    call.asked[2] = top_r
+    call.asked[3] = n_kept
     return bool(
         n_values <= call.room[0]
         and n_kept <= call.room[1]
@@ -218,7 +235,8 @@ def _search_rows(
     """Search the first rows by a beam of so many chunks, into top_r places a row."""
     search = model.link, n_chunks, top_r, 0, call.allowed, call.number[:0], thresholds
     write_struct(Search, call.search, search)
-    shape, n_places = (n_rows, top_r), n_rows * top_r
+    shape = (n_rows, top_r)
+    n_places = n_rows * top_r
     places = call.labels[:n_places].reshape(shape), call.scores[:n_places].reshape(shape)
     write_struct(Answers, call.answers, (call.counts, *places, call.exact, call.no_costs))
     call.call[_LAST] = n_rows
@@ -238,7 +256,13 @@ def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
 
 @inlined
 def _write_answer(
-    kind: int, model: FastModel, n_rows: int, thresholds: F32, seal: _Seal, serial: int, call: FastCall
+    kind: int,
+    model: FastModel,
+    n_rows: int,
+    thresholds: F32,
+    seal: _Seal,
+    serial: int,
+    call: FastCall,
 ) -> bool:
     """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
@@ -248,7 +272,8 @@ def _write_answer(
         is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
     else:
         on = call.token, call.text, call.text_ends
-        labels = call.offsets, call.utf8, call.allowed[:0]  # a label tree has learned all of its labels
+        # a label tree has learned all of its labels
+        labels = call.offsets, call.utf8, call.allowed[:0]
         is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *on))
     return is_written
 
@@ -277,7 +302,9 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
 
 
 @inlined
-def _read_body(data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall) -> _Asked:
+def _read_body(
+    data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall
+) -> _Asked:
     """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
@@ -292,24 +319,37 @@ def _read_body(data: U8, span: tuple[int, int], kind: int, model: FastModel, cal
 
 @kernel
 def answer_fast(
-    data: U8, start: int, end: int, kind: int, call_at: I64, present_at: I64, epoch: int, serial: int
+    data: U8,
+    start: int,
+    end: int,
+    kind: int,
+    call_at: I64,
+    present_at: I64,
+    epoch: int,
+    serial: int,
 ) -> int:
-    """Answer the body in `data`, which ends as bodies of JSON do, or the rows given; return how many rows.
+    """Answer the body in `data`, which ends as bodies of JSON do, or
+    the rows given; return how many rows.
 
-    0: it is not for kernels, or not within the limits, or must surely be right, and no beam search of that
-    width says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the answer
-    is in `text`: predictions, or tensors as the form says.
+    0: it is not for kernels, or not within the limits, or must surely be right, and no beam search
+    of that width says that it is. GROW: there is no room for what `asked` says now, or for the
+    text. Else the answer is in `text`: predictions, or tensors as the form says.
 
     start, end       where the JSON of the body begins and ends
     kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
     call_at          of a FastCall; present_at: of a FastPresent
-    epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes them
+    epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes
+                     them
 
-    Numbers and addresses, for looking at a tuple or at an array costs the caller more than reading a body.
+    Numbers and addresses, for looking at a tuple or at an array costs the caller more than reading
+    a body.
     """
-    call, present = struct_at(FastCall, call_at), struct_at(FastPresent, present_at)
-    model, limits = struct_at(FastModel, call.model), struct_at(FastLimits, call.limits)
-    g, is_read = call.given, call.given[0] == 0
+    call = struct_at(FastCall, call_at)
+    present = struct_at(FastPresent, present_at)
+    model = struct_at(FastModel, call.model)
+    limits = struct_at(FastLimits, call.limits)
+    g = call.given
+    is_read = call.given[0] == 0
     asked: _Asked = g[0], g[1], g[2], g[3], g[4], g[5]
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:

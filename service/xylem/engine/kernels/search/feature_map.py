@@ -1,7 +1,7 @@
 """A chunk spread over a map from features to its rows, for a chunk that many rows of a batch need.
 
-One look-up in the map takes the place of two in the chunk's bit sets, and finds the same rows in the same
-order.
+One look-up in the map takes the place of two in the chunk's bit sets, and finds the same rows in
+the same order.
 """
 
 import numpy as np
@@ -17,21 +17,26 @@ _BLOCK = 1 << BLOCK_BITS
 
 @inlined
 def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
-    """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups.
+    """Return whether to spread a node's chunk over the map, if
+    there is a map, for so many look-ups.
 
     It pays from one look-up for each feature of the chunk on (measured on label trees).
     """
     if len(work.feature_row) == 0:
         return False
     chunk = ensemble.node_chunk[node]
-    n_dense = (ensemble.dense_ptr[chunk + 1] - ensemble.dense_ptr[chunk]) // children_width(ensemble, node)
+    n_dense = (ensemble.dense_ptr[chunk + 1] - ensemble.dense_ptr[chunk]) // children_width(
+        ensemble, node
+    )
     n_features = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] - 1 + n_dense
     return bool(n_look_ups >= n_features)
 
 
 @inlined
 def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
-    """Set the entries of the chunk's features: 1 + the number of a sparse row, -1 - that of a dense one."""
+    """Set the entries of the chunk's features: 1 + the number of a
+    sparse row, -1 - that of a dense one.
+    """
     chunk = ensemble.node_chunk[node]
     at = ensemble.block_ptr[chunk]
     for group in range(ensemble.directory.shape[1]):
@@ -39,8 +44,10 @@ def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
         while blocks != 0:
             feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
             blocks &= blocks - 1
-            rows, dense_rows = np.int64(ensemble.blocks[at, 0]), np.int64(ensemble.blocks[at, 1])
-            n_sparse, n_dense = np.int64(ensemble.blocks[at, 2]), np.int64(ensemble.blocks[at, 3])
+            rows = np.int64(ensemble.blocks[at, 0])
+            dense_rows = np.int64(ensemble.blocks[at, 1])
+            n_sparse = np.int64(ensemble.blocks[at, 2])
+            n_dense = np.int64(ensemble.blocks[at, 3])
             at += 1
             while rows != 0:
                 bit = lowest_lane(rows)
@@ -95,10 +102,11 @@ def _end_of_turn(
 def begin_piece(
     ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
 ) -> tuple[int, bool]:
-    """Make ready to score nodes from the k-th on; return (where they end, whether the map holds their chunk).
+    """Make ready to score nodes from the k-th on; return (where they end,
+    whether the map holds their chunk).
 
-    Entries of one node follow each other. A chunk that enough of them need is spread over the map; those
-    between two such chunks go through the scorer in turn.
+    Entries of one node follow each other. A chunk that enough of them need is spread over the map;
+    those between two such chunks go through the scorer in turn.
     """
     end = _end_of_run(nodes, k, n_nodes)
     if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):

@@ -1,10 +1,10 @@
 """Two heaps over (score, id) in preallocated arrays: the k best so far, and the frontier.
 
-The order is total, so that answers do not depend on the order of insertion: a larger score is better, and of
-equal scores the smaller id is.
+The order is total, so that answers do not depend on the order of insertion: a larger score is
+better, and of equal scores the smaller id is.
 
-Conventions: `scores` float32[capacity], `ids` int32[capacity], the first `size` entries are the heap; every
-function returns the new size.
+Conventions: `scores` float32[capacity], `ids` int32[capacity], the first `size` entries are the
+heap; every function returns the new size.
 """
 
 from numpy import float32
@@ -21,7 +21,9 @@ def better(score: float32, id_: int, other_score: float32, other_id: int) -> boo
 
 @inlined
 def keep_best(scores: F32, ids: I32, size: int, capacity: int, score: float32, id_: int) -> int:
-    """Offer an entry to the `capacity` (>= 1) best; the worst of them is the root. O(log capacity)."""
+    """Offer an entry to the `capacity` (>= 1) best; the worst of them is the root.
+    O(log capacity).
+    """
     if size < capacity:
         return _rise(scores, ids, size, score, id_, False)
     if better(score, id_, scores[0], ids[0]):
@@ -79,7 +81,9 @@ def sort_best(scores: F32, ids: I32, size: int) -> None:
 
 @inlined
 def push_frontier(scores: F32, ids: I32, size: int, score: float32, id_: int) -> int:
-    """Add an entry to the frontier (the best entry at the root); the arrays have room. O(log size)."""
+    """Add an entry to the frontier (the best entry at the root); the arrays have
+    room. O(log size).
+    """
     return _rise(scores, ids, size, score, id_, True)
 
 

@@ -1,4 +1,6 @@
-"""Features of a candidate by the training rows near to the row that is answered (`xylem_store.members`)."""
+"""Features of a candidate by the training rows near to the row that
+is answered (`xylem_store.members`).
+"""
 
 from typing import NamedTuple
 
@@ -44,10 +46,15 @@ GROUPS = 128
 LISTED_ROWS = 1 << 16
 """From more rows on those that a row meets are listed: all cosines would take longer to look at."""
 
-_VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
-"""Among NEAR_FEATURES: the first that is of votes, what the best labels expect, those that are compared."""
+_VOTES = 4
+_EXPECTED = 7
+_COMPARED = (0, 2, 7)
+"""Among NEAR_FEATURES: the first that is of votes, what the best
+labels expect, those that are compared.
+"""
 
-_ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
+_ZERO = np.float32(0.0)
+_MIDDLE = np.float32(ZERO)
 _TINY = np.float32(1e-45)  # the least above 0
 _FLOOR = np.float32(1e-6)  # a score of 0 is so much, where scores are divided
 _SHIFT = np.uint64(LANES.bit_length() - 1)
@@ -62,9 +69,12 @@ class NearSearch(NamedTuple):
     n_columns  of the first member; 0 where the version has no near rows: nothing is done then
     features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
     best   int32[BEST]  the first member's best labels
-    cosine  float32[rows]  with the row that is answered; 0 between rows. It and `scale` are whole vectors
-    met     int32[rows / LANES]  blocks of LANES rows to look at: all of them, or those with a feature of it
-    is_met  uint8[rows / LANES]  whether a block is in `met`; 0 between rows. Empty: `met` has all of them
+    cosine  float32[rows]  with the row that is answered; 0 between rows. It and `scale` are whole
+            vectors
+    met     int32[rows / LANES]  blocks of LANES rows to look at: all of them, or those with a
+            feature of it
+    is_met  uint8[rows / LANES]  whether a block is in `met`; 0 between rows. Empty: `met` has all
+            of them
     greatest  float32[GROUPS]  cosine of a row of each group
     best_cosine, best_row  [NEAREST]  the heap of rows
     """
@@ -95,27 +105,32 @@ class NearSearch(NamedTuple):
 def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
     """Set the cosines between a row and all that have a feature of it.
 
-    Returns how many blocks are in `met`. Columns of other members and of names are passed over. Cost: for
-    each feature of the row a search, and at most POSTINGS_MAX products; then looks at LISTED_ROWS cosines at
-    most, or at the blocks met.
+    Returns how many blocks are in `met`. Columns of other members and of names are passed over.
+    Cost: for each feature of the row a search, and at most POSTINGS_MAX products; then looks at
+    LISTED_ROWS cosines at most, or at the blocks met.
     """
-    low, high = rows.indptr[row], rows.indptr[row + 1]
-    squares, end = _ZERO, low
+    low = rows.indptr[row]
+    high = rows.indptr[row + 1]
+    squares = _ZERO
+    end = low
     while end < high and rows.indices[end] < near.n_columns:
         squares += rows.values[end] * rows.values[end]
         end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
     n_met = 0 if len(near.is_met) > 0 else len(near.met)
     for at in range(low, end):
-        column, value = rows.indices[at], rows.values[at] * length
-        begin, end_of_list = near.feature_ptr[column], near.feature_ptr[column + 1]
+        column = rows.indices[at]
+        value = rows.values[at] * length
+        begin = near.feature_ptr[column]
+        end_of_list = near.feature_ptr[column + 1]
         for i in range(begin, end_of_list):
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
         if len(near.is_met) > 0:
             n_met = _meet(begin, end_of_list, n_met, near)
     near.greatest[:] = _TINY
     for k in range(n_met):
-        first, group = near.met[k] * LANES, k * LANES % GROUPS
+        first = near.met[k] * LANES
+        group = k * LANES % GROUPS
         cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
         vstore(near.cosine, first, cosines)
         vstore(near.greatest, group, vmax(cosines, vload(near.greatest, group)))
@@ -124,7 +139,9 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
 
 @inlined
 def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
-    """Add the blocks of row[begin : end] to the n_met that are in `met`; return how many there are."""
+    """Add the blocks of row[begin : end] to the n_met that are in `met`; return how
+    many there are.
+    """
     for i in range(begin, end):
         block = np.uint64(near.row[i]) >> _SHIFT
         near.met[np.uint64(n_met)] = block
@@ -137,8 +154,8 @@ def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
 def keep_nearest(n_met: int, near: NearSearch) -> int:
     """Put the nearest rows into the heap, and clear the cosines; return how many rows these are.
 
-    NEAREST groups have a row that is as near as the NEAREST-th of their greatest cosines. Rows less near are
-    passed over, which leaves the heap little to do.
+    NEAREST groups have a row that is as near as the NEAREST-th of their greatest cosines. Rows less
+    near are passed over, which leaves the heap little to do.
     """
     least = _least_of_nearest(near)
     n_near = 0
@@ -148,7 +165,9 @@ def keep_nearest(n_met: int, near: NearSearch) -> int:
         while lanes != 0:
             row = first + lowest_lane(lanes)
             lanes &= lanes - 1
-            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
+            n_near = keep_best(
+                near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row
+            )
         vstore(near.cosine, first, vbroadcast(_ZERO))
     if len(near.is_met) > 0:
         for k in range(n_met):
@@ -175,7 +194,8 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
     """Set the first four of NEAR_FEATURES of the n candidates, by the cosines with their rows."""
     for i in range(n):
         greatest = second = third = cubes = total = _ZERO
-        begin, end = near.label_ptr[candidate[i]], near.label_ptr[candidate[i] + 1]
+        begin = near.label_ptr[candidate[i]]
+        end = near.label_ptr[candidate[i] + 1]
         for own in range(begin, end):
             cosine = near.cosine[near.label_row[own]]
             total += cosine
@@ -184,7 +204,9 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
             second = max(second, min(greatest, cosine))
             greatest = max(greatest, cosine)
         found = near.features[i]
-        found[0], found[1], found[2] = greatest, (greatest + second + third) * _THIRD, cubes
+        found[0] = greatest
+        found[1] = (greatest + second + third) * _THIRD
+        found[2] = cubes
         found[3] = total / np.float32(end - begin) if end > begin else _ZERO
 
 
@@ -197,7 +219,8 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
     total = _ZERO
     near.features[:n, _VOTES : _VOTES + 3] = _ZERO
     for j in range(n_near):
-        row, cosine = near.best_row[j], near.best_cosine[j]
+        row = near.best_row[j]
+        cosine = near.best_cosine[j]
         vote = cosine * cosine * cosine
         total += vote
         for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
@@ -212,7 +235,8 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
 
 @inlined
 def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSearch) -> None:
-    """Set what the best labels expect of the n candidates: the mean of their shares, by their scores.
+    """Set what the best labels expect of the n candidates: the
+    mean of their shares, by their scores.
 
     slot    the places of labels among the candidates, below 0 of others
     scores  of `best`, the greatest first: n_best of them
@@ -228,7 +252,9 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
             if place >= 0:
                 near.features[place, _EXPECTED] += scores[i] * near.other_share[at]
     for i in range(n):
-        near.features[i, _EXPECTED] = near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
+        near.features[i, _EXPECTED] = (
+            near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
+        )
 
 
 @inlined
@@ -258,9 +284,13 @@ def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
         cosine = max(cosine, near.features[i, _VOTES + 2])
     greatest = scores[0] if len(scores) > 0 else _ZERO
     for i in range(n):
-        found, place = near.features[i, CONTEXT:], rank[i]
+        found = near.features[i, CONTEXT:]
+        place = rank[i]
         found[0] = _ZERO
         if place >= 0:
             after = scores[place + 1] if place + 1 < len(scores) else _ZERO
             found[0] = log_of((scores[place] + _FLOOR) / (after + _FLOOR))
-        found[1], found[2], found[3], found[4] = total, greatest, votes, cosine
+        found[1] = total
+        found[2] = greatest
+        found[3] = votes
+        found[4] = cosine

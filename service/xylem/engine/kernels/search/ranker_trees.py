@@ -1,10 +1,11 @@
 """The trees of a ranker, walked for sixteen candidates at once.
 
-Each inner node rules out the leaves below one of its children. A tree's leaves are bits, the leftmost the
-lowest; the lowest that is left when each node has spoken is where a walk from the root ends. So a node takes
-a comparison and an "and", in any order, and no branch depends on the data. Source: Lucchese et al. 2015,
-"QuickScorer: a fast algorithm to rank documents with additive ensembles of regression trees", section 3. It
-differs: all nodes are looked at; they are so few that vectors of candidates save more.
+Each inner node rules out the leaves below one of its children. A tree's leaves are bits, the
+leftmost the lowest; the lowest that is left when each node has spoken is where a walk from the root
+ends. So a node takes a comparison and an "and", in any order, and no branch depends on the data.
+Source: Lucchese et al. 2015, "QuickScorer: a fast algorithm to rank documents with additive
+ensembles of regression trees", section 3. It differs: all nodes are looked at; they are so few that
+vectors of candidates save more.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,20 @@ import numpy as np
 
 from xylem.base import offsets
 from xylem.engine.kernels.search.scorer import place
-from xylem_store import F32_1, F32_2, I32_1, LANES, Ranker, handle, vadd, vall, vfirst, vkeep, vload, vstore
+from xylem_store import (
+    F32_1,
+    F32_2,
+    I32_1,
+    LANES,
+    Ranker,
+    handle,
+    vadd,
+    vall,
+    vfirst,
+    vkeep,
+    vload,
+    vstore,
+)
 from xylem_store import nonallocating_inlined as inlined
 
 BLOCK = 64
@@ -28,7 +42,8 @@ class RankerTrees(NamedTuple):
     leaf_ptr   int32[T + 1]  and the leaves leaf_ptr[t] .. leaf_ptr[t + 1] - 1, from left to right
     column     int32[N]      where a node's feature begins in a matrix float32[F, BLOCK]
     threshold  float32[N]
-    kept       int32[N]      bits of the leaves that are left where the feature is above the threshold
+    kept       int32[N]      bits of the leaves that are left where the feature is above the
+               threshold
     value      float32[L]
     """
 
@@ -41,11 +56,17 @@ class RankerTrees(NamedTuple):
 
 
 def trees_of(ranker: Ranker) -> RankerTrees:
-    """Return a ranker's trees. They have NODES_MAX nodes at most, so that 32 bits suffice for the leaves."""
+    """Return a ranker's trees.
+
+    They have NODES_MAX nodes at most, so that 32 bits suffice for the leaves.
+    """
     is_inner = ranker.child != np.arange(len(ranker.child))
-    inner, leaf = np.flatnonzero(is_inner), np.flatnonzero(~is_inner)
-    low, child = ranker.child[inner], ranker.child.tolist()
-    n_below, first = [1] * len(child), [0] * len(child)  # leaves; the leftmost one
+    inner = np.flatnonzero(is_inner)
+    leaf = np.flatnonzero(~is_inner)
+    low = ranker.child[inner]
+    child = ranker.child.tolist()
+    n_below = [1] * len(child)  # leaves; the leftmost one
+    first = [0] * len(child)
     for node in inner[::-1].tolist():
         n_below[node] = n_below[child[node]] + n_below[child[node] + 1]
     for node in inner.tolist():
@@ -53,15 +74,19 @@ def trees_of(ranker: Ranker) -> RankerTrees:
         first[child[node] + 1] = first[node] + n_below[child[node]]
     leaf_ptr = offsets(~is_inner)[ranker.tree_ptr]
     value = np.empty(len(leaf), np.float32)
-    value[np.repeat(leaf_ptr[:-1], np.diff(leaf_ptr)) + np.array(first, np.int64)[leaf]] = ranker.value[leaf]
+    value[np.repeat(leaf_ptr[:-1], np.diff(leaf_ptr)) + np.array(first, np.int64)[leaf]] = (
+        ranker.value[leaf]
+    )
     of_low = np.left_shift(1, np.array(n_below, np.int64)[low]) - 1
     return RankerTrees(
-        offsets(is_inner)[ranker.tree_ptr].astype(np.int32),
-        leaf_ptr.astype(np.int32),
-        ranker.feature[inner] * np.int32(BLOCK),
-        ranker.threshold[inner],
-        (~np.left_shift(of_low, np.array(first, np.int64)[inner])).astype(np.uint32).view(np.int32),
-        value,
+        node_ptr=offsets(is_inner)[ranker.tree_ptr].astype(np.int32),
+        leaf_ptr=leaf_ptr.astype(np.int32),
+        column=ranker.feature[inner] * np.int32(BLOCK),
+        threshold=ranker.threshold[inner],
+        kept=(~np.left_shift(of_low, np.array(first, np.int64)[inner]))
+        .astype(np.uint32)
+        .view(np.int32),
+        value=value,
     )
 
 
@@ -72,12 +97,16 @@ def add_trees(n: int, trees: RankerTrees, matrix: F32_2, margin: F32_1) -> None:
     What is behind them, up to 32 at a time, becomes anything.
     """
     for tree in range(len(trees.leaf_ptr) - 1):
-        first, last, leaf = trees.node_ptr[tree], trees.node_ptr[tree + 1], trees.leaf_ptr[tree]
+        first = trees.node_ptr[tree]
+        last = trees.node_ptr[tree + 1]
+        leaf = trees.leaf_ptr[tree]
         for i in range(0, n, 2 * LANES):
             these = those = vall()
             for node in range(first, last):
                 at = place(node)
-                column, threshold, bits = trees.column[at] + i, trees.threshold[at], trees.kept[at]
+                column = trees.column[at] + i
+                threshold = trees.threshold[at]
+                bits = trees.kept[at]
                 these = vkeep(these, vload(matrix, column), threshold, bits)
                 those = vkeep(those, vload(matrix, column + LANES), threshold, bits)
             vstore(margin, i, vadd(vload(margin, i), vfirst(these, trees.value, leaf)))

@@ -1,10 +1,11 @@
 """Routing: rows go down all decision trees of an ensemble to their leaves.
 
-Source: Majzoubi and Choromanska 2019, algorithm 2 (several children of a node may receive a row) and, for
-*argmax*, the trees of FastXML and LOMtree. A block of rows goes down one tree after the other, level by
-level: the rows that enter a node are scored there one after the other, so that each chunk is read once a
-block. A row alone goes down all trees at once, so that there is always a next chunk to ask for. The margins
-are the scorer's, so a row's answer has the same bits alone and in any block.
+Source: Majzoubi and Choromanska 2019, algorithm 2 (several children of a node may receive a row)
+and, for *argmax*, the trees of FastXML and LOMtree. A block of rows goes down one tree after the
+other, level by level: the rows that enter a node are scored there one after the other, so that each
+chunk is read once a block. A row alone goes down all trees at once, so that there is always a next
+chunk to ask for. The margins are the scorer's, so a row's answer has the same bits alone and in any
+block.
 """
 
 import numpy as np
@@ -36,11 +37,15 @@ NO_ROOM = -1
 
 @inlined
 def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
-    """Send rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or NO_ROOM.
+    """Send rows first .. last - 1 down all trees; return the
+    number of leaves in leaf_*, or NO_ROOM.
 
-    The leaves of a row and tree come by ascending id: nodes are numbered level by level, and entered so.
+    The leaves of a row and tree come by ascending id: nodes are numbered level by level, and
+    entered so.
     """
-    ensemble, routing, work = parts.ensemble, parts.own, parts.work
+    ensemble = parts.ensemble
+    routing = parts.own
+    work = parts.work
     for row in range(first, last):
         clear_cost(parts.answers.costs, row, work)
     n_trees = ensemble.child_ptr[0]
@@ -52,7 +57,9 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
         n_entries = 0
         for root in range(tree, tree + step):
             for row in range(first, last):
-                n_entries, n_leaves = _enter(ensemble, root, row, root, n_entries, n_leaves, routing)
+                n_entries, n_leaves = _enter(
+                    ensemble, root, row, root, n_entries, n_leaves, routing
+                )
         while n_entries > 0 and not work.stop[0]:
             _next_level(ensemble, n_entries, last - first, routing)
             n_entries, n_leaves = _score_level(parts, n_entries, n_leaves)
@@ -62,8 +69,11 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
 
 
 @inlined
-def _score_level(parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: int) -> tuple[int, int]:
-    """Score the entries of a level and have their rows enter children; return (n_next or NO_ROOM, n_leaves).
+def _score_level(
+    parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: int
+) -> tuple[int, int]:
+    """Score the entries of a level and have their rows enter children;
+    return (n_next or NO_ROOM, n_leaves).
 
     Entries of one node follow each other.
     """
@@ -100,7 +110,9 @@ def _score_level(parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: i
 
 
 @inlined
-def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace) -> bool:
+def _is_room(
+    ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace
+) -> bool:
     """Return whether there is room for all children of the k-th entry's node."""
     node = routing.entry_node[k]
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
@@ -112,9 +124,14 @@ def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing
 def _enter_children(
     parts: CallParts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
 ) -> tuple[int, int]:
-    """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
-    ensemble, routing = parts.ensemble, parts.own
-    node, row, tree = routing.entry_node[k], routing.entry_row[k], routing.entry_tree[k]
+    """Have the k-th entry's row enter children of its node by their
+    margins; return (n_next, n_leaves).
+    """
+    ensemble = parts.ensemble
+    routing = parts.own
+    node = routing.entry_node[k]
+    row = routing.entry_row[k]
+    tree = routing.entry_tree[k]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
     best = 0
@@ -154,11 +171,13 @@ def _enter(
 
 
 @inlined
-def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: RoutingWorkspace) -> None:
+def _next_level(
+    ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: RoutingWorkspace
+) -> None:
     """Make the entries of the next level of next_*: by node, of a node by row.
 
-    A counting sort over the chunks of the level, for chunks are numbered as their nodes are. The nodes of one
-    row are in order already.
+    A counting sort over the chunks of the level, for chunks are numbered as their nodes are. The
+    nodes of one row are in order already.
     """
     if n_rows == 1:
         for i in range(n_next):
@@ -166,8 +185,10 @@ def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: Routi
             routing.entry_row[i] = routing.next_row[i]
             routing.entry_tree[i] = routing.next_tree[i]
         return
-    ends, node_chunk = routing.chunk_ptr, ensemble.node_chunk
-    lowest, highest = len(ends), 0
+    ends = routing.chunk_ptr
+    node_chunk = ensemble.node_chunk
+    lowest = len(ends)
+    highest = 0
     for i in range(n_next):
         chunk = node_chunk[routing.next_node[i]]
         lowest = min(lowest, chunk)
@@ -190,12 +211,14 @@ def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: Routi
 def route_rows(call_at: I64) -> None:
     """Answer the rows of a Call, whose `own` is a RoutingWorkspace; its rows go down together.
 
-    The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are answered.
-    A block that finds no room (rows that enter many children) is halved; one row always finds it.
-    Cost: the chunks of the nodes entered, at least depth a tree, at worst all; the labels of the leaves
-    reached; to re-rank, the mean rows of those labels. The answer to a row does not depend on the others.
+    The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are
+    answered. A block that finds no room (rows that enter many children) is halved; one row always
+    finds it. Cost: the chunks of the nodes entered, at least depth a tree, at worst all; the labels
+    of the leaves reached; to re-rank, the mean rows of those labels. The answer to a row does not
+    depend on the others.
     """
-    call, parts = struct_at(Call, call_at), parts_of(call_at, RoutingWorkspace)
+    call = struct_at(Call, call_at)
+    parts = parts_of(call_at, RoutingWorkspace)
     ensemble, _, _, search, answers, work, routing = parts
     rerank = struct_at(Rerank, call.rerank)
     n_rows = len(routing.row_ptr) - 1
@@ -208,11 +231,14 @@ def route_rows(call_at: I64) -> None:
             continue
         sort_leaves(n_leaves, row, end - row, routing)
         for here in range(row, end):
-            first, last = routing.row_ptr[here - row], routing.row_ptr[here - row + 1]
+            first = routing.row_ptr[here - row]
+            last = routing.row_ptr[here - row + 1]
             n_best = rank_labels(parts, add_leaves(ensemble, routing, first, last), here, rerank)
             is_exact = work.stop[0] == 0
             n_best = n_best if is_exact or not search.is_sure else 0
-            write_answer(answers, here, False, routing.best_score, routing.best_label, n_best, is_exact)
+            write_answer(
+                answers, here, False, routing.best_score, routing.best_label, n_best, is_exact
+            )
         row = end
     for here in range(row, call.last):
         answers.exact[here] = 0
@@ -223,10 +249,11 @@ def route_rows(call_at: I64) -> None:
 
 @kernel
 def reach_leaves(call_at: I64) -> int:
-    """Leave the leaves that a row reaches, but for empty ones, in leaf_node and leaf_tree; return how many.
+    """Leave the leaves that a row reaches, but for empty ones, in
+    leaf_node and leaf_tree; return how many.
 
-    By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are wanted by
-    nobody.
+    By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are
+    wanted by nobody.
     """
     first = struct_at(Call, call_at).first
     return go_down(parts_of(call_at, RoutingWorkspace), first, first + 1)

@@ -1,12 +1,13 @@
 """From the leaves that a row reached to its answer.
 
-A label's score is the mean over the trees of the mean of its values over the leaves reached, empty leaves not
-counted (Majzoubi and Choromanska 2019, algorithm 2, the mean of normalised histograms). The additions have a
-fixed order, tree by tree and by ascending leaf, whatever the rows that went down together.
+A label's score is the mean over the trees of the mean of its values over the leaves reached, empty
+leaves not counted (Majzoubi and Choromanska 2019, algorithm 2, the mean of normalised histograms).
+The additions have a fixed order, tree by tree and by ascending leaf, whatever the rows that went
+down together.
 
-Re-ranking: Jain et al. 2016 (PFastreXML), of its tail labels; LdSM (Majzoubi and Choromanska 2019) uses the
-same. A label that the trees give the score P is scored P^alpha * exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), x
-the row at length 1, mu the mean of the label's training rows.
+Re-ranking: Jain et al. 2016 (PFastreXML), of its tail labels; LdSM (Majzoubi and Choromanska 2019)
+uses the same. A label that the trees give the score P is scored P^alpha * exp(-gamma / 2 * |x -
+mu|^2)^(1 - alpha), x the row at length 1, mu the mean of the label's training rows.
 """
 
 import numpy as np
@@ -65,7 +66,9 @@ def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspac
     A counting sort: of a row alone by tree, of several by row, for these come tree by tree.
     """
     if n_rows == 1:
-        _count_and_place(n_leaves, routing.leaf_tree, 0, len(routing.tree_leaves), routing.tree_ptr, routing)
+        _count_and_place(
+            n_leaves, routing.leaf_tree, 0, len(routing.tree_leaves), routing.tree_ptr, routing
+        )
         routing.row_ptr[0] = 0
         routing.row_ptr[1] = n_leaves
     else:
@@ -76,7 +79,9 @@ def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspac
 def _count_and_place(
     n_leaves: int, keys: I32, least: int, n_keys: int, ends: I32, routing: RoutingWorkspace
 ) -> None:
-    """Fill leaf_order by key, leaves of one key in their order, and `ends` with where each key begins."""
+    """Fill leaf_order by key, leaves of one key in their order, and
+    `ends` with where each key begins.
+    """
     ends[: n_keys + 1] = 0
     for i in range(n_leaves):
         ends[keys[i] - least + 1] += 1
@@ -93,7 +98,9 @@ def _count_and_place(
 
 @inlined
 def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, last: int) -> int:
-    """Add up the values of the leaves leaf_order[first:last] in label_sum; return how many are label_seen."""
+    """Add up the values of the leaves leaf_order[first:last] in
+    label_sum; return how many are label_seen.
+    """
     leaf_ptr = ensemble.leaf_ptr
     routing.tree_leaves[:] = 0
     for i in range(first, last):
@@ -122,12 +129,14 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
 def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, rerank: Rerank) -> int:
     """Leave the best of label_seen in the heap best_*; return their number. Clears label_sum.
 
-    With re-ranking arrays the labels are re-ranked by the row, but for those whose score could not enter the
-    answer at any distance.
+    With re-ranking arrays the labels are re-ranked by the row, but for those whose score could not
+    enter the answer at any distance.
     """
     _, _, rows, search, _, _, routing = parts
-    low, high = rows.indptr[row], rows.indptr[row + 1]
-    indices, values = rows.indices[low:high], rows.values[low:high]
+    low = rows.indptr[row]
+    high = rows.indptr[row + 1]
+    indices = rows.indices[low:high]
+    values = rows.values[low:high]
     is_reranked = len(rerank.parameters) > 0
     is_weighted = len(search.weight) > 0
     row_square = spread_row(indices, values, routing.dense_row) if is_reranked else _ZERO
@@ -143,11 +152,15 @@ def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, reran
             if n_best == search.top_r and not is_weighted and score < routing.best_score[0]:
                 continue
             score *= nearness(rerank, label, row_square, routing.dense_row)
-        if len(search.log_threshold) > 0 and log_of(score) < threshold_of(search.log_threshold, label):
+        if len(search.log_threshold) > 0 and log_of(score) < threshold_of(
+            search.log_threshold, label
+        ):
             continue
         if is_weighted:
             score *= search.weight[label]
-        n_best = keep_best(routing.best_score, routing.best_label, n_best, search.top_r, score, label)
+        n_best = keep_best(
+            routing.best_score, routing.best_label, n_best, search.top_r, score, label
+        )
     if is_reranked:
         for i in range(len(indices)):
             routing.dense_row[indices[i]] = _ZERO

@@ -1,18 +1,19 @@
-"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here, by way of
-`scoring`, and nothing else reads weights.
+"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here,
+by way of `scoring`, and nothing else reads weights.
 
-Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can have
-several chunks on their way at once: `find_blocks` counts bits in the chunk's directory, `find_rows` in the
-blocks found, `find_words` looks up where sparse rows lie, and `score_children` adds the rows up. None of the
-first three has a branch that depends on the data. A chunk that many rows of a batch need is spread over a map
-from features to rows instead (`feature_map`), which takes the place of the first two steps.
-The additions have a fixed order (sparse rows, then dense rows, each by ascending feature, then the bias), so
-that a margin has the same bits in every traversal.
+Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can
+have several chunks on their way at once: `find_blocks` counts bits in the chunk's directory,
+`find_rows` in the blocks found, `find_words` looks up where sparse rows lie, and `score_children`
+adds the rows up. None of the first three has a branch that depends on the data. A chunk that many
+rows of a batch need is spread over a map from features to rows instead (`feature_map`), which takes
+the place of the first two steps. The additions have a fixed order (sparse rows, then dense rows,
+each by ascending feature, then the bias), so that a margin has the same bits in every traversal.
 
-Decision trees have few children a node, and all rows of a node of up to DENSE_SHARE children are dense. Such
-a chunk, spread over the map, is scored in one pass (`add_narrow_rows`): each feature is looked up and its row
-added at once, a feature without a row as the zeros that follow the last row. That changes no bits: a sum that
-begins with 0 is never -0, so that adding 0 or -0 leaves it as it is.
+Decision trees have few children a node, and all rows of a node of up to DENSE_SHARE children are
+dense. Such a chunk, spread over the map, is scored in one pass (`add_narrow_rows`): each feature is
+looked up and its row added at once, a feature without a row as the zeros that follow the last row.
+That changes no bits: a sum that begins with 0 is never -0, so that adding 0 or -0 leaves it as it
+is.
 """
 
 from typing import Any, NamedTuple
@@ -79,13 +80,16 @@ class ScorerParts(NamedTuple):
 
 
 @inlined
-def find_blocks(ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace, stage: int) -> None:
+def find_blocks(
+    ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace, stage: int
+) -> None:
     """Find the blocks of the row's features in the chunk of an inner node."""
     if _is_full(indices, work):
         return
     chunk = ensemble.node_chunk[node]
     directory = ensemble.directory[chunk]
-    block_at, block_item = work.block_at[stage], work.block_item[stage]
+    block_at = work.block_at[stage]
+    block_item = work.block_item[stage]
     first = ensemble.block_ptr[chunk]
     n_found = np.int64(0)
     for i in range(len(indices)):
@@ -102,7 +106,9 @@ def find_blocks(ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace
 
 @inlined
 def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
-    """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
+    """Find the dense rows and the numbers of the sparse rows of the
+    row's features in the blocks found.
+    """
     ensemble, _, dense, _, _, work = scored
     if _is_full(indices, work):
         _find_all_rows(ensemble, dense, node, values, work, stage)
@@ -111,9 +117,12 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[chunk]
     first_sparse = ensemble.row_start[chunk]
-    block_at, block_item = work.block_at[stage], work.block_item[stage]
-    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
-    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
+    block_at = work.block_at[stage]
+    block_item = work.block_item[stage]
+    dense_at = work.dense_at[stage]
+    dense_value = work.dense_value[stage]
+    sparse_at = work.sparse_at[stage]
+    sparse_value = work.sparse_value[stage]
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
     for found in range(work.counts[stage, 0]):
@@ -127,7 +136,9 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
         is_dense = has(dense_rows, feature)
         n_dense_below = count_below(dense_rows, feature)
         n_below = count_below(rows, feature)
-        dense_at[place(n_dense)] = first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+        dense_at[place(n_dense)] = (
+            first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+        )
         dense_value[place(n_dense)] = value
         n_dense += is_dense
         sparse_at[place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
@@ -145,7 +156,9 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
 
 @inlined
 def _is_full(indices: I32, work: Workspace) -> bool:
-    """Return whether the row has just the features that each chunk has a dense row for: no look-ups."""
+    """Return whether the row has just the features that each
+    chunk has a dense row for: no look-ups.
+    """
     n = len(indices)
     return bool(n == work.full_features and n > 0 and indices[n - 1] == n - 1)
 
@@ -154,10 +167,13 @@ def _is_full(indices: I32, work: Workspace) -> bool:
 def _find_all_rows(
     ensemble: TreeEnsemble, dense: NDArray[Any], node: int, values: F32, work: Workspace, stage: int
 ) -> None:
-    """Do as `find_rows` for a full row: its dense rows are all of the chunk, one after the other."""
+    """Do as `find_rows` for a full row: its dense rows are all of the chunk, one
+    after the other.
+    """
     width = children_width(ensemble, node)
     at = ensemble.dense_ptr[ensemble.node_chunk[node]]
-    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    dense_at = work.dense_at[stage]
+    dense_value = work.dense_value[stage]
     line = _LINE // dense.itemsize
     for i in range(len(values)):
         dense_at[i] = at + i * width
@@ -169,13 +185,17 @@ def _find_all_rows(
 
 
 @inlined
-def find_words(ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Workspace, stage: int) -> None:
+def find_words(
+    ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Workspace, stage: int
+) -> None:
     """Find the words of the sparse rows."""
     first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
-    sparse_at, sparse_count = work.sparse_at[stage], work.sparse_count[stage]
+    sparse_at = work.sparse_at[stage]
+    sparse_count = work.sparse_count[stage]
     for hit in range(work.counts[stage, 2]):
         at = place(sparse_at[hit])
-        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + place(1)]
+        begin = ensemble.row_ptr[at]
+        end = ensemble.row_ptr[at + place(1)]
         sparse_at[hit] = first + begin
         sparse_count[hit] = end - begin
         prefetch(sparse, first + begin)
@@ -183,14 +203,18 @@ def find_words(ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Wo
 
 @inlined
 def score_children(scored: ScorerParts, node: int, stage: int, slot: int) -> None:
-    """Add up the margins of a node's children from the rows found, into margins[slot], padded with zeros."""
+    """Add up the margins of a node's children from the rows found,
+    into margins[slot], padded with zeros.
+    """
     n_bytes = add_rows(scored, node, stage, slot)
     finish_margins(scored.ensemble, node, n_bytes, scored.work, slot)
 
 
 @inlined
 def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
-    """Add up the rows found, in margins[slot], padded with zeros; return the bytes of their weights."""
+    """Add up the rows found, in margins[slot], padded with zeros;
+    return the bytes of their weights.
+    """
     ensemble, sparse, dense, _, _, work = scored
     width = children_width(ensemble, node)
     margins = work.margins[slot]
@@ -205,8 +229,12 @@ def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
 
 
 @inlined
-def finish_margins(ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace, slot: int) -> None:
-    """Scale the sums of a node's children and add their biases; count the node, and n_bytes of weights."""
+def finish_margins(
+    ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace, slot: int
+) -> None:
+    """Scale the sums of a node's children and add their biases;
+    count the node, and n_bytes of weights.
+    """
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
     margins = work.margins[slot]
@@ -229,7 +257,8 @@ def scale_sums(ensemble: TreeEnsemble, node: int, work: Workspace, slot: int) ->
 @inlined
 def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins: F32) -> np.int64:
     """Add the sparse rows found to `margins`; return the number of their words."""
-    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
+    sparse_at = work.sparse_at[stage]
+    sparse_value = work.sparse_value[stage]
     n_words = np.int64(0)
     for hit in range(work.counts[stage, 2]):
         value = sparse_value[hit]
@@ -242,17 +271,23 @@ def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins:
 
 
 @inlined
-def _add_dense_rows(dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: F32) -> None:
-    """Add the dense rows found to `margins`, four vectors of children at a time while there are as many.
+def _add_dense_rows(
+    dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: F32
+) -> None:
+    """Add the dense rows found to `margins`, four vectors of children
+    at a time while there are as many.
 
     Of one vector alone every addition would wait for the one before.
     """
-    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    dense_at = work.dense_at[stage]
+    dense_value = work.dense_value[stage]
     n_dense = work.counts[stage, 1]
     tile = 0
     while tile + 4 * LANES <= width:
-        first, second = vload(margins, tile), vload(margins, tile + LANES)
-        third, fourth = vload(margins, tile + 2 * LANES), vload(margins, tile + 3 * LANES)
+        first = vload(margins, tile)
+        second = vload(margins, tile + LANES)
+        third = vload(margins, tile + 2 * LANES)
+        fourth = vload(margins, tile + 3 * LANES)
         for hit in range(n_dense):
             at = dense_at[hit] + tile
             value = vbroadcast(dense_value[hit])
@@ -275,7 +310,9 @@ def _add_dense_rows(dense: NDArray[Any], width: np.int64, work: Workspace, stage
 
 @inlined
 def place(index: int | np.integer[Any]) -> np.uint64:
-    """Return an index as one that is never negative: for others numba adds the length, on every access."""
+    """Return an index as one that is never negative: for others
+    numba adds the length, on every access.
+    """
     return np.uint64(index)
 
 
@@ -286,11 +323,14 @@ def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
     turns = work.turns
     while turns[0] < min(n_entries, k + 4):
         low, high = _row_bounds(entries, turns[0], rows)
-        find_blocks(ensemble, entries.node[turns[0]], rows.indices[low:high], work, turns[0] % STAGES)
+        find_blocks(
+            ensemble, entries.node[turns[0]], rows.indices[low:high], work, turns[0] % STAGES
+        )
         turns[0] += 1
     while turns[1] < min(n_entries, k + 3):
         low, high = _row_bounds(entries, turns[1], rows)
-        node, stage = entries.node[turns[1]], turns[1] % STAGES
+        node = entries.node[turns[1]]
+        stage = turns[1] % STAGES
         find_rows(scored, node, rows.indices[low:high], rows.values[low:high], stage)
         turns[1] += 1
     while turns[2] < min(n_entries, k + 2):
@@ -308,7 +348,10 @@ def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
 
 @inlined
 def find_all(scored: ScorerParts, node: int, low: int, high: int) -> None:
-    """Find what a node's chunk has for the features low .. high - 1 of the rows, with nothing to overlap."""
+    """Find what a node's chunk has for the features low ..
+
+    high - 1 of the rows, with nothing to overlap.
+    """
     ensemble, sparse, _, rows, _, work = scored
     indices = rows.indices[low:high]
     find_blocks(ensemble, node, indices, work, 0)

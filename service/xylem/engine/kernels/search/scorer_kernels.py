@@ -53,13 +53,17 @@ _KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes 
 
 
 def scorer_of(ensemble: TreeEnsemble) -> int:
-    """Return the address of the scorer of an ensemble: it is compiled or loaded if it was not yet."""
+    """Return the address of the scorer of an ensemble: it is compiled or loaded if it
+    was not yet.
+    """
     return address_of(_KERNELS[ensemble.sparse.itemsize], SCORES, empty_handle(Call), 0, 0, 0, 0)
 
 
 @inlined
 def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Samples) -> None:
-    """Hand on: each way by itself reads of the structs what it needs, and keeps that in registers."""
+    """Hand on: each way by itself reads of the structs what it needs, and keeps that
+    in registers.
+    """
     if way == IN_TURN:
         _score_in_turn(call_at, one, other, n, samples)
     elif way == MAPPED:
@@ -75,9 +79,18 @@ def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Sample
 @inlined
 def _scored(call_at: I64, samples: Samples) -> ScorerParts:
     call = struct_at(Call, call_at)
-    stored, ensemble = struct_at(TreeEnsemble, call.ensemble, samples), struct_at(TreeEnsemble, call.ensemble)
-    rows, entries = struct_at(Rows, call.rows), struct_at(Entries, call.entries)
-    return ScorerParts(ensemble, stored.sparse, stored.dense, rows, entries, struct_at(Workspace, call.work))
+    stored = struct_at(TreeEnsemble, call.ensemble, samples)
+    ensemble = struct_at(TreeEnsemble, call.ensemble)
+    rows = struct_at(Rows, call.rows)
+    entries = struct_at(Entries, call.entries)
+    return ScorerParts(
+        ensemble=ensemble,
+        sparse=stored.sparse,
+        dense=stored.dense,
+        rows=rows,
+        entries=entries,
+        work=struct_at(Workspace, call.work),
+    )
 
 
 @inlined
@@ -122,14 +135,20 @@ def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples)
 
 
 @inlined
-def _find_mapped_rows(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
-    """Find the rows of a row's features in the chunk that the map holds: find_blocks and find_rows in one."""
+def _find_mapped_rows(
+    ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace
+) -> None:
+    """Find the rows of a row's features in the chunk that the map
+    holds: find_blocks and find_rows in one.
+    """
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[chunk]
     first_sparse = ensemble.row_start[chunk]
-    dense_at, dense_value = work.dense_at[0], work.dense_value[0]
-    sparse_at, sparse_value = work.sparse_at[0], work.sparse_value[0]
+    dense_at = work.dense_at[0]
+    dense_value = work.dense_value[0]
+    sparse_at = work.sparse_at[0]
+    sparse_value = work.sparse_value[0]
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
     for i in range(rows.indptr[row], rows.indptr[row + 1]):

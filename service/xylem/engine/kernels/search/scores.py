@@ -1,12 +1,12 @@
-"""Log-scores of nodes, each chunk scored at most once a row: what exact and threshold traversals share; and
-the probabilities of labels that a caller names.
+"""Log-scores of nodes, each chunk scored at most once a row: what exact and threshold traversals
+share; and the probabilities of labels that a caller names.
 
-`node_score[n]` is valid while `node_stamp[n]` equals the row's stamp. A label's probability is the mean over
-the trees of exp(log-score of its leaf), 0 in a tree without such a leaf.
+`node_score[n]` is valid while `node_stamp[n]` equals the row's stamp. A label's probability is the
+mean over the trees of exp(log-score of its leaf), 0 in a tree without such a leaf.
 
-Links make the logarithms of probabilities of margins: Lin, Liu and Lin 2024 section 2 (squared hinge), PECOS
-(cubed hinge), Jasinska et al. 2016 section 5 (logistic). Scores are summed as logarithms, so the hinges need
-no exponential at all.
+Links make the logarithms of probabilities of margins: Lin, Liu and Lin 2024 section 2 (squared
+hinge), PECOS (cubed hinge), Jasinska et al. 2016 section 5 (logistic). Scores are summed as
+logarithms, so the hinges need no exponential at all.
 """
 
 from typing import NamedTuple
@@ -59,7 +59,8 @@ _LEAST = np.float32(-1e4)  # the least logarithm of a softmax: sums of them over
 def _log_softmax(n_children: int, margins: F32) -> None:
     """Turn the margins of all children of a node into the logarithms of their softmax, at most 0.
 
-    Infinite margins count as the largest numbers. Beside one that is no number none has a probability.
+    Infinite margins count as the largest numbers. Beside one that is no number none has a
+    probability.
     """
     most = np.float32(np.finfo(np.float32).max / 4)
     greatest = -most
@@ -82,15 +83,16 @@ def _log_softmax(n_children: int, margins: F32) -> None:
 def log_links(link: int, n_children: int, margins: F32) -> None:
     """Turn each margin m into log p, in [-inf, 0], in place; a NaN stays one.
 
-    link     one of xylem_store.ensemble.LINK_CODES: hinge2: -max(0, 1 - m)^2; hinge3: -max(0, 1 - m)^3;
-             logistic: -log(1 + exp(-m)), to 1e-6 absolute or 1e-4 relative; softmax: m - log of the sum of
-             exp(m) over the node's children, at least -1e4
+    link     one of xylem_store.ensemble.LINK_CODES: hinge2: -max(0, 1 - m)^2; hinge3: -max(0, 1 -
+             m)^3; logistic: -log(1 + exp(-m)), to 1e-6 absolute or 1e-4 relative; softmax: m - log
+             of the sum of exp(m) over the node's children, at least -1e4
     margins  float32[..], whole vectors of LANES, of which the first n_children elements count
     """
     if link == SOFTMAX:
         _log_softmax(n_children, margins)
         return
-    zero, one = vbroadcast(_ZERO), vbroadcast(_ONE)
+    zero = vbroadcast(_ZERO)
+    one = vbroadcast(_ONE)
     for tile in range(0, n_children, LANES):
         margin = vload(margins, tile)
         if link == LOGISTIC:
@@ -106,7 +108,8 @@ def log_links(link: int, n_children: int, margins: F32) -> None:
 
 @handle
 class QueueWorkspace(NamedTuple):
-    """Buffers, none of which carries anything from one row to the next; they grow with the number of nodes.
+    """Buffers, none of which carries anything from one row to the next;
+    they grow with the number of nodes.
 
     R is top_r, N nodes, I inner nodes, T trees, K labels.
 
@@ -137,7 +140,8 @@ class QueueWorkspace(NamedTuple):
 
 def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
     """Allocate the buffers for answers of up to top_r labels."""
-    n_trees, n_nodes = int(ensemble.child_ptr[0]), len(ensemble.parent)
+    n_trees = int(ensemble.child_ptr[0])
+    n_nodes = len(ensemble.parent)
     n_labels = ensemble.label_leaf.shape[1] if n_trees > 1 else 0
     shapes = {
         "row stamp": 1,
@@ -162,7 +166,8 @@ def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
 @inlined
 def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -> None:
     """Turn the margins of the node's children into their log-scores."""
-    ensemble, queue = parts.ensemble, parts.own
+    ensemble = parts.ensemble
+    queue = parts.own
     score = queue.node_score[node]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
@@ -184,7 +189,8 @@ def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
 @inlined
 def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float32:
     """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
-    ensemble, queue = parts.ensemble, parts.own
+    ensemble = parts.ensemble
+    queue = parts.own
     n_trees = ensemble.label_leaf.shape[0]
     total = np.float32(0.0)
     for tree in range(n_trees):
@@ -204,15 +210,19 @@ def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float3
 def score_rows(call_at: I64, label_ptr: I64, labels: I32, score_out: F32, log_out: F32) -> None:
     """Write the scores of the labels named for each row of a Call, whose `own` is a QueueWorkspace.
 
-    label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i + 1]]
-    score_out, log_out  float32[labels]: the probability, the mean over the trees, with the bits of an exact
-                       search, calibrated as its scores are, and its logarithm; 0 and -inf where no tree has
-                       a leaf for the label
+    label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i +
+                       1]]
+    score_out, log_out  float32[labels]: the probability, the mean over the trees, with the bits of
+                        an exact
+                       search, calibrated as its scores are, and its logarithm; 0 and -inf where no
+                       tree has a leaf for the label
 
     Cost: the chunks on the labels' paths, each once a row.
     """
-    call, parts = struct_at(Call, call_at), parts_of(call_at, QueueWorkspace)
-    ensemble, queue = parts.ensemble, parts.own
+    call = struct_at(Call, call_at)
+    parts = parts_of(call_at, QueueWorkspace)
+    ensemble = parts.ensemble
+    queue = parts.own
     knots = struct_at(Calibration, call.calibration)
     for row in range(call.first, call.last):
         start_row(ensemble, row, queue)
@@ -221,5 +231,9 @@ def score_rows(call_at: I64, label_ptr: I64, labels: I32, score_out: F32, log_ou
             if len(knots.x) > 0:
                 score_out[i] = calibrated(knots.x, knots.y, score_out[i])
             log_out[i] = np.log(score_out[i])
-            if len(knots.x) == 0 and len(ensemble.label_leaf) == 1 and ensemble.label_leaf[0, labels[i]] >= 0:
+            if (
+                len(knots.x) == 0
+                and len(ensemble.label_leaf) == 1
+                and ensemble.label_leaf[0, labels[i]] >= 0
+            ):
                 log_out[i] = queue.node_score[ensemble.label_leaf[0, labels[i]]]

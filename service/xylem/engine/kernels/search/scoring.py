@@ -1,7 +1,7 @@
 """The scorer as traversals call it: by its address, for several nodes at a time.
 
-So a traversal is compiled once, not once for each type of weights: it reads none itself. A call costs some 30
-nanoseconds, which one node of a decision tree would feel.
+So a traversal is compiled once, not once for each type of weights: it reads none itself. A call
+costs some 30 nanoseconds, which one node of a decision tree would feel.
 """
 
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,13 +17,16 @@ from xylem_store import nonallocating_inlined as inlined
 IN_TURN, MAPPED, NARROW, ALONE, FEATURE = range(5)
 """What is scored, and how, by two numbers and, IN_TURN, a third:
 
-IN_TURN  the children of the nodes of entries one .. other - 1 for their rows, into margins[0] and so on. From
-         one = first on after start_turns(work, first). While one chunk is scored, the next three are each one
-         step further back on their way. The entries may grow between two calls: n is their number so far.
+IN_TURN  the children of the nodes of entries one .. other - 1 for their rows, into margins[0] and
+         so on. From one = first on after start_turns(work, first). While one chunk is scored, the
+         next three are each one step further back on their way. The entries may grow between two
+         calls: n is their number so far.
 MAPPED   the same for entries of one node whose chunk the feature map holds
 NARROW   as MAPPED for a node that `scorer.is_narrow`, in less time
-ALONE    the children of inner node `one` for row `other`, into margins[0], with nothing to overlap it with
-FEATURE  what feature `other` of the call's first row adds to the children of node `one`, to margins[0]
+ALONE    the children of inner node `one` for row `other`, into margins[0], with nothing to overlap
+         it with
+FEATURE  what feature `other` of the call's first row adds to the children of node `one`, to
+         margins[0]
 """
 
 SCORES: Any = types.none
@@ -43,7 +46,9 @@ Own = TypeVar("Own")
 
 
 class CallParts(NamedTuple, Generic[Own]):
-    """What a Call leads to: what the steps of a traversal work with. `own`: the traversal's own buffers."""
+    """What a Call leads to: what the steps of a traversal work with.
+    `own`: the traversal's own buffers.
+    """
 
     ensemble: TreeEnsemble
     scorer: Scorer
@@ -58,10 +63,21 @@ class CallParts(NamedTuple, Generic[Own]):
 def parts_of(call_at: I64, own: type[Own]) -> CallParts[Own]:
     """Return the parts of a Call whose own buffers are a struct of this class."""
     call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
-    answers, work = struct_at(Answers, call.answers), struct_at(Workspace, call.work)
-    return CallParts(ensemble, scorer, rows, search, answers, work, struct_at(own, call.own))
+    ensemble = struct_at(TreeEnsemble, call.ensemble)
+    scorer = Scorer(call.scorer, call_at)
+    rows = struct_at(Rows, call.rows)
+    search = struct_at(Search, call.search)
+    answers = struct_at(Answers, call.answers)
+    work = struct_at(Workspace, call.work)
+    return CallParts(
+        ensemble=ensemble,
+        scorer=scorer,
+        rows=rows,
+        search=search,
+        answers=answers,
+        work=work,
+        own=struct_at(own, call.own),
+    )
 
 
 @inlined
@@ -73,7 +89,9 @@ def start_turns(work: Workspace, first: int) -> None:
 
 @inlined
 def last_at_once(work: Workspace, k: int, end: int) -> int:
-    """Return where those entries from the k-th on end, of those before `end`, that can be scored at once."""
+    """Return where those entries from the k-th on end, of those before
+    `end`, that can be scored at once.
+    """
     return min(end, k + len(work.margins))
 
 

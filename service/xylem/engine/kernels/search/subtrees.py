@@ -25,7 +25,9 @@ def greatest_below(ensemble: TreeEnsemble, of_label: NDArray[Any], nothing: floa
 
 @kernel
 def lift(node_label: I32, parent: I32, of_label: NDArray[Any], of_node: NDArray[Any]) -> None:
-    """Set of_node, which holds the value of nodes without labels, to what `greatest_below` returns."""
+    """Set of_node, which holds the value of nodes without labels, to what
+    `greatest_below` returns.
+    """
     for node in range(len(of_node)):
         label = node_label[node]
         if label >= 0:
@@ -41,7 +43,8 @@ Paths: TypeAlias = tuple[I32, I32, I32]
 
 
 class RowSearch(NamedTuple):
-    """A thresholded search of one row at a time, for a kernel that calls it, and what moves its thresholds.
+    """A thresholded search of one row at a time, for a kernel that calls
+    it, and what moves its thresholds.
 
     address  of the traversal, as `calls.address_of` has it; it returns nothing
     call     the handle of its Call, whose search and answers are set
@@ -70,13 +73,16 @@ NO_PATHS: Paths = (
 
 @inlined
 def log_of(score: np.float32) -> np.float32:
-    """Return the logarithm of a score as it is compared with thresholds: float64's, rounded; -inf for 0."""
+    """Return the logarithm of a score as it is compared with
+    thresholds: float64's, rounded; -inf for 0.
+    """
     return np.float32(np.log(np.float64(score)))
 
 
 @kernel
 def set_logs(knots: Knots, thresholds: F32, log_out: F32) -> None:
-    """Set log_out, float32[n], to the logarithms of the model's own scores that reach these thresholds.
+    """Set log_out, float32[n], to the logarithms of the model's own
+    scores that reach these thresholds.
 
     They have the same bits as `move_thresholds` leaves. With NO_KNOTS they are the thresholds' own.
     """
@@ -97,18 +103,18 @@ def move_thresholds(
 ) -> None:
     """Bring log_threshold up to date where these labels' thresholds have changed.
 
-    Source: Jasinska et al. 2016 section 5.2 (a node's threshold is the least of its children's). Traversals
-    may read the array meanwhile: they see each node's old or new threshold.
+    Source: Jasinska et al. 2016 section 5.2 (a node's threshold is the least of its children's).
+    Traversals may read the array meanwhile: they see each node's old or new threshold.
 
     child_ptr, parent, label_leaf  of the ensemble of a label tree; or NO_PATHS
     knots          of the model's calibration, on whose scale thresholds are; or NO_KNOTS
     labels         int32[n], in [0, K), in any order
     thresholds     float32[K], in [0, 1]: the new ones
-    log_threshold  float32[N], changed: what `Predictor.node_thresholds` made, and makes of the new ones;
-                   with NO_PATHS float32[K], the labels' logarithms
+    log_threshold  float32[N], changed: what `Predictor.node_thresholds` made, and makes of the new
+                   ones; with NO_PATHS float32[K], the labels' logarithms
 
-    Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children, until
-    one of them has it too.
+    Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children,
+    until one of them has it too.
     """
     x, y = knots
     for i in range(len(labels)):

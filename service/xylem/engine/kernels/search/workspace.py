@@ -32,26 +32,35 @@ _AT_ONCE_MAX = 16  # so many nodes are scored at once at most
 _MARGINS_MAX = 1 << 12
 """The margins of the nodes that are scored at once are so many at most: they stay in the caches."""
 
-_MAP_FEATURES_MAX = 1 << 18  # a map of more features than this does not stay in the caches, and does not pay
+# a map of more features than this does not stay in the caches, and does not pay
+_MAP_FEATURES_MAX = 1 << 18
 
 
 @handle
 class Workspace(NamedTuple):
     """Buffers, none of which carries anything from one row to the next.
 
-    F is the most features of a row, W the widest chunk padded to LANES, D the features of the model.
+    F is the most features of a row, W the widest chunk padded to LANES, D the features of the
+    model.
 
     block_at, block_item       [STAGES, F]       the blocks found, and of which feature each is
     dense_at, sparse_at        [STAGES, F]       where the rows found begin
     dense_value, sparse_value  [STAGES, F]       the values of their features
     sparse_count               [STAGES, F]       the lengths of the sparse rows
-    counts                     [STAGES, 3]       how many blocks, dense rows and sparse rows were found
-    turns                      [3]               of a list of nodes: how many have their blocks, rows, words
-    feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see feature_map)
-    margins                    [M, W]            of the children of up to M nodes that are scored at once
-    cost                       [M, 2]            chunks scored and bytes of weights read since it was cleared
-    full_features              D if each chunk of the model has a dense row for every feature, else 0
-    stop                       [1]               not 0: end with what is sure; traversals look once a chunk
+    counts                     [STAGES, 3]       how many blocks, dense rows and sparse rows were
+                               found
+    turns                      [3]               of a list of nodes: how many have their blocks,
+                               rows, words
+    feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see
+                               feature_map)
+    margins                    [M, W]            of the children of up to M nodes that are scored at
+                               once
+    cost                       [M, 2]            chunks scored and bytes of weights read since it
+                               was cleared
+    full_features              D if each chunk of the model has a dense row for every feature, else
+                               0
+    stop                       [1]               not 0: end with what is sure; traversals look once
+                               a chunk
     """
 
     block_at: I64_2
@@ -85,8 +94,8 @@ class Entries(NamedTuple):
 def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bool) -> Workspace:
     """Allocate the buffers for rows of up to `n_features` features.
 
-    maps_features  whether many rows will need the same chunks: adds a map over the model's features, unless
-                   they are too many for it to pay
+    maps_features  whether many rows will need the same chunks: adds a map over the model's
+                   features, unless they are too many for it to pay
     """
     n_mapped = ensemble.directory.shape[1] << GROUP_BITS
     width = widest_chunk(ensemble)
@@ -94,7 +103,10 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
     if not maps_features or n_mapped > _MAP_FEATURES_MAX:
         n_mapped = 0
     shapes = {
-        "block_at block_item dense_at dense_value sparse_at sparse_value sparse_count": (STAGES, n_features),
+        "block_at block_item dense_at dense_value sparse_at sparse_value sparse_count": (
+            STAGES,
+            n_features,
+        ),
         "counts": (STAGES, 3),
         "turns": 3,
         "feature_row": n_mapped,
@@ -110,28 +122,35 @@ def widest_chunk(ensemble: TreeEnsemble) -> int:
     return -(-int(np.diff(ensemble.child_ptr).max(initial=0)) // LANES) * LANES
 
 
-ALL_LEAVES, ALL_INNER, MIXED = 0, 1, 2
+ALL_LEAVES = 0
+ALL_INNER = 1
+MIXED = 2
 """What the children of a node are."""
 
-_SAVED_BYTES_MAX = 1 << 24  # the saved leaves of a block take no more than this, or the block is one row
+# the saved leaves of a block take no more than this, or the block is one row
+_SAVED_BYTES_MAX = 1 << 24
 
 
 @handle
 class BeamWorkspace(NamedTuple):
-    """Buffers for blocks of up to n rows of a model of T trees; a *lane* is a row in a tree: n * T of them.
+    """Buffers for blocks of up to n rows of a model of T trees; a *lane*
+    is a row in a tree: n * T of them.
 
-    B is the beam width, R top_r, C the chunks of the model, E = lanes * B, W the widest chunk, S the most
-    nodes with leaves that a beam visits in a tree.
+    B is the beam width, R top_r, C the chunks of the model, E = lanes * B, W the widest chunk, S
+    the most nodes with leaves that a beam visits in a tree.
 
     below                  [C]                  of each chunk: ALL_LEAVES, ALL_INNER or MIXED
     chunk_ptr              [C + 1]              where the entries of a chunk go
-    in_rounds              [levels + 1]         whether a level's nodes have two rounds (see beam_levels)
+    in_rounds              [levels + 1]         whether a level's nodes have two rounds (see
+                           beam_levels)
     level_node/score/size  [lanes, B], [lanes]  each lane's nodes of this level
-    entry_node/lane/row    [E]                  the (node, lane) pairs being scored, and the lanes' rows
+    entry_node/lane/row    [E]                  the (node, lane) pairs being scored, and the lanes'
+                           rows
     entry_score            [E]                  log-scores of these nodes
     next_score/node/size   [lanes, B], [lanes]  each lane's heap of the next level's nodes
     width                  [lanes]              how many nodes of the next level a lane may keep
-    left_out               [lanes]              no node that a full heap left out has a better key; -inf: none
+    left_out               [lanes]              no node that a full heap left out has a better key;
+                           -inf: none
     best_score/label/size  [lanes, R], [lanes]  each lane's heap of labels
     saved_node/score       [lanes, S]           the nodes with leaves that a lane visited
     saved_log_p            [lanes, S, W]        and the log-probabilities of their children
@@ -167,7 +186,9 @@ class BeamWorkspace(NamedTuple):
 
 
 def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:
-    """Return the most nodes of a level that a beam keeps; with thresholds it may save its width for one."""
+    """Return the most nodes of a level that a beam keeps; with
+    thresholds it may save its width for one.
+    """
     return min(beam_width * n_levels if has_thresholds else beam_width, n_chunks)
 
 
@@ -180,7 +201,8 @@ class BeamShape:
 
     def __init__(self, ensemble: TreeEnsemble) -> None:
         self.n_trees = int(ensemble.child_ptr[0])
-        is_inner, parent = ensemble.node_chunk >= 0, ensemble.parent[self.n_trees :]
+        is_inner = ensemble.node_chunk >= 0
+        parent = ensemble.parent[self.n_trees :]
         n_children = np.diff(ensemble.child_ptr)[is_inner]
         chunk_of_inner = ensemble.node_chunk[parent][is_inner[self.n_trees :]]
         n_inner = np.bincount(chunk_of_inner, None, len(n_children))
@@ -192,14 +214,18 @@ class BeamShape:
         has_leaves = [self.below[of_level[of_level >= 0]] != ALL_INNER for of_level in chunks]
         self._leafy = [*(int(np.count_nonzero(of_level)) for of_level in has_leaves), 0]
         self.n_levels = len(self._leafy)
-        self._in_rounds = np.array([self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8)
+        self._in_rounds = np.array(
+            [self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8
+        )
 
     def saved_nodes(self, beam_width: int) -> int:
         """Return how many nodes with leaves a beam visits in a tree at most."""
         return sum(min(beam_width, n) for n in self._leafy)
 
     def rows_at_once(self, beam_width: int) -> int:
-        """Return how many rows a block may have so that its saved leaves stay in bounds, at least 1."""
+        """Return how many rows a block may have so that its saved
+        leaves stay in bounds, at least 1.
+        """
         bytes_a_row = 4 * self.n_trees * self.saved_nodes(beam_width) * self._width
         return max(1, _SAVED_BYTES_MAX // bytes_a_row)
 
@@ -221,7 +247,9 @@ class BeamShape:
 
 
 _ENTRIES_A_TREE = 4
-"""Room for so many nodes a row and level, and leaves a row and tree; blocks with more are halved."""
+"""Room for so many nodes a row and level, and leaves a row and tree; blocks with more
+are halved.
+"""
 
 _LEAVES_MAX = 1 << 20
 """Room for so many leaves of a block, or for all that one row can reach: some twenty megabytes."""
@@ -234,8 +262,8 @@ _BLOCK_ROWS_MAX = 1 << 14
 class RoutingWorkspace(NamedTuple):
     """Buffers, none of which carries anything from one row to the next.
 
-    E and L are the entries of a level and the leaves that there is room for, R the rows of a block, T trees,
-    C chunks, K labels, D features.
+    E and L are the entries of a level and the leaves that there is room for, R the rows of a block,
+    T trees, C chunks, K labels, D features.
 
     entry_node/row/tree  [E]       the inner nodes entered on this level: by node, of a node by row
     next_node/row/tree   [E]       those of the next level, as they are found
@@ -290,7 +318,8 @@ def make_routing(
 
     One row alone always finds room: it enters each inner node and each leaf at most once.
     """
-    n_trees, n_chunks = int(ensemble.child_ptr[0]), len(ensemble.directory)
+    n_trees = int(ensemble.child_ptr[0])
+    n_chunks = len(ensemble.directory)
     widest = int(np.diff(ensemble.child_ptr).max())
     n_entries = max(_ENTRIES_A_TREE * block_rows, n_chunks) + widest
     n_filled = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))

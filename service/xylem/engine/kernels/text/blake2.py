@@ -1,4 +1,5 @@
-"""BLAKE2b with a key, 16 bytes long: the MAC of prediction ids, written without the interpreter's lock.
+"""BLAKE2b with a key, 16 bytes long: the MAC of prediction ids,
+written without the interpreter's lock.
 
 Source: RFC 7693. Only what these need: one key for many messages, whose block is absorbed once.
 """
@@ -40,7 +41,11 @@ _SIGMA = np.array(
     np.uint8,
 )
 _MIXED = np.array(
-    [[j, 4 + (j + k) % 4, 8 + (j + 2 * k) % 4, 12 + (j + 3 * k) % 4] for k in (0, 1) for j in range(4)],
+    [
+        [j, 4 + (j + k) % 4, 8 + (j + 2 * k) % 4, 12 + (j + 3 * k) % 4]
+        for k in (0, 1)
+        for j in range(4)
+    ],
     np.uint8,
 )
 """The words that a step of a round mixes: columns, then diagonals."""
@@ -56,7 +61,9 @@ def _turned(word: np.uint64, by: int) -> np.uint64:
 
 @inlined
 def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> None:
-    """Absorb a block of 16 words into the state, n_bytes being counted up to its end; section 3.2."""
+    """Absorb a block of 16 words into the state, n_bytes being counted up to its end;
+    section 3.2.
+    """
     for i in range(8):
         v[i] = state[i]
         v[i + 8] = _IV[i]
@@ -65,7 +72,10 @@ def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> No
         v[14] = ~v[14]
     for turn in range(12):
         for step in range(8):
-            a, b, c, d = _MIXED[step, 0], _MIXED[step, 1], _MIXED[step, 2], _MIXED[step, 3]
+            a = _MIXED[step, 0]
+            b = _MIXED[step, 1]
+            c = _MIXED[step, 2]
+            d = _MIXED[step, 3]
             v[a] = v[a] + v[b] + words[_SIGMA[turn % 10, 2 * step]]
             v[d] = _turned(v[d] ^ v[a], _TURNS[0])
             v[c] = v[c] + v[d]
@@ -81,7 +91,8 @@ def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> No
 @kernel
 def absorb_key(key: U64) -> U64:
     """Return the state, uint64[8], in which a key of 32 bytes, uint64[4], has been absorbed."""
-    block, v = np.zeros(_WORDS, np.uint64), np.empty(_WORDS, np.uint64)
+    block = np.zeros(_WORDS, np.uint64)
+    v = np.empty(_WORDS, np.uint64)
     block[:4] = key
     state = _IV.copy()
     state[0] ^= np.uint64(0x01010000 | 32 << 8 | MAC_BYTES)
@@ -93,10 +104,11 @@ def absorb_key(key: U64) -> U64:
 def append_mac(keyed: U64, message: U8, n_bytes: int) -> None:
     """Write the MAC of message[:n_bytes], n_bytes > 0, after it.
 
-    Parameters: keyed uint64[8], what `absorb_key` returned; message uint8[..], which has room for whole
-    blocks and the MAC. About 1 microsecond a block.
+    Parameters: keyed uint64[8], what `absorb_key` returned; message uint8[..], which has room for
+    whole blocks and the MAC. About 1 microsecond a block.
     """
-    state, v = keyed.copy(), np.empty(_WORDS, np.uint64)
+    state = keyed.copy()
+    v = np.empty(_WORDS, np.uint64)
     n_blocks = (n_bytes + BLOCK_BYTES - 1) // BLOCK_BYTES
     message[n_bytes : n_blocks * BLOCK_BYTES] = 0
     words = message[: n_blocks * BLOCK_BYTES].view(np.uint64)

@@ -1,7 +1,8 @@
 """Numbers as text: the fewest decimal digits that tell a float32 from its neighbours, as JSON.
 
-Source: Raffaele Giulietti, "The Schubfach way to render doubles" (2020), for 32-bit floats. The layout is
-orjson's: `0.25`, `1e-7`, `120.0`, `1e+13`, so that a kernel and the library write the same text.
+Source: Raffaele Giulietti, "The Schubfach way to render doubles" (2020), for 32-bit floats. The
+layout is orjson's: `0.25`, `1e-7`, `120.0`, `1e+13`, so that a kernel and the library write the
+same text.
 
 Decimal numbers are read out of bytes, too.
 """
@@ -16,9 +17,17 @@ from xylem_store import U8, inlined
 TEXT_BYTES_MAX = 20
 """No score is written with more bytes."""
 
-_K_MIN, _K_MAX = -31, 45
-_32, _LOW_32 = np.uint64(32), np.uint64(0xFFFFFFFF)
-_ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = 48, 57, 43, 45, 46, 69, 101
+_K_MIN = -31
+_K_MAX = 45
+_32 = np.uint64(32)
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_ZERO = 48
+_NINE = 57
+_PLUS = 43
+_MINUS = 45
+_DOT = 46
+_E = 69
+_SMALL_E = 101
 
 
 _EXACT_POWERS = [
@@ -30,7 +39,9 @@ _POWERS = np.array([math.ceil(power) for power in _EXACT_POWERS], np.uint64)
 
 @inlined
 def _round_to_odd(power: np.uint64, factor: np.uint64) -> np.uint64:
-    """Return the upper 32 bits of the product of 96, the last one set if any below but the lowest is."""
+    """Return the upper 32 bits of the product of 96, the last one
+    set if any below but the lowest is.
+    """
     upper = (power >> _32) * factor + (((power & _LOW_32) * factor) >> _32)
     odd = np.uint64(1) if upper & _LOW_32 > np.uint64(1) else np.uint64(0)
     return (upper >> _32) | odd
@@ -40,10 +51,11 @@ def _round_to_odd(power: np.uint64, factor: np.uint64) -> np.uint64:
 def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
     """Return (digits, exponent): the positive finite float32 with these bits.
 
-    digits * 10^exponent is read as it, has the fewest digits of all that are, and of those is the nearest; it
-    may end in zeros.
+    digits * 10^exponent is read as it, has the fewest digits of all that are, and of those is the
+    nearest; it may end in zeros.
     """
-    fraction, biased = np.int64(bits) & 0x7FFFFF, np.int64(bits) >> 23
+    fraction = np.int64(bits) & 0x7FFFFF
+    biased = np.int64(bits) >> 23
     mantissa, q = (fraction | 0x800000, biased - 150) if biased else (fraction, np.int64(-149))
     if -24 < q <= 0 and mantissa & ((1 << -q) - 1) == 0:
         return mantissa >> -q, np.int64(0)
@@ -52,17 +64,22 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
     shift = np.uint64(q + ((-k * 1741647) >> 19) + 1)
     power = _POWERS[-k - _K_MIN]
     odd = mantissa & 1
-    lower = np.int64(_round_to_odd(power, np.uint64(4 * mantissa - (1 if closer_below else 2)) << shift))
+    lower = np.int64(
+        _round_to_odd(power, np.uint64(4 * mantissa - (1 if closer_below else 2)) << shift)
+    )
     here = np.int64(_round_to_odd(power, np.uint64(4 * mantissa) << shift))
     upper = np.int64(_round_to_odd(power, np.uint64(4 * mantissa + 2) << shift))
-    lower, upper = lower + odd, upper - odd  # an odd mantissa does not own the ends of its interval
+    lower = lower + odd  # an odd mantissa does not own the ends of its interval
+    upper = upper - odd
     digits = here >> 2
     if digits >= 10:
         tens = digits // 10
-        below_fits, above_fits = lower <= 40 * tens, 40 * tens + 40 <= upper
+        below_fits = lower <= 40 * tens
+        above_fits = 40 * tens + 40 <= upper
         if below_fits != above_fits:
             return tens + (1 if above_fits else 0), k + 1
-    below_fits, above_fits = lower <= 4 * digits, 4 * digits + 4 <= upper
+    below_fits = lower <= 4 * digits
+    above_fits = 4 * digits + 4 <= upper
     if below_fits != above_fits:
         return digits + (1 if above_fits else 0), k
     middle = 4 * digits + 2
@@ -105,7 +122,9 @@ def _write_exponent(exponent: int, out: U8, at: int) -> int:
 def write_float32(bits: np.uint32, out: U8, at: int) -> int:
     """Write the finite float32 with these bits, not below 0, at out[at]; return where it ends."""
     if bits == 0:
-        out[at], out[at + 1], out[at + 2] = _ZERO, _DOT, _ZERO
+        out[at] = _ZERO
+        out[at + 1] = _DOT
+        out[at + 2] = _ZERO
         return at + 3
     digits, exponent = shortest(bits)
     while digits % 10 == 0:
@@ -119,7 +138,8 @@ def write_float32(bits: np.uint32, out: U8, at: int) -> int:
             digits *= 10
         if exponent >= 0:
             _write_digits(digits, whole, out, at)
-            out[at + whole], out[at + whole + 1] = _DOT, _ZERO
+            out[at + whole] = _DOT
+            out[at + whole + 1] = _ZERO
             return at + whole + 2
         _write_digits(digits, n, out, at + 1)
         for i in range(at, at + point):
@@ -127,7 +147,8 @@ def write_float32(bits: np.uint32, out: U8, at: int) -> int:
         out[at + point] = _DOT
         return at + n + 1
     if -6 < point <= 0:
-        out[at], out[at + 1] = _ZERO, _DOT
+        out[at] = _ZERO
+        out[at + 1] = _DOT
         for i in range(-point):
             out[at + 2 + i] = _ZERO
         _write_digits(digits, n, out, at + 2 - point)
@@ -136,12 +157,18 @@ def write_float32(bits: np.uint32, out: U8, at: int) -> int:
         out[at] = _ZERO + digits
         return _write_exponent(point - 1, out, at + 1)
     _write_digits(digits, n, out, at + 1)
-    out[at], out[at + 1] = out[at + 1], _DOT
+    out[at] = out[at + 1]
+    out[at + 1] = _DOT
     return _write_exponent(point - 1, out, at + n + 1)
 
 
-EXACT, HARD, MALFORMED, NON_FINITE = 0, 1, 2, 3
-"""What `parse_decimal` says: read; well formed, but for the caller to read; no number; not finite."""
+EXACT = 0
+HARD = 1
+MALFORMED = 2
+NON_FINITE = 3
+"""What `parse_decimal` says: read; well formed, but for the caller to read; no
+number; not finite.
+"""
 
 _POWER_MAX = 60
 _DIGITS_MAX = 19
@@ -160,8 +187,8 @@ def is_digit(byte: int) -> bool:
 def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
     """Read the unsigned integer at data[i]; return (it, where it ends).
 
-    It ends at i when there is none. One at or above `limit` (below 2^40) is returned as some number that is.
-    The data must end with a byte that is no digit.
+    It ends at i when there is none. One at or above `limit` (below 2^40) is returned as some number
+    that is. The data must end with a byte that is no digit.
     """
     number = 0
     while is_digit(data[i]):
@@ -173,7 +200,9 @@ def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
 
 @inlined
 def _digits(data: U8, i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
-    """Read digits on from `whole`, which has n; return (whole, n, digits dropped after _DIGITS_MAX, end)."""
+    """Read digits on from `whole`, which has n; return (whole, n,
+    digits dropped after _DIGITS_MAX, end).
+    """
     dropped = 0
     while is_digit(data[i]):
         if n < _DIGITS_MAX:
@@ -187,7 +216,9 @@ def _digits(data: U8, i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int,
 
 @inlined
 def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
-    """Read what follows the `e` before data[i]; return (the exponent, its end, whether there is one)."""
+    """Read what follows the `e` before data[i]; return (the
+    exponent, its end, whether there is one).
+    """
     sign = -1 if data[i] == _MINUS else 1
     if data[i] == _MINUS or data[i] == _PLUS:
         i += 1
@@ -197,11 +228,12 @@ def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
 
 @inlined
 def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
-    """Return the float32 of whole * 10^power and EXACT, or HARD when more care is needed to round it.
+    """Return the float32 of whole * 10^power and EXACT, or HARD
+    when more care is needed to round it.
 
-    The product in double precision is off by less than 4 * 2^-53 of itself: of the 19 digits kept, of their
-    rounding to a double, of the power's and of the product's. When the float32 on either side of that
-    error are one number, it is the float32 of the nearest double.
+    The product in double precision is off by less than 4 * 2^-53 of itself: of the 19 digits kept,
+    of their rounding to a double, of the power's and of the product's. When the float32 on either
+    side of that error are one number, it is the float32 of the nearest double.
     """
     if whole == np.uint64(0):
         return np.float32(0.0), EXACT
@@ -211,7 +243,8 @@ def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
         about = np.float64(whole) * _FLOAT_POWERS[power]
     else:
         about = np.float64(whole) / _FLOAT_POWERS[-power]
-    low, high = np.float32(about * (1.0 - _SLACK)), np.float32(about * (1.0 + _SLACK))
+    low = np.float32(about * (1.0 - _SLACK))
+    high = np.float32(about * (1.0 + _SLACK))
     if low != high:
         return low, HARD
     return low, EXACT
@@ -219,20 +252,22 @@ def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
 
 @inlined
 def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
-    """Read the decimal number at data[i]; return (it, where it ends, EXACT or another of the codes above).
+    """Read the decimal number at data[i]; return (it, where it ends,
+    EXACT or another of the codes above).
 
-    The grammar is `[+-] digits [. digits] [e [+-] digits]` with digits on one side of the point at least. The
-    result is float32(float(text)): the double nearest to the text, rounded to float32. It is returned for
-    EXACT only; a number with code HARD is right in form, and Python's float() must read it. `nan` and `inf`
-    are NON_FINITE, and so is a number that is infinite in float32. The data must end with a byte that no
-    number holds. A few nanoseconds a digit.
+    The grammar is `[+-] digits [. digits] [e [+-] digits]` with digits on one side of the point at
+    least. The result is float32(float(text)): the double nearest to the text, rounded to float32.
+    It is returned for EXACT only; a number with code HARD is right in form, and Python's float()
+    must read it. `nan` and `inf` are NON_FINITE, and so is a number that is infinite in float32.
+    The data must end with a byte that no number holds. A few nanoseconds a digit.
     """
     negative = data[i] == _MINUS
     if negative or data[i] == _PLUS:
         i += 1
     start = i
     whole, n, dropped, i = _digits(data, i, np.uint64(0), 0)
-    n_digits, power = i - start, dropped
+    n_digits = i - start
+    power = dropped
     if data[i] == _DOT:
         start = i + 1
         whole, n, dropped, i = _digits(data, start, whole, n)

@@ -20,11 +20,15 @@ _UNLEARNED = np.frombuffer(b',"learned":false', np.uint8)
 _TOKEN = np.frombuffer(b'],"prediction_id":"', np.uint8)
 _EXACT = np.frombuffer(b'","exact":true}', np.uint8)
 _NOT_EXACT = np.frombuffer(b'","exact":false}', np.uint8)
-_BASE_64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
+_BASE_64 = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8
+)
 _FIXED = len(_LABEL) + len(_ID) + len(_SCORE) + len(_UNLEARNED) + 10 + TEXT_BYTES_MAX + len("},")
 _AROUND = len(_LABELS) + len(_TOKEN) + len(_NOT_EXACT) + 2 * TOKEN_ROOM
-_QUOTE, _BACKSLASH = 34, 92
-_CLOSE, _COMMA = 125, 44
+_QUOTE = 34
+_BACKSLASH = 92
+_CLOSE = 125
+_COMMA = 44
 
 
 class Seal(NamedTuple):
@@ -73,7 +77,9 @@ def pack(number: int | np.int64, n_bytes: int, out: U8, at: int) -> int:
 
 @inlined
 def _write_base64(data: U8, n: int, out: U8, at: int) -> int:
-    """Write data[:n] in the URL-safe alphabet of RFC 4648, without padding; return the place after it."""
+    """Write data[:n] in the URL-safe alphabet of RFC 4648, without
+    padding; return the place after it.
+    """
     for i in range(0, n, 3):
         bits = np.int64(data[i]) << 16
         if i + 1 < n:
@@ -97,19 +103,24 @@ def write_predictions(
     out: U8,
     ends_out: I64,
 ) -> bool:
-    """Write `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}` a row.
+    """Write
+    `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}` a row.
 
-    spans       starts, ends int64[n]; labels int32[..]; scores float32[..], finite and not below 0; exact
-                uint8[n], 0 or 1: row i has labels[starts[i] : ends[i]] and their scores
-    thresholds  float32[K] that a label's score must reach to be named by the token; or [0]: it need not
-    names       offsets, utf8 as in NameTable; uint8[K], 1 of labels that are not learned, or [0]: all are
-    seal        the fields of a Seal; plain tuples, because numba takes a microsecond more for a NamedTuple
+    spans       starts, ends int64[n]; labels int32[..]; scores float32[..], finite and not below 0;
+                exact uint8[n], 0 or 1: row i has labels[starts[i] : ends[i]] and their scores
+    thresholds  float32[K] that a label's score must reach to be named by the token; or [0]: it need
+                not
+    names       offsets, utf8 as in NameTable; uint8[K], 1 of labels that are not learned, or [0]:
+                all are
+    seal        the fields of a Seal; plain tuples, because numba takes a microsecond more for a
+                NamedTuple
     serial      the number of the first row's token
     token       uint8[TOKEN_ROOM + 4 * the most labels of a row], overwritten
     out         uint8[..]
     ends_out    int64[n], where each row's text ends
 
-    Returns whether there was room. Deterministic; some 50 nanoseconds a label, and a microsecond a row.
+    Returns whether there was room. Deterministic; some 50 nanoseconds a label, and a microsecond a
+    row.
     """
     starts, ends, labels, scores, exact = spans
     offsets, utf8, unlearned = names
@@ -117,7 +128,8 @@ def write_predictions(
     bits = scores.view(np.uint32)
     at = 0
     for row in range(len(starts)):
-        first, last = starts[row], ends[row]
+        first = starts[row]
+        last = ends[row]
         named = pack(model, 4, token, pack(1, 1, token, 0))
         named = pack(expiry, 4, token, pack(epoch, 8, token, pack(version, 4, token, named)))
         named = pack(serial + row, 8, token, named)
@@ -128,7 +140,8 @@ def write_predictions(
             label = labels[i]
             if len(thresholds) == 0 or scores[i] >= thresholds[label]:
                 named = pack(label, 4, token, named)
-            start, end = offsets[label], offsets[label + 1]
+            start = offsets[label]
+            end = offsets[label + 1]
             if at + _FIXED + 2 * (end - start) + 8 * (last - first) + _AROUND > len(out):
                 return False
             at = write_name(utf8, start, end, out, copy_text(_LABEL, out, at))
@@ -136,7 +149,8 @@ def write_predictions(
             at = write_float32(bits[i], out, copy_text(_SCORE, out, at))
             if len(unlearned) > 0 and unlearned[label] != 0:
                 at = copy_text(_UNLEARNED, out, at)
-            out[at], out[at + 1] = _CLOSE, _COMMA
+            out[at] = _CLOSE
+            out[at + 1] = _COMMA
             at += 2 if i + 1 < last else 1
         append_mac(keyed, token, named)
         at = _write_base64(token, named + MAC_BYTES, out, copy_text(_TOKEN, out, at))

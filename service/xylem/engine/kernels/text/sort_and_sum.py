@@ -1,4 +1,6 @@
-"""Bring compressed rows into the one form that everything else relies on: sorted, without repeats, finite."""
+"""Bring compressed rows into the one form that everything else relies
+on: sorted, without repeats, finite.
+"""
 
 from typing import Any
 
@@ -21,15 +23,19 @@ def _ascending(indices: I32, start: int, end: int) -> bool:
 
 @kernel
 def _sum_row(indices: I32, values: F32, start: int, end: int, out: int) -> tuple[int, bool]:
-    """Write the row [start, end), sorted and summed, at `out` <= start; return (its end, whether finite)."""
+    """Write the row [start, end), sorted and summed, at `out` <=
+    start; return (its end, whether finite).
+    """
     n = end - start
-    # the place in the low half makes the sort stable, so equal features are summed in the order given
+    # the place in the low half makes the sort stable, so equal
+    # features are summed in the order given
     keys = np.empty(n, np.int64)
     for i in range(n):
         keys[i] = (np.int64(indices[start + i]) << _32) | i
     keys.sort()
     given = values[start:end].copy()
-    total, finite = 0.0, True
+    total = 0.0
+    finite = True
     for i in range(n):
         total += np.float64(given[keys[i] & _LOW_32])
         if i + 1 == n or keys[i + 1] >> _32 != keys[i] >> _32:
@@ -43,14 +49,17 @@ def _sum_row(indices: I32, values: F32, start: int, end: int, out: int) -> tuple
 
 @kernel
 def sort_and_sum_rows(indptr: I64, indices: I32, values: F32) -> tuple[int, int]:
-    """Sort each row by feature and sum repeated features, in place; the rows are packed to the front.
+    """Sort each row by feature and sum repeated features, in
+    place; the rows are packed to the front.
 
-    Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz] >= 0, values float32[nnz]; all are
-    written. Values of one feature are added in double precision in the order given, and rounded once.
-    Returns (nnz after, first row in which a value is not finite or -1). Linear for rows that are sorted
-    already, else n log n a row. Deterministic.
+    Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz] >= 0, values float32[nnz];
+    all are written. Values of one feature are added in double precision in the order given, and
+    rounded once. Returns (nnz after, first row in which a value is not finite or -1). Linear for
+    rows that are sorted already, else n log n a row. Deterministic.
     """
-    out, bad, start = 0, -1, indptr[0]
+    out = 0
+    bad = -1
+    start = indptr[0]
     for row in range(len(indptr) - 1):
         end = indptr[row + 1]
         if _ascending(indices, start, end):
@@ -73,14 +82,16 @@ def sort_and_sum_rows(indptr: I64, indices: I32, values: F32) -> tuple[int, int]
 def narrow_features(indptr: I64, indices: NDArray[Any], features_out: I32) -> tuple[bool, int, int]:
     """Check rows from anywhere, and copy their features to 32 bits.
 
-    Parameters: indptr int64[..], indices int32[nnz] or int64[nnz], features_out int32[nnz]. Returns (whether
-    indptr ascends from 0 to nnz, the least and the greatest of the indices; 0 and -1 without any). Linear.
+    Parameters: indptr int64[..], indices int32[nnz] or int64[nnz], features_out int32[nnz]. Returns
+    (whether indptr ascends from 0 to nnz, the least and the greatest of the indices; 0 and -1
+    without any). Linear.
     """
     n = len(indices)
     ascends = len(indptr) > 0 and indptr[0] == 0 and indptr[len(indptr) - 1] == n
     for row in range(len(indptr) - 1):
         ascends &= indptr[row + 1] >= indptr[row]
-    least, greatest = np.int64(0), np.int64(-1)
+    least = np.int64(0)
+    greatest = np.int64(-1)
     if n:
         least = greatest = np.int64(indices[0])
     for i in range(n):
@@ -93,7 +104,8 @@ def narrow_features(indptr: I64, indices: NDArray[Any], features_out: I32) -> tu
 def sort_labels(indptr: I64, indices: I32) -> int:
     """Sort each row of labels and drop repeated ones, in place; the rows are packed to the front.
 
-    Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz]; both are written. Returns nnz after.
+    Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz]; both are written. Returns
+    nnz after.
     """
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     pairs = np.sort(rows << _32 | indices[: len(rows)])

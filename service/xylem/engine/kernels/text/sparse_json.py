@@ -1,7 +1,7 @@
 """What kernels read of JSON: keys that are expected, lists of ids and of numbers.
 
-It is a part of what JSON allows. The data end with END and a byte that is nothing expected, and what is not
-as expected leads to that last byte: no step goes past it.
+It is a part of what JSON allows. The data end with END and a byte that is nothing expected, and
+what is not as expected leads to that last byte: no step goes past it.
 """
 
 from typing import Any
@@ -14,9 +14,19 @@ from xylem_store import F32, U8, inlined
 
 INDICES = np.frombuffer(b'"indices"', np.uint8)
 VALUES = np.frombuffer(b'"values"', np.uint8)
-END, OPEN, CLOSE, COLON, COMMA, OPEN_LIST, CLOSE_LIST = 10, 123, 125, 58, 44, 91, 93
-_SPACE, _TAB, _RETURN = 32, 9, 13
-_ZERO, _MINUS, _DOT = 48, 45, 46
+END = 10
+OPEN = 123
+CLOSE = 125
+COLON = 58
+COMMA = 44
+OPEN_LIST = 91
+CLOSE_LIST = 93
+_SPACE = 32
+_TAB = 9
+_RETURN = 13
+_ZERO = 48
+_MINUS = 45
+_DOT = 46
 
 
 @inlined
@@ -58,7 +68,9 @@ def first_item(data: U8, i: int) -> tuple[int, bool]:
 
 @inlined
 def next_item(data: U8, i: int) -> tuple[int, bool]:
-    """Return the place of the item after one that ends at i, and False; after the last as `first_item`."""
+    """Return the place of the item after one that ends at i, and
+    False; after the last as `first_item`.
+    """
     i, is_end = first_item(data, i)
     if not is_end:
         i = skip_blanks(data, after(data, i, COMMA))
@@ -67,9 +79,11 @@ def next_item(data: U8, i: int) -> tuple[int, bool]:
 
 @inlined
 def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tuple[int, int]:
-    """Read integers from 0 to below the limit from after the bracket to after its fellow, into ids_out[n:].
+    """Read integers from 0 to below the limit from after the bracket to
+    after its fellow, into ids_out[n:].
 
-    Returns (that place, their end); the last place of all when they are others, or there is no room.
+    Returns (that place, their end); the last place of all when they are others, or there is no
+    room.
     """
     i, is_end = first_item(data, i)
     while not is_end:
@@ -84,7 +98,8 @@ def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tup
 
 @inlined
 def read_numbers(data: U8, i: int, values_out: F32, n: int) -> tuple[int, int]:
-    """Read numbers from after the bracket to after its fellow, into values_out[n:]; return as `read_ids`.
+    """Read numbers from after the bracket to after its fellow, into
+    values_out[n:]; return as `read_ids`.
 
     At the first thing that is no number it stops: the work is bounded by the data's length.
     """
@@ -102,7 +117,8 @@ def read_numbers(data: U8, i: int, values_out: F32, n: int) -> tuple[int, int]:
 
 @inlined
 def read_number(data: U8, i: int) -> tuple[np.float32, int]:
-    """Read the number at data[i]; return (it, the place after it), the last of all if there is none.
+    """Read the number at data[i]; return (it, the place after
+    it), the last of all if there is none.
 
     A negative zero is none, nor is one that `parse_decimal` leaves to others.
     """
@@ -133,7 +149,9 @@ def _is_json_number(data: U8, i: int) -> bool:
 def read_instance(
     data: U8, i: int, limit: int, ids_out: NDArray[Any], values_out: F32, start: int
 ) -> tuple[int, int]:
-    """Read `{"indices": [...], "values": [...]}`; return (the place after it, where its features end)."""
+    """Read `{"indices": [...], "values": [...]}`; return (the place
+    after it, where its features end).
+    """
     i = after(data, i, OPEN)
     i = after(data, after_key(data, i, INDICES), COLON)
     i, end = read_ids(data, after(data, i, OPEN_LIST), limit, ids_out, start)

@@ -1,7 +1,8 @@
-"""Texts of requests: strings of JSON made ready for features, and the rows that a kernel makes of them.
+"""Texts of requests: strings of JSON made ready for features, and
+the rows that a kernel makes of them.
 
-It is a part of what JSON allows, as in `xylem.engine.kernels.text.sparse_json`: what is not as expected, and
-characters that Python must look at, lead to the last place of the data.
+It is a part of what JSON allows, as in `xylem.engine.kernels.text.sparse_json`: what is not as
+expected, and characters that Python must look at, lead to the last place of the data.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +11,15 @@ import numpy as np
 from numba import types
 
 from xylem.base import RowArrays
-from xylem.engine.kernels.text.sparse_json import CLOSE, COLON, END, OPEN, after, after_key, skip_blanks
+from xylem.engine.kernels.text.sparse_json import (
+    CLOSE,
+    COLON,
+    END,
+    OPEN,
+    after,
+    after_key,
+    skip_blanks,
+)
 from xylem_store import (
     AFTER_SURROGATES,
     HIGH_SURROGATE,
@@ -30,7 +39,11 @@ from xylem_store import (
     struct_at,
 )
 
-QUOTE, _BACKSLASH, _BLANK, _HYPHEN, _U = 34, 92, 32, 45, 117
+QUOTE = 34
+_BACKSLASH = 92
+_BLANK = 32
+_HYPHEN = 45
+_U = 117
 _ESCAPED = np.frombuffer(b'"\\/bfnrt', np.uint8)
 _MEANT = np.frombuffer(b'"\\/\b\f\n\r\t', np.uint8)
 
@@ -38,7 +51,9 @@ UTF8_A_CHARACTER = 4
 """Bytes of a character, at most."""
 
 LINE_END = -2
-"""In place of what a character becomes: the character, but after a hyphen the text is for Python."""
+"""In place of what a character becomes: the character, but after a hyphen the text is
+for Python.
+"""
 
 _LOW_SURROGATE = 0xDC00
 
@@ -65,7 +80,8 @@ def encode(code: int, utf8: U8, at: int) -> int:
 
 @inlined
 def next_code(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the character at data[i], NO_CODE: there is none.
+    """Return (the place after it, the code point) of the character
+    at data[i], NO_CODE: there is none.
 
     The data end with a control character.
     """
@@ -77,7 +93,9 @@ def next_code(data: U8, i: int) -> tuple[int, int]:
 
 @inlined
 def _escaped(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the escape at data[i]; NO_CODE if it is not right."""
+    """Return (the place after it, the code point) of the escape at
+    data[i]; NO_CODE if it is not right.
+    """
     letter = data[i + 1]
     for k in range(len(_ESCAPED)):
         if letter == _ESCAPED[k]:
@@ -120,7 +138,9 @@ _rows_by = caller(ROWS)
 
 _TEXT = np.frombuffer(b'"text"', np.uint8)
 TEXTS = -1
-"""In place of a number of values that was read: the instances are texts, whose rows are yet to be made."""
+"""In place of a number of values that was read: the instances are
+texts, whose rows are yet to be made.
+"""
 
 _LEFT = -1
 
@@ -129,9 +149,10 @@ _LEFT = -1
 class BodyTexts(NamedTuple):
     """What a kernel needs to read the texts of a body, and to make their rows.
 
-    rows_by         the address of the kernel that makes them, for kernels that call it; table: what it takes
-    ready           int32[codes]  what a character becomes, or LINE_END; -1: that is for Python, as are codes
-                    from here on; [0]: no texts are read
+    rows_by         the address of the kernel that makes them, for kernels that call it; table: what
+                    it takes
+    ready           int32[codes]  what a character becomes, or LINE_END; -1: that is for Python, as
+                    are codes from here on; [0]: no texts are read
     utf8            uint8[..]     where the texts are made ready, UTF8_A_CHARACTER bytes a character
     text_ptr        int64[n + 1]  where they begin and end
     characters_max  of all texts
@@ -155,12 +176,14 @@ def is_text(data: U8, i: int) -> bool:
 
 @kernel
 def read_text_lines(data: U8, texts_at: Handle) -> bool:
-    """Read a text of each line of `data`, as many as there is room for; return whether all lines are texts.
+    """Read a text of each line of `data`, as many as there is room for;
+    return whether all lines are texts.
 
     Every line ends with END, which nothing within a line is.
     """
     texts = struct_at(BodyTexts, texts_at)
-    i, n_characters = 0, 0
+    i = 0
+    n_characters = 0
     for line in range(len(texts.text_ptr) - 1):
         i, n_characters = read_text(data, i, texts, line, n_characters)
         if data[i] != END:
@@ -171,17 +194,22 @@ def read_text_lines(data: U8, texts_at: Handle) -> bool:
 
 @inlined
 def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> tuple[int, int]:
-    """Read `{"text": "..."}`, the n-th; return (the place after it and blanks, how many characters now).
+    """Read `{"text": "..."}`, the n-th; return (the place after it
+    and blanks, how many characters now).
 
     The last place of all when it is none, has a character that is for Python, or there is no room.
     """
     i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
-    i, texts.text_ptr[n + 1], n_characters = read_string(data, i, texts, texts.text_ptr[n], n_characters)
+    i, texts.text_ptr[n + 1], n_characters = read_string(
+        data, i, texts, texts.text_ptr[n], n_characters
+    )
     return skip_blanks(data, after(data, i, CLOSE)), n_characters
 
 
 @inlined
-def read_string(data: U8, i: int, texts: BodyTexts, at: int, n_characters: int) -> tuple[int, int, int]:
+def read_string(
+    data: U8, i: int, texts: BodyTexts, at: int, n_characters: int
+) -> tuple[int, int, int]:
     """Read a string and write it, made ready, to utf8[at:].
 
     Returns (the place after it, where it ends, how many characters there are now).
@@ -202,7 +230,9 @@ def read_string(data: U8, i: int, texts: BodyTexts, at: int, n_characters: int) 
 def read_bytes(
     data: U8, i: int, stop: int, texts: BodyTexts, at: int, n_characters: int
 ) -> tuple[int, int, int]:
-    """Do as `read_string`, of data[i:stop], the UTF-8 of a text as it is; elsewhere than at `stop`: none."""
+    """Do as `read_string`, of data[i:stop], the UTF-8 of a text as it
+    is; elsewhere than at `stop`: none.
+    """
     if stop - i > texts.bytes_max:
         return len(data) - 1, at, n_characters
     while i < stop:
@@ -216,7 +246,8 @@ def read_bytes(
 
 @inlined
 def _make_ready(code: int, texts: BodyTexts, at: int, n_characters: int) -> tuple[int, bool]:
-    """Write what the n-th character becomes to utf8[at:]; return (where it ends, whether it is there).
+    """Write what the n-th character becomes to utf8[at:]; return
+    (where it ends, whether it is there).
 
     It is not when there is no room for so many, or what it becomes is for Python.
     """
@@ -247,7 +278,9 @@ def write_rows(texts_at: Handle, n_texts: int, rows_out: RowArrays) -> int:
     texts = struct_at(BodyTexts, texts_at)
     indptr, indices, values = rows_out
     text_ptr = texts.text_ptr[: n_texts + 1]
-    ptr, ids, weights = _rows_by(texts.rows_by, (texts.utf8[: text_ptr[n_texts]], text_ptr, texts.table))
+    ptr, ids, weights = _rows_by(
+        texts.rows_by, (texts.utf8[: text_ptr[n_texts]], text_ptr, texts.table)
+    )
     n = len(ids)
     if n > len(indices):
         return 0
@@ -256,5 +289,6 @@ def write_rows(texts_at: Handle, n_texts: int, rows_out: RowArrays) -> int:
         if ptr[row + 1] == ptr[row]:
             n = 0
     for i in range(n):
-        indices[i], values[i] = ids[i], weights[i]
+        indices[i] = ids[i]
+        values[i] = weights[i]
     return n

@@ -1,4 +1,6 @@
-"""Small parts of the traversals: links with exponential and logarithm, the two heaps, trees of a ranker."""
+"""Small parts of the traversals: links with exponential and
+logarithm, the two heaps, trees of a ranker.
+"""
 
 from typing import Any
 
@@ -43,7 +45,9 @@ def test_they_are_the_logarithms_of_the_links(link: str, margins: Any) -> None:
     np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-6)
 
 
-@given(st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40), st.floats(-1e3, 1e3, width=32))
+@given(
+    st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40), st.floats(-1e3, 1e3, width=32)
+)
 def test_softmax_is_of_all_margins_of_a_node(margins: Any, shift: Any) -> None:
     found = log_p("softmax", *margins)
     exact = np.array(margins, np.float64)
@@ -76,12 +80,16 @@ def test_the_ends(link: str) -> None:
 
 
 @given(links, st.floats(-90, 90, width=32), st.integers(0, 20))
-def test_the_place_among_the_children_does_not_change_the_bits(link: str, margin: Any, place: Any) -> None:
+def test_the_place_among_the_children_does_not_change_the_bits(
+    link: str, margin: Any, place: Any
+) -> None:
     assert log_p(link, *np.linspace(-3, 3, place), margin)[-1] == log_p(link, margin)[0]
 
 
 entries = st.lists(
-    st.tuples(st.sampled_from([-np.inf, -2.5, -1.0, -0.5, 0.0]), st.integers(0, 50)), unique=True, max_size=40
+    st.tuples(st.sampled_from([-np.inf, -2.5, -1.0, -0.5, 0.0]), st.integers(0, 50)),
+    unique=True,
+    max_size=40,
 )
 
 
@@ -125,7 +133,9 @@ def _add(n: int, trees_at: Any, matrix: Any, margin: Any) -> None:
 
 
 def random_tree(rng: np.random.Generator, n_leaves: int, is_chain: bool) -> np.ndarray:
-    """Return the children of a tree's nodes, of a leaf the leaf itself; a chain has a leaf at each level."""
+    """Return the children of a tree's nodes, of a leaf the leaf
+    itself; a chain has a leaf at each level.
+    """
     child = np.arange(2 * n_leaves - 1)
     leaves, n = [0], 1
     while n < len(child):
@@ -142,10 +152,15 @@ def random_ranker(seed: int) -> Ranker:
     sizes = [1, 2, 3, most, most, *rng.integers(1, most + 1, 20).tolist()]
     trees = [random_tree(rng, size, i == 3) for i, size in enumerate(sizes)]
     ptr = offsets(map(len, trees)).astype(np.int32)
-    child = np.concatenate([tree + first for tree, first in zip(trees, ptr, strict=False)]).astype(np.int32)
+    child = np.concatenate([tree + first for tree, first in zip(trees, ptr, strict=False)]).astype(
+        np.int32
+    )
     n, linear = len(child), np.zeros(N_FEATURES + 1, np.float32)
     feature = rng.integers(0, N_FEATURES, n).astype(np.int32)
-    threshold, value = rng.integers(-2, 3, n).astype(np.float32), rng.normal(size=n).astype(np.float32)
+    threshold, value = (
+        rng.integers(-2, 3, n).astype(np.float32),
+        rng.normal(size=n).astype(np.float32),
+    )
     return Ranker(linear, ptr, feature, threshold, child, value)
 
 
@@ -153,7 +168,9 @@ def random_ranker(seed: int) -> Ranker:
 def test_margins_are_those_of_walks(seed: int, n: int) -> None:
     ranker = random_ranker(seed)
     assert np.diff(ranker.tree_ptr).max() == NODES_MAX
-    x = np.random.default_rng(seed + 1).integers(-2, 3, (n, N_FEATURES)).astype(np.float32)  # ties, too
+    x = (
+        np.random.default_rng(seed + 1).integers(-2, 3, (n, N_FEATURES)).astype(np.float32)
+    )  # ties, too
     matrix, margin = np.full((N_FEATURES, BLOCK), np.nan, np.float32), np.zeros(BLOCK, np.float32)
     matrix[:, :n] = x.T
     trees = trees_of(ranker)

@@ -78,7 +78,9 @@ def test_what_is_no_number(text: str, code: int) -> None:
     assert parse(text)[2] == code
 
 
-@pytest.mark.parametrize(("text", "end"), [("1 2", 1), ("1.5x", 3), ("0x10", 1), ("1_000", 1), ("1.2.3", 3)])
+@pytest.mark.parametrize(
+    ("text", "end"), [("1 2", 1), ("1.5x", 3), ("0x10", 1), ("1_000", 1), ("1.2.3", 3)]
+)
 def test_a_number_ends_at_the_first_byte_outside_it(text: str, end: int) -> None:
     assert parse(text)[1:] == (end, EXACT)
 
@@ -109,7 +111,9 @@ def test_rows_are_sorted_and_summed_in_the_order_given(rows: list[Row]) -> None:
 @given(st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=6))
 def test_labels_are_sorted_sets(rows: list[list[int]]) -> None:
     indptr = offsets(map(len, rows))
-    indices = np.array([*(i for row in rows for i in row), 7, 7], np.int32)  # with room behind the last row
+    indices = np.array(
+        [*(i for row in rows for i in row), 7, 7], np.int32
+    )  # with room behind the last row
     assert sort_labels(indptr, indices) == indptr[-1]
     found = [indices[a:b].tolist() for a, b in itertools.pairwise(indptr)]
     assert found == [sorted(set(row)) for row in rows]

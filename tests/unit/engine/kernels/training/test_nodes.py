@@ -1,4 +1,6 @@
-"""What training makes of a node: its rows and features, its clusters, and the random numbers for them."""
+"""What training makes of a node: its rows and features, its
+clusters, and the random numbers for them.
+"""
 
 from typing import Any
 
@@ -49,7 +51,9 @@ def test_localise_keeps_the_rows_and_orders_features_by_use(seed: int) -> None:
     problem = localise(_readonly(rows), chosen, rank, *NO_ROOM)
     assert not rank.any()
     found = np.zeros((20, 30))
-    found[np.repeat(np.arange(20), np.diff(problem.indptr)), problem.used[problem.features]] = problem.values
+    found[np.repeat(np.arange(20), np.diff(problem.indptr)), problem.used[problem.features]] = (
+        problem.values
+    )
     np.testing.assert_array_equal(found, dense)
     np.testing.assert_allclose(problem.squares, (dense**2).sum(axis=1), rtol=1e-6)
     digits = [int(count).bit_length() for count in (dense != 0).sum(axis=0)[problem.used]]
@@ -208,7 +212,9 @@ def _kmeans(vectors: np.ndarray, members: Any, n_clusters: Any, seed: int) -> An
     return found, bounds
 
 
-@pytest.mark.parametrize(("n_clusters", "seed"), [(2, 0), (5, 1), (16, 2), (17, 3), (40, 4), (64, 5)])
+@pytest.mark.parametrize(
+    ("n_clusters", "seed"), [(2, 0), (5, 1), (16, 2), (17, 3), (40, 4), (64, 5)]
+)
 def test_kmeans_divides_all_members(n_clusters: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     vectors = problems.random_rows(rng, 60, 30, 0.2)
@@ -244,5 +250,7 @@ def test_kmeans_finds_clusters() -> None:
 
 
 def test_kmeans_of_equal_vectors_is_one_cluster() -> None:
-    found, bounds = _kmeans(problems.to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
+    found, bounds = _kmeans(
+        problems.to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0
+    )
     assert (bounds.tolist(), found.tolist()) == ([0, 9, 9, 9], list(range(9)))

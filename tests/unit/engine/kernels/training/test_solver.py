@@ -1,4 +1,6 @@
-"""The tiled solvers against LIBLINEAR's objective, on awkward rows, and what they promise about lanes."""
+"""The tiled solvers against LIBLINEAR's objective, on awkward rows,
+and what they promise about lanes.
+"""
 
 from typing import Any
 
@@ -6,7 +8,13 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from tests.oracles.problems import dense_rows, hinge_objective, logistic_objective, random_rows, to_rows
+from tests.oracles.problems import (
+    dense_rows,
+    hinge_objective,
+    logistic_objective,
+    random_rows,
+    to_rows,
+)
 
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
@@ -22,7 +30,14 @@ def _whole(rows: Any) -> Any:
 
 
 def _solve(
-    solve: Any, rows: Any, y: Any, cost: Any, eps: Any, seed: int = 1, epochs_max: Any = 5000, stop: Any = 0
+    solve: Any,
+    rows: Any,
+    y: Any,
+    cost: Any,
+    eps: Any,
+    seed: int = 1,
+    epochs_max: Any = 5000,
+    stop: Any = 0,
 ) -> Any:
     """Return (w float64[D, C], b float64[C], epochs, the tile); y: bool[n, C]."""
     n_rows, n_children = y.shape
@@ -33,7 +48,9 @@ def _solve(
     tile = Tile(positive, weights, alpha, np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16))
     costs = np.ones(16, np.float32)
     costs[:n_children] = cost
-    epochs = solve(problem, tile, n_children, costs, eps, epochs_max, seed, np.array([stop], np.uint8))
+    epochs = solve(
+        problem, tile, n_children, costs, eps, epochs_max, seed, np.array([stop], np.uint8)
+    )
     w = np.zeros((rows.n_features, n_children))
     w[problem.used] = weights[:-1, :n_children]
     return w, weights[-1, :n_children].astype(np.float64), epochs, tile
@@ -136,7 +153,9 @@ def test_a_child_does_not_depend_on_its_neighbours(solve: Any) -> None:
 @solvers
 def test_same_seed_same_bits(solve: Any) -> None:
     rows, y = _problem(8)
-    first, same, other = (_solve(solve, rows, y, 1.0, 0.1, seed)[3].weights.tobytes() for seed in (5, 5, 6))
+    first, same, other = (
+        _solve(solve, rows, y, 1.0, 0.1, seed)[3].weights.tobytes() for seed in (5, 5, 6)
+    )
     assert first == same != other
 
 
