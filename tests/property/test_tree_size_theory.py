@@ -14,10 +14,10 @@ from tests.oracles.problems import to_labels, to_rows, training_sets
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.trainers import estimate, parse_parameters, train
 from xylem.trainers.classifiers import members_of
+from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import join, random_shape
 from xylem.trainers.size import SizeEstimate, estimate_size
 from xylem.trainers.source import Tools, TrainingSet, derived_seed
-from xylem.trainers.spec import rows_by_label
 
 seeds = st.integers(0, 2**31)
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8

@@ -31,10 +31,10 @@ from xylem.trainers.classifiers import (
 from xylem.trainers.held_blocks import Blocks, dealt
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile
+from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import HeldRows, JoinedRows, Tools, TrainingSet, derived_seed
-from xylem.trainers.spec import rows_by_label
 from xylem.trainers.weighing import weighed
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 

@@ -16,7 +16,7 @@ from xylem.trainers.classifiers import Members, Solving, members_of, solver_byte
 from xylem.trainers.clustering import balanced_shape, kmeans_shape
 from xylem.trainers.held_blocks import Blocks, blocks_of, factors_of, vectors_of
 from xylem.trainers.regrowing import Regrowth
-from xylem.trainers.representations import label_representations
+from xylem.trainers.representations import label_representations, rows_by_label
 from xylem.trainers.shape import Shape, join
 from xylem.trainers.size import SizeEstimate, estimate_size, size_of
 from xylem.trainers.source import RowSource, Tools, TrainingSet, all_rows
@@ -30,7 +30,6 @@ from xylem.trainers.spec import (
     RareDecay,
     Trained,
     TrainerSpec,
-    rows_by_label,
 )
 from xylem.trainers.weighing import Weighed, weigh
 from xylem_store import F32, I32, IDS_MAX, Chunk, Link, Tree

@@ -13,7 +13,6 @@ from scipy import sparse
 from xylem.base import Calls, LabelRows, SparseRows, Step, T, offsets
 from xylem.trainers.kernels.cluster import add_projected
 from xylem.trainers.source import RowSource, Tools, parts_told
-from xylem.trainers.spec import rows_by_label
 from xylem_store import F64, I32, I64
 
 PROJECTED = 512
@@ -158,3 +157,14 @@ def rerank_arrays(
         "tail/norm2": squared_lengths(values, sums.indptr).astype(np.float32),
         "tail/parameters": np.array([alpha, gamma], np.float32),
     }
+
+
+def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
+    """Return the rows of each label: label k has rows[ptr[k] : ptr[k + 1]], in ascending order.
+
+    The first array is ptr, int64[n_labels + 1]; the second is rows, int32.
+    """
+    every = np.ones(len(labels.indices), np.uint8)
+    shape = labels.n_rows, labels.n_labels
+    by_label = sparse.csr_array((every, labels.indices, labels.indptr), shape).tocsc()
+    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy import sparse
 
-from xylem.base import LabelRows, Parameters, Scalar, SparseRows
+from xylem.base import Parameters, Scalar, SparseRows
 from xylem.trainers.size import SizeEstimate
 from xylem.trainers.source import Reads, RowSource, Tools, TrainingSet
 from xylem.trainers.state import LearnerState, PassPlan
-from xylem_store import I32, I64, LINKS, Kind, Link, Model, Tree, TreeEnsemble, build_ensemble
+from xylem_store import LINKS, Kind, Link, Model, Tree, TreeEnsemble, build_ensemble
 
 if TYPE_CHECKING:
     from xylem.trainers.regrowing import Regrown
@@ -199,13 +197,3 @@ class TrainerSpec(Generic[P]):
     plan: Callable[[P], PassPlan | None] = lambda parameters: None
     alone: Callable[[P], str | None] = lambda parameters: "which learns one row after the other"
     worker_bytes: Callable[[TrainingSet, P], int] = lambda data, parameters: 0
-
-
-def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
-    """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each
-    label, ascending.
-    """
-    every = np.ones(len(labels.indices), np.uint8)
-    shape = labels.n_rows, labels.n_labels
-    by_label = sparse.csr_array((every, labels.indices, labels.indptr), shape).tocsc()
-    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)

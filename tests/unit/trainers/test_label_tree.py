@@ -25,9 +25,9 @@ from xylem.base.rows import LabelRows, SparseRows
 from xylem.trainers import TrainingSet, estimate, parse_parameters, train
 from xylem.trainers.classifiers import Solving, members_of, train_classifiers
 from xylem.trainers.label_tree import prune_of
+from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import join
 from xylem.trainers.source import Tools
-from xylem.trainers.spec import rows_by_label
 
 VARIANTS = {
     "balanced": ("label-tree", ["leaf_size=5", "arity=4", "trees=2"]),

@@ -14,7 +14,7 @@ from xylem.trainers.label_tree import grow
 from xylem.trainers.plt.descent import train_trees
 from xylem.trainers.plt.fobos import Descent
 from xylem.trainers.regrowing import Regrowth
-from xylem.trainers.representations import label_representations, projected_vectors
+from xylem.trainers.representations import label_representations, projected_vectors, rows_by_label
 from xylem.trainers.shape import Shape, huffman_shape, random_shape, shape_of
 from xylem.trainers.size import SizeEstimate, estimate_size
 from xylem.trainers.source import MemorySource, RowSource, Tools, TrainingSet, all_rows
@@ -29,7 +29,6 @@ from xylem.trainers.spec import (
     RareDecay,
     Trained,
     TrainerSpec,
-    rows_by_label,
 )
 from xylem.trainers.state import PassPlan
 from xylem.trainers.weighing import weigh

@@ -13,7 +13,7 @@ from xylem.trainers.classifiers import chunk_of, members_of, solved_of
 from xylem.trainers.kernels.cluster import GAIN_MIN, bisect, kmeans
 from xylem.trainers.kernels.problem import NO_ROOM, forget_rows, localise, positives, rows_of
 from xylem.trainers.kernels.random import next_random, random_below, shuffle
-from xylem.trainers.spec import rows_by_label
+from xylem.trainers.representations import rows_by_label
 from xylem_store.compiled.decorators import kernel
 
 
