@@ -49,33 +49,6 @@ def test_only_a_server_outlives_a_hang_up(command: str) -> None:
     assert process.returncode == (0 if command == "serve" else -signal.SIGHUP)
 
 
-LOST = """
-import signal, sys, time, weakref
-import xylem.cli.entry
-
-class Thing:
-    pass
-
-def command():
-    thing = Thing()
-    reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
-    try:
-        del thing  # Python ignores the exception in the callback
-        time.sleep(30)
-    except KeyboardInterrupt:
-        print("interrupted", end="")
-
-sys.modules["xylem.cli.application"] = type(sys)("xylem.cli.application")
-sys.modules["xylem.cli.application"].main = command
-xylem.cli.entry.main()
-"""
-
-
-def test_ctrl_c_in_a_callback_that_python_ignores_is_not_lost() -> None:
-    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=20)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted", "")
-
-
 def test_ctrl_c_while_pydantic_makes_a_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
