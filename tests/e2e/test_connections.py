@@ -240,7 +240,7 @@ def test_clients_that_do_not_read_are_given_up(shared_store: Path) -> None:
             server.port, head + b"transfer-encoding: chunked\r\n\r\n"
         )
         wait_for(lambda: aborted(server) == 2)
-        assert len(server.events("connection_aborted")) == 2
+        wait_for(lambda: len(server.events("connection_aborted")) == 2)  # logs come a moment later
         wait_for(lambda: not has_open(server, connection))
         started = time.monotonic()
         assert server.terminate() == 0
@@ -284,6 +284,20 @@ def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_ope
             wait_for(lambda: seen[200] > n_before + 100)
         assert seen.keys() <= {200, 0}
         assert seen[0] <= 2 * n_clients
+        assert server.terminate() == 0
+
+
+def test_a_service_of_two_workers_is_ready_when_both_are(shared_store: Path) -> None:
+    """The first one accepts connections before its models are open: the other must wait for it."""
+    with ServerProcess(shared_store, workers=2, until_ready=False) as server:
+        first = server.events("worker_started")[0]["pid"]
+        os.kill(first, signal.SIGSTOP)
+        wait_for(lambda: len(server.events("models_opened")) >= 1)
+        with contextlib.suppress(TimeoutError), Connection(server.port, seconds=1) as connection:
+            assert connection.ask("GET", "/readyz")[0] == 503
+        os.kill(first, signal.SIGCONT)
+        wait_for(lambda: server.status("/readyz") == 200)
+        assert {server.ask("POST", PREDICT, BODY)[0] for _ in range(50)} == {200}
         assert server.terminate() == 0
 
 

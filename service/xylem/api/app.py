@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any
 
 from fastapi import FastAPI
@@ -98,13 +99,19 @@ each request.
 
 
 def create_app(
-    settings: Settings | None = None, *, opens_first: bool = False, place: WorkerPlace | None = None
+    settings: Settings | None = None,
+    *,
+    opens_first: bool = False,
+    opened: Connection | None = None,
+    place: WorkerPlace | None = None,
 ) -> FastAPI:
     """Return the service as an ASGI app; without `settings`, those of the environment.
 
-    place   which of a server's workers it is; None: it is the only one
+    opens_first  whether its lifespan starts only when the store has been read
+    opened       with `opens_first`: a connection that must have ended, too
+    place        which of a server's workers it is; None: it is the only one
 
-    Its lifespan follows the store; with `opens_first` it starts when the store has been read.
+    Its lifespan follows the store.
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
@@ -130,6 +137,8 @@ def create_app(
         with _on_hangup(parts.live.wake):
             if opens_first:
                 await parts.live.has_looked.wait()
+                if opened is not None:
+                    await _end_of(opened)
             yield
         following.cancel()
         if parts.neighbours is not None:
@@ -246,6 +255,16 @@ def _settle() -> None:
     """Say that the store has been read, and that what there is stays."""
     settle()
     log(logging.INFO, "models_opened")
+
+
+async def _end_of(connection: Connection) -> None:
+    """Wait until the other end of a connection is closed, and close this one."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(connection.fileno(), ended.set)
+    await ended.wait()
+    loop.remove_reader(connection.fileno())
+    connection.close()
 
 
 @contextlib.contextmanager

@@ -4,8 +4,13 @@ is imported.
 
 import signal
 import sys
+import threading
+from typing import Any
 
 from xylem.base import collect_seldom
+
+REPEAT_SECONDS = 0.05
+"""How long after a lost Ctrl-C it is sent again: by then what lost it has returned."""
 
 
 def main() -> None:
@@ -15,11 +20,29 @@ def main() -> None:
     """
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    sys.unraisablehook = _repeat_interrupt
     if sys.argv[1:2] in (["serve"], ["predict"]):  # most of what they do is to begin
         collect_seldom()
     from xylem.cli.application import main as run
 
     run()
+
+
+def _repeat_interrupt(unraisable: Any) -> None:
+    """Send Ctrl-C again if Python ignored it; report any other ignored exception as Python does.
+
+    Python ignores what is raised in a finalizer or in the callback of a weak reference, a
+    KeyboardInterrupt too: a training would go on to its end. The signal goes to the main thread,
+    which may be in a call of the system that only a signal of its own interrupts, and comes
+    later, since raised here it would be ignored once more.
+    """
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+        return
+    main_thread = threading.main_thread().ident
+    again = threading.Timer(REPEAT_SECONDS, signal.pthread_kill, (main_thread, signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 if __name__ == "__main__":

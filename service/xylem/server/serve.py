@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
@@ -134,8 +135,9 @@ class _Server(uvicorn.Server):
     """uvicorn's server, which says that it is not ready before it stops to accept.
 
     parent       the process without which this one stops too; None: it is on its own
-    opens_first  whether it accepts connections only when it has opened the models: others accept
-                 them now
+    opened       None for a worker that accepts connections at once; else it accepts them when it
+                 has opened the models and this connection has ended
+    opening      what this process closes when it has opened the models: others wait for it
     jobs         the workers of jobs, if this process looks after them
     """
 
@@ -144,11 +146,13 @@ class _Server(uvicorn.Server):
         settings: Settings,
         parent: int | None = None,
         *,
-        opens_first: bool = False,
+        opened: Connection | None = None,
+        opening: Connection | None = None,
         jobs: JobWorkers | None = None,
         place: WorkerPlace | None = None,
     ) -> None:
-        self._app = create_app(settings, opens_first=opens_first, place=place)
+        self._app = create_app(settings, opens_first=opened is not None, opened=opened, place=place)
+        self._opening = opening
         self._drain_seconds = settings.drain_seconds
         self._parent = parent
         self._jobs = jobs
@@ -198,6 +202,9 @@ class _Server(uvicorn.Server):
         if self._parent not in (None, os.getppid()) and not self._app.state.draining.is_set():
             log(logging.ERROR, "parent_died", pid=os.getpid())
             self._drain()
+        if self._opening is not None and self._app.state.services.ready:
+            self._opening.close()
+            self._opening = None
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
             was_out = self._is_out
@@ -243,6 +250,8 @@ class _Supervisor:
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: dict[int, BaseProcess] = {}
         self._name = secrets.token_hex(16)
+        # It ends when the first worker has opened its models, or has died.
+        self._opened, self._opening = multiprocessing.Pipe(duplex=False)
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -276,20 +285,24 @@ class _Supervisor:
         """Return a new worker of that number, from which SIGHUP is kept
         until its event loop listens to it.
 
-        While another one lives, which answers, it accepts nothing before its models are open. The
-        first one accepts at once: somebody must say that the service lives, and is not ready. A
+        The first one accepts at once: somebody must say that the service lives, and is not ready.
+        While another one lives, which answers, it accepts nothing before its models are open, and
+        those of the first: when one worker says that the service is ready, each of them is. A
         handler does not outlive the worker's exec, which would leave the signal's default: to end
         it. A blocked signal stays blocked, and waits.
         """
-        others = bool(self._workers)
         place = WorkerPlace(self._name, number, self._settings.workers)
-        given = self._settings, self._listener, os.getpid(), others, place
-        worker = self._spawn.Process(target=_work, args=given)
+        follows = bool(self._workers)
+        opened = self._opened if follows else None
+        opening = None if follows or self._opening.closed else self._opening
+        arguments = (self._settings, self._listener, os.getpid(), opened, opening, place)
+        worker = self._spawn.Process(target=_work, args=arguments)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
             worker.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        self._opening.close()  # the pipe ends with the first worker's copy
         log(logging.INFO, "worker_started", pid=worker.pid)
         return worker
 
@@ -314,7 +327,12 @@ class _Supervisor:
 
 
 def _work(
-    settings: Settings, listener: socket.socket, parent: int, opens_first: bool, place: WorkerPlace
+    settings: Settings,
+    listener: socket.socket,
+    parent: int,
+    opened: Connection | None,
+    opening: Connection | None,
+    place: WorkerPlace,
 ) -> None:
     """Serve in a worker process, started with SIGHUP blocked."""
     signal.signal(signal.SIGHUP, lambda *_: None)  # to ignore it would forget one that waits
@@ -322,4 +340,5 @@ def _work(
     configure(settings.log_level)
     write_in_background()
     collect_seldom()
-    _Server(settings, parent, opens_first=opens_first, place=place).run([listener])
+    server = _Server(settings, parent, opened=opened, opening=opening, place=place)
+    server.run([listener])

@@ -49,6 +49,57 @@ def test_only_a_server_outlives_a_hang_up(command: str) -> None:
     assert process.returncode == (0 if command == "serve" else -signal.SIGHUP)
 
 
+LOST = """
+import signal, sys, time, types, weakref
+import xylem.cli.entry
+application = sys.modules["xylem.cli.application"] = types.ModuleType("xylem.cli.application")
+
+class Held:
+    pass
+
+def main():
+    held = Held()
+    reference = weakref.ref(held, lambda _: signal.raise_signal(signal.SIGINT))
+    try:
+        del held
+        print("was ignored", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("came again")
+
+application.main = main
+xylem.cli.entry.main()
+"""
+
+
+def test_a_ctrl_c_that_python_ignores_comes_again() -> None:
+    """It ignores what is raised in the callback of a weak reference."""
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "was ignored\ncame again\n", "")
+
+
+OTHER = """
+import sys, types
+import xylem.cli.entry
+application = sys.modules["xylem.cli.application"] = types.ModuleType("xylem.cli.application")
+
+class Broken:
+    def __del__(self):
+        raise ValueError("of a finalizer")
+
+application.main = Broken
+xylem.cli.entry.main()
+"""
+
+
+def test_other_ignored_exceptions_are_reported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr.endswith("ValueError: of a finalizer\n")
+
+
 def test_ctrl_c_while_pydantic_makes_a_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

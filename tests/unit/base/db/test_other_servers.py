@@ -15,6 +15,7 @@ from tests.conftest import together
 from tests.databases import execute, needs_pgbouncer, pooled
 from tests.feedback_helpers import Replica, token_event
 from tests.jobs_helpers import TRAINING, Desk, settings_for
+from tests.servers import wait_for
 from tests.small_models import small_draft
 
 from xylem.admin.jobs.schedules import Schedules
@@ -158,6 +159,7 @@ def test_a_failover_costs_one_answer(
     """
     replica = Replica(database_url)
     assert replica.send(token_event("a", [1], [2])) == ["applied"]
+    wait_for(lambda: replica.database._engine.pool.checkedout() == 0)  # the writer gives its back
     waiting = [replica.database.read() for _ in range(3)]  # so that the pool has several
     connections = [each.__enter__() for each in waiting]
     for connection in connections:
