@@ -22,7 +22,7 @@ from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.executors.local import Crew
 from xylem.base.executors.ray import RayCrew, connect
 from xylem.cli.answer_files import step_of
-from xylem.serving.parts import answer_files
+from xylem.serving.batches.parts import answer_files
 from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store

@@ -34,7 +34,7 @@ from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.predictor import PredictOptions
 from xylem.serving.label_info import LiveLabelInfo
-from xylem.serving.opening import open_version
+from xylem.serving.live.opening import open_version
 from xylem.trainers.registry import grow_on
 from xylem.trainers.source import TrainingSet
 from xylem.vocabulary.featurizers import matcher_of

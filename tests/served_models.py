@@ -11,10 +11,10 @@ from xylem.base.stages import StageTimings
 from xylem.datasets import read_dataset
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
-from xylem.serving.answer import SearchDialect
-from xylem.serving.dialect import Body, Reply
-from xylem.serving.predict import PREDICT
-from xylem.serving.served import ServedVersion
+from xylem.serving.dialects.dialect import Body, Reply
+from xylem.serving.dialects.predict.dialect import PREDICT
+from xylem.serving.dialects.search import SearchDialect
+from xylem.serving.live.served import ServedVersion
 from xylem_store.manifest import Manifest
 from xylem_store.store import Store
 

@@ -25,8 +25,8 @@ from xylem.base.settings import ELSEWHERE, Limits, read_settings, variables
 from xylem.cli.application import application
 from xylem.cli.options import TRAINER_NAMES
 from xylem.engine.features.parameters import PARAMETERS
+from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.parse import parse_options
-from xylem.serving.schemas.predict import Options
 from xylem.trainers import TRAINERS
 from xylem_store.errors import BadNames, BadSplit, Conflict, InvalidName, NotFound
 

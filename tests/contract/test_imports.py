@@ -61,9 +61,9 @@ TABLE = {
     "xylem.api.descriptions": f"{_COMMON}; xylem: serving api.schemas",
     "xylem.serving": f"{_COMMON}; xylem: evaluation.ranking",
     # a table that is predicted is read as lines of JSON
-    "xylem.serving.line_files": "xylem: serving.lines datasets.tables datasets.stream",
+    "xylem.serving.batches.line_files": "xylem: serving.lines datasets.tables datasets.stream",
     # a step of answering: who runs it reads files, and may be a cluster
-    "xylem.serving.parts": f"{_COMMON}; xylem: serving datasets base.executors",
+    "xylem.serving.batches.parts": f"{_COMMON}; xylem: serving datasets base.executors",
     "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
     "xylem.base.access": "xylem: base.db; xylem_store: identifiers",
     "xylem.admin.schemas": "xylem: serving; xylem_store",
@@ -386,13 +386,13 @@ def test_few_names_cross_borders() -> None:
         ("xylem.trainers.label_tree", "xylem.api.routes.predict"),
         ("xylem.api.routes.predict", "xylem.trainers"),
         ("xylem.api.routes.health", "xylem.extras.importers"),
-        ("xylem.serving.answer", "xylem.api.door.problems"),
+        ("xylem.serving.dialects.search", "xylem.api.door.problems"),
         ("xylem.cli.predict", "xylem.api.routes.predict"),
         ("xylem.server.warm", "xylem.api.door.protocol"),
         ("xylem.engine.kernels.text.digits", "xylem.engine.kernels.search.beam"),
-        ("xylem.workflows.train", "xylem.serving.answer"),
+        ("xylem.workflows.train", "xylem.serving.dialects.search"),
         ("xylem.admin.jobs.training", "xylem.api.routes.predict"),
-        ("xylem.serving.answer", "xylem.admin.jobs.job"),
+        ("xylem.serving.dialects.search", "xylem.admin.jobs.job"),
         ("xylem.engine.predictor", "xylem.api.app"),
     ],
 )

@@ -12,8 +12,8 @@ import pytest
 from tests.e2e.test_label_info import info_of, store  # noqa: F401
 from tests.servers import KEY, ServerProcess
 
+from xylem.serving.dialects.annif.schema import DOCUMENTS_MAX
 from xylem.serving.label_info import LiveLabelInfo
-from xylem.serving.schemas.annif import DOCUMENTS_MAX
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.names import build_names
 from xylem_store.store import Store

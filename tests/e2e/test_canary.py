@@ -18,7 +18,7 @@ from tests.served_models import publish_model
 from tests.servers import KEY, Connection, ServerProcess, busy, wait_for
 
 import xylem
-from xylem.serving.split import Chooser
+from xylem.serving.live.split import Chooser
 from xylem_store.store import Store
 
 ROW = {"indices": [1, 5, 9], "values": [1.0, 0.5, 2.0]}

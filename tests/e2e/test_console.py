@@ -40,7 +40,7 @@ REFUSALS = (
 )
 """Of what the browser logs, what these tests provoke: answers that refuse."""
 SLOW_TO_OPEN = (
-    "import time; from xylem.serving.live import LiveModels; opened = LiveModels._open;"
+    "import time; from xylem.serving.live.models import LiveModels; opened = LiveModels._open;"
     "LiveModels._open = lambda self, key: (time.sleep(6 * (key[0] == 'hostile')), "
     "opened(self, key))[1];"
 )

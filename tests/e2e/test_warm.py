@@ -140,7 +140,7 @@ import sys
 from pathlib import Path
 from xylem_store.compiled.progress import PROGRESS
 from xylem_store.store import Store
-from xylem.serving.opening import serve_model
+from xylem.serving.live.opening import serve_model
 
 store = Store(Path(sys.argv[1]))
 for info in store.models():

@@ -147,7 +147,7 @@ class StageTimes:
         """Count the stages of a call whose times these are; [N_TIMES]."""
         at = times.tolist()
         for stage, began, ended in zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False):
-            if ended > began or stage >= SEARCH:
+            if ended > began or stage == SEARCH:
                 self.count_one(stage, ended - began)
 
     def figures(self) -> list[tuple[str, list[int], int]]:

@@ -6,30 +6,27 @@ beside many rows, and as much as the search itself beside one. The predictions a
 `Predictor.predict`, to the bit.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from xylem.base import N_TIMES, SparseRows, StageTimes
-from xylem.engine.answering import NOT_WANTED
+from xylem.engine.answering import NOT_WANTED, Predictions
 from xylem.engine.buffers import FIRST, Need
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.named import NamedFeaturizer
-from xylem.engine.features.request_bodies import BodyForms, BodyQuery, read_body
+from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies, read_body
 from xylem.engine.features.rows import NORM_CODES
-from xylem.engine.features.tensor_request import TensorBodies, read_tensors
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.call import TUNED, set_rows
 from xylem.engine.kernels.search.fast_request import (
+    ARRAYS,
     GROW,
     PREDICTIONS,
     READS,
     SEARCHES,
-    TENSORS,
     WRITES,
     FastCall,
     FastModel,
@@ -38,33 +35,26 @@ from xylem.engine.kernels.search.fast_request import (
 )
 from xylem.engine.kernels.search.fast_request import FastLimits as FastLimits
 from xylem.engine.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
-from xylem.engine.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
 from xylem.engine.options import ALL_ALLOWED, NodeThresholds
 from xylem.engine.prediction_json import (
     Seal,
-    Spans,
     cut,
-    predictions_json,
-    tensors_json,
-    tensors_of,
     text_room,
 )
 from xylem.engine.predictor import Predictor
 from xylem_store import (
     F32,
+    I32,
     I64,
     LINK_CODES,
     U8,
     Model,
-    NameTable,
     Uncopyable,
     address_of,
     handle_of,
 )
 
 _NO_THRESHOLDS = np.empty(0, np.float32)
-NO_FORM = np.empty(0, np.int64)
-"""The form of an answer of predictions."""
 
 
 class FastForms(NamedTuple):
@@ -129,29 +119,51 @@ class RowsRead(Struct, frozen=True):
     """Rows that were read already, and what is asked for them.
 
     number  the threshold, if it is one for all labels, between 0 and 1
-    form    what an answer of tensors has; [0]: it is one of predictions
     """
 
     rows: SparseRows
     asked: BodyQuery
     number: float
-    form: I64 = NO_FORM
 
 
 class FastAnswer(Struct, frozen=True):
-    """An answer without what stands around it.
+    """The predictions of an answer.
 
-    json      of the predictions, or of the outputs, commas between
+    json      of the predictions, commas between
     is_tuned  whether it is at tuned thresholds
-    binary    the outputs' binary data
-    identity  the id of a request of tensors, which the answer repeats
     """
 
     n_rows: int
     json: bytes
     is_tuned: bool
-    binary: bytes = b""
-    identity: str | None = None
+
+
+class PlacedLabels(NamedTuple):
+    """The labels of some rows, with as many places for each: the best first.
+
+    labels   int32[n, places]    -1 in a place without a label
+    scores   float32[n, places]  0 in such a place
+    lengths  int64[n]            labels of each row
+    exact    uint8[n]            as `Predictions.exact`
+
+    The arrays are valid until the next request.
+    """
+
+    labels: I32
+    scores: F32
+    lengths: I64
+    exact: U8
+
+
+def placed(found: Predictions, n_places: int) -> PlacedLabels:
+    """Return predictions with so many places for each row, the last of which may be empty."""
+    lengths = np.diff(found.ptr)
+    has_label = np.arange(n_places) < lengths[:, None]
+    labels = np.full(has_label.shape, -1, np.int32)
+    scores = np.zeros(has_label.shape, np.float32)
+    labels[has_label] = found.labels
+    scores[has_label] = found.scores
+    return PlacedLabels(labels, scores, lengths, found.exact)
 
 
 _FIRST_NEED = Need(1, 256, 10, 10)
@@ -161,69 +173,6 @@ _KIND = 4  # the place of the kind of threshold among what was asked
 _FEATURES = b'"features"'  # what stands in bodies of named features, which kernels do not read
 _BODY_END = b"\n\0"  # what readers of bodies need behind one
 _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
-
-
-class Writer(NamedTuple):
-    """Reads bodies of a dialect, and writes its answers.
-
-    kind   what kernels know it by
-    read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is
-           asked for
-    take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying
-           where
-    write  returns the answer of labels that were found
-    """
-
-    kind: int
-    read: Callable[[TensorBodies, bytes, tuple[int, int]], BodyQuery]
-    take: Callable[[int, bool, memoryview, I64, I64], FastAnswer]
-    write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
-
-
-def _take_predictions(
-    n_rows: int, is_tuned: bool, text: memoryview, ends: I64, _: I64
-) -> FastAnswer:
-    if n_rows == 1:
-        return FastAnswer(1, bytes(text[: ends.item(0)]), is_tuned)
-    return FastAnswer(n_rows, b",".join(cut(text, ends[:n_rows])), is_tuned)
-
-
-def _write_predictions(
-    names: NameTable, read: RowsRead, spans: Spans, signed: Signed
-) -> FastAnswer:
-    (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
-    named = present.thresholds[:0] if is_tuned else present.thresholds
-    seal = present.seal_at(epoch)
-    written = predictions_json(names, named, seal, serial, spans, present.unlearned)
-    return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
-
-
-def _take_tensors(n_rows: int, is_tuned: bool, text: memoryview, _: I64, form: I64) -> FastAnswer:
-    json, binary = tensors_of(text, form)
-    return FastAnswer(n_rows, json, is_tuned, binary)
-
-
-def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) -> FastAnswer:
-    json, binary = tensors_json(names, read.form, spans)
-    return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
-
-
-def with_identity(answer: FastAnswer, message: bytes, form: I64) -> FastAnswer:
-    """Return an answer that repeats the id of a message of tensors,
-    where the form says that it has one.
-    """
-    first = form.item(IDENTITY)
-    last = form.item(IDENTITY_END)
-    return replace(answer, identity=message[first:last].decode()) if first else answer
-
-
-AS_PREDICTIONS = Writer(
-    PREDICTIONS,
-    lambda reader, message, span: reader.read(message, span[0]),
-    _take_predictions,
-    _write_predictions,
-)
-AS_TENSORS = Writer(TENSORS, TensorBodies.read_infer, _take_tensors, _write_tensors)
 
 
 class BeamRequests:
@@ -239,7 +188,7 @@ class BeamRequests:
         shape = predictor.shape
         self.times = np.zeros(N_TIMES, np.int64)
         self._pool = predictor.pool
-        self._bodies = TensorBodies(forms.bodies, featurizer)
+        self._bodies = RequestBodies(forms.bodies, featurizer)
         self._limits = handle_of(forms.limits)
         self._is_named = isinstance(featurizer, NamedFeaturizer)
         self._names = model.labels
@@ -267,60 +216,73 @@ class BeamRequests:
         """
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
-    def answer(
-        self,
-        message: bytes,
-        span: tuple[int, int],
-        writer: Writer,
-        signed: Signed,
-        read: RowsRead | None = None,
-    ) -> FastAnswer | None:
-        """Return the answer to a body whose JSON is message[span[0]
-        : span[1]], as a writer writes it.
+    def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
+        """Return the answer to the body message[start:], as JSON of predictions.
 
         None if the kernel does not read it, or it is not within the limits. Of the serial numbers
         `rows_max` are taken.
-
-        read   rows that were read elsewhere, of texts for example; the message is empty then
         """
+        if self._is_named and _FEATURES in message:
+            return None
+        data = np.frombuffer(message + _BODY_END, np.uint8)
+        return self._written(self._run(data, start, PREDICTIONS, signed))
+
+    def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
+        """Return the answer to rows that were read elsewhere, as `answer` does."""
+        return self._written(self._run_rows(rows, PREDICTIONS, signed))
+
+    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
+        """Return the labels of rows; None if these are not within the limits."""
+        n_rows = self._run_rows(rows, ARRAYS, signed)
+        if n_rows == 0:
+            return None
+        n_places = min(rows.asked.top_r, self._names.n_names)
+        shape = (n_rows, n_places)
+        call = self._call
+        return PlacedLabels(
+            call.labels[: n_rows * n_places].reshape(shape),
+            call.scores[: n_rows * n_places].reshape(shape),
+            call.counts[:n_rows],
+            call.exact[:n_rows],
+        )
+
+    def _run_rows(self, rows: RowsRead, kind: int, signed: Signed) -> int:
+        """Answer rows, as `_run` does."""
         if self._handle is _NOT_MADE:
             self.prepare()
-        data = _NO_DATA
-        if read is None:
-            if self._is_named and _FEATURES in message:
-                return None
-            data = np.frombuffer(message + _BODY_END, np.uint8)
-        elif not self._give(read):
-            return None
-        start, end = span
-        present, epoch, serial = signed
-        kind = writer.kind
-        at = present.at
+        if not self._give(rows):
+            return 0
         try:
-            while (
-                n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)
-            ) == GROW:
-                self._grow()
+            return self._run(_NO_DATA, 0, kind, signed)
         finally:
-            if read is not None:
-                self._given[0] = 0
+            self._given[0] = 0
+
+    def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
+        """Call the kernel; return how many rows were answered, 0 if it does not answer them."""
+        if self._handle is _NOT_MADE:
+            self.prepare()
+        present, epoch, serial = signed
+        while (
+            n_rows := answer_fast(data, start, kind, self._handle, present.at, epoch, serial)
+        ) == GROW:
+            self._grow()
+        return n_rows
+
+    def _written(self, n_rows: int) -> FastAnswer | None:
+        """Return the answer whose text the kernel has written; None if it has answered no row."""
         if n_rows == 0:
             return None
         is_tuned = self._asked.item(_KIND) == TUNED
-        form = self._bodies.form
-        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, form)
-        return (
-            answer
-            if kind == PREDICTIONS or read is not None
-            else with_identity(answer, message, form)
-        )
+        if n_rows == 1:
+            return FastAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
+        parts = cut(self._text, self._call.text_ends[:n_rows])
+        return FastAnswer(n_rows, b",".join(parts), is_tuned)
 
     def _give(self, read: RowsRead) -> bool:
         """Hand the kernel rows, and what is asked for them; return whether there is
         room for them.
         """
         rows = read.rows
-        form = read.form
         indptr, indices, values, number_out = self._bodies.arrays
         n_values = len(rows.indices)
         if rows.n_rows >= len(indptr) or n_values > len(indices):
@@ -330,8 +292,6 @@ class BeamRequests:
         indices[:n_values] = rows.indices
         values[:n_values] = rows.values
         self._given[:] = read.asked
-        if len(form):
-            self._bodies.form[:] = form
         return True
 
     def _grow(self) -> None:
@@ -369,15 +329,11 @@ class BeamRequests:
         written = (*spans, labels, scores, exact), scores, (*names, ALL_ALLOWED), seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies = self._bodies
-        form = self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
-        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.texts_at
         model = self._model_with(
             reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
             writing=writing,
-            reading_tensors=address_of(read_tensors, READS, *tensors),
-            writing_tensors=address_of(write_tensors, WRITES, written[0], names, form, text),
         )
         self._model = handle_of(model)
         self._call = FastCall(
@@ -391,7 +347,6 @@ class BeamRequests:
             np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
             texts=bodies.texts_at,
-            form=form,
             allowed=self._allowed,
             no_costs=NOT_WANTED,
             starts=spans[0],

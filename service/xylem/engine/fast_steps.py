@@ -9,23 +9,24 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
+from xylem.engine.answering import Predictions
 from xylem.engine.fast_request import (
     BeamRequests,
     FastAnswer,
     FastForms,
     FastVersion,
+    PlacedLabels,
     RowsRead,
     Signed,
-    Writer,
-    with_identity,
+    placed,
 )
 from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.tensor_request import TensorBodies
+from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.kernels.search.call import NUMBER, TUNED
-from xylem.engine.kernels.search.fast_request import TENSORS, is_taken
+from xylem.engine.kernels.search.fast_request import is_taken
 from xylem.engine.kernels.text.texts import TEXTS
 from xylem.engine.options import NodeThresholds, PredictOptions
-from xylem.engine.prediction_json import spans_of
+from xylem.engine.prediction_json import predictions_json, spans_of
 from xylem.engine.predictor import EmbeddedPredictor, Predictor
 from xylem.engine.searcher import LabelSearcher, Searcher
 from xylem_store import I64, U8, Model
@@ -37,36 +38,25 @@ class TwoSteps(ABC):
     times: I64
 
     def __init__(self, version: FastVersion) -> None:
-        self._reader = TensorBodies(version.forms.bodies, version.featurizer)
+        self._reader = RequestBodies(version.forms.bodies, version.featurizer)
         self._stages = version.stages
 
     def prepare(self) -> None:
         """Do as `BeamRequests.prepare`: there is nothing to make here."""
         return
 
-    def answer(
-        self,
-        message: bytes,
-        span: tuple[int, int],
-        writer: Writer,
-        signed: Signed,
-        read: RowsRead | None = None,
-    ) -> FastAnswer | None:
+    def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer`."""
-        if read is not None:
-            return self._answer_rows(read, writer, signed)
         began = perf_counter_ns()
-        asked = writer.read(self._reader, message, span)
+        asked = self._reader.read(message, start)
         has_read = perf_counter_ns() if asked.n_values == TEXTS else None
         found = self._reader.rows_read(asked)
         if found is None:
             return None
-        answer = self._answer_rows(RowsRead(*found, self._reader.form), writer, signed)
-        if answer is None:
-            return None
-        self._begin_at(began, has_read)
-        is_tensors = writer.kind == TENSORS
-        return with_identity(answer, message, self._reader.form) if is_tensors else answer
+        answer = self.answer_rows(RowsRead(*found), signed)
+        if answer is not None:
+            self._begin_at(began, has_read)
+        return answer
 
     def _begin_at(self, began: int, has_read: int | None) -> None:
         """Let an answer whose rows were read before its call have begun then.
@@ -83,8 +73,12 @@ class TwoSteps(ABC):
             self._stages.count_one(FEATURES, made - has_read)
 
     @abstractmethod
-    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
-        """Return the answer for rows; None: it is not within the limits."""
+    def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
+        """Do as `BeamRequests.answer_rows`."""
+
+    @abstractmethod
+    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
+        """Do as `BeamRequests.search`."""
 
 
 class EmbeddedRequests(TwoSteps):
@@ -100,12 +94,18 @@ class EmbeddedRequests(TwoSteps):
         """Do as `BeamRequests.prepare`."""
         self._beam.prepare()
 
-    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+    def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
+        """Do as `BeamRequests.answer_rows`."""
+        return self._beam.answer_rows(self._embedded(rows), signed)
+
+    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
+        """Do as `BeamRequests.search`."""
+        return self._beam.search(self._embedded(rows), signed)
+
+    def _embedded(self, read: RowsRead) -> RowsRead:
+        """Return the rows that the embedding makes of others."""
         dense = self._embedding.rows(read.rows)
-        asked = read.asked._replace(n_values=len(dense.indices))
-        return self._beam.answer(
-            b"", (0, 0), writer, signed, RowsRead(dense, asked, read.number, read.form)
-        )
+        return RowsRead(dense, read.asked._replace(n_values=len(dense.indices)), read.number)
 
 
 class PredictorRequests(TwoSteps):
@@ -118,17 +118,43 @@ class PredictorRequests(TwoSteps):
         self._predictor = predictor
         self._n_children = predictor.children_scored(1)
 
-    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+    def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
+        """Do as `BeamRequests.answer_rows`."""
         began = perf_counter_ns()
-        options = self._options(read, signed[0].tuned)
-        if options is None:
+        found = self._predict(rows, signed)
+        if found is None:
             return None
-        found = self._predictor.predict(read.rows, options)
         searched_at = perf_counter_ns()
-        answer = writer.write(self._version.model.labels, read, spans_of(found), signed)
+        present, epoch, serial = signed
+        is_tuned = rows.asked.threshold == TUNED
+        thresholds = present.thresholds[:0] if is_tuned else present.thresholds
+        predictions = predictions_json(
+            self._version.model.labels,
+            thresholds,
+            present.seal_at(epoch),
+            serial,
+            spans_of(found),
+            present.unlearned,
+        )
         self.times[:] = began, began, began, searched_at, perf_counter_ns()
         self._stages.count_times(self.times)
-        return answer
+        return FastAnswer(rows.asked.n_rows, b",".join(predictions), is_tuned)
+
+    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
+        """Do as `BeamRequests.search`."""
+        began = perf_counter_ns()
+        found = self._predict(rows, signed)
+        if found is None:
+            return None
+        searched_at = perf_counter_ns()
+        self.times[:] = began, began, began, searched_at, searched_at
+        self._stages.count_times(self.times)
+        return placed(found, rows.asked.top_r)
+
+    def _predict(self, read: RowsRead, signed: Signed) -> Predictions | None:
+        """Return the labels of rows; None if these are not within the limits."""
+        options = self._options(read, signed[0].tuned)
+        return None if options is None else self._predictor.predict(read.rows, options)
 
     def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
         """Return what is asked for; None: it is not within the limits, or thresholds

@@ -1,8 +1,5 @@
-"""Answers -> JSON: predictions, their labels by name and their ids signed; or tensors of the Open
-Inference Protocol, with binary data behind them.
-"""
+"""Write predictions as JSON, their labels by name and their ids signed."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,16 +8,6 @@ import numpy as np
 from xylem.engine.answering import Predictions
 from xylem.engine.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from xylem.engine.kernels.text.prediction_json import Seal as Seal
-from xylem.engine.kernels.text.tensors import (
-    BINARY_END,
-    FIRST_OUTPUT,
-    FORM_SIZE,
-    JSON_END,
-    N_OUTPUTS,
-    PLACES,
-    write_tensors,
-)
-from xylem.engine.kernels.text.tensors import OUTPUTS as OUTPUTS
 from xylem.engine.options import ALL_ALLOWED
 from xylem_store import F32, I32, I64, U8, NameTable
 
@@ -54,7 +41,7 @@ def predictions_json(
     spans: Spans,
     unlearned: U8 = ALL_ALLOWED,
 ) -> list[bytes]:
-    """Return a Prediction of `xylem.serving.lines` for each row, byte for byte as orjson writes it.
+    """Return the JSON of a Prediction for each row, byte for byte as orjson writes it.
 
     thresholds  float32[K] that a label's score must reach to be named by its prediction's token;
                 [0]: none
@@ -87,40 +74,3 @@ def cut(text: memoryview, ends: I64) -> list[bytes]:
 def spans_of(found: Predictions) -> Spans:
     """Return where the answers are."""
     return Spans(found.ptr[:-1], found.ptr[1:], found.labels, found.scores, found.exact)
-
-
-_CODES = {name: code for code, name in enumerate(OUTPUTS)}
-_BYTES_FIRST = 2048
-_BYTES_A_PLACE = 128
-"""Room made at first, and for a place; labels with long names are written again with more."""
-
-
-def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
-    """Return what `write_tensors` takes: places of a row, and which
-    outputs; each: whether as binary data.
-    """
-    form = np.zeros(FORM_SIZE, np.int64)
-    form[PLACES], form[N_OUTPUTS] = places, len(outputs)
-    for k, (name, is_binary) in enumerate(outputs.items(), FIRST_OUTPUT):
-        form[k] = 2 * _CODES[name] + is_binary
-    return form
-
-
-def tensors_json(names: NameTable, form: I64, spans: Spans) -> tuple[bytes, bytes]:
-    """Return the outputs that a form asks for, a row for each of `spans`. The form is written to.
-
-    (their JSON, commas between; their binary data)
-    """
-    room = _BYTES_FIRST + _BYTES_A_PLACE * len(spans.starts) * int(form[PLACES])
-    while True:
-        text = np.empty(room, np.uint8)
-        if write_tensors(spans[:], (names.offsets, names.utf8), form, text):
-            return tensors_of(text.data, form)
-        room *= 4
-
-
-def tensors_of(text: memoryview, form: I64) -> tuple[bytes, bytes]:
-    """Return the outputs that were written to a text."""
-    middle = form.item(JSON_END)
-    end = form.item(BINARY_END)
-    return bytes(text[:middle]), bytes(text[middle:end])

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import BadInput, UnsupportedOption, log, told_of
-from xylem.serving.lines import dump
-from xylem.serving.schemas.predict import InfoQuery
+from xylem.serving.batches.lines import dump
+from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
     NAME,
     NOTATION,

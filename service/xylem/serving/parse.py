@@ -15,10 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from xylem.base import BadRequest, LimitExceeded, Limits, MalformedJson, UnsupportedOption, what_is
 from xylem.engine import JsonSize, load_in_pieces, size_of
-from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.feedback import FeedbackEvents
-from xylem.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
-from xylem.serving.schemas.predict import (
+from xylem.serving.dialects.predict.schema import (
     AnyLine,
     BatchLine,
     InfoQuery,
@@ -28,6 +25,9 @@ from xylem.serving.schemas.predict import (
     SparseLine,
     TextLine,
 )
+from xylem.serving.feedback.schema import FeedbackEvents
+from xylem.serving.schemas.faults import faults_of
+from xylem.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
 from xylem_store import DENIED_MAX
 
 M = TypeVar("M", bound=BaseModel)

@@ -19,9 +19,9 @@ from xylem.engine import (
     chunks_of,
     search_chunks,
 )
+from xylem.serving.dialects.predict.schema import Options
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
-from xylem.serving.schemas.predict import Options
-from xylem.serving.served import ServedVersion
 from xylem_store import I64, U8
 
 Rows = TypeVar("Rows")

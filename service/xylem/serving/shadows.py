@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import Limits, XylemError, log
-from xylem.serving.answer import SearchDialect
-from xylem.serving.dialect import Body, Reply
-from xylem.serving.served import ServedVersion
+from xylem.serving.dialects.dialect import Body, Reply
+from xylem.serving.dialects.search import SearchDialect
+from xylem.serving.live.served import ServedVersion
 from xylem_store import StoreError
 
 TOPS = (1, 5)

@@ -18,7 +18,7 @@ def check_served(model: Model) -> None:
 
     Raises StoreError, and XylemError where a library is missing that the version needs.
     """
-    from xylem.serving.opening import open_version  # commands that move no alias do without
+    from xylem.serving.live.opening import open_version  # commands that move no alias do without
 
     try:
         open_version(model)

@@ -23,8 +23,8 @@ from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadParameter
 from xylem.base.executors.ray import RayCrew, connect
 from xylem.base.settings import Limits
-from xylem.serving import parts
-from xylem.serving.parts import AnswerParts, parts_of
+from xylem.serving.batches import parts
+from xylem.serving.batches.parts import AnswerParts, parts_of
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 

@@ -25,7 +25,7 @@ from xylem.base.errors import BadInput
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, RequestBodies
-from xylem.serving.opening import serve_model
+from xylem.serving.live.opening import serve_model
 from xylem_store.errors import Corrupt
 from xylem_store.store import Store
 from xylem_store.version import Model, pack, unpack

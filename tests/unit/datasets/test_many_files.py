@@ -16,7 +16,7 @@ from xylem.base.files import RemotePath, file_path, names_in, whole_file
 from xylem.datasets import check_readable, read_dataset
 from xylem.datasets.files import find_files
 from xylem.datasets.reader import DataStream, read_texts
-from xylem.serving.line_files import opened
+from xylem.serving.batches.line_files import opened
 
 ROWS = [{"text": f"alpha {i} beta", "labels": [f"l{i % 7}", f"l{i % 3}"]} for i in range(900)]
 LINES = [json.dumps(row).encode() + b"\n" for row in ROWS]

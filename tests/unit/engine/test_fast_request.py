@@ -9,7 +9,6 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oip_requests import csr
 from tests.small_models import small_draft
 
 from xylem.base.rows import SparseRows
@@ -20,7 +19,7 @@ from xylem.engine.fast_steps import FastRequests, fast_requests
 from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
-from xylem.engine.prediction_json import OUTPUTS, form_of, predictions_json, spans_of, tensors_json
+from xylem.engine.prediction_json import predictions_json, spans_of
 from xylem.engine.predictor import PredictOptions
 from xylem.engine.searcher import Searcher
 from xylem.thresholds.live.tokens import Tokens, model_hash
@@ -79,15 +78,10 @@ class Both:
             self.signed if is_known else (fast.Present(self.thresholds, None, self.seal), EPOCH, 11)
         )
         content = b"head" + orjson.dumps(body)
-        return self.plain.answer(content, (4, len(content)), fast.AS_PREDICTIONS, signed)
+        return self.plain.answer(content, 4, signed)
 
     def as_predictions(self, asked: Asked) -> fast.FastAnswer | None:
         return self.plainly({"instances": asked.instances, **asked.options})
-
-    def as_tensors(self, asked: Asked) -> fast.FastAnswer | None:
-        parameters = {**asked.options, "binary_data_output": True}
-        content = b"head" + orjson.dumps({"inputs": csr(asked.instances), "parameters": parameters})
-        return self.plain.answer(content, (4, len(content)), fast.AS_TENSORS, self.signed)
 
     def rows_of(self, instances: list[dict[str, Any]]) -> SparseRows:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
@@ -95,15 +89,14 @@ class Both:
         values = np.array([v for instance in instances for v in instance["values"]], np.float32)
         return self.featurizer.transform_csr(ends, indices, values)
 
-    def from_rows(self, asked: Asked) -> fast.FastAnswer | None:
-        """The answer for rows that were read before, as those of texts are."""
+    def rows_read(self, asked: Asked) -> fast.RowsRead:
+        """The rows of instances, read before, as those of texts are."""
         rows, is_number = self.rows_of(asked.instances), isinstance(asked.threshold, float)
         kind = TUNED if asked.threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
         counts = rows.n_rows, len(rows.indices), asked.top_r, asked.beam_width
-        read = fast.RowsRead(
+        return fast.RowsRead(
             rows, BodyQuery(*counts, kind, int(asked.exact)), asked.threshold if is_number else 0.0
         )
-        return self.plain.answer(b"", (0, 0), fast.AS_PREDICTIONS, self.signed, read)
 
     def predicted(self, asked: Asked) -> Predictions:
         threshold = self.tuned if asked.threshold == "tuned" else asked.threshold
@@ -124,25 +117,26 @@ def both(request: pytest.FixtureRequest) -> Both:
 
 
 def check_all_ways(both: Both, asked: Asked) -> fast.FastAnswer | None:
-    """Compare what is answered to a body, to tensors and to rows;
+    """Compare what is answered to a body, to its rows, and in arrays;
     return the first, None: nothing is.
     """
-    found, as_tensors = both.as_predictions(asked), both.as_tensors(asked)
-    assert both.from_rows(asked) == found
-    assert (as_tensors is None) == (found is None)
-    if found is not None and as_tensors is not None:
+    found = both.as_predictions(asked)
+    assert both.plain.answer_rows(both.rows_read(asked), both.signed) == found
+    placed = both.plain.search(both.rows_read(asked), both.signed)
+    assert (placed is None) == (found is None)
+    if found is not None and placed is not None:
         n_rows, is_tuned = len(asked.instances), asked.threshold == "tuned"
         assert (found.n_rows, found.is_tuned, found.json) == (
             n_rows,
             is_tuned,
             both.generally(asked),
         )
-        assert (as_tensors.n_rows, as_tensors.is_tuned) == (n_rows, is_tuned)
-        form, spans = (
-            form_of(asked.top_r, dict.fromkeys(OUTPUTS, True)),
-            spans_of(both.predicted(asked)),
-        )
-        assert (as_tensors.json, as_tensors.binary) == tensors_json(both.model.labels, form, spans)
+        n_places = placed.labels.shape[1]
+        assert n_places == min(asked.top_r, both.model.manifest.n_labels)
+        expected = fast.placed(both.predicted(asked), n_places)
+        for array, other in zip(placed, expected, strict=True):
+            assert array.dtype == other.dtype
+            assert np.array_equal(array, other)
     return found
 
 

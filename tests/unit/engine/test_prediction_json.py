@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, absorb_key, append_mac
-from xylem.engine.prediction_json import OUTPUTS, Spans, form_of, predictions_json, tensors_json
+from xylem.engine.prediction_json import Spans, predictions_json
 from xylem.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
 from xylem_store.names import build_names
 
@@ -129,60 +129,3 @@ def test_scores_are_written_as_orjson_writes_them(bits: NDArray[np.uint32]) -> N
     assert len(token_in(found).labels) == 1
     numbers = [part.split(b"}")[0] for part in found.split(b'"score":')[1:]]
     assert numbers == dump(scores)[1:-1].split(b",")
-
-
-def expected_tensors(
-    rows: list[Row], exact: list[bool], places: int, outputs: dict[str, bool], names: list[str]
-) -> tuple[bytes, bytes]:
-    """The outputs, by numpy and orjson, one place after the other."""
-    filled = [(names[label], label, score) for row in rows for label, score in row]
-    for i, row in enumerate(rows):
-        filled[i * places + len(row) : i * places + len(row)] = [("", -1, 0.0)] * (
-            places - len(row)
-        )
-    labels, ids, scores = zip(*filled, strict=True)
-    arrays: dict[str, Any] = {
-        "labels": list(labels),
-        "label_ids": np.array(ids, np.int32),
-        "scores": np.array(scores, np.float32),
-        "lengths": np.array([len(row) for row in rows], np.int32),
-        "exact": np.array(exact, np.bool_),
-    }
-    texts = [text.encode() for text in labels]
-    as_bytes = {name: data.tobytes() for name, data in arrays.items() if name != "labels"}
-    as_bytes["labels"] = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-    told, binary = [], b""
-    for name, is_binary in outputs.items():
-        shape = [len(rows)] if name in ("lengths", "exact") else [len(rows), places]
-        output = {"name": name, "shape": shape, "datatype": OUTPUTS[name]}
-        if is_binary:
-            binary += as_bytes[name]
-            output["parameters"] = {"binary_data_size": len(as_bytes[name])}
-        else:
-            output["data"] = arrays[name]
-        told.append(dump(output))
-    return b",".join(told), binary
-
-
-@given(
-    st.lists(st.tuples(st.lists(pairs, max_size=7), st.booleans()), min_size=1, max_size=6),
-    st.integers(7, 30),
-    st.lists(st.sampled_from(list(OUTPUTS)), unique=True, min_size=1),
-    st.integers(0, 31),
-)
-def test_any_outputs(
-    given_rows: list[tuple[Row, bool]], places: int, wanted: list[str], bits: int
-) -> None:
-    rows, exact = ([each[i] for each in given_rows] for i in (0, 1))
-    outputs = {name: bool(bits >> k & 1) for k, name in enumerate(wanted)}
-    found = tensors_json(TABLE, form_of(places, outputs), spans_of(rows, exact))
-    assert found == expected_tensors(rows, exact, places, outputs, NAMES)
-
-
-@pytest.mark.parametrize("is_binary", [False, True])
-def test_long_names_and_many_rows(is_binary: bool) -> None:
-    names = [f'"{i}\\' + "é" * 1900 for i in range(11)]
-    outputs = dict.fromkeys(OUTPUTS, is_binary)
-    rows, exact = [[((i + j) % 11, j / 9) for j in range(9)] for i in range(64)], [True, False] * 32
-    found = tensors_json(build_names(names), form_of(9, outputs), spans_of(rows, exact))
-    assert found == expected_tensors(rows, exact, 9, outputs, names)

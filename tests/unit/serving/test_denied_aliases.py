@@ -15,12 +15,11 @@ from tests.served_models import at_once, in_thread
 from tests.small_models import small_draft, softmax_draft
 from tests.unit.serving.test_live import looked
 
-from xylem.engine.fast_request import AS_PREDICTIONS
-from xylem.serving.denied import denying_as, with_denied
 from xylem.serving.label_info import LiveLabelInfo
-from xylem.serving.live import LiveModels
-from xylem.serving.opening import serve_model
-from xylem.serving.served import ServedVersion
+from xylem.serving.live.denied import denying_as, with_denied
+from xylem.serving.live.models import LiveModels
+from xylem.serving.live.opening import serve_model
+from xylem.serving.live.served import ServedVersion
 from xylem_store.label_info import LabelInfo, Subject, build_label_info
 from xylem_store.store import Store
 
@@ -122,9 +121,7 @@ def test_the_kernel_answers_for_an_alias_that_denies(shared_store: Path) -> None
     served = serve_model(Store(shared_store).open("raw"))
     for view in (served, with_denied(served, DENIED)):
         body = asked(ROWS, {"top_r": 3})
-        assert (
-            view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2)).n_rows == 2
-        )
+        assert view.fast.answer(body, 0, view.ids.sign(0, 2)).n_rows == 2
 
 
 def test_all_labels_can_be_denied(served: ServedVersion) -> None:

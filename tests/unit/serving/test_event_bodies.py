@@ -14,9 +14,9 @@ from tests.unit.engine.features.bodies import BYTES_MAX, featurizer_of, instance
 
 from xylem.base.errors import BadInput
 from xylem.base.settings import Limits
-from xylem.serving.events import CheckedEvent, check_event, read_sparse, to_events
+from xylem.serving.feedback.events import CheckedEvent, check_event, read_sparse, to_events
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_feedback, parse_json
-from xylem.serving.served import ServedVersion
 from xylem.thresholds.live.threshold_counters import Events
 from xylem.thresholds.live.tokens import Tokens
 from xylem_store.names import build_names

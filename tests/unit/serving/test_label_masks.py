@@ -17,17 +17,17 @@ from tests.served_models import at_once, in_thread, publish_model
 import xylem.serving.label_choice as module
 from xylem.base.errors import BadInput, UnknownLabel
 from xylem.base.settings import Limits
-from xylem.serving import answer
-from xylem.serving.blocks import answer_block
-from xylem.serving.denied import with_denied
-from xylem.serving.dialect import Body
+from xylem.serving.batches.blocks import answer_block
+from xylem.serving.batches.lines import LineBlock
+from xylem.serving.dialects import search
+from xylem.serving.dialects.dialect import Body
+from xylem.serving.dialects.predict.dialect import PREDICT
+from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.label_choice import LabelMasks
-from xylem.serving.lines import LineBlock
-from xylem.serving.opening import serve_model
-from xylem.serving.predict import PREDICT
+from xylem.serving.live.denied import with_denied
+from xylem.serving.live.opening import serve_model
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import to_options
-from xylem.serving.schemas.predict import Options
-from xylem.serving.served import ServedVersion
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 
@@ -113,13 +113,13 @@ def test_threads_get_the_masks_they_ask_for(
 def test_a_kept_list_is_searched_at_once(
     served: ServedVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
-    monkeypatch.setattr(answer, "SHORT_ITEMS", N_LABELS)
+    monkeypatch.setattr(search, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
+    monkeypatch.setattr(search, "SHORT_ITEMS", N_LABELS)
     body = b'{"instances":[{"indices":[1],"values":[1.0]}],"deny_labels":["label::3","label::5"]}'
     query = PREDICT.read(Body(body), Limits())
-    assert not answer.is_short(query, served)
+    assert not search.is_short(query, served)
     first = in_thread(body, served)
-    assert answer.is_short(query, served)
+    assert search.is_short(query, served)
     answers = [
         json.loads(each)["predictions"][0]["labels"] for each in (first, at_once(body, served))
     ]

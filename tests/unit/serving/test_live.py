@@ -14,10 +14,10 @@ from tests.alias_helpers import split
 from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model
 
-import xylem.serving.live as live_module
+import xylem.serving.live.models as live_module
 from xylem.base.errors import ModelUnavailable, TimedOut, Unavailable
-from xylem.serving.live import LiveModels
-from xylem.serving.split import roles_of
+from xylem.serving.live.models import LiveModels
+from xylem.serving.live.split import roles_of
 from xylem_store.alias import PARTS, Beside
 from xylem_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
 from xylem_store.store import Store

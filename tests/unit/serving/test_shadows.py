@@ -19,13 +19,13 @@ from tests.servers import wait_for
 
 import xylem.serving.shadows as module
 from xylem.base.settings import Limits
-from xylem.serving.dialect import Body, Reply
-from xylem.serving.oip import TENSORS
-from xylem.serving.opening import serve_model
-from xylem.serving.predict import PREDICT
-from xylem.serving.served import ServedVersion
+from xylem.serving.dialects.dialect import Body, Reply
+from xylem.serving.dialects.predict.dialect import PREDICT
+from xylem.serving.dialects.tensors.dialect import TENSORS
+from xylem.serving.live.opening import serve_model
+from xylem.serving.live.served import ServedVersion
+from xylem.serving.live.split import Chooser, LiveSplit
 from xylem.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
-from xylem.serving.split import Chooser, LiveSplit
 from xylem_store.alias import PARTS, Alias, Beside
 from xylem_store.store import Store
 

@@ -17,16 +17,16 @@ from xylem.base.errors import BadInput, LimitExceeded
 from xylem.base.settings import Limits
 from xylem.engine.chunks import chunks_of
 from xylem.engine.features.word_forms import LEMMA_ITEMS, STEM_ITEMS
-from xylem.serving.answer import SHORT_ITEMS
-from xylem.serving.blocks import answer_block
-from xylem.serving.lines import LineBlock
-from xylem.serving.oip import TENSORS
-from xylem.serving.opening import serve_model
+from xylem.serving.batches.blocks import answer_block
+from xylem.serving.batches.lines import LineBlock
+from xylem.serving.dialects.predict.dialect import PREDICT
+from xylem.serving.dialects.predict.schema import PredictRequest
+from xylem.serving.dialects.search import SHORT_ITEMS
+from xylem.serving.dialects.tensors.dialect import TENSORS
+from xylem.serving.live.opening import serve_model
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_body, parse_options
-from xylem.serving.predict import PREDICT
 from xylem.serving.rows import to_options
-from xylem.serving.schemas.predict import PredictRequest
-from xylem.serving.served import ServedVersion
 from xylem.thresholds.store.state import Head
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store

@@ -16,7 +16,7 @@ from tests.small_models import small_draft
 
 from xylem.admin.jobs.data import DataRoot
 from xylem.base.errors import ModelUnavailable, Unavailable
-from xylem.serving.live import LiveModels
+from xylem.serving.live.models import LiveModels
 from xylem_store.manifest import Manifest
 from xylem_store.store import Store
 

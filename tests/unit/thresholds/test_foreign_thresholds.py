@@ -19,7 +19,7 @@ from xylem.base.db.engine import Database
 from xylem.base.db.tables import CHECKPOINTS, LOG, SHADOWS, VERSIONS
 from xylem.base.errors import ForeignThresholds
 from xylem.cli.evaluate import thresholds_of
-from xylem.serving.opening import open_version
+from xylem.serving.live.opening import open_version
 from xylem.serving.stores import store_of
 from xylem.thresholds.live.follower import Follower
 from xylem.thresholds.live.shadow import put_shadow, take_shadow

@@ -20,7 +20,7 @@ from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.combined_predictor import make_predictor
-from xylem.serving.opening import open_version
+from xylem.serving.live.opening import open_version
 from xylem.thresholds.live.threshold_counters import instances_of
 from xylem.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of
 from xylem.thresholds.store.state import ThresholdDatabase

@@ -9,10 +9,11 @@ from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import content, of_version, problems, takes
 from xylem.api.routes.requests import Wired, find_served, reply_in
 from xylem.base import Unavailable
-from xylem.engine import OUTPUTS, Featurizer
+from xylem.engine import Featurizer
 from xylem.serving import (
     HEADER,
     INPUTS,
+    OUTPUTS,
     TENSORS,
     InferAnswer,
     InferRequest,

@@ -22,7 +22,7 @@ from xylem.api.door.request_log import SETTLE_SECONDS, RequestLog
 from xylem.api.door.request_timings import AnsweredBy, EndedRequest
 from xylem.base.stages import READ, StageTimings
 from xylem.base.traces.tracer import EndedTrace, Sampling, Tracer
-from xylem.serving.split import LiveStatus
+from xylem.serving.live.split import LiveStatus
 
 ROUTE = "/v1/models/{model}/predict"
 

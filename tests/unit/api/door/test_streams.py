@@ -27,7 +27,7 @@ from xylem.api.door.streams import LineReader, Streams
 from xylem.api.door.work import WorkPool
 from xylem.base.errors import DatabaseUnavailable, Overloaded, TimedOut
 from xylem.base.settings import Limits
-from xylem.serving.lines import Answered, LineBlock
+from xylem.serving.batches.lines import Answered, LineBlock
 from xylem.serving.parse import LONG_BYTES
 
 

@@ -22,11 +22,12 @@ from xylem.api.routes.requests import Services, Wired, reply_in
 from xylem.base.errors import BadRequest
 from xylem.base.settings import Limits
 from xylem.engine.predictor import PredictOptions
-from xylem.serving import answer, predict
-from xylem.serving.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.dialects import search
+from xylem.serving.dialects.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.dialects.predict import dialect as predict
+from xylem.serving.dialects.predict.schema import Options, PredictRequest
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import to_options
-from xylem.serving.schemas.predict import Options, PredictRequest
-from xylem.serving.served import ServedVersion
 
 PATH = "/v1/models/raw/predict"
 INSTANCES = [{"indices": [0, 3], "values": [1.0, 0.5]}]
@@ -45,7 +46,7 @@ def to_lonely_options(options: Options, served: ServedVersion, stop: Any = None)
 
 async def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict, "PredictRequest", LonelyRequest)
-    monkeypatch.setattr(answer, "to_options", to_lonely_options)
+    monkeypatch.setattr(search, "to_options", to_lonely_options)
     async with serving(settings_of(shared_store)) as (_, client):
 
         async def labels(**options: Any) -> list[str]:

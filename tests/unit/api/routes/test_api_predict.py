@@ -22,13 +22,13 @@ from xylem.base.rows import SparseRows
 from xylem.engine.features.registry import load_featurizer
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem.evaluation.ranking import propensities
-from xylem.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
+from xylem.serving.dialects.predict.dialect import PredictQuery
+from xylem.serving.dialects.predict.schema import PredictRequest
+from xylem.serving.dialects.search import SHORT_BEAMS, SHORT_NODES, is_short
 from xylem.serving.label_choice import LabelWeights
-from xylem.serving.opening import serve_model
-from xylem.serving.predict import PredictQuery
+from xylem.serving.live.opening import serve_model
 from xylem.serving.rows import to_chunked_rows, to_rows
 from xylem.serving.schemas.instances import SparseInstance
-from xylem.serving.schemas.predict import PredictRequest
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.store import Store
 from xylem_store.version import Model
@@ -157,7 +157,7 @@ def test_a_deadline_that_has_struck_says_so(
         time.sleep(0.1)
         return to_chunked_rows(*arguments)
 
-    monkeypatch.setattr("xylem.serving.predict.to_chunked_rows", late)
+    monkeypatch.setattr("xylem.serving.dialects.predict.dialect.to_chunked_rows", late)
     (prediction,) = in_process(ask(exact=True, deadline_ms=1)).json()["predictions"]
     assert (prediction["labels"], prediction["exact"]) == ([], False)
 
@@ -178,7 +178,7 @@ async def test_a_search_given_up_on_is_stopped(
 
     limits = {"request_seconds_max": 0.1, "threads_max": 1}
     async with serving(settings_of(shared_store, **limits)) as (_, client):
-        monkeypatch.setattr("xylem.serving.answer.SearchDialect.answer_fully", search)
+        monkeypatch.setattr("xylem.serving.dialects.search.SearchDialect.answer_fully", search)
         explain = ask(*[RAW] * 9, explain=True)
         answer = await explain(client)
         while (
@@ -343,7 +343,7 @@ def test_requests_at_the_limit_and_one_more(
 def test_what_nobody_foresaw_is_a_problem_too(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xylem.serving.predict.to_chunked_rows", lambda *_: 1 / 0)
+    monkeypatch.setattr("xylem.serving.dialects.predict.dialect.to_chunked_rows", lambda *_: 1 / 0)
     body = {"instances": [{"text": "chess"}], "explain": True}  # kernels do not read it
     problem = assert_problem(
         in_process(post("/v1/models/text/predict", body)), 500, "internal-error"
@@ -430,7 +430,7 @@ def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
     assert not short(1, SparseInstance(indices=[1] * 9000, values=[1.0] * 9000))
     assert not short(1, beam_width=SHORT_BEAMS + 1)
     flat = served.predictor.children_scored(10)
-    with mock.patch("xylem.serving.answer.SHORT_CHILDREN", 3 * flat):
+    with mock.patch("xylem.serving.dialects.search.SHORT_CHILDREN", 3 * flat):
         assert short(3)
         assert not short(4)
     assert short(1, exact=True, threshold=0.5)

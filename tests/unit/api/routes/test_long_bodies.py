@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.conftest import serving, settings_of
 
-from xylem.serving import annif
+from xylem.serving.dialects.annif import dialect as annif
 from xylem.serving.parse import LONG_BYTES
 
 PREDICT, INFER = "/v1/models/text/predict", "/v2/models/text/infer"

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from tests.datasets_helpers import assert_same_bits, texts_alone
-from tests.oip_requests import HEADER, binary_body, csr, tensor
 from tests.real_texts import TEXTS
 
 from xylem.base.errors import BadInput
@@ -18,20 +17,10 @@ from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer, load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies
-from xylem.engine.features.tensor_request import TensorBodies
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
-from xylem.engine.kernels.text.tensors import (
-    FIRST_OUTPUT,
-    IDENTITY,
-    IDENTITY_END,
-    N_OUTPUTS,
-    PLACES,
-)
-from xylem.engine.prediction_json import form_of
-from xylem.serving.oip import parse_infer
+from xylem.serving.dialects.predict.schema import Options, PredictRequest
 from xylem.serving.parse import parse_body, parse_line
 from xylem.serving.rows import to_rows
-from xylem.serving.schemas.predict import Options, PredictRequest
 
 N_FEATURES = 40
 ROWS_MAX, FEATURES_MAX, CHARACTERS_MAX, BYTES_MAX = 4, 20, 90, 60
@@ -99,7 +88,7 @@ def compared(
         assert options.threshold == {NO_THRESHOLD: None, TUNED: "tuned"}[asked.threshold]
     told = {"top_r": asked.top_r, "beam_width": asked.beam_width, "exact": bool(asked.is_exact)}
     expected_options = {**Options().model_dump(), "threshold": options.threshold, **told}
-    assert options.model_dump(exclude={"instances", "binary_data_output"}) == expected_options
+    assert options.model_dump(exclude={"instances"}) == expected_options
     return True
 
 
@@ -115,52 +104,6 @@ def is_the_same(body: bytes, kind: str) -> bool:
         return request, to_rows(request.instances, featurizer)
 
     return compared(bodies, bodies.read(BEFORE + body, len(BEFORE)), generally)
-
-
-def is_the_same_tensors(body: bytes, n_json: int | None, kind: str) -> bool:
-    """Compare a body of tensors, and what its answer is to have; return whether the
-    kernel took it.
-    """
-    featurizer = featurizer_of(kind)
-    bodies = TensorBodies(SPARSE_FORMS if kind in NORMS else FORMS, featurizer)
-    for inputs in (csr(ROWS), [tensor("text", ["leaves nothing behind"])]):
-        for other in (binary_body({"inputs": inputs})[0], json.dumps({"inputs": inputs}).encode()):
-            bodies.rows_read(bodies.read_infer(other, (0, len(other))))
-    message, end = BEFORE + body, len(BEFORE) + (len(body) if n_json is None else n_json)
-    asked = bodies.read_infer(message, (len(BEFORE), end))
-    assert bodies.arrays[0][0] == 0
-    header = None if n_json is None else str(n_json)
-
-    def generally() -> tuple[Any, SparseRows]:
-        query = parse_infer(body, header, LIMITS)
-        return query.options, query.to_rows(featurizer).rows
-
-    if not compared(bodies, asked, generally):
-        return False
-    query = parse_infer(body, header, LIMITS)
-    form, expected = bodies.form, form_of(query.options.top_r, query.outputs)
-    last = FIRST_OUTPUT + expected[N_OUTPUTS]
-    assert form[PLACES] == expected[PLACES]
-    assert form[N_OUTPUTS:last].tolist() == expected[N_OUTPUTS:last].tolist()
-    identity = None if not form[IDENTITY] else message[form[IDENTITY] : form[IDENTITY_END]].decode()
-    assert identity == query.identity
-    return True
-
-
-def as_body(request: dict[str, Any], binary: bool, **style: Any) -> tuple[bytes, int | None]:
-    """A request of tensors, in JSON of a style or as binary data,
-    and how many of its bytes are JSON.
-    """
-    if not binary:
-        return json.dumps(request, **style).encode(errors="surrogatepass"), None
-    body, headers = binary_body(request)
-    return body, int(headers[HEADER])
-
-
-def both_ways(request: dict[str, Any], kind: str, **style: Any) -> tuple[bool, bool]:
-    """Compare tensors; return whether they are taken in JSON, and as binary data."""
-    in_json, in_binary = as_body(request, binary=False, **style), as_body(request, binary=True)
-    return is_the_same_tensors(*in_json, kind), is_the_same_tensors(*in_binary, kind)
 
 
 def parsed_line(line: bytes, *fields: str) -> Any:

@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oip_requests import changed, csr
+from tests.oip_requests import changed
 from tests.unit.engine.features.bodies import (
     LIMITS,
     NORMS,
-    ROWS,
     SPARSE_FORMS,
-    as_body,
-    both_ways,
     featurizer_of,
     instances,
     is_the_same,
-    is_the_same_tensors,
     numbers,
     parsed_line,
 )
@@ -131,82 +127,6 @@ def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body
     assert n_written <= len(body) + 2
 
 
-output_names = st.sampled_from(["labels", "label_ids", "scores", "lengths", "exact", "none"])
-binary_or_not = st.fixed_dictionaries(
-    {}, optional={"binary_data": st.sampled_from([True, False, None])}
-)
-output = st.fixed_dictionaries({"name": output_names}, optional={"parameters": binary_or_not})
-more_options = {"binary_data_output": st.sampled_from([True, False, 0]), "deadline_ms": st.just(20)}
-members = st.fixed_dictionaries(
-    {},
-    optional={
-        "id": st.sampled_from(["", "a-7", 'a"b', "é", "\x7f", 7, None]),
-        "parameters": st.fixed_dictionaries({}, optional=options | more_options),
-        "outputs": st.lists(output, max_size=6),
-    },
-)
-STYLES: dict[str, dict[str, Any]] = {
-    "tight": {"separators": (",", ":")},
-    "sorted": {"sort_keys": True},
-}
-
-
-@given(
-    st.lists(instances, min_size=1, max_size=5),
-    members,
-    st.permutations(range(3)),
-    norms,
-    st.sampled_from(["tight", "loose", "sorted", "binary"]),
-)
-def test_tensors_become_what_the_models_make_of_them(
-    rows: list[dict[str, Any]], more: dict[str, Any], order: list[int], norm: str, style: str
-) -> None:
-    inputs = csr(rows)
-    request = {"inputs": [inputs[i] for i in order], **more}
-    with np.errstate(over="ignore"):  # of numbers that binary data cannot hold
-        is_the_same_tensors(*as_body(request, style == "binary", **STYLES.get(style, {})), norm)
-
-
-ALL_OPTIONS = {
-    "top_r": 3,
-    "beam_width": 4,
-    "threshold": 0.25,
-    "exact": True,
-    "binary_data_output": True,
-}
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"id": "abc", "parameters": {}, "outputs": []},
-        {
-            "parameters": ALL_OPTIONS,
-            "outputs": [{"name": "scores", "parameters": {}}, {"name": "labels"}],
-        },
-        {
-            "parameters": {"threshold": "tuned"},
-            "outputs": [{"name": "exact", "parameters": {"binary_data": True}}],
-        },
-    ],
-)
-def test_tensors_that_are_plain(more: dict[str, Any]) -> None:
-    assert both_ways({"inputs": csr(ROWS), **more}, "l2") == (True, True)
-
-
-def test_tensors_whose_values_alone_are_in_the_json_and_binary_data_that_begin_as_blanks_do() -> (
-    None
-):
-    body, n_json = as_body({"inputs": csr(ROWS)}, binary=True)
-    head = json.loads(body[:n_json])
-    head["inputs"][2] = csr(ROWS)[2]
-    text = json.dumps(head).encode()
-    assert is_the_same_tensors(text + body[n_json : -4 * 2], len(text), "none")
-    indptr, indices, values = csr([{"indices": [32, 9], "values": [1, 2]}])
-    assert both_ways({"inputs": [indices, values, indptr]}, "none") == (True, True)
-
-
 def row(indices: list[int], values: list[float]) -> dict[str, Any]:
     return {"indices": indices, "values": values}
 
@@ -230,7 +150,6 @@ def test_rows_beyond_the_buffers_and_odd_ones_are_left(
     rows: list[dict[str, Any]], is_taken: bool
 ) -> None:
     assert is_the_same(json.dumps({"instances": rows}).encode(), "none") == is_taken
-    assert both_ways({"inputs": csr(rows)}, "none") == (is_taken, is_taken)
 
 
 def are_the_same(lines: list[bytes], features_max: int = LIMITS.features_max) -> bool:
@@ -325,17 +244,3 @@ def test_what_was_changed_is_never_taken_for_others(
     is_the_same(changed(data, body, None, LETTERS)[0], "none")
     line, _ = changed(data, written(some), None, LETTERS)
     are_the_same([PLAIN_LINE, line, PLAIN_LINE])
-
-
-@given(st.data(), st.booleans())
-def test_tensors_that_were_changed_are_never_taken_for_others(
-    data: st.DataObject, binary: bool
-) -> None:
-    request = {
-        "id": "a",
-        "inputs": csr(ROWS),
-        "outputs": [{"name": "scores"}],
-        "parameters": {"top_r": 3},
-    }
-    body, n_json = as_body(request, binary, separators=(",", ":"))
-    is_the_same_tensors(*changed(data, body, n_json, LETTERS), "none")

@@ -8,25 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.datasets_helpers import assert_same_bits
-from tests.oip_requests import changed, csr, tensor
+from tests.oip_requests import changed
 from tests.unit.engine.features.bodies import (
     BYTES_MAX,
     FORMS,
     KINDS,
     NO_TEXTS,
-    ROWS,
-    as_body,
-    both_ways,
     featurizer_of,
     fitted,
     is_the_same,
-    is_the_same_tensors,
     parsed_line,
     texts,
 )
 
 from xylem.engine.features.request_bodies import RequestBodies
-from xylem.engine.features.tensor_request import TensorBodies
 from xylem.engine.features.text_lines import text_rows_of_lines
 
 PLAIN = (
@@ -52,19 +47,14 @@ def are_the_same(lines: list[bytes], kind: str = "words") -> bool:
     st.sampled_from(sorted(KINDS)),
     st.booleans(),
     st.booleans(),
-    st.booleans(),
 )
 def test_texts_become_the_rows_of_the_general_way(
-    found: list[str], options: dict[str, Any], kind: str, is_ascii: bool, tight: bool, is_wide: bool
+    found: list[str], options: dict[str, Any], kind: str, is_ascii: bool, tight: bool
 ) -> None:
     style = {"ensure_ascii": is_ascii, "separators": (",", ":") if tight else None}
     instances = [{"text": text} for text in found]
     is_the_same(json.dumps({"instances": instances, **options}, **style).encode(), kind)
     are_the_same([json.dumps(instance, **style).encode() for instance in instances], kind)
-    shape = [len(found), 1] if is_wide else [len(found)]
-    both_ways(
-        {"inputs": [tensor("text", found, shape=shape)], "parameters": options}, kind, **style
-    )
 
 
 def body_of(text: bytes, more: bytes = b"") -> bytes:
@@ -81,12 +71,6 @@ def test_what_is_taken(kind: str) -> None:
         rb"\u0000",
     ):
         assert is_the_same(body_of(text), kind), text
-    for shape in ([2], [2, 1]):
-        request = {
-            "inputs": [tensor("text", ["debug é😀", 'debug \\" \x7f'], shape=shape)],
-            "id": "a",
-        }
-        assert both_ways(request, kind) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +132,6 @@ def test_limits_and_one_more(found: list[str], is_taken: bool) -> None:
         {"instances": [{"text": text} for text in found]}, ensure_ascii=False
     ).encode()
     assert is_the_same(body, "words") == is_taken
-    assert both_ways({"inputs": [tensor("text", found)]}, "words") == (is_taken, is_taken)
 
 
 def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None:
@@ -169,11 +152,7 @@ def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None
 def test_models_whose_texts_are_not_for_kernels_leave_them_unread(config: dict[str, Any]) -> None:
     featurizer = fitted(config)
     assert text_rows_of_lines([PLAIN_LINE], featurizer, BYTES_MAX) is None
-    bodies = TensorBodies(FORMS, featurizer)
-    assert bodies.read(body_of(b""), 0).n_rows == 0
-    for binary in (False, True):
-        body, n_json = as_body({"inputs": [tensor("text", ["debug"])]}, binary)
-        assert bodies.read_infer(body, (0, n_json or len(body))).n_rows == 0
+    assert RequestBodies(FORMS, featurizer).read(body_of(b""), 0).n_rows == 0
 
 
 def test_the_work_on_a_text_ends_at_the_first_character_that_is_for_python() -> None:
@@ -181,45 +160,6 @@ def test_the_work_on_a_text_ends_at_the_first_character_that_is_for_python() -> 
     bodies.texts.utf8[:] = 255
     assert bodies.read(body_of("e\u0301".encode() + b"x" * 40), 0).n_rows == 0
     assert np.count_nonzero(bodies.texts.utf8 != 255) == len("debug e")
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        [],
-        [tensor("text", [])],
-        *([tensor("text", ["debug"], shape=shape)] for shape in ([2], [1, 2], [1, 1, 1], [])),
-        [tensor("text", ["debug"], datatype="INT64")],
-        [tensor("text", ["debug e\u0301"])],
-        [tensor("text", ["debug"]), tensor("text", ["debug"])],
-        [tensor("text", ["debug"]), *csr(ROWS[:1])],
-        [*csr(ROWS[:1])[:2], tensor("text", ["debug"])],
-    ],
-    ids=str,
-)
-def test_tensors_that_are_not_taken(inputs: list[dict[str, Any]]) -> None:
-    assert not is_the_same_tensors(*as_body({"inputs": inputs}, binary=False), "words")
-    if all(
-        given["datatype"] == {"text": "BYTES"}.get(given["name"], given["datatype"])
-        for given in inputs
-    ):
-        assert not is_the_same_tensors(*as_body({"inputs": inputs}, binary=True), "words")
-
-
-def test_elements_that_are_cut_too_long_or_no_utf8() -> None:
-    right = b"\x05\x00\x00\x00debug"
-    for data in (
-        right[:-1],
-        right + b"x",
-        right[:3],
-        b"\xff\xff\xff\xff",
-        right[:-1] + b"\xff",
-        b"",
-    ):
-        inputs = [{**tensor("text", [""]), "parameters": {"binary_data_size": len(data)}}]
-        del inputs[0]["data"]
-        head = json.dumps({"inputs": inputs}).encode()
-        assert not is_the_same_tensors(head + data, len(head), "words"), data
 
 
 def test_lines_that_are_taken() -> None:
@@ -262,13 +202,3 @@ def test_what_was_changed_is_never_taken_for_others(data: st.DataObject, kind: s
     is_the_same(changed(data, PLAIN, None, LETTERS)[0], kind)
     line, _ = changed(data, PLAIN_LINE, None, LETTERS)
     are_the_same([PLAIN_LINE, line, PLAIN_LINE], kind)
-
-
-@settings(max_examples=400)
-@given(st.data(), st.booleans())
-def test_tensors_that_were_changed_are_never_taken_for_others(
-    data: st.DataObject, binary: bool
-) -> None:
-    request = {"inputs": [tensor("text", ['Café "editor"\x01', "debug\tit 😀"])]}
-    body, n_json = as_body(request, binary, ensure_ascii=False)
-    is_the_same_tensors(*changed(data, body, n_json, LETTERS), "words")

@@ -2,11 +2,11 @@
 
 from xylem.base.settings import Limits
 from xylem.server.warm.answers import text_model
-from xylem.serving.blocks import answer_block
-from xylem.serving.lines import LineBlock
-from xylem.serving.opening import serve_model
+from xylem.serving.batches.blocks import answer_block
+from xylem.serving.batches.lines import LineBlock
+from xylem.serving.dialects.predict.schema import Options
+from xylem.serving.live.opening import serve_model
 from xylem.serving.rows import to_options
-from xylem.serving.schemas.predict import Options
 
 
 def test_the_model_made_by_hand_answers() -> None:

@@ -10,21 +10,16 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-import xylem.admin.jobs.kinds
-import xylem.serving.annif
-import xylem.serving.oip
-import xylem.serving.parse
-import xylem.serving.scores  # noqa: F401
 from xylem.base.errors import BadInput
 from xylem.base.settings import Limits
+from xylem.serving.dialects.annif.schema import SuggestBatchRequest
+from xylem.serving.dialects.predict.schema import PredictRequest, ScoreRequest
+from xylem.serving.dialects.tensors.schema import InferRequest
 from xylem.serving.parse import validated
 from xylem.serving.schemas import instances
-from xylem.serving.schemas.annif import SuggestBatchRequest
 from xylem.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
 from xylem.serving.schemas.instances import FIELDS_MAX, KINDS, TAGS, Instance, RequestModel, kind_of
 from xylem.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
-from xylem.serving.schemas.oip import InferRequest
-from xylem.serving.schemas.predict import PredictRequest, ScoreRequest
 
 VALUES: dict[str, Any] = {"text": "a", "indices": [3, 1], "values": [0.5, 1], "features": {"a": 1}}
 COMPLETE: dict[tuple[str, ...], type] = {

@@ -19,10 +19,10 @@ from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.base.settings import Limits
 from xylem.engine.predictor import PredictOptions
-from xylem.serving.lines import dump
-from xylem.serving.opening import serve_model
-from xylem.serving.schemas.predict import ScoreRequest
-from xylem.serving.scores import score_instances
+from xylem.serving.batches.lines import dump
+from xylem.serving.dialects.predict.schema import ScoreRequest
+from xylem.serving.dialects.scores.dialect import score_instances
+from xylem.serving.live.opening import serve_model
 from xylem.trainers import parse_parameters
 from xylem.trainers.shape import Shape
 from xylem.trainers.softmax import shapes

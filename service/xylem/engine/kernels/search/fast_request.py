@@ -1,10 +1,7 @@
-"""A sparse request of a label tree in one call: its body read, its
-rows searched, its answer written.
+"""Answer a request to a label tree in one call: read its body, search its rows, write its answer.
 
-Body and answer are those of predict, or tensors of the Open Inference Protocol, which other kernels
-read and write. What these three do is in kernels of their own, which are called by their addresses:
-between them the interpreter would run as long as they do, because a search leaves nothing of it in
-the caches.
+Each of these three is a kernel of its own, which is called by its address: between them the
+interpreter would run as long as they do, because a search leaves nothing of it in the caches.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -54,8 +51,8 @@ _write = caller(WRITES)
 _LAST = word_of(Call, "last")
 
 PREDICTIONS = 0
-TENSORS = 1
-"""What a body and its answer are: those of predict, or of the Open Inference Protocol."""
+ARRAYS = 1
+"""What an answer is: JSON of predictions, or the arrays of labels and scores."""
 
 GROW = -1
 """Instead of a number of rows: there is not room enough for what was asked."""
@@ -80,7 +77,7 @@ class FastLimits(NamedTuple):
 class FastModel(NamedTuple):
     """What of a model and its version a call needs besides arrays.
 
-    reading, searching, writing   the addresses of the kernels; two more read and write tensors
+    reading, searching, writing   the addresses of the kernels
     norm                          one of NORM_CODES
     top_r, beam_width             what a body means that does not say them
     n_levels                      of the deepest tree
@@ -91,8 +88,6 @@ class FastModel(NamedTuple):
     reading: int
     searching: int
     writing: int
-    reading_tensors: int
-    writing_tensors: int
     n_features: int
     norm: int
     top_r: int
@@ -136,8 +131,6 @@ class FastCall(NamedTuple):
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
     texts                    a handle of BodyTexts, by which texts are read
-    form                     [..]  what an answer of tensors has
-                             (`xylem.engine.kernels.text.tensors`)
     allowed                  [N]   as a Search has it; or empty: all labels are
     no_costs                 [0, 2]
     starts, ends, counts     [most rows]
@@ -162,7 +155,6 @@ class FastCall(NamedTuple):
     values: F32_1
     number: F32_1
     texts: Handle
-    form: I64_1
     allowed: U8_1
     no_costs: I64_2
     starts: I64_1
@@ -256,26 +248,24 @@ def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
 
 @inlined
 def _write_answer(
-    kind: int,
-    model: FastModel,
-    n_rows: int,
-    thresholds: F32,
-    seal: _Seal,
-    serial: int,
-    call: FastCall,
+    model: FastModel, n_rows: int, thresholds: F32, seal: _Seal, serial: int, call: FastCall
 ) -> bool:
-    """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
+    """Write predictions of the rows to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
-    names = call.offsets, call.utf8
-    is_written: bool
-    if kind == TENSORS:
-        is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
-    else:
-        on = call.token, call.text, call.text_ends
-        # a label tree has learned all of its labels
-        labels = call.offsets, call.utf8, call.allowed[:0]
-        is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *on))
+    # a label tree has learned all of its labels
+    labels = call.offsets, call.utf8, call.allowed[:0]
+    outputs = call.token, call.text, call.text_ends
+    is_written: bool = _write(model.writing, (spans, thresholds, labels, seal, serial, *outputs))
     return is_written
+
+
+@inlined
+def _fill_places(n_rows: int, top_r: int, call: FastCall) -> None:
+    """Fill the places of each row that have no label: -1 and 0."""
+    for row in range(n_rows):
+        for place in range(call.ends[row], (row + 1) * top_r):
+            call.labels[place] = -1
+            call.scores[place] = 0.0
 
 
 @inlined
@@ -289,54 +279,42 @@ def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
 
 
 @inlined
-def _count_stages(is_read: bool, call: FastCall) -> None:
-    """Count what a call took that ends now; whether it has read its rows too."""
+def _count_stages(is_read: bool, is_written: bool, call: FastCall) -> None:
+    """Count how long the stages of a call took; whether it has read its rows, and written text."""
     times = call.times
-    times[WRITTEN] = clock_ns()
+    times[WRITTEN] = clock_ns() if is_written else times[SEARCHED]
     if is_read:
         _count_stage(READ, times[HAS_READ] - times[BEGAN], call)
     if times[MADE] > times[HAS_READ]:
         _count_stage(FEATURES, times[MADE] - times[HAS_READ], call)
     _count_stage(SEARCH, times[SEARCHED] - times[MADE], call)
-    _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
+    if is_written:
+        _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
 
 
 @inlined
-def _read_body(
-    data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall
-) -> _Asked:
-    """Read a body of a kind into rows, or into texts; return what is asked for them."""
+def _read_body(data: U8, start: int, model: FastModel, call: FastCall) -> _Asked:
+    """Read a body into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
-    asked: _Asked
-    if kind == TENSORS:
-        on = call.number, call.form, call.texts
-        asked = _read(model.reading_tensors, (data, span, constants, rows, *on))
-    else:
-        asked = _read(model.reading, (data, span[0], constants, rows, call.number, call.texts))
+    asked: _Asked = _read(model.reading, (data, start, constants, rows, call.number, call.texts))
     return asked
 
 
 @kernel
 def answer_fast(
-    data: U8,
-    start: int,
-    end: int,
-    kind: int,
-    call_at: I64,
-    present_at: I64,
-    epoch: int,
-    serial: int,
+    data: U8, start: int, kind: int, call_at: I64, present_at: I64, epoch: int, serial: int
 ) -> int:
     """Answer the body in `data`, which ends as bodies of JSON do, or
     the rows given; return how many rows.
 
     0: it is not for kernels, or not within the limits, or must surely be right, and no beam search
     of that width says that it is. GROW: there is no room for what `asked` says now, or for the
-    text. Else the answer is in `text`: predictions, or tensors as the form says.
+    text. Else the answer is in `text`, or in `labels`, `scores`, `counts` and `exact`: top_r places
+    for each row, or as many as there are labels if these are fewer.
 
-    start, end       where the JSON of the body begins and ends
-    kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
+    start            where the body begins
+    kind             PREDICTIONS or ARRAYS
     call_at          of a FastCall; present_at: of a FastPresent
     epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes
                      them
@@ -353,7 +331,7 @@ def answer_fast(
     asked: _Asked = g[0], g[1], g[2], g[3], g[4], g[5]
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
-        asked = _read_body(data, (start, end), kind, model, call)
+        asked = _read_body(data, start, model, call)
         call.times[HAS_READ] = call.times[MADE] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
     call.asked[4] = threshold
@@ -378,9 +356,13 @@ def answer_fast(
     call.times[SEARCHED] = clock_ns()
     if not _spread(n_rows, top_r, call) and is_sure:
         return 0
+    if kind == ARRAYS:
+        _fill_places(n_rows, top_r, call)
+        _count_stages(is_read, False, call)
+        return n_rows
     seal = present.keyed, present.model, present.version, epoch, present.expiry
     named = present.thresholds[:0] if threshold == TUNED else present.thresholds
-    if not _write_answer(kind, model, n_rows, named, seal, serial, call):
+    if not _write_answer(model, n_rows, named, seal, serial, call):
         return GROW
-    _count_stages(is_read, call)
+    _count_stages(is_read, True, call)
     return n_rows

@@ -9,10 +9,10 @@ from pydantic import Field, SkipValidation, model_validator
 from typing_extensions import TypedDict
 
 from xylem.base import fault
+from xylem.serving.dialects.predict.answers import LineError, VersionAnswer
+from xylem.serving.dialects.predict.schema import LabelList
 from xylem.serving.schemas.instances import AnyInstance, Instance, RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
-from xylem.serving.schemas.predict import LabelList
-from xylem.serving.schemas.predictions import LineError, VersionAnswer
 from xylem.thresholds import Result
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, succeeded_at, told_of
-from xylem.serving.split import (
+from xylem.serving.live.split import (
     EARLY,
     AliasKey,
     Deny,

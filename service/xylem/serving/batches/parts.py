@@ -30,10 +30,10 @@ from xylem.base import (
     whole_file,
 )
 from xylem.datasets import JSON_LINES, DataFile, check_installed, find_files, kind_of
-from xylem.serving.blocks import answers_of
-from xylem.serving.line_files import blocks_of, in_order, opened
-from xylem.serving.lines import Answered, LineBlock
-from xylem.serving.opening import open_named
+from xylem.serving.batches.blocks import answers_of
+from xylem.serving.batches.line_files import blocks_of, in_order, opened
+from xylem.serving.batches.lines import Answered, LineBlock
+from xylem.serving.live.opening import open_named
 from xylem.serving.parse import parse_options
 from xylem.serving.stores import store_of
 from xylem.thresholds import Head, Tuned

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from xylem.base import BadInput, LabelRows, Limits, SparseRows, UnknownLabel, offsets
 from xylem.engine import Featurizer, read_sparse_lines, text_rows_of_lines
-from xylem.serving.lines import dump
+from xylem.serving.batches.lines import dump
+from xylem.serving.feedback.schema import FeedbackEvent, FeedbackLineResult
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import validated
 from xylem.serving.problems import code_of
 from xylem.serving.rows import rows_and_faults, transform
-from xylem.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
 from xylem.serving.schemas.limits import longest, utf8_length
-from xylem.serving.served import ServedVersion
 from xylem.thresholds import (
     NO_EPOCH,
     NO_LABELS,

@@ -4,16 +4,21 @@ from collections.abc import Sequence
 
 import orjson
 
-from xylem.base import Limits
-from xylem.engine import AS_PREDICTIONS, FastAnswer, Featurizer, Predictions, PredictOptions
-from xylem.serving.answer import SearchDialect
-from xylem.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions
-from xylem.serving.dialect import Body, Query, Reply
+from xylem.base import Limits, StageTimings
+from xylem.engine import FastAnswer, Featurizer, Predictions, PredictOptions, RowsRead, Signed
+from xylem.serving.dialects.dialect import Body, Query, Reply
+from xylem.serving.dialects.predict.schema import TUNED, PredictRequest
+from xylem.serving.dialects.predict.writing import (
+    ANSWER_END,
+    answer_head,
+    describe_labels,
+    write_predictions,
+)
+from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
 from xylem.serving.label_info import label_info_options
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_body, parse_predict_and_query
 from xylem.serving.rows import ChunkedRows, n_items_of, to_chunked_rows
-from xylem.serving.schemas.predict import TUNED, PredictRequest
-from xylem.serving.served import ServedVersion
 
 
 class PredictQuery(Query):
@@ -32,14 +37,14 @@ class PredictQuery(Query):
         """Return the rows of the instances, long texts in chunks where that is asked for."""
         return to_chunked_rows(self._request.instances, featurizer, self._request.chunk_characters)
 
-    def write(
+    def reply(
         self,
         found: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
-    ) -> FastAnswer:
+    ) -> Reply:
         """Return the predictions, what is known of each label in them."""
         request = self._request
         info = label_info_options(request, served.info)
@@ -50,7 +55,9 @@ class PredictQuery(Query):
             found, chunked.rows, served, info, explain=request.explain, texts=texts
         )
         predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
-        return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
+        is_tuned = request.threshold == TUNED
+        answer = FastAnswer(len(predictions), b",".join(predictions), is_tuned)
+        return _reply(answer, epoch, served)
 
     def compared(self) -> Query:
         """Return the request without explanations."""
@@ -60,12 +67,32 @@ class PredictQuery(Query):
 class PredictDialect(SearchDialect):
     """Requests of predict, whose query string may ask for label info."""
 
-    writer = AS_PREDICTIONS
+    def answer_unread(
+        self, body: Body, served: ServedVersion, timings: StageTimings
+    ) -> Reply | None:
+        """Do as `SearchDialect.answer_unread`: a kernel reads bodies without a query string."""
+        if body.said is not None:
+            return None
+        epoch = served.thresholds.epoch
+        signed = served.ids.sign(epoch, SHORT_BEAMS)
+        answer = served.fast.answer(body.message, body.start, signed)
+        if answer is None:
+            return None
+        if timings.is_traced:
+            timings.add_kernel_times(served.fast.times)
+        return _reply(answer, epoch, served)
 
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-        """Return a PredictAnswer."""
-        head = answer_head(served.name, served.version, epoch)
-        return Reply((head, found.json, ANSWER_END), found.n_rows, found.is_tuned)
+    def answer_rows(
+        self,
+        query: Query,
+        rows: RowsRead,
+        signed: Signed,
+        served: ServedVersion,
+        timings: StageTimings,
+    ) -> Reply | None:
+        """Do as `SearchDialect.answer_rows`."""
+        answer = served.fast.answer_rows(rows, signed)
+        return None if answer is None else _reply(answer, signed[1], served)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is, with the options of the query string."""
@@ -84,3 +111,9 @@ class PredictDialect(SearchDialect):
 
 
 PREDICT = PredictDialect()
+
+
+def _reply(answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+    """Return predictions with what stands around them."""
+    head = answer_head(served.name, served.version, epoch)
+    return Reply((head, answer.json, ANSWER_END), answer.n_rows, answer.is_tuned)

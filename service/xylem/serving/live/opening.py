@@ -21,18 +21,18 @@ from xylem.engine import (
     size_of,
     text_rows_of_lines,
 )
-from xylem.serving.answer import fast_forms
-from xylem.serving.denied import denied_by, with_denied
-from xylem.serving.dialect import Body
-from xylem.serving.events import read_sparse
+from xylem.serving.dialects.dialect import Body
+from xylem.serving.dialects.predict.dialect import PREDICT, PredictQuery
+from xylem.serving.dialects.predict.schema import PredictRequest
+from xylem.serving.dialects.search import fast_forms
+from xylem.serving.dialects.tensors.dialect import TENSORS
+from xylem.serving.feedback.events import read_sparse
+from xylem.serving.feedback.prediction_ids import PredictionIds
 from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LabelInfos, LiveLabelInfo
-from xylem.serving.oip import TENSORS
-from xylem.serving.predict import PREDICT, PredictQuery
-from xylem.serving.prediction_ids import PredictionIds
+from xylem.serving.live.denied import denied_by, with_denied
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
-from xylem.serving.schemas.predict import PredictRequest
-from xylem.serving.served import ServedVersion
 from xylem.thresholds import ServedThresholds, counts_that_bound, start_for
 from xylem.vocabulary import featurizer_of
 from xylem_store import LABEL_COUNTS, Model, Store, name_of
@@ -155,8 +155,8 @@ def _warm_up(served: ServedVersion) -> None:
     uncounted = fast_requests(
         served.opened, served.predictor, served.featurizer, fast_forms(Limits())
     )
+    uncounted.answer(body, 0, served.ids.sign(0, 1))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
-        uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
     ways: tuple[dict[str, Any], ...] = (

@@ -13,10 +13,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from xylem.base import Limits, StageTimings
-from xylem.engine import NO_FORM, FastAnswer, Featurizer, Predictions, PredictOptions
+from xylem.engine import Featurizer, Predictions, PredictOptions
+from xylem.serving.dialects.predict.schema import Options
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
-from xylem.serving.schemas.predict import Options
-from xylem.serving.served import ServedVersion
 
 Q = TypeVar("Q")
 
@@ -100,12 +100,10 @@ class Query(ABC):
 
     options   what it asks for
     n_rows    its instances
-    identity  what the answer repeats
     """
 
     options: Options
     n_rows: int
-    identity: str | None = None
 
     @abstractmethod
     def n_items(self, featurizer: Featurizer) -> int:
@@ -115,21 +113,18 @@ class Query(ABC):
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of its instances. Raises BadInstance for what the model does not take."""
 
-    def form(self) -> NDArray[np.int64]:
-        """Return what an answer of tensors has; [0]: it is one of predictions."""
-        return NO_FORM
-
     @abstractmethod
-    def write(
+    def reply(
         self,
         found: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
-    ) -> FastAnswer:
-        """Return the answer of labels that were found; the epoch is that of the
-        thresholds before.
+    ) -> Reply:
+        """Return the answer with the labels of its rows.
+
+        epoch    that of the thresholds before the rows were searched
         """
 
     @abstractmethod

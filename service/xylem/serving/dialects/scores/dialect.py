@@ -11,15 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from xylem.base import BadInput, BadInstance, Limits, StageTimings, UnknownLabel, offsets
 from xylem.engine import ContextFeaturizer
-from xylem.serving.denied import check_not_denied
-from xylem.serving.dialect import Body, Dialect, Longer, Reply
-from xylem.serving.lines import Answered, LineBlock, dump, dump_line, value_of
-from xylem.serving.parse import parse_body, parse_json
-from xylem.serving.problems import describe_error
-from xylem.serving.rows import n_items_of, to_rows
-from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.limits import refuse_beyond
-from xylem.serving.schemas.predict import (
+from xylem.serving.batches.lines import Answered, LineBlock, dump, dump_line, value_of
+from xylem.serving.dialects.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.dialects.predict.schema import (
     AnyScored,
     InstanceScores,
     ScoreAnswer,
@@ -27,7 +21,13 @@ from xylem.serving.schemas.predict import (
     ScoredText,
     ScoreRequest,
 )
-from xylem.serving.served import ServedVersion
+from xylem.serving.live.denied import check_not_denied
+from xylem.serving.live.served import ServedVersion
+from xylem.serving.parse import parse_body, parse_json
+from xylem.serving.problems import describe_error
+from xylem.serving.rows import n_items_of, to_rows
+from xylem.serving.schemas.faults import faults_of
+from xylem.serving.schemas.limits import refuse_beyond
 from xylem_store import find_all, name_of
 
 SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond

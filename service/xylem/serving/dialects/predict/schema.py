@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 
 from xylem.base import fault, what_is
 from xylem.engine import CHUNK_CHARACTERS_MIN
+from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
 from xylem.serving.schemas.instances import (
     NAMED,
     SPARSE,
@@ -37,7 +38,6 @@ from xylem.serving.schemas.limits import (
     longest,
     utf8_length,
 )
-from xylem.serving.schemas.predictions import Float32, VersionAnswer
 
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"

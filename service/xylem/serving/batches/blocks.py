@@ -11,9 +11,11 @@ import numpy as np
 
 from xylem.base import QUEUE, READ, SEARCH, WRITE, BadInput, Limits, StageTimings
 from xylem.engine import Featurizer, PredictOptions, read_sparse_lines, text_rows_of_lines
-from xylem.serving.answers import describe_labels, write_predictions
+from xylem.serving.batches.lines import Answered, LineBlock, dump, value_of
+from xylem.serving.dialects.predict.schema import AnyLine, Options
+from xylem.serving.dialects.predict.writing import describe_labels, write_predictions
 from xylem.serving.label_info import LabelInfoOptions, label_info_options
-from xylem.serving.lines import Answered, LineBlock, dump, value_of
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_line
 from xylem.serving.problems import describe_error
 from xylem.serving.rows import (
@@ -24,8 +26,6 @@ from xylem.serving.rows import (
     to_options,
     with_present_thresholds,
 )
-from xylem.serving.schemas.predict import AnyLine, Options
-from xylem.serving.served import ServedVersion
 
 
 def answer_block(

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine import FastRequests, FeatureNames, Featurizer, Searcher
+from xylem.serving.feedback.prediction_ids import PredictionIds
 from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LiveLabelInfo
-from xylem.serving.live import LiveModels
-from xylem.serving.prediction_ids import PredictionIds
+from xylem.serving.live.models import LiveModels
 from xylem.thresholds import ServedThresholds
 from xylem_store import Model, NameTable
 

@@ -20,12 +20,8 @@ from xylem.base import (
     StageTimings,
     UnknownLabel,
 )
-from xylem.serving.dialect import Body, Dialect, Longer, Reply
-from xylem.serving.label_info import check_language, languages_of
-from xylem.serving.lines import dump
-from xylem.serving.parse import parse_body, split_fields, validated
-from xylem.serving.rows import to_options, to_rows
-from xylem.serving.schemas.annif import (
+from xylem.serving.batches.lines import dump
+from xylem.serving.dialects.annif.schema import (
     DocumentSuggestions,
     LearnDocuments,
     LearnSubject,
@@ -35,11 +31,15 @@ from xylem.serving.schemas.annif import (
     Suggestions,
     SuggestOptions,
 )
-from xylem.serving.schemas.feedback import FeedbackLineResult
+from xylem.serving.dialects.dialect import Body, Dialect, Longer, Reply
+from xylem.serving.dialects.predict.schema import Options
+from xylem.serving.feedback.schema import FeedbackLineResult
+from xylem.serving.label_info import check_language, languages_of
+from xylem.serving.live.served import ServedVersion
+from xylem.serving.parse import parse_body, split_fields, validated
+from xylem.serving.rows import to_options, to_rows
 from xylem.serving.schemas.instances import TextInstance
 from xylem.serving.schemas.limits import refuse_beyond
-from xylem.serving.schemas.predict import Options
-from xylem.serving.served import ServedVersion
 from xylem_store import NOTATION, URI, find_all, name_of
 
 FORM = frozenset({b"application/x-www-form-urlencoded"})

@@ -22,16 +22,16 @@ from xylem.engine import (
     predictions_json,
     spans_of,
 )
-from xylem.serving.label_info import LabelInfoOptions, members_of
-from xylem.serving.lines import dump
-from xylem.serving.schemas.predictions import (
+from xylem.serving.batches.lines import dump
+from xylem.serving.dialects.predict.answers import (
     ExplainedMember,
     ExplainedName,
     LeavesExplanation,
     MembersExplanation,
     TreesExplanation,
 )
-from xylem.serving.served import ServedVersion
+from xylem.serving.label_info import LabelInfoOptions, members_of
+from xylem.serving.live.served import ServedVersion
 from xylem.vocabulary import NameMatcher
 from xylem_store import member_arrays
 

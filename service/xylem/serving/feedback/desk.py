@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from xylem.base import COMMIT, READ, Limits, StageTimings
-from xylem.serving.denied import denying_as
-from xylem.serving.events import (
+from xylem.serving.batches.lines import Answered, LineBlock, dump_line, value_of
+from xylem.serving.feedback.events import (
     CheckedEvent,
     check_event,
     not_counted,
@@ -22,16 +22,16 @@ from xylem.serving.events import (
     to_events,
     verdict_on,
 )
-from xylem.serving.learning import OnlineLearning
-from xylem.serving.lines import Answered, LineBlock, dump_line, value_of
-from xylem.serving.parse import parse_feedback, validated
-from xylem.serving.schemas.feedback import (
+from xylem.serving.feedback.schema import (
     DeleteRowsRequest,
     FeedbackAnswer,
     FeedbackLineResult,
     RowsDeleted,
 )
-from xylem.serving.served import ServedVersion
+from xylem.serving.learning import OnlineLearning
+from xylem.serving.live.denied import denying_as
+from xylem.serving.live.served import ServedVersion
+from xylem.serving.parse import parse_feedback, validated
 from xylem.thresholds import ALL_COUNT, PAGE_ROWS, Events, FeedbackRows, event_keys
 from xylem_store import Store, VersionNotFound
 

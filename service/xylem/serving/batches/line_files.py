@@ -24,7 +24,7 @@ from xylem.base import (
 )
 
 if TYPE_CHECKING:
-    from xylem.serving.lines import Answered, LineBlock
+    from xylem.serving.batches.lines import Answered, LineBlock
 
 STDIN = "-"
 _READ_BYTES = 1 << 18
@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 def source_of(text: str) -> Source:
     """Return one line that has a text."""
-    from xylem.serving.lines import dump
+    from xylem.serving.batches.lines import dump
 
     line = dump({"text": text}) + b"\n"
     return Source(io.BytesIO(line), io.BytesIO(line), len(line))
@@ -119,7 +119,7 @@ def blocks_of(
 
     A byte order mark in front is left out.
     """
-    from xylem.serving.lines import LineBlock  # and schemas: `xylem --help` needs neither
+    from xylem.serving.batches.lines import LineBlock  # and schemas: `xylem --help` needs neither
 
     rest = b""
     skipping = False

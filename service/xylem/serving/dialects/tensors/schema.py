@@ -5,12 +5,21 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
-from xylem.serving.schemas.predict import Options
 
 INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
 """The tensors that a request may have, and their types: `text` alone, or the other three."""
+
+OUTPUTS = {
+    "labels": "BYTES",
+    "label_ids": "INT32",
+    "scores": "FP32",
+    "lengths": "INT32",
+    "exact": "BOOL",
+}
+"""The tensors of an answer, and their types."""
 
 TENSORS_MAX = 16  # tensors that a request may bring or ask for; there are fewer of different names
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]

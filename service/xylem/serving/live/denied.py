@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from xylem.base import Limits, StageTimes, UnknownLabel
 from xylem.engine import fast_requests
-from xylem.serving.answer import fast_forms
+from xylem.serving.dialects.search import fast_forms
 from xylem.serving.label_choice import LabelMasks
-from xylem.serving.served import DeniedLabels, ServedVersion
+from xylem.serving.live.served import DeniedLabels, ServedVersion
 from xylem_store import Store, find_all, is_version, name_of
 
 

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from functools import partial
 
 import numpy as np
-from msgspec.structs import replace
 
 from xylem.base import FEATURES, QUEUE, READ, SEARCH, WRITE, Limits, SparseRows, StageTimings
 from xylem.engine import (
@@ -14,19 +13,16 @@ from xylem.engine import (
     NUMBER,
     BodyForms,
     BodyQuery,
-    FastAnswer,
     FastForms,
     FastLimits,
     RowsRead,
     Signed,
-    Writer,
 )
 from xylem.engine import TUNED as TUNED_KIND
-from xylem.serving.dialect import Body, Dialect, Longer, Query, Reply
+from xylem.serving.dialects.dialect import Body, Dialect, Longer, Query, Reply
+from xylem.serving.dialects.predict.schema import TUNED, Options
+from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import search_chunked, to_options
-from xylem.serving.schemas.limits import utf8_length
-from xylem.serving.schemas.predict import TUNED, Options
-from xylem.serving.served import ServedVersion
 from xylem_store import U8
 
 SHORT_BEAMS = 64
@@ -114,71 +110,66 @@ _DEFAULTS = {name: field.default for name, field in Options.model_fields.items()
 
 
 class SearchDialect(Dialect[Query]):
-    """Requests that are searched. One kernel reads, searches and writes;
-    what it does not read, `read` does.
-
-    writer   reads and writes for the kernel
-    """
-
-    writer: Writer
+    """Requests that are searched: at once by one kernel, if they are short and usual."""
 
     def answer(
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer`."""
-        message = body.message
-        signed = None
-        span = (body.start, len(message)) if body.said is None else self.span(body)
-        if span is not None:
-            epoch = served.thresholds.epoch
-            signed = served.ids.sign(epoch, SHORT_BEAMS)
-            found = served.fast.answer(message, span, self.writer, signed)
-            identity = None if found is None else found.identity
-            if found is not None and (
-                identity is None or utf8_length(identity) <= limits.name_bytes_max
-            ):
-                if timings.is_traced:
-                    timings.add_kernel_times(served.fast.times)
-                return self.wrap(found, epoch, served)
+        reply = self.answer_unread(body, served, timings)
+        if reply is not None:
+            return reply
         timings.begin()
         query = self.read(body, limits)
         timings.end(READ)
-        return self.answer_read(query, served, limits, timings, signed)
+        return self.answer_read(query, served, limits, timings)
+
+    def answer_unread(
+        self, body: Body, served: ServedVersion, timings: StageTimings
+    ) -> Reply | None:
+        """Return the answer to a body that a kernel reads; None if none reads it."""
+        return None
 
     def answer_read(
-        self,
-        query: Query,
-        served: ServedVersion,
-        limits: Limits,
-        timings: StageTimings,
-        signed: Signed | None = None,
+        self, query: Query, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`; `signed` is what `SHORT_BEAMS` predictions are
-        signed with.
-        """
+        """Do as `Dialect.answer_read`."""
         if not is_short(query, served):
             return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
         timings.end(FEATURES)
-        signed = signed or served.ids.sign(served.thresholds.epoch, SHORT_BEAMS)
-        epoch = signed[1]
-        read = None if chunked.unknown else _rows_read(query, chunked.rows)
-        if read is not None:
-            written = served.fast.answer(b"", (0, 0), self.writer, signed, read)
-            if written is not None:
+        epoch = served.thresholds.epoch
+        rows = None if chunked.unknown else _rows_read(query, chunked.rows)
+        if rows is not None:
+            signed = served.ids.sign(epoch, SHORT_BEAMS)
+            reply = self.answer_rows(query, rows, signed, served, timings)
+            if reply is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                if query.identity is not None:
-                    written = replace(written, identity=query.identity)
-                return self.wrap(written, epoch, served)
+                return reply
         options = to_options(query.options, served)
         found = served.predictor.predict_on_event_loop(chunked.rows, options)
         if found is None:
             return self._longer(query, served, timings)
         timings.end(SEARCH)
-        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        reply = query.reply(found, chunked, options, epoch, served)
         timings.end(WRITE)
         return reply
+
+    @abstractmethod
+    def answer_rows(
+        self,
+        query: Query,
+        rows: RowsRead,
+        signed: Signed,
+        served: ServedVersion,
+        timings: StageTimings,
+    ) -> Reply | None:
+        """Return the answer to the rows of a request, by one kernel; None if it does not answer.
+
+        rows      with the options of the request
+        signed    what the ids of SHORT_BEAMS predictions are signed with
+        """
 
     def _longer(self, query: Query, served: ServedVersion, timings: StageTimings) -> Longer:
         return Longer(
@@ -203,20 +194,9 @@ class SearchDialect(Dialect[Query]):
         options = to_options(query.options, served, stop)
         found = search_chunked(served.predictor.predict, chunked, options, served)
         timings.end(SEARCH)
-        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        reply = query.reply(found, chunked, options, epoch, served)
         timings.end(WRITE)
         return reply
-
-    def span(self, body: Body) -> tuple[int, int] | None:
-        """Return where in the message the JSON of a body begins and ends of which more is said.
-
-        None, as with a query string: it is not for the kernel.
-        """
-        return None
-
-    @abstractmethod
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-        """Return an answer with what stands around it."""
 
     @abstractmethod
     def first_labels(
@@ -252,4 +232,4 @@ def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
         threshold=kind,
         is_exact=is_exact,
     )
-    return RowsRead(rows, asked, number, query.form())
+    return RowsRead(rows, asked, number)

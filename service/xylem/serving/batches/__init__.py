@@ -1,0 +1,1 @@
+"""Batches of JSON lines: read in blocks, answered line by line, or written to files."""

@@ -1,0 +1,1 @@
+"""Dialect of Annif: texts become suggestions, and documents to learn become feedback."""

@@ -1,0 +1,1 @@
+"""Dialect of predict: JSON of instances and options becomes JSON of predictions."""

@@ -1,0 +1,1 @@
+"""Dialect of scores: JSON of instances with labels becomes JSON of their probabilities."""

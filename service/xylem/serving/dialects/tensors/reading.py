@@ -1,0 +1,377 @@
+"""Read requests of the Open Inference Protocol: JSON, and binary data behind it.
+
+Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base import BadRequest, Limits, UnsupportedOption, what_is
+from xylem.serving.dialects.tensors.schema import (
+    INPUTS,
+    OUTPUTS,
+    InferParameters,
+    InferRequest,
+    InferTensor,
+    RequestedOutput,
+)
+from xylem.serving.parse import parse_json, validated
+from xylem.serving.schemas.limits import refuse_beyond, utf8_length
+
+_DTYPES = {
+    name: np.dtype(kind) for name, kind in (("INT64", "<i8"), ("INT32", "<i4"), ("FP32", "<f4"))
+}
+_ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
+    "BYTES": (frozenset({str}), "a string"),
+    "INT64": (frozenset({int}), "an integer"),
+    "INT32": (frozenset({int}), "an integer"),
+    "FP32": (frozenset({int, float}), "a number"),
+}
+
+
+HEADER = "inference-header-content-length"
+"""The header that says how many bytes of a body are JSON, where binary data follow."""
+
+NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
+"""Options of predict whose answers are no tensors, or that only predict and batches have."""
+
+_ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
+PLANS_MAX = 256
+PLAN_BYTES_MAX = 2048
+"""Requests whose tensors are all binary, and of the same shapes, have the same JSON: that of so
+many, of at most so many bytes, is kept with what it says. To read it takes longer than all else
+that such a request needs.
+"""
+
+_TEXT = {"text"}
+_CSR = {"indptr", "indices", "values"}
+
+Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
+"""The rows of a request as compressed sparse rows: indptr, indices, values."""
+
+
+class TensorPart(NamedTuple):
+    """A tensor of a request, and where its elements are.
+
+    place       its path in the request, for errors
+    start, end  of its binary data, after the JSON; both None if its elements are in the JSON
+    """
+
+    tensor: InferTensor
+    place: str
+    start: int | None
+    end: int | None
+
+    def binary(self, data: memoryview) -> memoryview | None:
+        """Return its binary data; None if its elements are in the JSON."""
+        return None if self.start is None else data[self.start : self.end]
+
+
+@dataclass(frozen=True, slots=True)
+class InferPlan:
+    """What the JSON of a request says.
+
+    limits    those that it is within
+    n_binary  bytes of binary data behind the JSON
+    parts     the tensors by their names
+    outputs   those to answer with; each: whether as binary data
+    identity  what the answer repeats
+    """
+
+    limits: Limits
+    n_binary: int
+    options: InferParameters
+    n_rows: int
+    parts: dict[str, TensorPart]
+    outputs: dict[str, bool]
+    identity: str | None
+
+
+class InferRows(NamedTuple):
+    """The instances of a request: texts, or compressed sparse rows; the other is None."""
+
+    texts: list[str] | None
+    csr: Arrays | None
+
+
+_plans: dict[bytes, InferPlan] = {}
+
+
+def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
+    """Return what the JSON of a request says, before n_binary bytes of binary data.
+
+    Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
+    """
+    plan = _plans.get(head)
+    if plan is not None and plan.n_binary == n_binary and plan.limits is limits:
+        return plan
+    plan = _make_plan(head, n_binary, limits)
+    is_binary = all(part.start is not None for part in plan.parts.values())
+    if is_binary and len(head) <= PLAN_BYTES_MAX:
+        if len(_plans) >= PLANS_MAX:
+            _plans.clear()
+        _plans[head] = plan
+    return plan
+
+
+def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
+    request = validated(parse_json(head, limits, _ITEMS_MAX), InferRequest, limits)
+    options = request.parameters
+    for name in NOT_TAKEN:
+        if getattr(options, name):
+            fault = "expected an option of infer, found one that only predict has"
+            raise UnsupportedOption(fault).at(f"parameters.{name}")
+    for i, tensor in enumerate(request.inputs):
+        check_kind(tensor, f"inputs[{i}]")
+    places = _by_name(request.inputs, "tensors", "inputs")
+    parts = divide_binary(request.inputs, n_binary)
+    outputs = _outputs(request)
+    if places.keys() not in (_TEXT, _CSR):
+        names = ", ".join(places)
+        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").at(
+            "inputs"
+        )
+    if "text" in places:
+        n_rows = request.inputs[0].shape[0]
+    else:
+        n_rows = request.inputs[places["indptr"]].shape[0] - 1
+    if n_rows < 1:
+        raise BadRequest("expected at least one instance, found none").at("inputs")
+    refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
+    n_labels = n_rows * options.top_r
+    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
+    return InferPlan(
+        limits=limits,
+        n_binary=n_binary,
+        options=options,
+        n_rows=n_rows,
+        parts={name: parts[i] for name, i in places.items()},
+        outputs=outputs,
+        identity=request.id,
+    )
+
+
+def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
+    """Return the instances of a request, of which a plan says what it is.
+
+    Raises BadRequest for elements that are not what their tensors say, and LimitExceeded for an
+    instance that is too long, naming the place.
+    """
+    if "text" in plan.parts:
+        return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
+    indptr, indices, values = (
+        numbers_of(plan.parts[name], binary) for name in ("indptr", "indices", "values")
+    )
+    csr = (indptr, indices, values)
+    _check_rows(csr, plan.parts, plan.limits)
+    return InferRows(None, csr)
+
+
+def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorPart]:
+    """Return where the elements of each tensor are.
+
+    Raises BadRequest where a tensor has both or neither, or where the sizes do not add up to
+    the n_binary bytes of binary data.
+    """
+    parts: list[TensorPart] = []
+    start = 0
+    for i, tensor in enumerate(tensors):
+        size = tensor.parameters.binary_data_size
+        if (size is None) == (tensor.data is None):
+            found = "neither" if size is None else "both"
+            raise BadRequest(f"expected data or binary_data_size, found {found}").at(f"inputs[{i}]")
+        if size is None:
+            parts.append(TensorPart(tensor, f"inputs[{i}]", None, None))
+            continue
+        if start + size > n_binary:
+            raise BadRequest(
+                f"expected the {size} bytes of binary_data_size, found {n_binary - start}"
+            ).at(f"inputs[{i}].parameters.binary_data_size")
+        parts.append(TensorPart(tensor, f"inputs[{i}]", start, start + size))
+        start += size
+    if start != n_binary:
+        raise BadRequest(f"expected {start} bytes of binary data in all, found {n_binary}").at(
+            "inputs"
+        )
+    return parts
+
+
+def check_kind(tensor: InferTensor, place: str) -> None:
+    """Raise BadRequest unless a tensor is one of INPUTS, of its
+    type and of a shape that it may have.
+    """
+    datatype = INPUTS.get(tensor.name)
+    if datatype is None:
+        raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
+            f"{place}.name"
+        )
+    if tensor.datatype != datatype:
+        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").at(
+            f"{place}.datatype"
+        )
+    shape = tensor.shape
+    if len(shape) == 2 and (tensor.name != "text" or shape[1] != 1):
+        expected = "[n] or [n, 1]" if tensor.name == "text" else "[n]"
+        raise BadRequest(f"expected a shape {expected}, found {shape}").at(f"{place}.shape")
+
+
+def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
+    """Return the elements of a tensor of numbers.
+
+    Raises BadRequest where they are not what it says.
+    """
+    tensor = part.tensor
+    place = part.place
+    binary = part.binary(data)
+    dtype = _DTYPES[tensor.datatype]
+    n = tensor.shape[0]
+    if binary is not None:
+        if len(binary) != n * dtype.itemsize:
+            expected = (
+                f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
+            )
+            raise BadRequest(f"{expected}, found {len(binary)}").at(
+                f"{place}.parameters.binary_data_size"
+            )
+        return np.frombuffer(binary, dtype)
+    elements = _elements(tensor, place)
+    try:
+        if dtype.kind != "f":
+            return np.array(elements, dtype)
+        # numbers beyond 32 bits become infinite, and are refused as such
+        with np.errstate(over="ignore"):
+            return np.array(elements, np.float64).astype(dtype)
+    except OverflowError:
+        fault = f"expected numbers of {tensor.datatype}, found one beyond them"
+        raise BadRequest(fault).at(f"{place}.data") from None
+
+
+def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
+    """Return the elements of a tensor of texts.
+
+    Raises BadRequest where they are not what it says, and LimitExceeded for one that is too long.
+    """
+    place = part.place
+    binary = part.binary(data)
+    if binary is None:
+        texts = _elements(part.tensor, place)
+    else:
+        texts = binary_texts(bytes(binary), part.tensor.shape[0], place)
+    for i, text in enumerate(texts):
+        refuse_beyond(
+            utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]"
+        )
+    return texts
+
+
+def _elements(tensor: InferTensor, place: str) -> list[Any]:
+    """Return the data of a tensor that are in the JSON, flat, all
+    of its type and as many as it says.
+    """
+    data = tensor.data or []
+    if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
+        wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
+        if wrong is not None:
+            fault = f"expected an array of 1, found {what_is(data[wrong])}"
+            raise BadRequest(fault).at(f"{place}.data[{wrong}]")
+        data = list(chain.from_iterable(data))
+    types, expected = _ELEMENTS[tensor.datatype]
+    if not types.issuperset(map(type, data)):
+        i = next(i for i, value in enumerate(data) if type(value) not in types)
+        raise BadRequest(f"expected {expected}, found {what_is(data[i])}").at(f"{place}.data[{i}]")
+    if len(data) != tensor.shape[0]:
+        expected = f"expected {tensor.shape[0]} elements, as the shape says"
+        raise BadRequest(f"{expected}, found {len(data)}").at(f"{place}.data")
+    return data
+
+
+def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
+    """Return n texts, each behind its length.
+
+    Raises BadRequest, naming the place, where there are others.
+    """
+    texts: list[str] = []
+    start = 0
+    place = f"{place}.data"
+    while start < len(binary) and len(texts) < n:
+        begin = start + 4  # after its length
+        start = begin + int.from_bytes(binary[start:begin], "little")
+        if start > len(binary) or begin > len(binary):
+            fault = (
+                f"expected {start - begin} bytes of element {len(texts)}, found "
+                f"{len(binary) - begin}"
+            )
+            raise BadRequest(fault).at(place)
+        try:
+            texts.append(binary[begin:start].decode())
+        except UnicodeDecodeError as error:
+            fault = (
+                f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
+            )
+            raise BadRequest(fault).at(f"{place}[{len(texts)}]") from None
+    if len(texts) != n or start != len(binary):
+        found = f"{len(texts)}, and {len(binary) - start} bytes behind them"
+        raise BadRequest(f"expected {n} elements, as the shape says, found {found}").at(place)
+    return texts
+
+
+def json_length(header: str, n_bytes: int) -> int:
+    """Return how many of the n_bytes of a body are JSON, as its header says.
+
+    Raises BadRequest.
+    """
+    is_number = header.isascii() and header.isdigit() and len(header) < 20
+    if not is_number or int(header) > n_bytes:
+        found = f"{header[:40]!r}"
+        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {found}").at(
+            HEADER
+        )
+    return int(header)
+
+
+def _by_name(
+    named: Sequence[InferTensor | RequestedOutput], what: str, place: str
+) -> dict[str, int]:
+    """Return the place of each name. Raises BadRequest for one that stands twice."""
+    places: dict[str, int] = {}
+    for i, one in enumerate(named):
+        if places.setdefault(one.name, i) != i:
+            fault = f"expected {what} of different names, found {one.name} twice"
+            raise BadRequest(fault).at(f"{place}[{i}].name")
+    return places
+
+
+def _outputs(request: InferRequest) -> dict[str, bool]:
+    """Return the outputs to answer with, and whether each comes as binary data."""
+    binary = request.parameters.binary_data_output
+    if not request.outputs:
+        return dict.fromkeys(OUTPUTS, binary)
+    _by_name(request.outputs, "outputs", "outputs")
+    wanted = {output.name: output.parameters.binary_data for output in request.outputs}
+    return {name: binary if own is None else own for name, own in wanted.items()}
+
+
+def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) -> None:
+    """Raise BadRequest unless indptr divides the elements into rows.
+
+    Raises LimitExceeded for a row that is too long.
+    """
+    indptr, indices, values = csr
+    n = len(indices)
+    if len(values) != n:
+        fault = f"expected as many values as indices, {n}, found {len(values)}"
+        raise BadRequest(fault).at(f"{parts['values'].place}.shape")
+    ends = indptr.tolist()
+    if ends[0] != 0 or ends[-1] != n or sorted(ends) != ends:
+        raise BadRequest(f"expected indptr to ascend from 0 to the {n} indices, found another").at(
+            parts["indptr"].place
+        )
+    sizes = [end - start for start, end in pairwise(ends)]
+    longest = max(sizes)
+    place = f"rows[{sizes.index(longest)}]"
+    refuse_beyond(longest, "features", "features_max", limits, place)

@@ -1,0 +1,1 @@
+"""Feedback: events of a request are checked, counted, and stored."""

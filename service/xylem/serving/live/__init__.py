@@ -1,0 +1,1 @@
+"""The versions that a process serves: opened, split between aliases, denied labels."""
