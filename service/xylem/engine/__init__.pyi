@@ -15,11 +15,10 @@ from .explain import RoutedExplanation as RoutedExplanation
 from .explain import RoutedStep as RoutedStep
 from .fast_request import FastAnswer as FastAnswer
 from .fast_request import FastForms as FastForms
-from .fast_request import PlacedLabels as PlacedLabels
+from .fast_request import PackedOutputs as PackedOutputs
 from .fast_request import Present as Present
 from .fast_request import RowsRead as RowsRead
 from .fast_request import Signed as Signed
-from .fast_request import placed as placed
 from .fast_steps import FastRequests as FastRequests
 from .fast_steps import fast_requests as fast_requests
 from .features.characters import in_blocks as in_blocks
@@ -67,6 +66,8 @@ from .features.rows import idf_of as idf_of
 from .features.rows import rows_of_csr as rows_of_csr
 from .features.tables import FeatureNames as FeatureNames
 from .features.tables import take_names as take_names
+from .features.tensor_arrays import TensorLayout as TensorLayout
+from .features.tensor_arrays import form_of as form_of
 from .features.text_lines import read_sparse_lines as read_sparse_lines
 from .features.text_lines import text_rows_of_lines as text_rows_of_lines
 from .features.tfidf import TfidfFeaturizer as TfidfFeaturizer

@@ -13,20 +13,21 @@ import numpy as np
 from msgspec import Struct
 
 from xylem.base import N_TIMES, SparseRows, StageTimes
-from xylem.engine.answering import NOT_WANTED, Predictions
+from xylem.engine.answering import NOT_WANTED
 from xylem.engine.buffers import FIRST, Need
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.named import NamedFeaturizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies, read_body
 from xylem.engine.features.rows import NORM_CODES
+from xylem.engine.features.tensor_arrays import read_arrays
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.call import TUNED, set_rows
 from xylem.engine.kernels.search.fast_request import (
-    ARRAYS,
     GROW,
     PREDICTIONS,
     READS,
     SEARCHES,
+    TENSORS,
     WRITES,
     FastCall,
     FastModel,
@@ -35,6 +36,7 @@ from xylem.engine.kernels.search.fast_request import (
 )
 from xylem.engine.kernels.search.fast_request import FastLimits as FastLimits
 from xylem.engine.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
+from xylem.engine.kernels.text.tensors import END, FORM_SIZE, N_OUTPUTS, pack_outputs
 from xylem.engine.options import ALL_ALLOWED, NodeThresholds
 from xylem.engine.prediction_json import (
     Seal,
@@ -44,7 +46,6 @@ from xylem.engine.prediction_json import (
 from xylem.engine.predictor import Predictor
 from xylem_store import (
     F32,
-    I32,
     I64,
     LINK_CODES,
     U8,
@@ -138,32 +139,14 @@ class FastAnswer(Struct, frozen=True):
     is_tuned: bool
 
 
-class PlacedLabels(NamedTuple):
-    """The labels of some rows, with as many places for each: the best first.
+class PackedOutputs(NamedTuple):
+    """Tensors of an answer, as binary data one behind the other.
 
-    labels   int32[n, places]    -1 in a place without a label
-    scores   float32[n, places]  0 in such a place
-    lengths  int64[n]            labels of each row
-    exact    uint8[n]            as `Predictions.exact`
-
-    The arrays are valid until the next request.
+    ends   where each of them ends
     """
 
-    labels: I32
-    scores: F32
-    lengths: I64
-    exact: U8
-
-
-def placed(found: Predictions, n_places: int) -> PlacedLabels:
-    """Return predictions with so many places for each row, the last of which may be empty."""
-    lengths = np.diff(found.ptr)
-    has_label = np.arange(n_places) < lengths[:, None]
-    labels = np.full(has_label.shape, -1, np.int32)
-    scores = np.zeros(has_label.shape, np.float32)
-    labels[has_label] = found.labels
-    scores[has_label] = found.scores
-    return PlacedLabels(labels, scores, lengths, found.exact)
+    data: bytes
+    ends: list[int]
 
 
 _FIRST_NEED = Need(1, 256, 10, 10)
@@ -195,6 +178,7 @@ class BeamRequests:
         self._allowed = ALL_ALLOWED if mask is None else mask
         self._given = np.zeros(len(BodyQuery._fields), np.int64)
         self._asked = np.zeros(5, np.int64)
+        self._form = np.zeros(FORM_SIZE, np.int64)
         self._model_with = partial(
             FastModel,
             n_features=featurizer.n_features,
@@ -229,33 +213,30 @@ class BeamRequests:
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Return the answer to rows that were read elsewhere, as `answer` does."""
-        return self._written(self._run_rows(rows, PREDICTIONS, signed))
-
-    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
-        """Return the labels of rows; None if these are not within the limits."""
-        n_rows = self._run_rows(rows, ARRAYS, signed)
-        if n_rows == 0:
-            return None
-        n_places = min(rows.asked.top_r, self._names.n_names)
-        shape = (n_rows, n_places)
-        call = self._call
-        return PlacedLabels(
-            call.labels[: n_rows * n_places].reshape(shape),
-            call.scores[: n_rows * n_places].reshape(shape),
-            call.counts[:n_rows],
-            call.exact[:n_rows],
-        )
-
-    def _run_rows(self, rows: RowsRead, kind: int, signed: Signed) -> int:
-        """Answer rows, as `_run` does."""
         if self._handle is _NOT_MADE:
             self.prepare()
         if not self._give(rows):
-            return 0
+            return None
         try:
-            return self._run(_NO_DATA, 0, kind, signed)
+            return self._written(self._run(_NO_DATA, 0, PREDICTIONS, signed))
         finally:
             self._given[0] = 0
+
+    def answer_tensors(
+        self, data: bytes, start: int, form: I64, number: float, signed: Signed
+    ) -> PackedOutputs | None:
+        """Return the outputs for the tensors data[start:]; None if the kernel does not answer them.
+
+        form     int64[FORM_SIZE], what they are (`xylem.engine.kernels.text.tensors`)
+        number   the threshold, if it is one for all labels, between 0 and 1
+        """
+        self._form[:] = form
+        self._bodies.arrays[3][0] = number
+        array = np.frombuffer(data + _BODY_END, np.uint8)
+        if self._run(array, start, TENSORS, signed) == 0:
+            return None
+        ends = self._form[END : END + self._form.item(N_OUTPUTS)].tolist()
+        return PackedOutputs(bytes(self._text[: ends[-1]]), ends)
 
     def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
         """Call the kernel; return how many rows were answered, 0 if it does not answer them."""
@@ -330,10 +311,13 @@ class BeamRequests:
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies = self._bodies
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
+        tensors = (_NO_DATA, 0, bodies.constants, bodies.arrays[:3], self._form, bodies.texts_at)
         model = self._model_with(
             reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
             writing=writing,
+            reading_tensors=address_of(read_arrays, READS, *tensors),
+            writing_tensors=address_of(pack_outputs, WRITES, written[0], names, self._form, text),
         )
         self._model = handle_of(model)
         self._call = FastCall(
@@ -347,6 +331,7 @@ class BeamRequests:
             np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
             texts=bodies.texts_at,
+            form=self._form,
             allowed=self._allowed,
             no_costs=NOT_WANTED,
             starts=spans[0],

@@ -15,10 +15,9 @@ from xylem.engine.fast_request import (
     FastAnswer,
     FastForms,
     FastVersion,
-    PlacedLabels,
+    PackedOutputs,
     RowsRead,
     Signed,
-    placed,
 )
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.request_bodies import RequestBodies
@@ -76,9 +75,11 @@ class TwoSteps(ABC):
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer_rows`."""
 
-    @abstractmethod
-    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
-        """Do as `BeamRequests.search`."""
+    def answer_tensors(
+        self, data: bytes, start: int, form: I64, number: float, signed: Signed
+    ) -> PackedOutputs | None:
+        """Return None: no kernel reads tensors and searches in two steps."""
+        return None
 
 
 class EmbeddedRequests(TwoSteps):
@@ -97,10 +98,6 @@ class EmbeddedRequests(TwoSteps):
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer_rows`."""
         return self._beam.answer_rows(self._embedded(rows), signed)
-
-    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
-        """Do as `BeamRequests.search`."""
-        return self._beam.search(self._embedded(rows), signed)
 
     def _embedded(self, read: RowsRead) -> RowsRead:
         """Return the rows that the embedding makes of others."""
@@ -139,17 +136,6 @@ class PredictorRequests(TwoSteps):
         self.times[:] = began, began, began, searched_at, perf_counter_ns()
         self._stages.count_times(self.times)
         return FastAnswer(rows.asked.n_rows, b",".join(predictions), is_tuned)
-
-    def search(self, rows: RowsRead, signed: Signed) -> PlacedLabels | None:
-        """Do as `BeamRequests.search`."""
-        began = perf_counter_ns()
-        found = self._predict(rows, signed)
-        if found is None:
-            return None
-        searched_at = perf_counter_ns()
-        self.times[:] = began, began, began, searched_at, searched_at
-        self._stages.count_times(self.times)
-        return placed(found, rows.asked.top_r)
 
     def _predict(self, read: RowsRead, signed: Signed) -> Predictions | None:
         """Return the labels of rows; None if these are not within the limits."""

@@ -9,12 +9,15 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oip_requests import HEADER, binary_body, csr
 from tests.small_models import small_draft
 
 from xylem.base.rows import SparseRows
+from xylem.base.settings import Limits
 from xylem.engine import fast_request as fast
 from xylem.engine.answering import Predictions
 from xylem.engine.combined_predictor import make_predictor
+from xylem.engine.fast_request import BeamRequests
 from xylem.engine.fast_steps import FastRequests, fast_requests
 from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery
@@ -22,10 +25,13 @@ from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from xylem.engine.prediction_json import predictions_json, spans_of
 from xylem.engine.predictor import PredictOptions
 from xylem.engine.searcher import Searcher
+from xylem.serving.dialects.tensors.reading import InferPlan, read_plan
+from xylem.serving.dialects.tensors.writing import pack_predictions
 from xylem.thresholds.live.tokens import Tokens, model_hash
 from xylem_store.names import build_names
 from xylem_store.version import Model, model_of
 
+ANY = Limits(top_r_max=10**9, beam_width_max=10**9, answer_labels_max=10**9)
 LIMITS = fast.FastLimits(
     top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20
 )
@@ -83,6 +89,14 @@ class Both:
     def as_predictions(self, asked: Asked) -> fast.FastAnswer | None:
         return self.plainly({"instances": asked.instances, **asked.options})
 
+    def as_tensors(self, asked: Asked) -> fast.PackedOutputs | None:
+        plan = plan_of(asked)
+        if plan.form is None:
+            return None
+        body, headers = binary_body({"inputs": csr(asked.instances), "parameters": asked.options})
+        start = int(headers[HEADER])
+        return self.plain.answer_tensors(body, start, plan.form, plan.number, self.signed)
+
     def rows_of(self, instances: list[dict[str, Any]]) -> SparseRows:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
         indices = np.array([i for instance in instances for i in instance["indices"]], np.int64)
@@ -117,27 +131,35 @@ def both(request: pytest.FixtureRequest) -> Both:
 
 
 def check_all_ways(both: Both, asked: Asked) -> fast.FastAnswer | None:
-    """Compare what is answered to a body, to its rows, and in arrays;
+    """Compare what is answered to a body, to its rows, and to tensors;
     return the first, None: nothing is.
     """
     found = both.as_predictions(asked)
     assert both.plain.answer_rows(both.rows_read(asked), both.signed) == found
-    placed = both.plain.search(both.rows_read(asked), both.signed)
-    assert (placed is None) == (found is None)
-    if found is not None and placed is not None:
+    packed = both.as_tensors(asked)
+    if isinstance(both.plain, BeamRequests):
+        assert (packed is None) == (found is None)
+    if found is not None:
         n_rows, is_tuned = len(asked.instances), asked.threshold == "tuned"
         assert (found.n_rows, found.is_tuned, found.json) == (
             n_rows,
             is_tuned,
             both.generally(asked),
         )
-        n_places = placed.labels.shape[1]
-        assert n_places == min(asked.top_r, both.model.manifest.n_labels)
-        expected = fast.placed(both.predicted(asked), n_places)
-        for array, other in zip(placed, expected, strict=True):
-            assert array.dtype == other.dtype
-            assert np.array_equal(array, other)
+    if packed is not None:
+        plan = plan_of(asked)
+        parts = pack_predictions(both.model.labels, plan, both.predicted(asked))
+        assert packed.data == b"".join(parts)
+        assert packed.ends == np.cumsum([len(part) for part in parts]).tolist()
     return found
+
+
+def plan_of(asked: Asked) -> InferPlan:
+    """The plan of a request for all outputs."""
+    request = {"inputs": csr(asked.instances), "parameters": asked.options}
+    body, headers = binary_body(request)
+    n_json = int(headers[HEADER])
+    return read_plan(body[:n_json], len(body) - n_json, ANY)
 
 
 instances = st.lists(

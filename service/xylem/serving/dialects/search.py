@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from xylem.base import FEATURES, QUEUE, READ, SEARCH, WRITE, Limits, SparseRows, StageTimings
+from xylem.base import FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimings
 from xylem.engine import (
     NO_THRESHOLD,
     NUMBER,
@@ -15,14 +15,12 @@ from xylem.engine import (
     BodyQuery,
     FastForms,
     FastLimits,
-    RowsRead,
-    Signed,
 )
 from xylem.engine import TUNED as TUNED_KIND
-from xylem.serving.dialects.dialect import Body, Dialect, Longer, Query, Reply
+from xylem.serving.dialects.dialect import Dialect, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED, Options
 from xylem.serving.live.served import ServedVersion
-from xylem.serving.rows import search_chunked, to_options
+from xylem.serving.rows import ChunkedRows, search_chunked, to_options
 from xylem_store import U8
 
 SHORT_BEAMS = 64
@@ -110,25 +108,7 @@ _DEFAULTS = {name: field.default for name, field in Options.model_fields.items()
 
 
 class SearchDialect(Dialect[Query]):
-    """Requests that are searched: at once by one kernel, if they are short and usual."""
-
-    def answer(
-        self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
-    ) -> Reply | Longer:
-        """Do as `Dialect.answer`."""
-        reply = self.answer_unread(body, served, timings)
-        if reply is not None:
-            return reply
-        timings.begin()
-        query = self.read(body, limits)
-        timings.end(READ)
-        return self.answer_read(query, served, limits, timings)
-
-    def answer_unread(
-        self, body: Body, served: ServedVersion, timings: StageTimings
-    ) -> Reply | None:
-        """Return the answer to a body that a kernel reads; None if none reads it."""
-        return None
+    """Requests that are searched: at once if they are short, else in a thread."""
 
     def answer_read(
         self, query: Query, served: ServedVersion, limits: Limits, timings: StageTimings
@@ -138,15 +118,12 @@ class SearchDialect(Dialect[Query]):
             return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
         timings.end(FEATURES)
+        reply = self.answer_rows(query, chunked, served)
+        if reply is not None:
+            if timings.is_traced:
+                timings.add_kernel_times(served.fast.times)
+            return reply
         epoch = served.thresholds.epoch
-        rows = None if chunked.unknown else _rows_read(query, chunked.rows)
-        if rows is not None:
-            signed = served.ids.sign(epoch, SHORT_BEAMS)
-            reply = self.answer_rows(query, rows, signed, served, timings)
-            if reply is not None:
-                if timings.is_traced:
-                    timings.add_kernel_times(served.fast.times)
-                return reply
         options = to_options(query.options, served)
         found = served.predictor.predict_on_event_loop(chunked.rows, options)
         if found is None:
@@ -156,20 +133,11 @@ class SearchDialect(Dialect[Query]):
         timings.end(WRITE)
         return reply
 
-    @abstractmethod
     def answer_rows(
-        self,
-        query: Query,
-        rows: RowsRead,
-        signed: Signed,
-        served: ServedVersion,
-        timings: StageTimings,
+        self, query: Query, chunked: ChunkedRows, served: ServedVersion
     ) -> Reply | None:
-        """Return the answer to the rows of a request, by one kernel; None if it does not answer.
-
-        rows      with the options of the request
-        signed    what the ids of SHORT_BEAMS predictions are signed with
-        """
+        """Return the answer to the rows of a request, by one kernel; None if none answers it."""
+        return None
 
     def _longer(self, query: Query, served: ServedVersion, timings: StageTimings) -> Longer:
         return Longer(
@@ -207,9 +175,11 @@ class SearchDialect(Dialect[Query]):
         """
 
 
-def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
-    """Return what the kernel is asked for rows; None: it does not have an option."""
-    options = query.options
+def asked_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQuery, float] | None:
+    """Return what kernels are asked for, and the number as threshold; None if they cannot do it.
+
+    The number is 0 if the threshold is none.
+    """
     for name in options.model_fields_set - _OF_KERNEL:
         if name not in _DEFAULTS or getattr(options, name) != _DEFAULTS[name]:
             return None
@@ -222,14 +192,12 @@ def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
             return None
     elif options.threshold == TUNED:
         kind = TUNED_KIND
-    n_values = len(rows.indices)
-    is_exact = int(options.exact)
     asked = BodyQuery(
-        n_rows=rows.n_rows,
+        n_rows=n_rows,
         n_values=n_values,
         top_r=options.top_r,
         beam_width=options.beam_width,
         threshold=kind,
-        is_exact=is_exact,
+        is_exact=int(options.exact),
     )
-    return RowsRead(rows, asked, number)
+    return asked, number

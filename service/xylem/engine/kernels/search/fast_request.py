@@ -51,8 +51,8 @@ _write = caller(WRITES)
 _LAST = word_of(Call, "last")
 
 PREDICTIONS = 0
-ARRAYS = 1
-"""What an answer is: JSON of predictions, or the arrays of labels and scores."""
+TENSORS = 1
+"""What a body and its answer are: JSON, or tensors as binary data."""
 
 GROW = -1
 """Instead of a number of rows: there is not room enough for what was asked."""
@@ -77,7 +77,7 @@ class FastLimits(NamedTuple):
 class FastModel(NamedTuple):
     """What of a model and its version a call needs besides arrays.
 
-    reading, searching, writing   the addresses of the kernels
+    reading, searching, writing   the addresses of the kernels; two more read and write tensors
     norm                          one of NORM_CODES
     top_r, beam_width             what a body means that does not say them
     n_levels                      of the deepest tree
@@ -88,6 +88,8 @@ class FastModel(NamedTuple):
     reading: int
     searching: int
     writing: int
+    reading_tensors: int
+    writing_tensors: int
     n_features: int
     norm: int
     top_r: int
@@ -131,6 +133,8 @@ class FastCall(NamedTuple):
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
     texts                    a handle of BodyTexts, by which texts are read
+    form                     [..]  what a request of tensors has
+                             (`xylem.engine.kernels.text.tensors`)
     allowed                  [N]   as a Search has it; or empty: all labels are
     no_costs                 [0, 2]
     starts, ends, counts     [most rows]
@@ -155,6 +159,7 @@ class FastCall(NamedTuple):
     values: F32_1
     number: F32_1
     texts: Handle
+    form: I64_1
     allowed: U8_1
     no_costs: I64_2
     starts: I64_1
@@ -248,24 +253,26 @@ def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
 
 @inlined
 def _write_answer(
-    model: FastModel, n_rows: int, thresholds: F32, seal: _Seal, serial: int, call: FastCall
+    kind: int,
+    model: FastModel,
+    n_rows: int,
+    thresholds: F32,
+    seal: _Seal,
+    serial: int,
+    call: FastCall,
 ) -> bool:
-    """Write predictions of the rows to `text`; return whether there is room."""
+    """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
+    is_written: bool
+    if kind == TENSORS:
+        names = call.offsets, call.utf8
+        is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
+        return is_written
     # a label tree has learned all of its labels
     labels = call.offsets, call.utf8, call.allowed[:0]
     outputs = call.token, call.text, call.text_ends
-    is_written: bool = _write(model.writing, (spans, thresholds, labels, seal, serial, *outputs))
+    is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *outputs))
     return is_written
-
-
-@inlined
-def _fill_places(n_rows: int, top_r: int, call: FastCall) -> None:
-    """Fill the places of each row that have no label: -1 and 0."""
-    for row in range(n_rows):
-        for place in range(call.ends[row], (row + 1) * top_r):
-            call.labels[place] = -1
-            call.scores[place] = 0.0
 
 
 @inlined
@@ -279,25 +286,29 @@ def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
 
 
 @inlined
-def _count_stages(is_read: bool, is_written: bool, call: FastCall) -> None:
-    """Count how long the stages of a call took; whether it has read its rows, and written text."""
+def _count_stages(is_read: bool, call: FastCall) -> None:
+    """Count how long the stages of a call took that ends now; whether it has read its rows too."""
     times = call.times
-    times[WRITTEN] = clock_ns() if is_written else times[SEARCHED]
+    times[WRITTEN] = clock_ns()
     if is_read:
         _count_stage(READ, times[HAS_READ] - times[BEGAN], call)
     if times[MADE] > times[HAS_READ]:
         _count_stage(FEATURES, times[MADE] - times[HAS_READ], call)
     _count_stage(SEARCH, times[SEARCHED] - times[MADE], call)
-    if is_written:
-        _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
+    _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
 
 
 @inlined
-def _read_body(data: U8, start: int, model: FastModel, call: FastCall) -> _Asked:
-    """Read a body into rows, or into texts; return what is asked for them."""
+def _read_body(data: U8, start: int, kind: int, model: FastModel, call: FastCall) -> _Asked:
+    """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
-    asked: _Asked = _read(model.reading, (data, start, constants, rows, call.number, call.texts))
+    asked: _Asked
+    if kind == TENSORS:
+        outputs = call.form, call.texts
+        asked = _read(model.reading_tensors, (data, start, constants, rows, *outputs))
+    else:
+        asked = _read(model.reading, (data, start, constants, rows, call.number, call.texts))
     return asked
 
 
@@ -310,11 +321,10 @@ def answer_fast(
 
     0: it is not for kernels, or not within the limits, or must surely be right, and no beam search
     of that width says that it is. GROW: there is no room for what `asked` says now, or for the
-    text. Else the answer is in `text`, or in `labels`, `scores`, `counts` and `exact`: top_r places
-    for each row, or as many as there are labels if these are fewer.
+    text. Else the answer is in `text`: predictions, or tensors as the form says.
 
     start            where the body begins
-    kind             PREDICTIONS or ARRAYS
+    kind             PREDICTIONS or TENSORS
     call_at          of a FastCall; present_at: of a FastPresent
     epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes
                      them
@@ -331,7 +341,7 @@ def answer_fast(
     asked: _Asked = g[0], g[1], g[2], g[3], g[4], g[5]
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
-        asked = _read_body(data, start, model, call)
+        asked = _read_body(data, start, kind, model, call)
         call.times[HAS_READ] = call.times[MADE] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
     call.asked[4] = threshold
@@ -356,13 +366,9 @@ def answer_fast(
     call.times[SEARCHED] = clock_ns()
     if not _spread(n_rows, top_r, call) and is_sure:
         return 0
-    if kind == ARRAYS:
-        _fill_places(n_rows, top_r, call)
-        _count_stages(is_read, False, call)
-        return n_rows
     seal = present.keyed, present.model, present.version, epoch, present.expiry
     named = present.thresholds[:0] if threshold == TUNED else present.thresholds
-    if not _write_answer(model, n_rows, named, seal, serial, call):
+    if not _write_answer(kind, model, n_rows, named, seal, serial, call):
         return GROW
-    _count_stages(is_read, True, call)
+    _count_stages(is_read, call)
     return n_rows

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import orjson
 
-from xylem.base import Limits, StageTimings
-from xylem.engine import FastAnswer, Featurizer, Predictions, PredictOptions, RowsRead, Signed
-from xylem.serving.dialects.dialect import Body, Query, Reply
+from xylem.base import READ, Limits, StageTimings
+from xylem.engine import FastAnswer, Featurizer, Predictions, PredictOptions, RowsRead
+from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED, PredictRequest
 from xylem.serving.dialects.predict.writing import (
     ANSWER_END,
@@ -14,7 +14,7 @@ from xylem.serving.dialects.predict.writing import (
     describe_labels,
     write_predictions,
 )
-from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
+from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect, asked_of
 from xylem.serving.label_info import label_info_options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_body, parse_predict_and_query
@@ -67,32 +67,35 @@ class PredictQuery(Query):
 class PredictDialect(SearchDialect):
     """Requests of predict, whose query string may ask for label info."""
 
-    def answer_unread(
-        self, body: Body, served: ServedVersion, timings: StageTimings
+    def answer(
+        self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer`: a kernel reads bodies without a query string."""
+        if body.said is None:
+            epoch = served.thresholds.epoch
+            signed = served.ids.sign(epoch, SHORT_BEAMS)
+            answer = served.fast.answer(body.message, body.start, signed)
+            if answer is not None:
+                if timings.is_traced:
+                    timings.add_kernel_times(served.fast.times)
+                return _reply(answer, epoch, served)
+        timings.begin()
+        query = self.read(body, limits)
+        timings.end(READ)
+        return self.answer_read(query, served, limits, timings)
+
+    def answer_rows(
+        self, query: Query, chunked: ChunkedRows, served: ServedVersion
     ) -> Reply | None:
-        """Do as `SearchDialect.answer_unread`: a kernel reads bodies without a query string."""
-        if body.said is not None:
+        """Do as `SearchDialect.answer_rows`."""
+        rows = chunked.rows
+        asked = asked_of(query.options, rows.n_rows, len(rows.indices))
+        if asked is None or chunked.unknown:
             return None
         epoch = served.thresholds.epoch
         signed = served.ids.sign(epoch, SHORT_BEAMS)
-        answer = served.fast.answer(body.message, body.start, signed)
-        if answer is None:
-            return None
-        if timings.is_traced:
-            timings.add_kernel_times(served.fast.times)
-        return _reply(answer, epoch, served)
-
-    def answer_rows(
-        self,
-        query: Query,
-        rows: RowsRead,
-        signed: Signed,
-        served: ServedVersion,
-        timings: StageTimings,
-    ) -> Reply | None:
-        """Do as `SearchDialect.answer_rows`."""
-        answer = served.fast.answer_rows(rows, signed)
-        return None if answer is None else _reply(answer, signed[1], served)
+        answer = served.fast.answer_rows(RowsRead(rows, *asked), signed)
+        return None if answer is None else _reply(answer, epoch, served)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is, with the options of the query string."""

@@ -1,37 +1,33 @@
 """Dialect of the Open Inference Protocol: tensors become labels, and these become tensors."""
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import orjson
+from msgspec.structs import replace
 
-from xylem.base import WRITE, BadInput, Limits, StageTimings
-from xylem.engine import (
-    Featurizer,
-    PlacedLabels,
-    Predictions,
-    PredictOptions,
-    RowsRead,
-    Signed,
-    placed,
-)
+from xylem.base import READ, BadInput, Limits, StageTimings
+from xylem.engine import Featurizer, Predictions, PredictOptions
 from xylem.serving.batches.lines import dump
-from xylem.serving.dialects.dialect import Body, Query, Reply
+from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED
-from xylem.serving.dialects.search import SearchDialect
+from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
 from xylem.serving.dialects.tensors.reading import (
     HEADER,
     InferPlan,
     InferRows,
     binary_texts,
     json_length,
+    pack_rows,
     read_plan,
     read_rows,
 )
 from xylem.serving.dialects.tensors.schema import InferParameters
-from xylem.serving.dialects.tensors.writing import write_outputs
+from xylem.serving.dialects.tensors.writing import pack_predictions, write_outputs
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
 from xylem_store import name_of
@@ -83,23 +79,12 @@ class InferQuery(Query):
         served: ServedVersion,
     ) -> Reply:
         """Return the answer: the outputs that are asked for."""
-        return self.reply_of(placed(found, self.options.top_r), epoch, served)
-
-    def reply_of(self, found: PlacedLabels, epoch: int, served: ServedVersion) -> Reply:
-        """Return the answer with these labels."""
-        plan = self.plan
-        json, binary = write_outputs(served.labels, plan.outputs, plan.options.top_r, found)
-        head = _head(served.name, served.version, epoch)
-        tail = b"]}" if plan.identity is None else b'],"id":%b}' % dump(plan.identity)
-        is_tuned = plan.options.threshold == TUNED
-        if not binary:
-            return Reply((head, json, tail), plan.n_rows, is_tuned)
-        n_json = len(head) + len(json) + len(tail)
-        return Reply((head, json, tail, binary), plan.n_rows, is_tuned, n_json)
+        parts = pack_predictions(served.labels, self.plan, found)
+        return _reply(self.plan, parts, epoch, served)
 
     def compared(self) -> Query:
         """Return the request for the names of labels."""
-        return replace(self, plan=replace(self.plan, outputs={"labels": False}))
+        return InferQuery(replace(self.plan, outputs={"labels": False}), self.instances)
 
 
 class TensorDialect(SearchDialect):
@@ -108,27 +93,40 @@ class TensorDialect(SearchDialect):
     media = frozenset({b"application/json", b"application/octet-stream", b""})
     header = HEADER
 
-    def answer_rows(
-        self,
-        query: Query,
-        rows: RowsRead,
-        signed: Signed,
-        served: ServedVersion,
-        timings: StageTimings,
-    ) -> Reply | None:
-        """Do as `SearchDialect.answer_rows`."""
-        assert isinstance(query, InferQuery)
-        found = served.fast.search(rows, signed)
-        if found is None:
-            return None
+    def answer(
+        self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer`: a kernel reads the tensors if it can, and packs the outputs."""
         timings.begin()
-        reply = query.reply_of(found, signed[1], served)
-        timings.end(WRITE)
-        return reply
+        n_json, plan = _read_plan(body, limits)
+        instances = None
+        data = body.message
+        start = body.start + n_json
+        if plan.form is None:
+            instances = read_rows(plan, memoryview(data)[start:])
+            plan, data = pack_rows(plan, instances)
+            start = 0
+        timings.end(READ)
+        epoch = served.thresholds.epoch
+        if plan.form is not None:
+            signed = served.ids.sign(epoch, SHORT_BEAMS)
+            packed = served.fast.answer_tensors(data, start, plan.form, plan.number, signed)
+            if packed is not None:
+                if timings.is_traced:
+                    timings.add_kernel_times(served.fast.times)
+                ends = [0, *packed.ends]
+                parts = [packed.data[first:last] for first, last in pairwise(ends)]
+                return _reply(plan, parts, epoch, served)
+        if instances is None:
+            instances = read_rows(plan, memoryview(data)[start:])
+        timings.begin()
+        return self.answer_read(InferQuery(plan, instances), served, limits, timings)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is."""
-        return parse_infer(body.content, body.said, limits)
+        n_json, plan = _read_plan(body, limits)
+        data = memoryview(body.message)[body.start + n_json :]
+        return InferQuery(plan, read_rows(plan, data))
 
     def first_labels(
         self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
@@ -166,16 +164,24 @@ class TensorDialect(SearchDialect):
 TENSORS = TensorDialect()
 
 
-def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
-    """Return the request that a body is.
+def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
+    """Return how many bytes of a body are JSON, and what it says."""
+    n_bytes = len(body.message) - body.start
+    n_json = n_bytes if body.said is None else json_length(body.said, n_bytes)
+    head = body.message[body.start : body.start + n_json]
+    return n_json, read_plan(head, n_bytes - n_json, limits)
 
-    header   what HEADER says; None if the body is all JSON
 
-    Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
-    """
-    n_json = len(body) if header is None else json_length(header, len(body))
-    plan = read_plan(body[:n_json], len(body) - n_json, limits)
-    return InferQuery(plan, read_rows(plan, memoryview(body)[n_json:]))
+def _reply(plan: InferPlan, parts: Sequence[bytes], epoch: int, served: ServedVersion) -> Reply:
+    """Return the answer with these outputs, each as binary data."""
+    json, binary = write_outputs(plan, parts)
+    head = _head(served.name, served.version, epoch)
+    tail = b"]}" if plan.identity is None else b'],"id":%b}' % dump(plan.identity)
+    is_tuned = plan.options.threshold == TUNED
+    if not binary:
+        return Reply((head, json, tail), plan.n_rows, is_tuned)
+    n_json = len(head) + len(json) + len(tail)
+    return Reply((head, json, tail, binary), plan.n_rows, is_tuned, n_json)
 
 
 @functools.lru_cache(1024)

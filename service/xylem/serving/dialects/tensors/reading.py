@@ -3,15 +3,19 @@
 Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, UnsupportedOption, what_is
+from xylem.engine import TensorLayout, form_of
+from xylem.serving.dialects.search import asked_of
 from xylem.serving.dialects.tensors.schema import (
     INPUTS,
     OUTPUTS,
@@ -22,10 +26,16 @@ from xylem.serving.dialects.tensors.schema import (
 )
 from xylem.serving.parse import parse_json, validated
 from xylem.serving.schemas.limits import refuse_beyond, utf8_length
+from xylem_store import I64
 
-_DTYPES = {
-    name: np.dtype(kind) for name, kind in (("INT64", "<i8"), ("INT32", "<i4"), ("FP32", "<f4"))
+DTYPES: dict[str, np.dtype[Any]] = {
+    "INT64": np.dtype("<i8"),
+    "INT32": np.dtype("<i4"),
+    "FP32": np.dtype("<f4"),
+    "BOOL": np.dtype("?"),
 }
+"""What elements of tensors of numbers are as binary data."""
+
 _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "BYTES": (frozenset({str}), "a string"),
     "INT64": (frozenset({int}), "an integer"),
@@ -48,6 +58,8 @@ many, of at most so many bytes, is kept with what it says. To read it takes long
 that such a request needs.
 """
 
+_LENGTH_BYTES = 4  # an element of BYTES begins with its length
+_CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _TEXT = {"text"}
 _CSR = {"indptr", "indices", "values"}
 
@@ -72,8 +84,7 @@ class TensorPart(NamedTuple):
         return None if self.start is None else data[self.start : self.end]
 
 
-@dataclass(frozen=True, slots=True)
-class InferPlan:
+class InferPlan(Struct, frozen=True):
     """What the JSON of a request says.
 
     limits    those that it is within
@@ -81,6 +92,8 @@ class InferPlan:
     parts     the tensors by their names
     outputs   those to answer with; each: whether as binary data
     identity  what the answer repeats
+    form      of the binary data, for kernels; None if a tensor is in the JSON, or none reads them
+    number    the threshold, if it is one for all labels, else 0
     """
 
     limits: Limits
@@ -90,6 +103,8 @@ class InferPlan:
     parts: dict[str, TensorPart]
     outputs: dict[str, bool]
     identity: str | None
+    form: I64 | None = None
+    number: float = 0.0
 
 
 class InferRows(NamedTuple):
@@ -111,8 +126,10 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     if plan is not None and plan.n_binary == n_binary and plan.limits is limits:
         return plan
     plan = _make_plan(head, n_binary, limits)
-    is_binary = all(part.start is not None for part in plan.parts.values())
-    if is_binary and len(head) <= PLAN_BYTES_MAX:
+    if any(part.start is None for part in plan.parts.values()):
+        return plan
+    plan = _with_form(plan)
+    if len(head) <= PLAN_BYTES_MAX:
         if len(_plans) >= PLANS_MAX:
             _plans.clear()
         _plans[head] = plan
@@ -122,7 +139,7 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     request = validated(parse_json(head, limits, _ITEMS_MAX), InferRequest, limits)
     options = request.parameters
-    for name in NOT_TAKEN:
+    for name in options.model_fields_set.intersection(NOT_TAKEN):
         if getattr(options, name):
             fault = "expected an option of infer, found one that only predict has"
             raise UnsupportedOption(fault).at(f"parameters.{name}")
@@ -154,6 +171,57 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
         outputs=outputs,
         identity=request.id,
     )
+
+
+def _with_form(plan: InferPlan) -> InferPlan:
+    """Return a plan with the form of its tensors, all of which are binary data.
+
+    Sizes that are not right are left to `read_rows`, which says so.
+    """
+    starts = {name: part.start or 0 for name, part in plan.parts.items()}
+    n_values = 0
+    for name, part in plan.parts.items():
+        n_elements = part.tensor.shape[0]
+        if name != "text":
+            n_bytes = n_elements * DTYPES[part.tensor.datatype].itemsize
+            if part.end is None or part.end - starts[name] != n_bytes:
+                return plan
+        if name == "indices":
+            n_values = n_elements
+    if "values" in plan.parts and plan.parts["values"].tensor.shape[0] != n_values:
+        return plan
+    return _planned(plan, TensorLayout(plan.n_rows, n_values, plan.n_binary, **starts))
+
+
+def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
+    """Return a plan with the form of tensors of a layout, if kernels can do what is asked for."""
+    asked = asked_of(plan.options, plan.n_rows, layout.n_values)
+    if asked is None:
+        return plan
+    codes = [_CODES[name] for name in plan.outputs]
+    return replace(plan, form=form_of(layout, asked[0], codes), number=asked[1])
+
+
+def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:
+    """Return instances as binary data, and the plan with their form."""
+    if rows.csr is None:
+        packed = b"".join(
+            part
+            for text in map(str.encode, rows.texts or ())
+            for part in (len(text).to_bytes(_LENGTH_BYTES, "little"), text)
+        )
+        return _planned(plan, TensorLayout(plan.n_rows, 0, len(packed), text=0)), packed
+    indptr, indices, values = rows.csr
+    packed = b"".join([indptr.tobytes(), indices.tobytes(), values.tobytes()])
+    layout = TensorLayout(
+        plan.n_rows,
+        len(indices),
+        len(packed),
+        indptr=0,
+        indices=indptr.nbytes,
+        values=indptr.nbytes + indices.nbytes,
+    )
+    return _planned(plan, layout), packed
 
 
 def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
@@ -228,7 +296,7 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
     tensor = part.tensor
     place = part.place
     binary = part.binary(data)
-    dtype = _DTYPES[tensor.datatype]
+    dtype = DTYPES[tensor.datatype]
     n = tensor.shape[0]
     if binary is not None:
         if len(binary) != n * dtype.itemsize:
@@ -241,11 +309,8 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
         return np.frombuffer(binary, dtype)
     elements = _elements(tensor, place)
     try:
-        if dtype.kind != "f":
-            return np.array(elements, dtype)
         # numbers beyond 32 bits become infinite, and are refused as such
-        with np.errstate(over="ignore"):
-            return np.array(elements, np.float64).astype(dtype)
+        return np.frombuffer(array(dtype.char, elements), dtype)
     except OverflowError:
         fault = f"expected numbers of {tensor.datatype}, found one beyond them"
         raise BadRequest(fault).at(f"{place}.data") from None

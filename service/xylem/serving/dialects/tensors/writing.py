@@ -1,109 +1,76 @@
 """Write the outputs of the Open Inference Protocol: JSON, and binary data behind it."""
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
-from xylem.engine import PlacedLabels
+from xylem.engine import Predictions
+from xylem.serving.dialects.tensors.reading import DTYPES, InferPlan
 from xylem.serving.dialects.tensors.schema import OUTPUTS
-from xylem_store import NameTable, name_of
+from xylem_store import NameTable
 
-_NO_LABEL = ""
-"""The name in a place without a label."""
-
-_LENGTH_BYTES = 4
-"""An element of BYTES begins with its length."""
-
-Outputs = tuple[bytes, bytes]
-"""The JSON of outputs, commas between them, and their binary data."""
+_LENGTH_BYTES = 4  # an element of BYTES begins with its length
 
 
-def write_outputs(
-    names: NameTable, outputs: Mapping[str, bool], n_places: int, placed: PlacedLabels
-) -> Outputs:
-    """Return the outputs that are asked for, of n_places places for each row.
+def write_outputs(plan: InferPlan, parts: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """Return the outputs that are asked for: their JSON, commas between, and their binary data.
 
-    outputs   their names; each: whether it comes as binary data
-    placed    the labels, in as many places or fewer
+    parts   each output as binary data
     """
-    placed = _widened(placed, n_places)
-    heads: list[bytes] = []
+    outputs: list[dict[str, Any]] = []
     binaries: list[bytes] = []
-    for name, is_binary in outputs.items():
-        shape = [len(placed.lengths)]
-        if name not in ("lengths", "exact"):
-            shape.append(n_places)
-        head = _head(name, *shape)
+    n_places = plan.options.top_r
+    for (name, is_binary), part in zip(plan.outputs.items(), parts, strict=True):
+        shape = [plan.n_rows] if name in ("lengths", "exact") else [plan.n_rows, n_places]
+        output: dict[str, Any] = {"name": name, "shape": shape, "datatype": OUTPUTS[name]}
         if is_binary:
-            binaries.append(_binary_of(name, names, placed))
-            heads.append(b'%b"parameters":{"binary_data_size":%d}}' % (head, len(binaries[-1])))
+            binaries.append(part)
+            output["parameters"] = {"binary_data_size": len(part)}
+        elif name == "labels":
+            output["data"] = list(_names_in(part))
         else:
-            elements = orjson.dumps(
-                _elements_of(name, names, placed), option=orjson.OPT_SERIALIZE_NUMPY
-            )
-            heads.append(b'%b"data":%b}' % (head, elements))
-    return b",".join(heads), b"".join(binaries)
+            output["data"] = np.frombuffer(part, DTYPES[OUTPUTS[name]])
+        outputs.append(output)
+    json = orjson.dumps(outputs, option=orjson.OPT_SERIALIZE_NUMPY)
+    return json[1:-1], b"".join(binaries)
 
 
-def _widened(placed: PlacedLabels, n_places: int) -> PlacedLabels:
-    """Return labels with more places, where a model has fewer labels than are asked for."""
-    missing = n_places - placed.labels.shape[1]
-    if missing == 0:
-        return placed
-    margins = ((0, 0), (0, missing))
-    return placed._replace(
-        labels=np.pad(placed.labels, margins, constant_values=-1),
-        scores=np.pad(placed.scores, margins),
-    )
+def _names_in(part: bytes) -> Iterator[str]:
+    """Yield the names of an output of labels, which is binary data."""
+    start = 0
+    while start < len(part):
+        begin = start + _LENGTH_BYTES
+        start = begin + int.from_bytes(part[start:begin], "little")
+        yield part[begin:start].decode()
 
 
-@functools.lru_cache(1024)
-def _head(name: str, *shape: int) -> bytes:
-    """Return the beginning of an output: all but its elements."""
-    sizes = ",".join(map(str, shape))
-    return f'{{"name":"{name}","shape":[{sizes}],"datatype":"{OUTPUTS[name]}",'.encode()
+def pack_predictions(names: NameTable, plan: InferPlan, found: Predictions) -> list[bytes]:
+    """Return each output that is asked for as binary data, as kernels pack them.
+
+    A row has top_r places; those without a label have an empty name, -1 and 0.
+    """
+    lengths = np.diff(found.ptr)
+    has_label = np.arange(plan.options.top_r) < lengths[:, None]
+    labels = np.full(has_label.shape, -1, np.int32)
+    scores = np.zeros(has_label.shape, np.float32)
+    labels[has_label] = found.labels
+    scores[has_label] = found.scores
+    packed = {
+        "label_ids": labels.tobytes(),
+        "scores": scores.tobytes(),
+        "lengths": lengths.astype(np.int32).tobytes(),
+        "exact": found.exact.tobytes(),
+    }
+    if "labels" in plan.outputs:
+        packed["labels"] = b"".join(_name_bytes(names, label) for label in labels.ravel().tolist())
+    return [packed[name] for name in plan.outputs]
 
 
-def _elements_of(name: str, names: NameTable, placed: PlacedLabels) -> Any:
-    """Return the elements of an output, flat, as orjson takes them."""
-    if name == "labels":
-        return [
-            name_of(names, label) if label >= 0 else _NO_LABEL
-            for label in placed.labels.ravel().tolist()
-        ]
-    return _numbers_of(name, placed)
-
-
-def _numbers_of(name: str, placed: PlacedLabels) -> Any:
-    """Return the elements of an output that are numbers or truth values, in its datatype."""
-    if name == "label_ids":
-        return placed.labels.ravel()
-    if name == "scores":
-        return placed.scores.ravel()
-    if name == "lengths":
-        return placed.lengths.astype(np.int32)
-    return placed.exact.view(np.bool_)
-
-
-def _binary_of(name: str, names: NameTable, placed: PlacedLabels) -> bytes:
-    """Return the elements of an output as binary data."""
-    if name == "labels":
-        return b"".join(_binary_names(names, placed.labels.ravel().tolist()))
-    data: bytes = _numbers_of(name, placed).tobytes()
-    return data
-
-
-def _binary_names(names: NameTable, labels: list[int]) -> Iterator[bytes]:
-    """Yield the length and the bytes of the name of each label; those of an empty one for -1."""
-    empty = bytes(_LENGTH_BYTES)
-    for label in labels:
-        if label < 0:
-            yield empty
-            continue
-        start = names.offsets.item(label)
-        end = names.offsets.item(label + 1)
-        yield (end - start).to_bytes(_LENGTH_BYTES, "little")
-        yield names.utf8[start:end].tobytes()
+def _name_bytes(names: NameTable, label: int) -> bytes:
+    """Return the name of a label behind its length; of -1, an empty one."""
+    if label < 0:
+        return bytes(_LENGTH_BYTES)
+    name = names.utf8[names.offsets[label] : names.offsets[label + 1]].tobytes()
+    return len(name).to_bytes(_LENGTH_BYTES, "little") + name

@@ -12,10 +12,18 @@ from tests.oip_requests import HEADER, binary_body, changed, csr, tensor
 from tests.unit.engine.features.bodies import LIMITS, ROWS, featurizer_of, instances, texts
 
 from xylem.base.errors import BadInput, BadRequest, LimitExceeded
+from xylem.base.settings import Limits
+from xylem.serving.dialects.dialect import Body
 from xylem.serving.dialects.tensors import reading
-from xylem.serving.dialects.tensors.dialect import InferQuery, parse_infer
+from xylem.serving.dialects.tensors.dialect import TENSORS, InferQuery
 
 LETTERS = b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif\\u\x80\xc3'
+
+
+def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
+    query = TENSORS.read(Body(b"head" + body, 4, header), limits)
+    assert isinstance(query, InferQuery)
+    return query
 
 
 def read_binary(request: dict[str, Any]) -> InferQuery:

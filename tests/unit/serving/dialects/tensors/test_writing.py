@@ -1,5 +1,6 @@
 """Outputs are written as numpy and orjson write them, one place after the other."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xylem.engine.fast_request import PlacedLabels
-from xylem.serving.dialects.tensors.schema import OUTPUTS
-from xylem.serving.dialects.tensors.writing import write_outputs
-from xylem_store.names import build_names
+from xylem.base.settings import Limits
+from xylem.engine.answering import Predictions
+from xylem.engine.features.request_bodies import BodyQuery
+from xylem.engine.features.tensor_arrays import TensorLayout, form_of
+from xylem.engine.kernels.text.tensors import END, pack_outputs
+from xylem.serving.dialects.tensors.reading import InferPlan
+from xylem.serving.dialects.tensors.schema import OUTPUTS, InferParameters
+from xylem.serving.dialects.tensors.writing import pack_predictions, write_outputs
+from xylem_store.names import NameTable, build_names
 
 NAMES = ["a", 'say "b" \\ c', "émigré::日本", "x" * 4096, "\U0001f600/</script>", "back\\slash"]
 NAMES += [f"label::{i}" for i in range(5)]
@@ -26,17 +32,40 @@ def dump(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def placed(rows: list[Row], exact: list[bool]) -> PlacedLabels:
-    """The labels of rows in as many places as the longest row needs."""
-    n_places = max(map(len, rows))
-    labels = np.full((len(rows), n_places), -1, np.int32)
-    scores = np.zeros((len(rows), n_places), np.float32)
-    for i, row in enumerate(rows):
-        for place, (label, score) in enumerate(row):
-            labels[i, place] = label
-            scores[i, place] = score
-    lengths = np.array([len(row) for row in rows], np.int64)
-    return PlacedLabels(labels, scores, lengths, np.array(exact, np.uint8))
+def predictions_of(rows: list[Row], exact: list[bool]) -> Predictions:
+    labels = [label for row in rows for label, _ in row]
+    scores = [score for row in rows for _, score in row]
+    return Predictions(
+        np.cumsum([0, *map(len, rows)]),
+        np.array(labels, np.int32),
+        np.array(scores, np.float32),
+        np.array(exact, np.uint8),
+        np.empty((0, 2), np.int64),
+    )
+
+
+def kernel_parts(table: NameTable, plan: InferPlan, found: Predictions) -> list[bytes]:
+    """What the kernel packs, which is called as a search calls it."""
+    layout = TensorLayout(plan.n_rows, 0, 0)
+    asked = BodyQuery(plan.n_rows, 0, plan.options.top_r, 1, 0, 0)
+    form = form_of(layout, asked, [list(OUTPUTS).index(name) for name in plan.outputs])
+    spans = (found.ptr[:-1], found.ptr[1:], found.labels, found.scores, found.exact)
+    out = np.empty(16, np.uint8)
+    while not pack_outputs(spans, (table.offsets, table.utf8), form, out):
+        out = np.empty(4 * len(out), np.uint8)
+    ends = [0, *form[END : END + len(plan.outputs)].tolist()]
+    return [out[start:end].tobytes() for start, end in itertools.pairwise(ends)]
+
+
+def written(
+    table: NameTable, outputs: dict[str, bool], n_places: int, found: Predictions
+) -> tuple[bytes, bytes]:
+    n_rows = len(found.ptr) - 1
+    options = InferParameters(top_r=n_places)
+    plan = InferPlan(Limits(), 0, options, n_rows, {}, outputs, None)
+    parts = pack_predictions(table, plan, found)
+    assert kernel_parts(table, plan, found) == parts
+    return write_outputs(plan, parts)
 
 
 def expected_tensors(
@@ -83,7 +112,7 @@ def test_any_outputs(
 ) -> None:
     rows, exact = ([each[i] for each in given_rows] for i in (0, 1))
     outputs = {name: bool(bits >> k & 1) for k, name in enumerate(wanted)}
-    found = write_outputs(TABLE, outputs, places, placed(rows, exact))
+    found = written(TABLE, outputs, places, predictions_of(rows, exact))
     assert found == expected_tensors(rows, exact, places, outputs, NAMES)
 
 
@@ -92,5 +121,5 @@ def test_long_names_and_many_rows(is_binary: bool) -> None:
     names = [f'"{i}\\' + "é" * 1900 for i in range(11)]
     outputs = dict.fromkeys(OUTPUTS, is_binary)
     rows, exact = [[((i + j) % 11, j / 9) for j in range(9)] for i in range(64)], [True, False] * 32
-    found = write_outputs(build_names(names), outputs, 9, placed(rows, exact))
+    found = written(build_names(names), outputs, 9, predictions_of(rows, exact))
     assert found == expected_tensors(rows, exact, 9, outputs, names)
